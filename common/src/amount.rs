@@ -1,0 +1,361 @@
+//! Amounts of resources: how much of which key. Integers only, so that sums are exact and every machine agrees.
+
+use core::fmt;
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use serde::{Deserialize, Serialize};
+
+use crate::nearest::nearest;
+
+/// Longest resource key, in bytes.
+const MAX_KEY_BYTES: usize = 63;
+
+/// The name of a resource, counted in integers of the unit that the key implies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Key(String);
+
+/// Whole GPUs (or MIG instances).
+pub const GPU: &str = "gpu";
+/// Thousandths of a core.
+pub const MCPU: &str = "mcpu";
+/// Host memory in units of 10^6 bytes.
+pub const MEMORY_MB: &str = "memory_mb";
+/// Disk space in units of 10^6 bytes.
+pub const STORAGE_MB: &str = "storage_mb";
+/// One for every running step.
+pub const STEP_RUN: &str = "step_run";
+
+impl Key {
+    /// Checks a key: 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter.
+    ///
+    /// # Errors
+    /// Where the text breaks that rule.
+    pub fn new(text: impl Into<String>) -> Result<Self, KeyError> {
+        let text = text.into();
+        let mut bytes = text.bytes();
+        let first = bytes.next().is_some_and(|b| b.is_ascii_lowercase());
+        let rest = bytes.all(|b| {
+            b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-' | b'.' | b'/')
+        });
+        if first && rest && text.len() <= MAX_KEY_BYTES {
+            return Ok(Self(text));
+        }
+        Err(KeyError {
+            text: text.escape_default().to_string(),
+        })
+    }
+
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = KeyError;
+    fn try_from(text: String) -> Result<Self, KeyError> {
+        Self::new(text)
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> String {
+        key.0
+    }
+}
+
+impl core::borrow::Borrow<str> for Key {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a text is no resource key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is not a resource key: use 1 to 63 lower-case letters, digits, `_`, `-`, `.` and `/`, beginning with a letter"
+)]
+pub struct KeyError {
+    /// What was written, escaped.
+    pub text: String,
+}
+
+/// How much of each key. A key that is absent counts as zero; zeros are not kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Amounts(BTreeMap<Key, u64>);
+
+impl Amounts {
+    /// Nothing of anything.
+    pub const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    /// How much of `key`.
+    pub fn get(&self, key: &str) -> u64 {
+        self.0.get(key).copied().unwrap_or(0)
+    }
+
+    /// Sets how much of `key`.
+    pub fn set(&mut self, key: Key, amount: u64) {
+        if amount == 0 {
+            self.0.remove(&key);
+        } else {
+            self.0.insert(key, amount);
+        }
+    }
+
+    /// Sets one of the keys that this module names.
+    ///
+    /// # Panics
+    /// Where `key` is not well-formed, which a constant of this module never is.
+    pub fn with(mut self, key: &'static str, amount: u64) -> Self {
+        self.set(
+            Key::new(key).expect("a constant key is well-formed"),
+            amount,
+        );
+        self
+    }
+
+    /// The keys with an amount above zero, in order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, u64)> {
+        self.0.iter().map(|(key, amount)| (key, *amount))
+    }
+
+    /// Whether there is nothing of anything.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds `other`, key by key; saturates at the top.
+    pub fn add(&mut self, other: &Amounts) {
+        for (key, amount) in other.iter() {
+            let sum = self.get(key.as_str()).saturating_add(amount);
+            self.set(key.clone(), sum);
+        }
+    }
+
+    /// Takes `other` away, key by key.
+    ///
+    /// # Panics
+    /// Where more is taken than there is: a caller that accounts for units never does.
+    pub fn take(&mut self, other: &Amounts) {
+        for (key, amount) in other.iter() {
+            let rest = self
+                .get(key.as_str())
+                .checked_sub(amount)
+                .expect("no more is released than was granted");
+            self.set(key.clone(), rest);
+        }
+    }
+}
+
+impl FromIterator<(Key, u64)> for Amounts {
+    fn from_iter<I: IntoIterator<Item = (Key, u64)>>(pairs: I) -> Self {
+        Self(
+            pairs
+                .into_iter()
+                .filter(|(_, amount)| *amount > 0)
+                .collect(),
+        )
+    }
+}
+
+/// Why a text is no amount of memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MemoryError {
+    /// It is not a whole number followed by a unit.
+    #[error(
+        "`{text}` is not an amount of memory: write a whole number and one of {UNIT_LIST}{}",
+        hint(suggestion)
+    )]
+    Malformed {
+        /// What was written, escaped.
+        text: String,
+        /// The spelling that was probably meant.
+        suggestion: Option<String>,
+    },
+    /// It is more than 2^63 bytes.
+    #[error("`{text}` is more memory than can be counted: the most is 9223 PB")]
+    TooMuch {
+        /// What was written.
+        text: String,
+    },
+}
+
+fn hint(suggestion: &Option<String>) -> String {
+    suggestion
+        .as_ref()
+        .map_or_else(String::new, |s| format!(", such as `{s}`"))
+}
+
+const UNIT_LIST: &str = "B, KB, KiB, MB, MiB, GB, GiB, TB, TiB, PB, PiB";
+
+/// Powers of 1000 and of 1024, largest first, so that the exact one is found first when bytes are written back.
+const MEMORY_UNITS: [(&str, u64); 11] = [
+    ("PiB", 1 << 50),
+    ("PB", 1_000_000_000_000_000),
+    ("TiB", 1 << 40),
+    ("TB", 1_000_000_000_000),
+    ("GiB", 1 << 30),
+    ("GB", 1_000_000_000),
+    ("MiB", 1 << 20),
+    ("MB", 1_000_000),
+    ("KiB", 1 << 10),
+    ("KB", 1000),
+    ("B", 1),
+];
+
+/// Bytes in a text such as `16GiB`. One spelling for each amount: what other tools would guess at is refused with the
+/// right spelling.
+///
+/// # Errors
+/// Where the text is not a whole number directly followed by a unit, or counts more than 2^63 bytes.
+pub fn parse_memory(text: &str) -> Result<u64, MemoryError> {
+    let split = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let known = MEMORY_UNITS.iter().find(|(name, _)| *name == unit);
+    let (Some((_, scale)), false) = (known, number.is_empty()) else {
+        return Err(MemoryError::Malformed {
+            text: text.escape_default().to_string(),
+            suggestion: suggest(text),
+        });
+    };
+    let bytes = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(*scale));
+    bytes
+        .filter(|b| *b <= 1 << 63)
+        .ok_or_else(|| MemoryError::TooMuch {
+            text: text.to_owned(),
+        })
+}
+
+/// Bytes as the text that [`parse_memory`] reads back, in the largest unit that divides them.
+pub fn show_memory(bytes: u64) -> String {
+    if bytes == 0 {
+        return "0B".to_owned();
+    }
+    let (unit, scale) = MEMORY_UNITS
+        .iter()
+        .find(|(_, scale)| bytes % scale == 0)
+        .expect("one byte divides all");
+    format!("{}{unit}", bytes / scale)
+}
+
+/// Bytes in units of 10^6, rounded up: what a request for them counts as.
+pub const fn megabytes_up(bytes: u64) -> u64 {
+    bytes.div_ceil(1_000_000)
+}
+
+/// Bytes in units of 10^6, rounded down: what a host that has them may give.
+pub const fn megabytes_down(bytes: u64) -> u64 {
+    bytes / 1_000_000
+}
+
+/// What was probably meant by `8 GB`, `8gb`, `16Gi`, `1.5GB` or `8`.
+fn suggest(text: &str) -> Option<String> {
+    let dense: String = text.chars().filter(|c| !c.is_whitespace()).collect();
+    let split = dense.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let (number, unit) = dense.split_at(split);
+    let lower = unit.to_ascii_lowercase();
+    let exact = MEMORY_UNITS.iter().find(|(name, _)| {
+        let name = name.to_ascii_lowercase();
+        name == lower || name.trim_end_matches('b') == lower
+    });
+    let (unit, scale) = exact.copied().or_else(|| {
+        let near = nearest(unit, MEMORY_UNITS.iter().map(|(name, _)| *name))?;
+        MEMORY_UNITS.iter().find(|(name, _)| *name == near).copied()
+    })?;
+    let Some((whole, fraction)) = number.split_once('.') else {
+        return (!number.is_empty()).then(|| format!("{number}{unit}"));
+    };
+    fraction_in_smaller_unit(whole, fraction, unit, scale)
+}
+
+/// `1.5GB` is `1500MB`: the same amount, a whole number of the next smaller unit of the same family.
+fn fraction_in_smaller_unit(whole: &str, fraction: &str, unit: &str, scale: u64) -> Option<String> {
+    let binary = unit.contains('i');
+    let step = if binary { 1024 } else { 1000 };
+    let smaller = MEMORY_UNITS.iter().find(|(_, s)| *s == scale / step)?;
+    let digits = u32::try_from(fraction.len()).ok().filter(|d| *d <= 9)?;
+    let shifted: u64 = format!("{whole}{fraction}").parse().ok()?;
+    let amount = shifted.checked_mul(step)?.div_ceil(10u64.pow(digits));
+    Some(format!("{amount}{}", smaller.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn memory_counts_decimal_and_binary_units_exactly() {
+        assert_eq!(parse_memory("16GiB"), Ok(17_179_869_184));
+        assert_eq!(megabytes_up(17_179_869_184), 17_180);
+        assert_eq!(parse_memory("2GB"), Ok(2_000_000_000));
+        assert_eq!(parse_memory("0B"), Ok(0));
+    }
+
+    #[test]
+    fn what_others_would_guess_at_is_refused_with_the_right_spelling() {
+        for (text, right) in [
+            ("8 GB", "8GB"),
+            ("8gb", "8GB"),
+            ("16Gi", "16GiB"),
+            ("1.5GB", "1500MB"),
+            ("1.5GiB", "1536MiB"),
+            ("4g", "4GB"),
+            ("4M", "4MB"),
+        ] {
+            let message = parse_memory(text).unwrap_err().to_string();
+            assert!(
+                message.ends_with(&format!("such as `{right}`")),
+                "{text}: {message}"
+            );
+        }
+        for text in ["", "8", "GB", "-8GB", "8XB", "0x8GB"] {
+            assert!(
+                matches!(parse_memory(text), Err(MemoryError::Malformed { .. })),
+                "{text}"
+            );
+        }
+        assert!(matches!(
+            parse_memory("9999999PiB"),
+            Err(MemoryError::TooMuch { .. })
+        ));
+    }
+
+    #[test]
+    #[should_panic(expected = "no more is released than was granted")]
+    fn taking_more_than_there_is_is_a_defect() {
+        Amounts::new()
+            .with(GPU, 1)
+            .take(&Amounts::new().with(GPU, 2));
+    }
+
+    proptest! {
+        #[test]
+        fn shown_memory_is_read_back(bytes in 0u64..=(1 << 63)) {
+            prop_assert_eq!(parse_memory(&show_memory(bytes)), Ok(bytes));
+        }
+
+        #[test]
+        fn no_text_makes_the_parser_panic(text in "\\PC{0,24}") {
+            let _ = parse_memory(&text);
+        }
+    }
+}

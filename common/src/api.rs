@@ -1,0 +1,229 @@
+//! What the HTTP API answers: shared by the coordinator, which writes it, and the command line, which reads it.
+//! Readers ignore fields that they do not know, so that an older command line works with a newer coordinator.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::amount::Amounts;
+use crate::inventory::Inventory;
+use crate::reason::{Detail, Reason};
+use crate::request::ResourceSettings;
+use crate::state::{NodeState, StepState};
+use crate::step::OnPreempt;
+use crate::time::{Span, Time};
+
+/// A time of the cores as the API writes it, RFC 3339 in UTC.
+pub fn timestamp(time: Time) -> Timestamp {
+    let millis = i64::try_from(time.unix_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millisecond(millis).unwrap_or(Timestamp::MAX)
+}
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StepView {
+    /// Unique in the cluster.
+    pub id: String,
+    /// For people.
+    pub name: String,
+    /// On whose behalf.
+    pub subject: String,
+    /// The pool that holds it, or the one that it asked for.
+    pub pool: Option<String>,
+    /// The kind of hardware that it asked for.
+    pub platform: Option<String>,
+    /// Where it is in its life.
+    pub state: StepState,
+    /// Why.
+    pub reason: Reason,
+    /// As written.
+    pub resources: ResourceSettings,
+    /// As counted, on each host.
+    pub request: Amounts,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Its own variables.
+    pub env: BTreeMap<String, String>,
+    /// Absolute path on the host.
+    pub workdir: Option<String>,
+    /// On how many hosts.
+    pub nodes: u32,
+    /// Order among its subject's own steps.
+    pub priority: i64,
+    /// Where it runs or ran last.
+    pub placements: Vec<PlacementView>,
+    /// Number of the latest attempt; 0 before the first.
+    pub attempt: u32,
+    /// Every attempt, oldest first.
+    pub attempts: Vec<AttemptInfo>,
+    /// How the latest attempt ended.
+    pub exit: Option<ExitView>,
+    /// When it was accepted.
+    pub submitted_at: Timestamp,
+    /// When units were granted to the latest attempt.
+    pub allocated_at: Option<Timestamp>,
+    /// When the latest attempt's process started.
+    pub started_at: Option<Timestamp>,
+    /// When it came to a terminal state.
+    pub finished_at: Option<Timestamp>,
+    /// How often it may be tried again after a failure of its own.
+    pub retries: u32,
+    /// How long it may run, such as `2h`.
+    pub timeout: Option<String>,
+    /// Between the stop signal and the kill, such as `30s`.
+    pub grace_period: String,
+    /// What happens when it must give way.
+    pub on_preempt: OnPreempt,
+    /// The step that it gave way to last.
+    pub preempted_by: Option<String>,
+}
+
+/// One host's part of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacementView {
+    /// The host.
+    pub node: String,
+    /// UUIDs of the GPUs.
+    pub gpus: Vec<String>,
+    /// Place among the hosts of a gang, from 0.
+    pub rank: u32,
+}
+
+/// One execution of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptInfo {
+    /// From 1.
+    pub number: u32,
+    /// Where.
+    pub placements: Vec<PlacementView>,
+    /// When units were granted.
+    pub allocated_at: Timestamp,
+    /// When its process started.
+    pub started_at: Option<Timestamp>,
+    /// When its process ended.
+    pub ended_at: Option<Timestamp>,
+    /// When its units were free again.
+    pub released_at: Option<Timestamp>,
+    /// How it ended.
+    pub exit: Option<ExitView>,
+}
+
+/// How an attempt ended: a code, a signal, or neither where nobody saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitView {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Signal number.
+    pub signal: Option<i32>,
+    /// A sentence where neither tells.
+    pub message: Option<String>,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// Unique in the cluster.
+    pub name: String,
+    /// The pool that it joined.
+    pub pool: String,
+    /// How it stands.
+    pub state: NodeState,
+    /// From its config.
+    pub labels: BTreeMap<String, String>,
+    /// Version of its agent.
+    pub version: String,
+    /// What it has, in units of the resource keys.
+    pub capacity: Amounts,
+    /// What is granted on it.
+    pub used: Amounts,
+    /// Steps that hold units on it.
+    pub steps: Vec<String>,
+    /// What its agent found.
+    pub inventory: Inventory,
+    /// When it joined first.
+    pub joined_at: Timestamp,
+    /// When it was heard last.
+    pub heard_at: Option<Timestamp>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolView {
+    /// Unique in the cluster.
+    pub name: String,
+    /// For people.
+    pub description: String,
+    /// Nodes that joined it.
+    pub nodes: u64,
+    /// Those of them that take work now.
+    pub nodes_ready: u64,
+    /// What its nodes have, added up.
+    pub capacity: Amounts,
+    /// What is granted.
+    pub used: Amounts,
+    /// Steps that wait for it.
+    pub queued: u64,
+    /// Steps that hold units of it.
+    pub running: u64,
+}
+
+/// A stretch of a list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Pass this as `cursor` for what follows; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// The body of an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// The error.
+    pub error: ErrorView,
+}
+
+/// An error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorView {
+    /// Stable code.
+    pub code: String,
+    /// What happened, with field and value, and the way out.
+    pub message: String,
+    /// Names and numbers in the message.
+    #[serde(default)]
+    pub detail: BTreeMap<String, Detail>,
+}
+
+/// The body of a batch of submits.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchRequest {
+    /// The steps, in order.
+    pub steps: Vec<crate::request::StepRequest>,
+}
+
+/// The answer to a batch: one result for each step, in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BatchView {
+    /// The results.
+    pub results: Vec<BatchItem>,
+}
+
+/// One result of a batch: a step or an error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum BatchItem {
+    /// It was accepted (or rejected by policy, which its state says).
+    Step(alloc::boxed::Box<StepView>),
+    /// It was malformed.
+    Error(ErrorBody),
+}
+
+/// A length of time as the API writes it.
+pub fn duration(span: Span) -> String {
+    alloc::string::ToString::to_string(&span)
+}

@@ -1,0 +1,25 @@
+//! The words that every Sluice program speaks: ids, amounts, the step, its states and reasons, what a host has, and
+//! the messages between coordinator, agent and supervisor.
+//!
+//! Nothing here does I/O, reads a clock or draws randomness; being `no_std` it could not. Types that users write
+//! (`request`, `api`) are apart from types that programs send each other (`wire`, `supervision`): the first are
+//! self-describing and forgiving to evolve, the second travel in a compact encoding that cannot skip a field.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+pub mod amount;
+pub mod api;
+pub mod id;
+pub mod inventory;
+pub mod limit;
+pub mod nearest;
+pub mod reason;
+pub mod request;
+pub mod state;
+pub mod step;
+pub mod supervision;
+pub mod time;
+pub mod wire;

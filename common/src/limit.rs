@@ -1,0 +1,52 @@
+//! Bounds that more than one program relies on, each with its reason.
+
+use crate::time::Span;
+
+/// Largest frame between agent and coordinator, in bytes. A command with its environment is bounded by
+/// [`MAX_SPEC_BYTES`]; a `Hello` that lists [`MAX_ATTEMPTS_PER_NODE`] attempts fits with room.
+pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
+
+/// Largest command plus environment plus working directory of one step, in bytes. Linux takes about 2 MiB in
+/// `execve`; half of that leaves room for what the host adds.
+pub const MAX_SPEC_BYTES: usize = 1024 * 1024;
+
+/// Most attempts that one host may hold at once. The supervisor refuses more; a host of 192 cores that runs one step
+/// a core stays far below.
+pub const MAX_ATTEMPTS_PER_NODE: usize = 4096;
+
+/// Largest HTTP request body, in bytes.
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+
+/// Largest HTTP request body of a batch, in bytes.
+pub const MAX_BATCH_BODY_BYTES: usize = 16 * 1024 * 1024;
+
+/// Most steps in one batch.
+pub const MAX_BATCH_STEPS: usize = 10_000;
+
+/// Most hosts of one gang.
+pub const MAX_GANG_NODES: u32 = 10_000;
+
+/// Between the stop signal and the kill, unless a step says otherwise.
+pub const DEFAULT_GRACE: Span = Span::from_secs(30);
+
+/// Longest grace that a step may ask for. A host that must be emptied may have to wait this long.
+pub const MAX_GRACE: Span = Span::from_secs(24 * 3600);
+
+/// How long an attempt may run on after the last heartbeat that the coordinator acknowledged.
+pub const DEFAULT_LEASE: Span = Span::from_secs(5 * 60);
+
+/// How long a supervisor may take to stop an attempt whose lease has passed.
+pub const DEFAULT_STOP_LIMIT: Span = Span::from_secs(30);
+
+/// How far two hosts' clocks may part over one lease.
+pub const DRIFT_MARGIN: Span = Span::from_secs(10);
+
+/// Silence after which a node gets no new work.
+pub const DEFAULT_UNREACHABLE_AFTER: Span = Span::from_secs(15);
+
+/// Silence after which a node's steps are started elsewhere. At least lease + stop limit + drift margin, which the
+/// coordinator checks when it starts: what is started elsewhere must have stopped here.
+pub const DEFAULT_LOST_AFTER: Span = Span::from_secs(6 * 60 + 30);
+
+/// Between two heartbeats of an agent.
+pub const DEFAULT_HEARTBEAT: Span = Span::from_secs(3);

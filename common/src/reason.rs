@@ -1,0 +1,140 @@
+//! Why a step is where it is: a closed list of codes, a sentence for people and the numbers for programs.
+
+use core::fmt;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
+        /// A stable reason code. The list is closed: every one is documented here and shown by the API as text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum ReasonCode {
+            $($(#[$doc])* #[serde(rename = $text)] $variant,)*
+        }
+
+        impl ReasonCode {
+            /// Every code there is.
+            pub const ALL: &'static [ReasonCode] = &[$(ReasonCode::$variant),*];
+
+            /// The code as the API writes it.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(ReasonCode::$variant => $text,)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// Queued: it has not been looked at yet.
+    Submitted = "submitted",
+    /// Queued: the units are in use; it is its turn as soon as they are free.
+    WaitingForUnits = "waiting_for_units",
+    /// Queued: steps that were submitted before it wait for the same hosts.
+    WaitingForTurn = "waiting_for_turn",
+    /// Queued: the pool never had a node.
+    PoolEmpty = "pool_empty",
+    /// Queued: hosts that could hold it are silent, lost, cordoned or drained.
+    NoLiveHost = "no_live_host",
+    /// Queued again: the host that ran it was lost.
+    HostLost = "host_lost",
+    /// Queued again: the host that ran it was rebooted.
+    HostRebooted = "host_rebooted",
+    /// Queued again: the attempt's lease passed before the coordinator was heard again.
+    LeaseExpired = "lease_expired",
+    /// Queued again after a failure, because it has retries left.
+    Retry = "retry",
+    /// Allocated: a host was chosen and told.
+    Allocated = "allocated",
+    /// Starting: the host is making its process.
+    Starting = "starting",
+    /// Running: its process runs.
+    Running = "running",
+    /// Rejected: no remembered host could hold it even when empty.
+    NoHostFits = "no_host_fits",
+    /// Rejected: the pool does not exist.
+    UnknownPool = "unknown_pool",
+    /// Rejected: no pool counts this key.
+    UnknownResource = "unknown_resource",
+    /// Rejected: it asks for something that this version does not do yet.
+    Unsupported = "unsupported",
+    /// Ended: its process exited with code 0.
+    Completed = "completed",
+    /// Ended: its process exited with another code.
+    NonZeroExit = "non_zero_exit",
+    /// Ended: its process died of a signal that Sluice did not send.
+    KilledBySignal = "killed_by_signal",
+    /// Ended: the process could not be made (no such command, not executable, no such directory).
+    StartFailed = "start_failed",
+    /// Ended: nobody saw how. Never taken for success.
+    ExitUnknown = "exit_unknown",
+    /// Stopping or ended: somebody cancelled it.
+    Cancelled = "cancelled",
+    /// Stopping or ended: it ran longer than its `timeout`.
+    TimedOut = "timed_out",
+    /// Stopping: its host is being drained.
+    Drained = "drained",
+    /// Stopping or ended: a step that goes before it needed its units.
+    Preempted = "preempted",
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One number or word behind a reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Detail {
+    /// An amount.
+    Number(u64),
+    /// A name.
+    Text(String),
+}
+
+impl From<u64> for Detail {
+    fn from(number: u64) -> Self {
+        Detail::Number(number)
+    }
+}
+
+impl From<&str> for Detail {
+    fn from(text: &str) -> Self {
+        Detail::Text(text.into())
+    }
+}
+
+/// Why a step is where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// For programs.
+    pub code: ReasonCode,
+    /// For people: one sentence, with the numbers, that says what would help where something would.
+    pub message: String,
+    /// The numbers and names in the message, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub detail: BTreeMap<String, Detail>,
+}
+
+impl Reason {
+    /// A reason without numbers.
+    pub fn new(code: ReasonCode, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            detail: BTreeMap::new(),
+        }
+    }
+
+    /// Adds a number or name.
+    #[must_use]
+    pub fn with(mut self, name: &str, detail: impl Into<Detail>) -> Self {
+        self.detail.insert(name.into(), detail.into());
+        self
+    }
+}

@@ -1,0 +1,530 @@
+//! A step as somebody wrote it, in JSON or YAML, and the checks that turn it into a [`StepSpec`].
+//!
+//! Two layers of refusal: what no field can hold (unknown names, wrong types) is serde's, with unknown fields denied;
+//! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, megabytes_up, parse_memory};
+use crate::id::{PoolName, StepId, Subject};
+use crate::limit::{DEFAULT_GRACE, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
+use crate::step::{OnPreempt, StepSpec};
+use crate::time::Span;
+
+/// The body of a submit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct StepRequest {
+    /// Always `step` where present: what a file of several documents calls this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Chosen by the client, so that a repeat is harmless; drawn where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// For people; the program's name where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// On whose behalf; `default` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The one pool that it may run in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The kind of hardware.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Environment.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Absolute path on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// How much it takes.
+    pub resources: ResourceSettings,
+    /// On how many hosts; 1 where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<u32>,
+    /// Order among its subject's own steps; 0 where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i64>,
+    /// 0 where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retries: Option<u32>,
+    /// Such as `2h`; none where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// Such as `30s`, which it is where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_period: Option<String>,
+    /// `requeue` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_preempt: Option<OnPreempt>,
+    /// `false` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allow_pending: Option<bool>,
+}
+
+/// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
+/// value here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ResourceSettings {
+    /// Whole GPUs on each host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_count: Option<u64>,
+    /// Cores on each host; thousandths count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_count: Option<f64>,
+    /// Such as `16GiB`, on each host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
+    /// `true` where absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemptible: Option<bool>,
+    /// Amounts of custom keys.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pool_resources: BTreeMap<String, u64>,
+    /// Of deployed services; only its default is accepted until there are services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<u64>,
+    /// Of deployed services; only its default is accepted until there are services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<u64>,
+    /// Of deployed services; only its default is accepted until there are services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoscaling_metric: Option<String>,
+    /// Of deployed services; only its default is accepted until there are services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub autoscaling_target: Option<f64>,
+    /// Of deployed services; only its default is accepted until there are services.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_concurrency: Option<u64>,
+}
+
+/// `cpu_count` is compared by its bits, so that equality is total: two equal requests are equal texts.
+impl Eq for ResourceSettings {}
+
+/// A field that may not hold what it holds.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct FieldError {
+    /// Stable code, such as `invalid_memory`.
+    pub code: &'static str,
+    /// Where, such as `resources.memory`.
+    pub field: String,
+    /// What is wrong with which value, and the way out.
+    pub message: String,
+}
+
+impl FieldError {
+    fn new(code: &'static str, field: impl Into<String>, message: impl ToString) -> Self {
+        Self {
+            code,
+            field: field.into(),
+            message: message.to_string(),
+        }
+    }
+}
+
+impl StepRequest {
+    /// The id that the client chose, if it did.
+    ///
+    /// # Errors
+    /// Where it is not a well-formed id.
+    pub fn chosen_id(&self) -> Result<Option<StepId>, FieldError> {
+        self.id
+            .as_ref()
+            .map(|id| StepId::new(id.as_str()))
+            .transpose()
+            .map_err(|e| FieldError::new("invalid_id", "id", e))
+    }
+
+    /// Checks every field and fills in every default.
+    ///
+    /// # Errors
+    /// The first field, in the order of this type, that may not hold what it holds.
+    pub fn check(self) -> Result<StepSpec, FieldError> {
+        if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "step") {
+            return Err(FieldError::new(
+                "invalid_kind",
+                "kind",
+                format!("`{kind}` is not submitted: this is for `step`"),
+            ));
+        }
+        let subject = self.subject.as_deref().unwrap_or("default");
+        let subject =
+            Subject::new(subject).map_err(|e| FieldError::new("invalid_subject", "subject", e))?;
+        let pool = self
+            .pool
+            .map(PoolName::new)
+            .transpose()
+            .map_err(|e| FieldError::new("invalid_pool", "pool", e))?;
+        check_command(&self.command, &self.env, self.workdir.as_deref())?;
+        let request = self.resources.demand()?;
+        let name = self.name.unwrap_or_else(|| default_name(&self.command[0]));
+        if name.is_empty() || name.chars().count() > MAX_TITLE_CHARS {
+            return Err(FieldError::new(
+                "invalid_name",
+                "name",
+                format!("write 1 to {MAX_TITLE_CHARS} characters"),
+            ));
+        }
+        Ok(StepSpec {
+            name,
+            subject,
+            pool,
+            platform: self.platform,
+            command: self.command,
+            env: self.env,
+            workdir: self.workdir,
+            request,
+            preemptible: self.resources.preemptible.unwrap_or(true),
+            resources: self.resources,
+            nodes: check_nodes(self.nodes)?,
+            priority: self.priority.unwrap_or(0),
+            retries: self.retries.unwrap_or(0),
+            timeout: check_timeout(self.timeout.as_deref())?,
+            grace: check_grace(self.grace_period.as_deref())?,
+            on_preempt: self.on_preempt.unwrap_or_default(),
+            allow_pending: self.allow_pending.unwrap_or(false),
+        })
+    }
+}
+
+/// Longest name for people, in characters.
+const MAX_TITLE_CHARS: usize = 200;
+
+fn default_name(program: &str) -> String {
+    let file = program
+        .rsplit('/')
+        .find(|part| !part.is_empty())
+        .unwrap_or("step");
+    file.chars().take(MAX_TITLE_CHARS).collect()
+}
+
+fn check_command(
+    command: &[String],
+    env: &BTreeMap<String, String>,
+    workdir: Option<&str>,
+) -> Result<(), FieldError> {
+    if command.first().is_none_or(String::is_empty) {
+        let message = "the command is empty: write a program and its arguments, such as [\"python\", \"train.py\"]";
+        return Err(FieldError::new("invalid_command", "command", message));
+    }
+    if command.iter().any(|arg| arg.contains('\0')) {
+        return Err(FieldError::new(
+            "invalid_command",
+            "command",
+            "an argument holds a NUL byte, which no program can be given",
+        ));
+    }
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            let message = format!(
+                "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
+                name.escape_default()
+            );
+            return Err(FieldError::new("invalid_env", "env", message));
+        }
+        if name.starts_with("SLUICE_") || name == "CUDA_VISIBLE_DEVICES" {
+            let message = format!("`{name}` is set by Sluice itself: choose another name");
+            return Err(FieldError::new(
+                "reserved_env",
+                format!("env.{name}"),
+                message,
+            ));
+        }
+    }
+    if let Some(dir) = workdir.filter(|dir| !dir.starts_with('/') || dir.contains('\0')) {
+        let message = format!(
+            "`{}` is not an absolute path on the host: begin with `/`",
+            dir.escape_default()
+        );
+        return Err(FieldError::new("invalid_workdir", "workdir", message));
+    }
+    let bytes = command.iter().map(String::len).sum::<usize>()
+        + env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>()
+        + workdir.map_or(0, str::len);
+    if bytes > MAX_SPEC_BYTES {
+        let message = format!(
+            "command, environment and directory take {bytes} bytes: the most is {MAX_SPEC_BYTES}"
+        );
+        return Err(FieldError::new("too_large", "command", message));
+    }
+    Ok(())
+}
+
+fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {
+    let nodes = nodes.unwrap_or(1);
+    if nodes == 0 || nodes > MAX_GANG_NODES {
+        return Err(FieldError::new(
+            "invalid_nodes",
+            "nodes",
+            format!("{nodes} hosts: write 1 to {MAX_GANG_NODES}"),
+        ));
+    }
+    Ok(nodes)
+}
+
+fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
+    let Some(text) = text else { return Ok(None) };
+    let span: Span = text
+        .parse()
+        .map_err(|e| FieldError::new("invalid_duration", "timeout", e))?;
+    if span == Span::ZERO {
+        return Err(FieldError::new(
+            "invalid_duration",
+            "timeout",
+            "zero time is no time to run: leave it out for no limit",
+        ));
+    }
+    Ok(Some(span))
+}
+
+fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {
+    let Some(text) = text else {
+        return Ok(DEFAULT_GRACE);
+    };
+    let span: Span = text
+        .parse()
+        .map_err(|e| FieldError::new("invalid_duration", "grace_period", e))?;
+    if span > MAX_GRACE {
+        return Err(FieldError::new(
+            "invalid_duration",
+            "grace_period",
+            format!("{span} is longer than {MAX_GRACE}"),
+        ));
+    }
+    Ok(span)
+}
+
+impl ResourceSettings {
+    /// What these settings take on one host: semantics of the resource keys, rounded up to whole units.
+    ///
+    /// # Errors
+    /// Where a field holds what it may not.
+    pub fn demand(&self) -> Result<Amounts, FieldError> {
+        self.refuse_service_fields()?;
+        let mut demand = Amounts::new();
+        for (name, amount) in &self.pool_resources {
+            let field = || format!("resources.pool_resources.{}", name.escape_default());
+            let key = Key::new(name.as_str())
+                .map_err(|e| FieldError::new("invalid_resource_key", field(), e))?;
+            demand.set(key, check_amount(*amount, field)?);
+        }
+        if let Some(gpus) = self.gpu_count {
+            demand = demand.with(
+                GPU,
+                check_amount(gpus, || "resources.gpu_count".to_owned())?,
+            );
+        }
+        if let Some(cores) = self.cpu_count {
+            demand = demand.with(MCPU, millicores(cores)?);
+        }
+        if let Some(memory) = &self.memory {
+            let bytes = parse_memory(memory)
+                .map_err(|e| FieldError::new("invalid_memory", "resources.memory", e))?;
+            demand = demand.with(MEMORY_MB, megabytes_up(bytes));
+        }
+        Ok(demand.with(STEP_RUN, 1))
+    }
+
+    fn refuse_service_fields(&self) -> Result<(), FieldError> {
+        let set = [
+            ("min_replicas", self.min_replicas.is_some_and(|n| n != 0)),
+            ("max_replicas", self.max_replicas.is_some_and(|n| n != 0)),
+            ("autoscaling_metric", self.autoscaling_metric.is_some()),
+            ("autoscaling_target", self.autoscaling_target.is_some()),
+            ("max_concurrency", self.max_concurrency.is_some()),
+        ];
+        match set.into_iter().find(|(_, set)| *set) {
+            None => Ok(()),
+            Some((field, _)) => {
+                let message =
+                    "this belongs to deployed services, which do not exist yet: leave it out";
+                Err(FieldError::new(
+                    "unsupported_field",
+                    format!("resources.{field}"),
+                    message,
+                ))
+            }
+        }
+    }
+}
+
+/// Amounts stay far from the top of `u64`, so that sums over all steps cannot reach it.
+fn check_amount(amount: u64, field: impl Fn() -> String) -> Result<u64, FieldError> {
+    const MOST: u64 = 1 << 53;
+    if amount <= MOST {
+        return Ok(amount);
+    }
+    Err(FieldError::new(
+        "invalid_amount",
+        field(),
+        format!("{amount} is more than can be counted: the most is {MOST}"),
+    ))
+}
+
+/// Thousandths of a core, rounded up. The one place where a decimal enters; what leaves is an integer.
+fn millicores(cores: f64) -> Result<u64, FieldError> {
+    const MOST: f64 = 1_000_000_000.0;
+    if !(cores.is_finite() && (0.0..=MOST).contains(&cores)) {
+        let message =
+            format!("{cores} is no number of cores: write 0 to {MOST}, thousandths count");
+        return Err(FieldError::new(
+            "invalid_cpu_count",
+            "resources.cpu_count",
+            message,
+        ));
+    }
+    Ok(ceil_thousandths(cores))
+}
+
+/// `ceil(x * 1000)` for `0 <= x <= 10^9`, forgiving the last bit of a decimal such as 0.1 that no binary float holds.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the caller bounds the range"
+)]
+fn ceil_thousandths(cores: f64) -> u64 {
+    let thousandths = cores * 1000.0;
+    let whole = thousandths as u64;
+    u64::from(thousandths - whole as f64 > 1e-6) + whole
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use proptest::prelude::*;
+
+    fn request(json: &str) -> StepRequest {
+        serde_json::from_str(json).unwrap()
+    }
+
+    fn refusal(json: &str) -> FieldError {
+        request(json).check().unwrap_err()
+    }
+
+    #[test]
+    fn a_full_request_becomes_its_demand() {
+        let spec = request(
+            r#"{"command":["python","train.py"],"resources":{"gpu_count":3,"cpu_count":0.5,"memory":"16GiB",
+               "pool_resources":{"gpu":9,"tensorrt_sessions":2}},"timeout":"1h","nodes":2}"#,
+        )
+        .check()
+        .unwrap();
+        let request = &spec.request;
+        assert_eq!(
+            request.get(GPU),
+            3,
+            "the typed field wins over the custom key"
+        );
+        assert_eq!(request.get(MCPU), 500);
+        assert_eq!(request.get(MEMORY_MB), 17_180);
+        assert_eq!(request.get("tensorrt_sessions"), 2);
+        assert_eq!(request.get(STEP_RUN), 1);
+        assert!(spec.preemptible);
+        assert_eq!(spec.timeout, Some(Span::from_secs(3600)));
+        assert_eq!(spec.grace, DEFAULT_GRACE);
+        assert_eq!((spec.name.as_str(), spec.nodes), ("python", 2));
+    }
+
+    #[test]
+    fn each_bad_field_is_named_with_its_code() {
+        for (json, code, field) in [
+            (r#"{"command":[]}"#, "invalid_command", "command"),
+            (r#"{"command":[""]}"#, "invalid_command", "command"),
+            (
+                r#"{"command":["a"],"resources":{"memory":"8gb"}}"#,
+                "invalid_memory",
+                "resources.memory",
+            ),
+            (
+                r#"{"command":["a"],"resources":{"cpu_count":-1}}"#,
+                "invalid_cpu_count",
+                "resources.cpu_count",
+            ),
+            (
+                r#"{"command":["a"],"resources":{"gpu_count":9223372036854775808}}"#,
+                "invalid_amount",
+                "resources.gpu_count",
+            ),
+            (
+                r#"{"command":["a"],"resources":{"min_replicas":1}}"#,
+                "unsupported_field",
+                "resources.min_replicas",
+            ),
+            (
+                r#"{"command":["a"],"env":{"SLUICE_X":"1"}}"#,
+                "reserved_env",
+                "env.SLUICE_X",
+            ),
+            (
+                r#"{"command":["a"],"workdir":"here"}"#,
+                "invalid_workdir",
+                "workdir",
+            ),
+            (r#"{"command":["a"],"nodes":0}"#, "invalid_nodes", "nodes"),
+            (
+                r#"{"command":["a"],"timeout":"0s"}"#,
+                "invalid_duration",
+                "timeout",
+            ),
+            (
+                r#"{"command":["a"],"subject":"a/b"}"#,
+                "invalid_subject",
+                "subject",
+            ),
+            (r#"{"command":["a"],"kind":"pool"}"#, "invalid_kind", "kind"),
+        ] {
+            let error = refusal(json);
+            assert_eq!((error.code, error.field.as_str()), (code, field), "{json}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_by_name() {
+        let error = serde_json::from_str::<StepRequest>(r#"{"resources":{"gpus":1}}"#)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("unknown field `gpus`"), "{error}");
+    }
+
+    #[test]
+    fn defaults_of_services_are_accepted() {
+        let json = r#"{"command":["a"],"resources":{"min_replicas":0,"autoscaling_metric":null}}"#;
+        assert!(request(json).check().is_ok());
+    }
+
+    #[test]
+    fn millicores_round_up_but_not_by_a_float_s_last_bit() {
+        for (cores, expected) in [
+            (0.1, 100),
+            (0.0001, 1),
+            (1.0, 1000),
+            (2.5, 2500),
+            (0.3, 300),
+            (1.0005, 1001),
+        ] {
+            assert_eq!(millicores(cores).unwrap(), expected, "{cores}");
+        }
+        assert!(millicores(f64::NAN).is_err());
+        assert_eq!(default_name("/usr/bin/"), "bin");
+        assert_eq!(vec![default_name("/")], vec!["step"]);
+    }
+
+    proptest! {
+        #[test]
+        fn thousandths_are_exact(n in 0u64..1_000_000_000) {
+            prop_assert_eq!(millicores(n as f64 / 1000.0).unwrap(), n);
+        }
+    }
+}

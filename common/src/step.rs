@@ -1,0 +1,63 @@
+//! A step as it was understood: every field checked, every default filled in. [`crate::request`] is what was written.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::amount::Amounts;
+use crate::id::{PoolName, Subject};
+use crate::request::ResourceSettings;
+use crate::time::Span;
+
+/// What happens to a step that gives way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnPreempt {
+    /// It is stopped and waits again in its old place.
+    #[default]
+    Requeue,
+    /// It is frozen, and its GPUs are emptied.
+    Suspend,
+    /// It is stopped for good.
+    Fail,
+}
+
+/// What to run, for whom and with how much.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepSpec {
+    /// A name for people; need not be unique.
+    pub name: String,
+    /// On whose behalf.
+    pub subject: Subject,
+    /// The one pool it may run in; `None` leaves the choice to the coordinator.
+    pub pool: Option<PoolName>,
+    /// The kind of hardware it asks for.
+    pub platform: Option<String>,
+    /// Program and arguments; never empty. The program is looked up in the `PATH` of the step's own environment.
+    pub command: Vec<String>,
+    /// Environment, on top of the few variables that every step gets.
+    pub env: BTreeMap<String, String>,
+    /// Absolute path on the host; `None` is a directory of the attempt's own.
+    pub workdir: Option<String>,
+    /// The resources as they were written, shown back unchanged.
+    pub resources: ResourceSettings,
+    /// What it takes on each host.
+    pub request: Amounts,
+    /// Whether it may be made to give way.
+    pub preemptible: bool,
+    /// On how many distinct hosts it runs at once.
+    pub nodes: u32,
+    /// Order among the steps of its own subject; higher goes first.
+    pub priority: i64,
+    /// How often it is tried again after a failure of its own.
+    pub retries: u32,
+    /// How long it may run; `None` is for ever.
+    pub timeout: Option<Span>,
+    /// Between the stop signal and the kill.
+    pub grace: Span,
+    /// What happens when it must give way.
+    pub on_preempt: OnPreempt,
+    /// Whether it waits, rather than being rejected, while no remembered host could hold it.
+    pub allow_pending: bool,
+}

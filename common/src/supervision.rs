@@ -1,0 +1,171 @@
+//! What an agent and the supervisor on its host say to each other, over a Unix socket.
+//!
+//! The supervisor speaks in *views*: where each attempt stands now. A view is sent when it changes and all of them when
+//! an agent connects, so an agent that was away misses nothing and a repeat is harmless. Phases only go forward.
+//!
+//! ```text
+//! (spawn) -> Running -> Ended -> Gone -> (forget)
+//!        \___________________________/
+//!          could not be started
+//! ```
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AttemptId, BootId};
+use crate::time::{Span, Time};
+
+/// The version of this protocol. A supervisor and an agent of different versions part with a message.
+pub const SUPERVISION_VERSION: u32 = 1;
+
+/// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of every attempt
+/// that a host may hold.
+pub const MAX_SUPERVISION_FRAME_BYTES: usize = 4 * 1024 * 1024;
+
+/// Milliseconds on the host's `CLOCK_BOOTTIME`, which counts sleep and never jumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BootMillis(pub u64);
+
+/// From the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSupervisor {
+    /// Start an attempt. A repeat for an attempt that exists is answered by its view and starts nothing.
+    Spawn(SpawnSpec),
+    /// Send a signal to every process of an attempt. No answer; harmless where the attempt has ended.
+    Signal {
+        /// Whose processes.
+        attempt: AttemptId,
+        /// Which signal.
+        signal: StopSignal,
+    },
+    /// Let every attempt that has a lease run until then. A deadline never moves back, and one that has passed stays
+    /// passed.
+    Renew {
+        /// The new deadline.
+        until: BootMillis,
+    },
+    /// The coordinator has recorded the end: drop an attempt that is `Gone`. Its output stays.
+    Forget {
+        /// Which.
+        attempt: AttemptId,
+    },
+    /// Send [`FromSupervisor::Hello`] again.
+    List,
+}
+
+/// From the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromSupervisor {
+    /// The first message on a connection, and the answer to `List`.
+    Hello {
+        /// [`SUPERVISION_VERSION`] of the supervisor.
+        version: u32,
+        /// The boot that the attempts belong to.
+        boot_id: BootId,
+        /// Every attempt that was not forgotten.
+        attempts: Vec<AttemptView>,
+    },
+    /// An attempt has changed.
+    Attempt(AttemptView),
+}
+
+/// The signals that an agent may send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopSignal {
+    /// SIGTERM: asks.
+    Terminate,
+    /// SIGKILL: does not ask.
+    Kill,
+}
+
+/// What to start. Everything is decided; the supervisor adds nothing but what its own config commands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpawnSpec {
+    /// Names the attempt and its directory.
+    pub attempt: AttemptId,
+    /// Program and arguments, not empty.
+    pub command: Vec<String>,
+    /// The whole environment; nothing else is inherited. The program is looked up in its `PATH`.
+    pub env: BTreeMap<String, String>,
+    /// Absolute path; `None` is the attempt's own directory.
+    pub workdir: Option<String>,
+    /// When the supervisor stops the attempt by itself; `None` is never.
+    pub lease_until: Option<BootMillis>,
+    /// Between SIGTERM and SIGKILL when it does.
+    pub lease_grace: Span,
+    /// Kept for the agent and given back in every view.
+    pub memo: Memo,
+}
+
+/// What an agent needs to know of an attempt after its own restart. The supervisor keeps it and never reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memo {
+    /// How long the attempt may run.
+    pub timeout: Option<Span>,
+    /// Between the stop signal and the kill when it times out.
+    pub grace: Span,
+}
+
+/// Where an attempt stands on its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptView {
+    /// Which.
+    pub attempt: AttemptId,
+    /// Where it stands.
+    pub phase: HostPhase,
+    /// From its spawn.
+    pub memo: Memo,
+}
+
+/// How far an attempt has come on its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostPhase {
+    /// Its main process runs.
+    Running(Process),
+    /// Its main process has ended; others of its group may still run.
+    Ended(HostEnd),
+    /// No process of it is left.
+    Gone(HostEnd),
+}
+
+/// A process that cannot be mistaken for another that was given the same number later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// Process id, which is also its group's.
+    pub pid: u32,
+    /// Start time in clock ticks since boot: field 22 of `/proc/PID/stat`.
+    pub start_ticks: u64,
+    /// Wall clock at the start.
+    pub started_at: Time,
+}
+
+/// How and when an attempt's main process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostEnd {
+    /// The process that ran; `None` where none could be made.
+    pub process: Option<Process>,
+    /// How.
+    pub exit: Exit,
+    /// Wall clock at the end.
+    pub ended_at: Time,
+}
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Exit {
+    /// It exited with this code.
+    Code(i32),
+    /// It died of this signal.
+    Signal(i32),
+    /// It could not be made: the sentence says why.
+    StartFailed(String),
+    /// Its lease passed and the supervisor stopped it.
+    LeaseExpired,
+    /// Its host was rebooted under it.
+    HostRebooted,
+    /// It ended unseen, while no supervisor was there.
+    Unknown,
+}

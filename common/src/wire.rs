@@ -1,0 +1,265 @@
+//! The whole protocol between coordinator and agent.
+//!
+//! The agent dials, and opens two streams: *control* and *heartbeat*. On control it says [`Hello`] first and is
+//! answered by [`Greeting`]; from then on each side sends [`FromNode`] and [`Command`]. On heartbeat it sends
+//! [`Heartbeat`]s, each acknowledged at once by [`HeartbeatAck`]. For each transfer of output the coordinator opens a
+//! stream, sends a [`LogRequest`] and is answered by a [`LogReply`] followed by plain bytes until the stream ends.
+//!
+//! Attempts are reported as *statuses*, not as events: where the attempt stands now. A repeat is harmless and a status
+//! implies all that came before it, so nothing is numbered and nothing can be missed. The host keeps an attempt until
+//! the coordinator says [`ToNode::Forget`], which it does once `Released` is durable.
+//!
+//! The encoding cannot skip, flatten or tag: fields of these types carry no serde attributes of that kind.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName};
+use crate::inventory::Inventory;
+use crate::supervision::Exit;
+use crate::time::{Span, Time};
+
+/// The protocol version that this build speaks. Until the first tagged release other versions are refused.
+pub const PROTOCOL_VERSION: u32 = 1;
+
+/// ALPN name of the protocol.
+pub const ALPN: &[u8] = b"sluice/1";
+
+/// What a stream that the agent opens is for; its first frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StreamKind {
+    /// Commands and statuses; one for each connection.
+    Control,
+    /// Heartbeats; one for each connection.
+    Heartbeat,
+}
+
+/// The agent's first words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// [`PROTOCOL_VERSION`] of the agent.
+    pub protocol: u32,
+    /// The agent's build, for people.
+    pub version: String,
+    /// Must be the name in the agent's certificate.
+    pub node: NodeName,
+    /// The pool that its config joins.
+    pub pool: PoolName,
+    /// From its config.
+    pub labels: BTreeMap<String, String>,
+    /// The boot that the attempts below belong to.
+    pub boot_id: BootId,
+    /// The highest epoch that the host has obeyed; a coordinator must go above it.
+    pub highest_epoch: Option<Epoch>,
+    /// What the host has.
+    pub inventory: Inventory,
+    /// Every attempt that the host knows and was not told to forget.
+    pub attempts: Vec<AttemptStatus>,
+}
+
+/// The answer to [`Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Greeting {
+    /// The node is in.
+    Welcome(Welcome),
+    /// The node is not let in; the agent logs the sentence and tries again later.
+    Refused {
+        /// Why, and what would help.
+        message: String,
+    },
+}
+
+/// Terms of a link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The coordinator that speaks; the host keeps the highest that it has seen and refuses lower ones.
+    pub epoch: Epoch,
+    /// How long attempts run on after the last heartbeat that was acknowledged, counted from its sending.
+    pub lease: Span,
+    /// How long stopping an attempt whose lease has passed may take.
+    pub stop_limit: Span,
+    /// Between two heartbeats.
+    pub heartbeat: Span,
+}
+
+/// From the agent, after [`Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromNode {
+    /// Where an attempt stands now.
+    Status(AttemptStatus),
+    /// The host has changed.
+    Inventory(Inventory),
+}
+
+/// To the agent: an order, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Command {
+    /// The coordinator that speaks. A host refuses an epoch older than the highest that it has obeyed.
+    pub epoch: Epoch,
+    /// The order.
+    pub order: ToNode,
+}
+
+/// An order.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToNode {
+    /// Run an attempt. A repeat is harmless.
+    Assign(Assignment),
+    /// Stop an attempt. A repeat with a shorter grace shortens it; an attempt that the host does not know is reported
+    /// `Released`.
+    Stop {
+        /// Which.
+        attempt: AttemptId,
+        /// Why, for the notice.
+        why: StopWhy,
+        /// Between the signal and the kill.
+        grace: Span,
+    },
+    /// The attempt's end is recorded; the host need not remember it. Its output stays.
+    Forget {
+        /// Which.
+        attempt: AttemptId,
+    },
+}
+
+/// One attempt to run on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Which.
+    pub attempt: AttemptId,
+    /// The pool that granted it.
+    pub pool: PoolName,
+    /// Program and arguments, not empty.
+    pub command: Vec<String>,
+    /// The step's own variables.
+    pub env: BTreeMap<String, String>,
+    /// Absolute path; `None` is a directory of the attempt's own.
+    pub workdir: Option<String>,
+    /// UUIDs of the GPUs that it is given.
+    pub gpus: Vec<String>,
+    /// How long it may run; the host stops it then.
+    pub timeout: Option<Span>,
+    /// Between the signal and the kill when it times out.
+    pub grace: Span,
+}
+
+/// Why an attempt is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopWhy {
+    /// Somebody cancelled the step.
+    Cancelled,
+    /// It ran longer than its `timeout`.
+    TimedOut,
+    /// Its host is being drained.
+    Drained,
+    /// A step that goes before it needs its units.
+    Preempted,
+    /// The coordinator has ended this attempt, or never knew it.
+    Superseded,
+}
+
+/// Where an attempt stands, as its host sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptStatus {
+    /// Which.
+    pub attempt: AttemptId,
+    /// Where it stands.
+    pub phase: AttemptPhase,
+}
+
+/// How far an attempt has come. Phases only go forward, in this order; some may be passed over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AttemptPhase {
+    /// The host makes its process.
+    Starting,
+    /// Its process runs.
+    Running(Started),
+    /// It was told to stop and has not ended.
+    Stopping {
+        /// The process, if it was seen running.
+        started: Option<Started>,
+        /// Why.
+        why: StopWhy,
+    },
+    /// Its main process has ended; its units are not free yet.
+    Ended(AttemptEnd),
+    /// Nothing of it is left and its GPUs were seen free: its units may be granted again.
+    Released(AttemptEnd),
+}
+
+/// A process that runs or ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// Process id on its host.
+    pub pid: u32,
+    /// When, by the host's clock.
+    pub at: Time,
+}
+
+/// How and when an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptEnd {
+    /// The process that ran; `None` where there never was one.
+    pub started: Option<Started>,
+    /// How.
+    pub exit: Exit,
+    /// Why it was being stopped when it ended, if it was.
+    pub stopped: Option<StopWhy>,
+    /// When, by the host's clock.
+    pub at: Time,
+}
+
+/// A sign of life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heartbeat {
+    /// Counted up on each connection.
+    pub number: u64,
+}
+
+/// The coordinator has heard a [`Heartbeat`]: leases run from the moment when the agent sent it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatAck {
+    /// Which one.
+    pub number: u64,
+}
+
+/// Which of a step's outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogStream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// Asks for a stretch of output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogRequest {
+    /// Whose.
+    pub attempt: AttemptId,
+    /// Which output.
+    pub stream: LogStream,
+    /// First byte wanted, counted from the start of the attempt.
+    pub offset: u64,
+    /// Whether to go on, as the attempt writes, until it has ended.
+    pub follow: bool,
+}
+
+/// The answer to [`LogRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LogReply {
+    /// Plain bytes follow, beginning at this offset (later than asked where the oldest output was dropped).
+    From {
+        /// Offset of the first byte that follows.
+        offset: u64,
+    },
+    /// Nothing follows; the sentence says why.
+    Refused {
+        /// Why.
+        message: String,
+    },
+}

@@ -1,0 +1,101 @@
+//! What can happen to the core.
+
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, StepId};
+use sluice_common::step::StepSpec;
+use sluice_common::time::Span;
+use sluice_common::wire::{FromNode, Hello};
+
+/// A caller that waits for an answer; drawn by the driver, never reused within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ReplyId(pub u64);
+
+/// One connection of one agent; drawn by the driver, counted up, never reused within a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Somebody submits steps: one, or a batch.
+    Submit {
+        /// Who waits for [`crate::Answer::Submitted`].
+        reply: ReplyId,
+        /// The steps, in order. Ids are chosen by the client or drawn by the edge.
+        steps: Vec<NewStep>,
+    },
+    /// Somebody cancels a step.
+    Cancel {
+        /// Who waits for [`crate::Answer::Cancelled`].
+        reply: ReplyId,
+        /// Which.
+        step: StepId,
+    },
+    /// An agent has said hello; its certificate was checked against the name.
+    NodeHello {
+        /// The connection.
+        session: SessionId,
+        /// Its words.
+        hello: Hello,
+    },
+    /// An agent has said something after its hello.
+    FromNode {
+        /// The connection; words of one that was replaced are ignored.
+        session: SessionId,
+        /// Who.
+        node: NodeName,
+        /// Its words.
+        message: FromNode,
+    },
+    /// A heartbeat arrived.
+    Heartbeat {
+        /// The connection.
+        session: SessionId,
+        /// Who.
+        node: NodeName,
+    },
+    /// A connection is gone.
+    NodeGone {
+        /// The connection.
+        session: SessionId,
+        /// Whose.
+        node: NodeName,
+    },
+    /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
+    /// at the time and the state, not at the fact.
+    Timer(TimerKey),
+}
+
+/// A step to be submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewStep {
+    /// Its id. The same id with the same spec again is a repeat and harmless.
+    pub id: StepId,
+    /// What to run.
+    pub spec: StepSpec,
+}
+
+/// What a timer is for. Setting one again replaces it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TimerKey {
+    /// The node was silent for `unreachable_after`, or for `lost_after`.
+    NodeSilence(NodeName),
+}
+
+/// Terms that the driver's config sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// How long attempts run on without an acknowledged heartbeat.
+    pub lease: Span,
+    /// How long stopping one whose lease has passed may take.
+    pub stop_limit: Span,
+    /// Between two heartbeats.
+    pub heartbeat: Span,
+    /// Silence after which a node gets no new work.
+    pub unreachable_after: Span,
+    /// Silence after which a node is lost; at least lease + stop limit + drift margin, which the driver checks.
+    pub lost_after: Span,
+    /// How many steps in a terminal state are remembered; the oldest are forgotten first.
+    pub keep_finished: usize,
+}

@@ -1,0 +1,29 @@
+//! The scheduling core: the whole truth about pools, queues, nodes and steps, and every decision about them.
+//!
+//! # How it is driven
+//! The core does no I/O, reads no clock and draws nothing at random. Whoever owns it
+//! 1. brings it back with [`Core::recover`] and lets it begin its epoch with [`Core::start`],
+//! 2. feeds it one [`Input`] at a time through [`Core::handle`], with a time that never goes back,
+//! 3. drains [`Core::outputs`] and acts on them in one order: **commit the records, then send, then reply, then arm
+//!    timers**. Several inputs may be handled before one drain (group commit); a reply never goes out before the
+//!    records that were drained with it are durable.
+//!
+//! # How it changes
+//! `handle` decides and emits [`Record`]s; a record changes the [`State`] through [`State::apply`] and nothing else
+//! does. So a state is the fold of its records, and a restart is `apply` over a snapshot and what follows it.
+//!
+//! # What it does not own
+//! Sessions' sockets, durability, the JSON of the API, log bytes: those are the coordinator's.
+#![no_std]
+
+extern crate alloc;
+#[cfg(test)]
+extern crate std;
+
+mod input;
+mod output;
+mod record;
+
+pub use input::{Input, NewStep, ReplyId, SessionId, Settings, TimerKey};
+pub use output::{Answer, Output, Refusal, Submitted};
+pub use record::{Placement, Record, Stamped};

@@ -1,0 +1,87 @@
+//! What the core wants done. Closed: whoever drives it handles four kinds and no more.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, StepId};
+use sluice_common::time::Time;
+use sluice_common::wire::{Command, Greeting};
+
+use crate::input::{ReplyId, SessionId, TimerKey};
+use crate::record::Stamped;
+
+/// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Make this durable.
+    Record(Stamped),
+    /// Answer a hello. After a refusal the driver closes the connection.
+    Greet {
+        /// The connection.
+        session: SessionId,
+        /// The answer.
+        greeting: Greeting,
+    },
+    /// Tell an agent. Lost where the connection is gone; the core says it again after the next hello.
+    ToNode {
+        /// The connection.
+        session: SessionId,
+        /// Whose.
+        node: NodeName,
+        /// The order.
+        command: Command,
+    },
+    /// Answer a caller.
+    Reply {
+        /// Who waits.
+        reply: ReplyId,
+        /// The answer.
+        answer: Answer,
+    },
+    /// Feed [`crate::Input::Timer`] at this time or later; replaces a timer of the same key.
+    SetTimer {
+        /// Which.
+        key: TimerKey,
+        /// When.
+        at: Time,
+    },
+}
+
+/// An answer to a caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To a submit: one result for each step, in order.
+    Submitted(Vec<Result<Submitted, Refusal>>),
+    /// To a cancel: done, under way, or needless because the step has ended.
+    Cancelled(Result<StepId, Refusal>),
+}
+
+/// A step that is stored now; its state says whether it was queued, allocated or rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// Which.
+    pub step: StepId,
+    /// Whether this submit stored it; a repeat did not.
+    pub created: bool,
+}
+
+/// Why a call was not carried out. Nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No step has this id.
+    #[error("there is no step `{step}`: `sluice get steps` lists those that are remembered")]
+    UnknownStep {
+        /// The id.
+        step: StepId,
+    },
+    /// Another step has this id.
+    #[error(
+        "the id `{step}` belongs to a step that was submitted with another body ({differs}): choose another id"
+    )]
+    IdInUse {
+        /// The id.
+        step: StepId,
+        /// The first field that differs.
+        differs: String,
+    },
+}

@@ -1,0 +1,169 @@
+//! Facts. What is in the log is what happened, never what was asked: a newer scheduler reads an older log and comes to
+//! the same state. The same records are the audit log, the event stream and the input of a replay.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::inventory::Inventory;
+use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_common::time::Time;
+use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+
+/// A fact with its place and time. `seq` counts from 1 without gaps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamped {
+    /// Its place in the log.
+    pub seq: u64,
+    /// When it was decided.
+    pub at: Time,
+    /// The fact.
+    #[serde(flatten)]
+    pub record: Record,
+}
+
+/// One host's part of a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The host.
+    pub node: NodeName,
+    /// UUIDs of the GPUs, in the order in which the step sees them.
+    pub gpus: Vec<String>,
+}
+
+/// A fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Record {
+    /// A coordinator began to speak for the cluster.
+    CoordinatorStarted {
+        /// Its epoch.
+        epoch: Epoch,
+    },
+    /// A pool was made or changed.
+    PoolPut {
+        /// Its name.
+        pool: PoolName,
+        /// For people.
+        description: String,
+    },
+    /// A node was let in, with what it has; also when it comes back changed or its inventory changes.
+    NodeReported {
+        /// Its name.
+        node: NodeName,
+        /// The pool that its config joins.
+        pool: PoolName,
+        /// From its config.
+        labels: BTreeMap<String, String>,
+        /// Version of its agent.
+        version: String,
+        /// Its boot.
+        boot_id: BootId,
+        /// What it has.
+        inventory: Inventory,
+    },
+    /// A node is linked and heard.
+    NodeReady {
+        /// Its name.
+        node: NodeName,
+    },
+    /// A node is silent or its link is down: no new work.
+    NodeUnreachable {
+        /// Its name.
+        node: NodeName,
+    },
+    /// A node was silent for so long that its attempts must have stopped: they end, and their steps go on elsewhere.
+    NodeLost {
+        /// Its name.
+        node: NodeName,
+    },
+    /// A step was accepted and waits.
+    StepQueued {
+        /// Its id.
+        step: StepId,
+        /// What to run.
+        spec: StepSpec,
+    },
+    /// A step was refused for good: it could never be granted. It is stored all the same.
+    StepRejected {
+        /// Its id.
+        step: StepId,
+        /// What it asked for.
+        spec: StepSpec,
+        /// Why, with the numbers.
+        reason: Reason,
+    },
+    /// Units were granted to a new attempt.
+    Allocated {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Which pool granted them.
+        pool: PoolName,
+        /// Where, by rank.
+        placements: Vec<Placement>,
+    },
+    /// A host works on an attempt.
+    Starting {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+    },
+    /// An attempt's process runs.
+    Started {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+        /// The process.
+        process: Started,
+    },
+    /// An attempt is to stop.
+    Stopping {
+        /// The attempt.
+        attempt: AttemptId,
+        /// Why.
+        why: StopWhy,
+    },
+    /// An attempt's process has ended; its units are not free yet.
+    Ended {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+        /// How.
+        end: AttemptEnd,
+    },
+    /// An attempt's units on a host are free.
+    Released {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+    },
+    /// A step waits again, in its old place.
+    Requeued {
+        /// Its id.
+        step: StepId,
+        /// Why its attempt is over.
+        reason: Reason,
+    },
+    /// A step came to a terminal state.
+    StepEnded {
+        /// Its id.
+        step: StepId,
+        /// Which.
+        state: StepState,
+        /// Why.
+        reason: Reason,
+    },
+    /// A step in a terminal state was dropped from memory: more have ended since than are kept.
+    StepForgotten {
+        /// Its id.
+        step: StepId,
+    },
+}
