@@ -1,0 +1,148 @@
+//! One value to bytes and back, bounded both ways. Owns the choice of `bincode` and of its configuration.
+
+use bincode::config::{self, Config};
+use bincode::enc::write::Writer;
+use bincode::error::{DecodeError, EncodeError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::CodecError;
+
+/// Most memory that the lengths inside one message may claim, in bytes: `bincode` takes this limit as a constant and
+/// allocates a string before it has read it. Callers' own limits are lower.
+const MAX_CLAIM_BYTES: usize = 16 * 1024 * 1024;
+
+const fn layout() -> impl Config {
+    config::legacy().with_limit::<MAX_CLAIM_BYTES>()
+}
+
+/// The bytes of `value`, at most `max_bytes` of them.
+///
+/// # Errors
+/// [`CodecError::TooLarge`] as soon as the limit is passed, so that no more memory than that is taken;
+/// [`CodecError::Unencodable`] for a type that has no encoding.
+pub fn encode<T: Serialize + ?Sized>(value: &T, max_bytes: usize) -> Result<Vec<u8>, CodecError> {
+    encode_after(Vec::new(), value, max_bytes)
+}
+
+/// Appends the bytes of `value`, at most `max_bytes` of them, to `start`.
+pub(crate) fn encode_after<T: Serialize + ?Sized>(
+    start: Vec<u8>,
+    value: &T,
+    max_bytes: usize,
+) -> Result<Vec<u8>, CodecError> {
+    let mut sink = Sink {
+        room: max_bytes,
+        bytes: start,
+        full: false,
+    };
+    match bincode::serde::encode_into_writer(value, &mut sink, layout()) {
+        Ok(()) => Ok(sink.bytes),
+        Err(_) if sink.full => Err(CodecError::too_large::<T>(max_bytes)),
+        Err(error) => Err(CodecError::unencodable::<T>(encode_reason(error))),
+    }
+}
+
+/// The value that exactly these bytes stand for.
+///
+/// # Errors
+/// Where there are more than `max_bytes` of them, where they stand for no `T` and where some are left over.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Result<T, CodecError> {
+    if bytes.len() > max_bytes {
+        return Err(CodecError::BodyTooLarge {
+            bytes: bytes.len(),
+            max: max_bytes,
+        });
+    }
+    let (value, used) = bincode::serde::decode_from_slice(bytes, layout())
+        .map_err(|error| CodecError::malformed::<T>(decode_reason(error)))?;
+    match bytes.len() - used {
+        0 => Ok(value),
+        extra => Err(CodecError::trailing::<T>(extra)),
+    }
+}
+
+/// A vector that refuses to grow beyond its room.
+struct Sink {
+    bytes: Vec<u8>,
+    room: usize,
+    full: bool,
+}
+
+impl Writer for &mut Sink {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), EncodeError> {
+        let Some(rest) = self.room.checked_sub(bytes.len()) else {
+            self.full = true;
+            return Err(EncodeError::UnexpectedEnd);
+        };
+        self.room = rest;
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn encode_reason(error: EncodeError) -> String {
+    match error {
+        EncodeError::OtherString(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// `bincode` shows its errors as Rust source; the ones that a peer can cause get words.
+fn decode_reason(error: DecodeError) -> String {
+    match error {
+        DecodeError::UnexpectedEnd { .. } => "they end too early".to_owned(),
+        DecodeError::LimitExceeded => "a length inside is beyond any limit".to_owned(),
+        DecodeError::InvalidBooleanValue(byte) => format!("{byte} is neither true nor false"),
+        DecodeError::Utf8 { inner } => format!("a text is not UTF-8: {inner}"),
+        DecodeError::OtherString(text) => text,
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_larger_than_the_limit_is_not_encoded() {
+        assert_eq!(encode("abc", 11).unwrap().len(), 11);
+        let error = encode("abc", 10).unwrap_err();
+        assert_eq!(error, CodecError::too_large::<str>(10));
+    }
+
+    #[test]
+    fn bytes_beyond_the_limit_are_not_looked_at() {
+        let error = decode::<u8>(&[0; 5], 4).unwrap_err();
+        assert_eq!(error, CodecError::BodyTooLarge { bytes: 5, max: 4 });
+    }
+
+    #[test]
+    fn what_is_left_over_is_refused() {
+        let error = decode::<u8>(&[1, 2, 3], 100).unwrap_err();
+        assert_eq!(error, CodecError::trailing::<u8>(2));
+    }
+
+    #[test]
+    fn a_claim_of_more_than_there_is_takes_no_memory() {
+        for len in [u64::MAX, u64::MAX / 2, 1 << 40, MAX_CLAIM_BYTES as u64 + 1] {
+            let bytes = len.to_le_bytes();
+            assert!(decode::<String>(&bytes, 100).is_err(), "{len}");
+            assert!(decode::<Vec<u64>>(&bytes, 100).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn errors_say_what_was_expected_and_what_is_wrong() {
+        let reason = |bytes: &[u8]| {
+            decode::<Option<String>>(bytes, 100)
+                .unwrap_err()
+                .to_string()
+        };
+        let text = reason(&[1, 3, 0]);
+        assert!(text.contains("Option<alloc::string::String>"), "{text}");
+        assert!(text.ends_with("they end too early"), "{text}");
+        let text = reason(&[1, 1, 0, 0, 0, 0, 0, 0, 0, 0xff]);
+        assert!(text.contains("not UTF-8"), "{text}");
+    }
+}

@@ -1,0 +1,170 @@
+//! Golden bytes of every message between agent and supervisor. A change here is a change of the protocol: raise
+//! `supervision::SUPERVISION_VERSION` with it.
+
+use std::collections::BTreeMap;
+
+use crate::notation::check;
+use sluice_common::id::{AttemptId, BootId};
+use sluice_common::supervision::{
+    AttemptView, BootMillis, Exit, FromSupervisor, HostEnd, HostPhase, Memo, Process,
+    SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+};
+use sluice_common::time::{Span, Time};
+
+/// The version that the bytes below belong to.
+#[test]
+fn golden_bytes_belong_to_this_version() {
+    assert_eq!(SUPERVISION_VERSION, 1);
+}
+
+fn attempt() -> AttemptId {
+    "ab.2".parse().unwrap()
+}
+
+const ATTEMPT: &str = "0400000000000000 'ab.2'";
+
+fn memo() -> Memo {
+    Memo {
+        timeout: Some(Span::from_millis(500)),
+        grace: Span::from_millis(7),
+    }
+}
+
+const MEMO: &str = "01 f401000000000000 0700000000000000";
+
+fn process() -> Process {
+    Process {
+        pid: 77,
+        start_ticks: 258,
+        started_at: Time::from_unix_millis(1_000),
+    }
+}
+
+const PROCESS: &str = "4d000000 0201000000000000 e803000000000000";
+
+#[test]
+fn spawns() {
+    let full = SpawnSpec {
+        attempt: attempt(),
+        command: vec!["sh".into(), "-c".into()],
+        env: BTreeMap::from([("A".into(), "1".into()), ("B".into(), String::new())]),
+        workdir: Some("/w".into()),
+        lease_until: Some(BootMillis(259)),
+        lease_grace: Span::from_millis(8),
+        memo: memo(),
+    };
+    let golden = format!(
+        "00000000
+         {ATTEMPT}
+         0200000000000000           # command: two
+           0200000000000000 'sh' 0200000000000000 '-c'
+         0200000000000000           # env: two, in the order of their names
+           0100000000000000 'A' 0100000000000000 '1'
+           0100000000000000 'B' 0000000000000000
+         01 0200000000000000 '/w'   # workdir
+         01 0301000000000000        # lease_until
+         0800000000000000           # lease_grace
+         {MEMO}"
+    );
+    check(&ToSupervisor::Spawn(full.clone()), &golden);
+    let bare = SpawnSpec {
+        env: BTreeMap::new(),
+        workdir: None,
+        lease_until: None,
+        memo: Memo {
+            timeout: None,
+            ..memo()
+        },
+        ..full
+    };
+    let golden = format!(
+        "{ATTEMPT}
+         0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
+         0000000000000000 00 00 # env, workdir, lease_until
+         0800000000000000       # lease_grace
+         00 0700000000000000    # memo"
+    );
+    check(&bare, &golden);
+}
+
+#[test]
+fn other_orders() {
+    let signal = |signal| ToSupervisor::Signal {
+        attempt: attempt(),
+        signal,
+    };
+    let golden = format!("01000000 {ATTEMPT} 00000000");
+    check(&signal(StopSignal::Terminate), &golden);
+    let golden = format!("01000000 {ATTEMPT} 01000000");
+    check(&signal(StopSignal::Kill), &golden);
+    let renew = ToSupervisor::Renew {
+        until: BootMillis(258),
+    };
+    check(&renew, "02000000 0201000000000000");
+    let forget = ToSupervisor::Forget { attempt: attempt() };
+    check(&forget, &format!("03000000 {ATTEMPT}"));
+    check(&ToSupervisor::List, "04000000");
+}
+
+fn view(phase: HostPhase) -> AttemptView {
+    AttemptView {
+        attempt: attempt(),
+        phase,
+        memo: memo(),
+    }
+}
+
+fn end(process: Option<Process>, exit: Exit) -> HostEnd {
+    HostEnd {
+        process,
+        exit,
+        ended_at: Time::from_unix_millis(1_001),
+    }
+}
+
+#[test]
+fn hello_lists_every_phase() {
+    let hello = FromSupervisor::Hello {
+        version: 1,
+        boot_id: BootId::new("b00").unwrap(),
+        attempts: vec![
+            view(HostPhase::Running(process())),
+            view(HostPhase::Ended(end(Some(process()), Exit::Signal(9)))),
+            view(HostPhase::Gone(end(None, Exit::StartFailed("no".into())))),
+        ],
+    };
+    let golden = format!(
+        "00000000
+         01000000               # version
+         0300000000000000 'b00' # boot_id
+         0300000000000000       # attempts: three
+           {ATTEMPT}
+             00000000 {PROCESS}
+             {MEMO}
+           {ATTEMPT}
+             01000000 01 {PROCESS} 01000000 09000000 e903000000000000
+             {MEMO}
+           {ATTEMPT}
+             02000000 00 02000000 0200000000000000 'no' e903000000000000
+             {MEMO}"
+    );
+    check(&hello, &golden);
+}
+
+#[test]
+fn a_changed_attempt() {
+    let changed = FromSupervisor::Attempt(view(HostPhase::Running(process())));
+    let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO}");
+    check(&changed, &golden);
+}
+
+#[test]
+fn exits() {
+    check(&Exit::Code(-1), "00000000 ffffffff");
+    check(&Exit::Signal(9), "01000000 09000000");
+    let failed = Exit::StartFailed("no".into());
+    check(&failed, "02000000 0200000000000000 'no'");
+    check(&Exit::LeaseExpired, "03000000");
+    check(&Exit::HostRebooted, "04000000");
+    check(&Exit::Unknown, "05000000");
+}
