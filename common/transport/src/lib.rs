@@ -1,1 +1,38 @@
-//! stub
+//! Authenticated links between a coordinator and its agents: QUIC with certificates checked both ways, and frames on
+//! its streams.
+//!
+//! The agent dials, the coordinator listens. Both are driven by tasks of `tokio`. What a message means is left to the
+//! caller, and so is when to dial again ([`backoff`] says how long to wait).
+//!
+//! ```text
+//! agent                                    coordinator
+//! Dialer::dial ---- TLS 1.3, sluice/1 ---> Listener::accept -> Handshake::finish
+//!              <--- one byte: let in ----
+//! Connection  <=== streams of frames ===>  Connection
+//! ```
+//!
+//! Who is who is in the certificates, both issued by one authority of the cluster, and nothing else counts:
+//! - the coordinator's is for servers and names the host `coordinator.sluice`, whatever its address is;
+//! - a node's is for clients and names the URI `sluice:node:NAME`.
+//!
+//! There is no way to switch a check off.
+
+pub mod authority;
+pub mod backoff;
+pub mod connection;
+pub mod endpoint;
+pub mod error;
+pub mod files;
+pub mod identity;
+pub mod peer;
+mod settings;
+mod tls;
+
+pub use authority::{Authority, AuthorityError, Issued};
+pub use backoff::Backoff;
+pub use connection::{Connection, FrameReader, FrameWriter};
+pub use endpoint::{Dialer, Handshake, Listener};
+pub use error::TransportError;
+pub use files::FileError;
+pub use identity::{Identity, IdentityError, TlsFiles};
+pub use peer::{CertificateError, Peer};

@@ -1,0 +1,371 @@
+//! The two ends of a link to be: [`Listener`] and [`Dialer`]. Own the UDP sockets and the rule who is let in; made and
+//! driven inside a `tokio` runtime.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use quinn::{
+    ClientConfig, Endpoint, EndpointConfig, Incoming, ReadToEndError, ServerConfig, VarInt,
+};
+use rustls::pki_types::CertificateDer;
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::debug;
+
+use crate::connection::{CLOSED, Connection};
+use crate::error::{TransportError, explain};
+use crate::identity::Identity;
+use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, peer_of};
+use crate::{settings, tls};
+
+/// Code of a close because a verified certificate stands for nobody who is let in.
+const REFUSED: VarInt = VarInt::from_u32(1);
+/// What the coordinator says first, on a stream of its own: the agent is let in. In TLS 1.3 who dials has finished
+/// before its certificate is looked at, so without it a dial would succeed and fail a moment later.
+const LET_IN: &[u8] = b"+";
+
+/// The coordinator's end, to which agents dial. Dropping it keeps links that are made; [`Listener::close`] ends them.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: Endpoint,
+}
+
+/// Somebody who dials and has shown nothing yet.
+#[derive(Debug)]
+pub struct Handshake {
+    incoming: Incoming,
+}
+
+/// An agent's end, from which it dials.
+#[derive(Clone, Debug)]
+pub struct Dialer {
+    endpoint: Endpoint,
+}
+
+impl Listener {
+    /// Listens on `addr`, as the coordinator.
+    ///
+    /// # Errors
+    /// Where the certificate is not the coordinator's, or the address is in use or not this host's.
+    pub fn bind(addr: SocketAddr, identity: &Identity) -> Result<Self, TransportError> {
+        if *identity.peer() != Peer::Coordinator {
+            return Err(wrong_identity(identity, "listening", "the coordinator's"));
+        }
+        let mut config = ServerConfig::with_crypto(Arc::new(tls::server(identity)));
+        config
+            .transport_config(settings::listening())
+            .max_incoming(settings::MAX_WAITING_HANDSHAKES)
+            .incoming_buffer_size(settings::WAITING_HANDSHAKE_BYTES)
+            .incoming_buffer_size_total(settings::WAITING_BYTES);
+        socket(addr)
+            .and_then(|socket| endpoint(socket, Some(config)))
+            .map(|endpoint| Self { endpoint })
+            .map_err(|source| TransportError::Bind {
+                address: addr,
+                source,
+            })
+    }
+
+    /// Where it listens: with the port that the kernel chose where 0 was asked for.
+    pub fn local_addr(&self) -> SocketAddr {
+        let addr = self.endpoint.local_addr();
+        addr.expect("a bound socket has an address")
+    }
+
+    /// The next who dials; `None` once closed. Cancelling loses nobody.
+    pub async fn accept(&self) -> Option<Handshake> {
+        let incoming = self.endpoint.accept().await?;
+        Some(Handshake { incoming })
+    }
+
+    /// Ends every link and takes no more.
+    pub fn close(&self) {
+        self.endpoint.close(CLOSED, b"the coordinator shuts down");
+    }
+
+    /// Waits until every link has ended and its peer was told, after [`Self::close`]. Takes a few round trips where a
+    /// peer is silent.
+    pub async fn wait_idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
+impl Handshake {
+    /// Who dials, unverified.
+    pub fn remote_addr(&self) -> SocketAddr {
+        canonical(self.incoming.remote_address())
+    }
+
+    /// Checks certificates both ways and lets the peer in. Takes a few round trips and at most some seconds; to be
+    /// awaited in a task of its own, so that a slow peer holds up nobody else.
+    ///
+    /// # Errors
+    /// Where the peer is too slow, shows no certificate of this cluster's authority, or one that is no node's.
+    pub async fn finish(self) -> Result<Connection, TransportError> {
+        let address = self.remote_addr();
+        let failed = |reason| TransportError::Handshake { address, reason };
+        match timeout(settings::HANDSHAKE_LIMIT, self.admit()).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(failed(format!(
+                "it took longer than {}s",
+                settings::HANDSHAKE_LIMIT.as_secs()
+            ))),
+        }
+    }
+
+    async fn admit(self) -> Result<Connection, TransportError> {
+        let address = self.remote_addr();
+        let failed = |error| TransportError::Handshake {
+            address,
+            reason: explain(error),
+        };
+        let connection = self.incoming.await.map_err(failed)?;
+        let peer = peer_who(&connection, |peer| matches!(peer, Peer::Node(_)))?;
+        let mut stream = connection.open_uni().await.map_err(failed)?;
+        stream
+            .write_all(LET_IN)
+            .await
+            .map_err(TransportError::writing)?;
+        // Dropping the stream finishes it.
+        Ok(Connection::new(connection, peer))
+    }
+}
+
+impl Dialer {
+    /// A socket to dial from, as the node that the certificate names.
+    ///
+    /// # Errors
+    /// Where the certificate is no node's or there is no socket to be had.
+    pub fn new(identity: &Identity) -> Result<Self, TransportError> {
+        if *identity.peer() == Peer::Coordinator {
+            return Err(wrong_identity(identity, "dialling", "a node's"));
+        }
+        let mut config = ClientConfig::new(Arc::new(tls::client(identity)));
+        config.transport_config(settings::dialling());
+        let any = |ip: IpAddr| socket(SocketAddr::new(ip, 0));
+        // One socket for both families, where the host has both.
+        let mut endpoint = any(Ipv6Addr::UNSPECIFIED.into())
+            .or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
+            .and_then(|socket| endpoint(socket, None))
+            .map_err(TransportError::Socket)?;
+        endpoint.set_default_client_config(config);
+        Ok(Self { endpoint })
+    }
+
+    /// Links to the coordinator at `address`, written `HOST:PORT`. Of several addresses of a host the first that
+    /// answers is taken. Returns when the coordinator has let this node in; cancelling is harmless.
+    ///
+    /// # Errors
+    /// Where the host has no address, nobody answers within some seconds, who answers is not the cluster's
+    /// coordinator, or it does not let this node in.
+    pub async fn dial(&self, address: &str) -> Result<Connection, TransportError> {
+        self.dial_within(address, settings::HANDSHAKE_LIMIT).await
+    }
+
+    async fn dial_within(
+        &self,
+        address: &str,
+        limit: Duration,
+    ) -> Result<Connection, TransportError> {
+        let silent = || TransportError::Silent {
+            address: address.to_owned(),
+            limit,
+        };
+        match timeout(limit, self.dial_all(address)).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(silent()),
+        }
+    }
+
+    /// Tries all addresses of a host, each a moment after the one before.
+    async fn dial_all(&self, address: &str) -> Result<Connection, TransportError> {
+        let mut tries = JoinSet::new();
+        for (number, socket_addr) in (0..).zip(resolve(address).await?) {
+            let dialer = self.clone();
+            let name = address.to_owned();
+            tries.spawn(async move {
+                sleep(settings::STAGGER * number).await;
+                dialer.dial_one(&name, socket_addr).await
+            });
+        }
+        let mut outcome = Err(unresolved(address, io::ErrorKind::NotFound.into()));
+        while let Some(tried) = tries.join_next().await {
+            outcome = tried.unwrap_or_else(|stopped| {
+                Err(TransportError::Dial {
+                    address: address.to_owned(),
+                    reason: stopped.to_string(),
+                })
+            });
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        outcome
+    }
+
+    async fn dial_one(
+        &self,
+        name: &str,
+        address: SocketAddr,
+    ) -> Result<Connection, TransportError> {
+        let failed = |reason| TransportError::Dial {
+            address: name.to_owned(),
+            reason,
+        };
+        let connecting = self
+            .endpoint
+            .connect(address, COORDINATOR_HOST)
+            .map_err(|error| failed(error.to_string()))?;
+        let connection = connecting.await.map_err(|error| failed(explain(error)))?;
+        let peer = peer_who(&connection, |peer| *peer == Peer::Coordinator)?;
+        let mut stream = connection
+            .accept_uni()
+            .await
+            .map_err(|error| failed(explain(error)))?;
+        match stream.read_to_end(LET_IN.len()).await {
+            Ok(said) if said == LET_IN => Ok(Connection::new(connection, peer)),
+            Ok(_) => Err(failed("it speaks another protocol".to_owned())),
+            Err(ReadToEndError::TooLong) => Err(failed("it speaks another protocol".to_owned())),
+            Err(ReadToEndError::Read(error)) => {
+                Err(failed(TransportError::reading(error).to_string()))
+            }
+        }
+    }
+
+    /// Ends every link that was dialled from here.
+    pub fn close(&self) {
+        self.endpoint.close(CLOSED, b"the agent shuts down");
+    }
+
+    /// Waits until every link has ended and its peer was told, after [`Self::close`].
+    pub async fn wait_idle(&self) {
+        self.endpoint.wait_idle().await;
+    }
+}
+
+fn wrong_identity(identity: &Identity, end: &'static str, wanted: &'static str) -> TransportError {
+    TransportError::WrongIdentity {
+        cert: identity.cert.clone(),
+        peer: identity.peer().clone(),
+        end,
+        wanted,
+    }
+}
+
+async fn resolve(address: &str) -> Result<Vec<SocketAddr>, TransportError> {
+    let found = tokio::net::lookup_host(address)
+        .await
+        .map_err(|source| unresolved(address, source))?;
+    Ok(found.take(settings::MAX_ADDRESSES).collect())
+}
+
+fn unresolved(address: &str, source: io::Error) -> TransportError {
+    TransportError::Resolve {
+        address: address.to_owned(),
+        source,
+    }
+}
+
+/// Who the verified certificate names; the connection is closed where `expected` says that they do not belong there.
+fn peer_who(
+    connection: &quinn::Connection,
+    expected: impl Fn(&Peer) -> bool,
+) -> Result<Peer, TransportError> {
+    let named = certificate_of(connection).and_then(|certificate| peer_of(&certificate));
+    let checked = match named {
+        Ok(peer) if expected(&peer) => return Ok(peer),
+        Ok(peer) => CertificateError::WrongEnd { peer },
+        Err(error) => error,
+    };
+    connection.close(REFUSED, checked.to_string().as_bytes());
+    Err(TransportError::Certificate {
+        address: canonical(connection.remote_address()),
+        source: checked,
+    })
+}
+
+fn certificate_of(
+    connection: &quinn::Connection,
+) -> Result<CertificateDer<'static>, CertificateError> {
+    let identity = connection.peer_identity();
+    let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+    let leaf = chain.and_then(|chain| chain.into_iter().next());
+    leaf.ok_or(CertificateError::Missing)
+}
+
+/// An address as people write it: one of IPv4 that came through a socket for both families is one of IPv4.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
+    let domain = Domain::for_address(address);
+    let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
+    if address.is_ipv6() && address.ip().is_unspecified() {
+        socket.set_only_v6(false)?;
+    }
+    // The kernel gives what it may; less is slower and still right.
+    let wanted = settings::SOCKET_BUFFER_BYTES;
+    let raised = socket
+        .set_recv_buffer_size(wanted)
+        .and_then(|()| socket.set_send_buffer_size(wanted));
+    if let Err(error) = raised {
+        debug!(%error, "the UDP buffers stay as they are");
+    }
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}
+
+fn endpoint(socket: UdpSocket, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+    let runtime = quinn::default_runtime()
+        .ok_or_else(|| io::Error::other("there is no tokio runtime here"))?;
+    Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::Authority;
+    use crate::identity::TlsFiles;
+
+    fn node() -> Identity {
+        let dir = tempfile::tempdir().unwrap();
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| dir.path().join(name));
+        let authority = Authority::create("c1").unwrap();
+        authority.write(&ca, &key).unwrap();
+        let issued = authority.issue_node("gpu-7").unwrap();
+        issued.write(&cert, &key).unwrap();
+        Identity::load(&TlsFiles { ca, cert, key }).unwrap()
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_said_so_within_the_limit() {
+        let dialer = Dialer::new(&node()).unwrap();
+        // A socket that is bound and never answers; a port that is free could be taken by another test.
+        let deaf = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = deaf.local_addr().unwrap().to_string();
+        let limit = Duration::from_millis(50);
+        let error = dialer.dial_within(&address, limit).await.unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "{address} did not answer within 0.05s: is a coordinator listening there, on UDP?"
+            )
+        );
+    }
+
+    #[test]
+    fn outside_of_a_runtime_there_is_an_error_and_no_panic() {
+        let error = Dialer::new(&node()).unwrap_err();
+        assert!(matches!(error, TransportError::Socket(_)), "{error}");
+    }
+
+    #[test]
+    fn an_ipv4_peer_of_a_socket_for_both_is_shown_as_one_of_ipv4() {
+        let mapped: SocketAddr = "[::ffff:10.0.0.7]:80".parse().unwrap();
+        assert_eq!(canonical(mapped).to_string(), "10.0.0.7:80");
+    }
+}

@@ -1,0 +1,186 @@
+//! Certificates and keys on disk: read with the permissions checked, written with the right ones from the start.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Longest file that is read, in bytes. A certificate takes about one thousand; a bundle of authorities some more.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+const PRIVATE: u32 = 0o600;
+const PUBLIC: u32 = 0o644;
+
+/// What is wrong with a file of a certificate or key.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It cannot be read.
+    #[error("cannot read {path}", path = path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is too large to be what it should be.
+    #[error("{path} is longer than {MAX_FILE_BYTES} bytes: is it a PEM file?", path = path.display())]
+    TooLarge {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A private key that other users may read or change.
+    #[error(
+        "{path} holds a private key and others have access to it (mode {mode:04o}): run `chmod 600 {path}`",
+        path = path.display()
+    )]
+    Exposed {
+        /// Which.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// It cannot be written.
+    #[error("cannot write {path}", path = path.display())]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// The text of a certificate file.
+///
+/// # Errors
+/// Where it cannot be read or is no text of a sensible size.
+pub fn read_public(path: &Path) -> Result<String, FileError> {
+    let file = File::open(path).map_err(|e| read_error(path, e))?;
+    read(path, file)
+}
+
+/// The text of a key file, which nobody but its owner may have access to.
+///
+/// # Errors
+/// [`FileError::Exposed`] where somebody may; otherwise as [`read_public`].
+pub fn read_private(path: &Path) -> Result<String, FileError> {
+    let file = File::open(path).map_err(|e| read_error(path, e))?;
+    // Asked of the open file, so that it is the one that is read.
+    let metadata = file.metadata().map_err(|e| read_error(path, e))?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        let path = path.to_owned();
+        return Err(FileError::Exposed { path, mode });
+    }
+    read(path, file)
+}
+
+fn read(path: &Path, file: File) -> Result<String, FileError> {
+    let mut text = String::new();
+    let count = file
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_string(&mut text)
+        .map_err(|e| read_error(path, e))?;
+    if count as u64 > MAX_FILE_BYTES {
+        return Err(FileError::TooLarge { path: path.into() });
+    }
+    Ok(text)
+}
+
+fn read_error(path: &Path, source: io::Error) -> FileError {
+    let path = path.to_owned();
+    FileError::Read { path, source }
+}
+
+/// Writes a certificate file, whole or not at all, in place of one that is there.
+///
+/// # Errors
+/// Where it cannot be written.
+pub fn write_public(path: &Path, text: &str) -> Result<(), FileError> {
+    write(path, text, PUBLIC)
+}
+
+/// Writes a key file, whole or not at all, in place of one that is there. At no moment may others read it.
+///
+/// # Errors
+/// Where it cannot be written.
+pub fn write_private(path: &Path, text: &str) -> Result<(), FileError> {
+    write(path, text, PRIVATE)
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    write_new(&beside, text, mode)
+        .and_then(|()| fs::rename(&beside, path))
+        .map_err(|source| FileError::Write {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
+    // A leftover of a write that was cut off may have been made with other permissions.
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Ok(()) | Err(_) => {}
+    }
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_key_file_is_for_its_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.key");
+        fs::write(dir.path().join("a.key.new"), "left over").unwrap();
+        fs::write(&path, "older").unwrap();
+        write_private(&path, "secret").unwrap();
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(read_private(&path).unwrap(), "secret");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_refused_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.key");
+        write_private(&path, "secret").unwrap();
+        for bits in [0o640, 0o604, 0o620] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
+            let text = read_private(&path).unwrap_err().to_string();
+            assert!(text.contains(&format!("mode {bits:04o}")), "{text}");
+            assert!(text.contains("chmod 600 /"), "{text}");
+            assert!(text.contains("a.key"), "{text}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+        assert_eq!(read_private(&path).unwrap(), "secret");
+    }
+
+    #[test]
+    fn every_error_names_its_path() {
+        let missing = Path::new("/nonexistent/ca.pem");
+        for error in [
+            read_public(missing).unwrap_err(),
+            read_private(missing).unwrap_err(),
+            write_public(missing, "").unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(text.contains("/nonexistent/ca.pem"), "{text}");
+        }
+        let text = read_public(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(text.contains("is it a PEM file?"), "{text}");
+    }
+}

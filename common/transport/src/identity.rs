@@ -1,0 +1,185 @@
+//! Who this program is: its certificate, its key and the authority that it trusts, read once at start. Everything that
+//! a peer would refuse later is refused here, with the file's name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+
+use crate::files::{self, FileError};
+use crate::peer::{CertificateError, Peer, peer_of};
+use crate::tls;
+
+/// Where a program's certificates are, all in PEM form.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// Certificates of the authorities that are trusted: one, or two while one takes over from the other.
+    pub ca: PathBuf,
+    /// This program's certificate, followed by those between it and the authority, if any.
+    pub cert: PathBuf,
+    /// Its private key, which its owner alone may read.
+    pub key: PathBuf,
+}
+
+/// A checked certificate with its key and the authorities that are trusted.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub(crate) roots: Arc<RootCertStore>,
+    pub(crate) certified: Arc<CertifiedKey>,
+    /// Where the certificate was, for messages.
+    pub(crate) cert: PathBuf,
+    peer: Peer,
+}
+
+/// Why files make no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// A file cannot be read, or others have access to the key.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A file does not hold what it should.
+    #[error("{path} holds no {what} in PEM form", path = path.display())]
+    Pem {
+        /// Which.
+        path: PathBuf,
+        /// `certificate` or `private key`.
+        what: &'static str,
+        /// Why.
+        source: pem::Error,
+    },
+    /// The authority's certificate cannot be used.
+    #[error("the authority's certificate in {path} cannot be used", path = path.display())]
+    Authority {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// The key cannot be used.
+    #[error("the private key in {path} cannot be used", path = path.display())]
+    Key {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rustls::Error,
+    },
+    /// Certificate and key do not belong together.
+    #[error("{key} is not the key of {cert}", key = key.display(), cert = cert.display())]
+    Mismatch {
+        /// The certificate.
+        cert: PathBuf,
+        /// The key.
+        key: PathBuf,
+    },
+    /// The certificate stands for nobody in a cluster.
+    #[error("{path} cannot be used", path = path.display())]
+    Nobody {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: CertificateError,
+    },
+    /// Peers that trust the same authority would refuse the certificate.
+    #[error(
+        "{cert} is not valid now under the authority in {ca}: issue it anew, or give the authority's file that it was issued under",
+        cert = cert.display(), ca = ca.display()
+    )]
+    Untrusted {
+        /// The certificate.
+        cert: PathBuf,
+        /// The authority.
+        ca: PathBuf,
+        /// What a peer would say.
+        source: rustls::Error,
+    },
+}
+
+impl Identity {
+    /// Reads and checks the three files.
+    ///
+    /// # Errors
+    /// Every error names the file that is at fault.
+    pub fn load(files: &TlsFiles) -> Result<Self, IdentityError> {
+        let roots = Arc::new(load_roots(files)?);
+        let chain = load_certificates(&files.cert)?;
+        let key = load_key(files)?;
+        let certified = CertifiedKey::from_der(chain, key, &tls::provider())
+            .map_err(|source| key_error(files, source))?;
+        let leaf = certified.cert.first().expect("a loaded chain is not empty");
+        let peer = peer_of(leaf).map_err(|source| IdentityError::Nobody {
+            path: files.cert.clone(),
+            source,
+        })?;
+        tls::verify_own(&roots, &certified.cert, &peer).map_err(|source| {
+            IdentityError::Untrusted {
+                cert: files.cert.clone(),
+                ca: files.ca.clone(),
+                source,
+            }
+        })?;
+        Ok(Self {
+            roots,
+            certified: Arc::new(certified),
+            cert: files.cert.clone(),
+            peer,
+        })
+    }
+
+    /// Whom the certificate names.
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+}
+
+fn load_roots(files: &TlsFiles) -> Result<RootCertStore, IdentityError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in load_certificates(&files.ca)? {
+        roots.add(certificate).map_err(|source| {
+            let path = files.ca.clone();
+            IdentityError::Authority { path, source }
+        })?;
+    }
+    Ok(roots)
+}
+
+/// All certificates of a file, at least one.
+fn load_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityError> {
+    let error = |source| IdentityError::Pem {
+        path: path.to_owned(),
+        what: "certificate",
+        source,
+    };
+    let text = files::read_public(path)?;
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let all = all.map_err(error)?;
+    if all.is_empty() {
+        return Err(error(pem::Error::NoItemsFound));
+    }
+    Ok(all)
+}
+
+fn load_key(files: &TlsFiles) -> Result<PrivateKeyDer<'static>, IdentityError> {
+    let text = files::read_private(&files.key)?;
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|source| IdentityError::Pem {
+        path: files.key.clone(),
+        what: "private key",
+        source,
+    })
+}
+
+fn key_error(files: &TlsFiles, source: rustls::Error) -> IdentityError {
+    if matches!(
+        source,
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch)
+    ) {
+        return IdentityError::Mismatch {
+            cert: files.cert.clone(),
+            key: files.key.clone(),
+        };
+    }
+    let path = files.key.clone();
+    IdentityError::Key { path, source }
+}

@@ -1,0 +1,229 @@
+//! Who a certificate stands for. Owns the naming scheme; that the certificate was issued by the cluster's authority is
+//! checked before, by `tls`.
+
+use std::fmt;
+
+use rustls::pki_types::CertificateDer;
+use sluice_common::id::{NameError, NodeName};
+use x509_parser::certificate::X509Certificate;
+use x509_parser::error::X509Error;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+/// The name by which agents know the coordinator, whatever its address is.
+pub const COORDINATOR_HOST: &str = "coordinator.sluice";
+/// What the URI in a node's certificate begins with; the node's name follows.
+pub const NODE_URI_PREFIX: &str = "sluice:node:";
+
+/// The other side of a connection, as its certificate says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// The cluster's coordinator.
+    Coordinator,
+    /// A node of this name, which is well-formed as a [`NodeName`].
+    Node(String),
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Coordinator => f.write_str("the coordinator"),
+            Self::Node(name) => write!(f, "node {name}"),
+        }
+    }
+}
+
+/// Why a certificate stands for nobody.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// It is not X.509 as it should be.
+    #[error("the certificate cannot be read")]
+    Unreadable(#[source] X509Error),
+    /// The connection has none, which TLS should have refused.
+    #[error("there is no certificate")]
+    Missing,
+    /// It names nobody or more than one.
+    #[error(
+        "the certificate names {count} members of a cluster where it must name one: a URI `{NODE_URI_PREFIX}NAME` or the host `{COORDINATOR_HOST}`"
+    )]
+    Names {
+        /// How many names it carries.
+        count: usize,
+    },
+    /// It names a node by a name that no node may have.
+    #[error("the certificate names a node that cannot exist")]
+    NodeName(#[source] NameError),
+    /// It may not be used for what its name is for.
+    #[error("the certificate names {peer} and does not allow {usage} authentication")]
+    Usage {
+        /// Whom it names.
+        peer: Peer,
+        /// `client` or `server`.
+        usage: &'static str,
+    },
+    /// It stands for a member of the cluster who does not belong at that end of a link.
+    #[error("the certificate is of {peer}, who does not belong at that end of a link")]
+    WrongEnd {
+        /// Whom it names.
+        peer: Peer,
+    },
+}
+
+/// The one member of the cluster whom a certificate names.
+///
+/// # Errors
+/// Where it names none or several, or forbids the use that its name is for.
+pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, CertificateError> {
+    let (_, certificate) = X509Certificate::from_der(certificate)
+        .map_err(|error| CertificateError::Unreadable(flat(error)))?;
+    let mut names = names(&certificate)?;
+    let count = names.len();
+    let Some(peer) = names.pop().filter(|_| count == 1) else {
+        return Err(CertificateError::Names { count });
+    };
+    check_usage(&certificate, &peer)?;
+    Ok(peer)
+}
+
+fn flat(error: x509_parser::nom::Err<X509Error>) -> X509Error {
+    match error {
+        x509_parser::nom::Err::Error(error) | x509_parser::nom::Err::Failure(error) => error,
+        x509_parser::nom::Err::Incomplete(_) => X509Error::InvalidCertificate,
+    }
+}
+
+/// Every name of ours that the certificate carries. Names that mean something elsewhere are none of our business.
+fn names(certificate: &X509Certificate<'_>) -> Result<Vec<Peer>, CertificateError> {
+    let extension = certificate
+        .subject_alternative_name()
+        .map_err(CertificateError::Unreadable)?;
+    let general = extension.iter().flat_map(|e| &e.value.general_names);
+    general
+        .filter_map(|name| peer_named(name).transpose())
+        .collect()
+}
+
+fn peer_named(name: &GeneralName<'_>) -> Result<Option<Peer>, CertificateError> {
+    match name {
+        GeneralName::DNSName(host) if host.eq_ignore_ascii_case(COORDINATOR_HOST) => {
+            Ok(Some(Peer::Coordinator))
+        }
+        GeneralName::URI(uri) => {
+            let Some(node) = uri.strip_prefix(NODE_URI_PREFIX) else {
+                return Ok(None);
+            };
+            let node = NodeName::new(node).map_err(CertificateError::NodeName)?;
+            Ok(Some(Peer::Node(node.into())))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// TLS takes a certificate without extended key usages for any use; here it must state its own.
+fn check_usage(certificate: &X509Certificate<'_>, peer: &Peer) -> Result<(), CertificateError> {
+    let extension = certificate
+        .extended_key_usage()
+        .map_err(CertificateError::Unreadable)?;
+    let (usage, allowed) = match peer {
+        Peer::Coordinator => ("server", extension.is_some_and(|e| e.value.server_auth)),
+        Peer::Node(_) => ("client", extension.is_some_and(|e| e.value.client_auth)),
+    };
+    if allowed {
+        return Ok(());
+    }
+    let peer = peer.clone();
+    Err(CertificateError::Usage { peer, usage })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
+
+    fn certificate(
+        names: &[SanType],
+        usages: &[ExtendedKeyUsagePurpose],
+    ) -> CertificateDer<'static> {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = names.to_vec();
+        params.extended_key_usages = usages.to_vec();
+        let key = KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        params.self_signed(&key).unwrap().der().clone()
+    }
+
+    fn uri(text: &str) -> SanType {
+        SanType::URI(text.try_into().unwrap())
+    }
+
+    fn host(text: &str) -> SanType {
+        SanType::DnsName(text.try_into().unwrap())
+    }
+
+    const CLIENT: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ClientAuth;
+    const SERVER: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth;
+
+    #[test]
+    fn one_name_of_ours_is_found_among_names_of_others() {
+        let names = [
+            host("gpu7.example"),
+            uri("spiffe://x/y"),
+            uri("sluice:node:gpu7"),
+        ];
+        let peer = peer_of(&certificate(&names, &[CLIENT])).unwrap();
+        assert_eq!(peer, Peer::Node("gpu7".into()));
+        let peer = peer_of(&certificate(&[host("Coordinator.Sluice")], &[SERVER])).unwrap();
+        assert_eq!(peer, Peer::Coordinator);
+    }
+
+    #[test]
+    fn no_name_and_two_names_are_refused() {
+        let cases: [(&[SanType], usize); 4] = [
+            (&[], 0),
+            (&[host("gpu7.example"), uri("sluice:pool:a")], 0),
+            (&[uri("sluice:node:a"), uri("sluice:node:b")], 2),
+            (&[uri("sluice:node:a"), host(COORDINATOR_HOST)], 2),
+        ];
+        for (names, expected) in cases {
+            let error = peer_of(&certificate(names, &[CLIENT, SERVER])).unwrap_err();
+            assert!(
+                matches!(error, CertificateError::Names { count } if count == expected),
+                "{names:?}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_node_may_have_is_refused() {
+        for name in ["", "../x", "a b", "a%2fb"] {
+            let names = [uri(&format!("sluice:node:{name}"))];
+            let error = peer_of(&certificate(&names, &[CLIENT])).unwrap_err();
+            assert!(matches!(error, CertificateError::NodeName(_)), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_for_another_use_or_for_none_is_refused() {
+        for usages in [&[SERVER][..], &[]] {
+            let error = peer_of(&certificate(&[uri("sluice:node:a")], usages)).unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("does not allow client authentication"),
+                "{error}"
+            );
+        }
+        let error = peer_of(&certificate(&[host(COORDINATOR_HOST)], &[CLIENT])).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .ends_with("does not allow server authentication"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn noise_is_no_certificate() {
+        let error = peer_of(&CertificateDer::from(vec![0x30, 0x03, 1, 2, 3])).unwrap_err();
+        assert!(matches!(error, CertificateError::Unreadable(_)), "{error}");
+    }
+}

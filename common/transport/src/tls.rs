@@ -1,0 +1,83 @@
+//! TLS as every link has it: version 1.3 only, certificates checked both ways, under the cluster's own authority. Owns
+//! the choice of cryptography, which is passed on explicitly and never taken from a process-wide default.
+
+use std::sync::Arc;
+
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use sluice_common::wire::ALPN;
+
+use crate::identity::Identity;
+use crate::peer::{COORDINATOR_HOST, Peer};
+
+/// The one implementation of cryptography.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// For who listens: asks every client for a certificate. Nothing is resumed, so that every link is checked anew.
+pub(crate) fn server(identity: &Identity) -> QuicServerConfig {
+    let certified = SingleCertAndKey::from(Arc::clone(&identity.certified));
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("ring offers TLS 1.3")
+        .with_client_cert_verifier(client_verifier(&identity.roots))
+        .with_cert_resolver(Arc::new(certified));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
+    QuicServerConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
+}
+
+/// For who dials: the server must be the coordinator, whatever its address is.
+pub(crate) fn client(identity: &Identity) -> QuicClientConfig {
+    let certified = SingleCertAndKey::from(Arc::clone(&identity.certified));
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("ring offers TLS 1.3")
+        .with_root_certificates(Arc::clone(&identity.roots))
+        .with_client_cert_resolver(Arc::new(certified));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    QuicClientConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
+}
+
+/// Looks at a program's own certificate as its peers will.
+///
+/// # Errors
+/// What a peer would say.
+pub(crate) fn verify_own(
+    roots: &Arc<RootCertStore>,
+    chain: &[CertificateDer<'_>],
+    own: &Peer,
+) -> Result<(), rustls::Error> {
+    let (leaf, between) = chain.split_first().expect("a loaded chain is not empty");
+    let now = UnixTime::now();
+    match own {
+        Peer::Node(_) => client_verifier(roots)
+            .verify_client_cert(leaf, between, now)
+            .map(drop),
+        Peer::Coordinator => {
+            let host = ServerName::try_from(COORDINATOR_HOST).expect("a constant host is a name");
+            WebPkiServerVerifier::builder_with_provider(Arc::clone(roots), provider())
+                .build()
+                .expect("an identity has an authority")
+                .verify_server_cert(leaf, between, &host, &[], now)
+                .map(drop)
+        }
+    }
+}
+
+fn client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
+    WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
+        .build()
+        .expect("an identity has an authority")
+}
