@@ -1,2 +1,277 @@
-//! stub
-fn main() {}
+//! `sluice-agent`: tells the coordinator what this host has, runs what it is told to, and serves the output. Never
+//! root: whatever needs more rights than this user has is the supervisor's.
+
+mod clock;
+mod config;
+mod detect;
+mod engine;
+mod epoch;
+mod link;
+mod logs;
+mod supervisor;
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use agent_core::Core;
+use anyhow::{Context, bail};
+use clap::{Parser, Subcommand};
+use sluice_common::id::BootId;
+use sluice_transport::{Dialer, Identity};
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use crate::config::{Config, Overrides, RawConfig};
+use crate::engine::{Engine, INBOX};
+use crate::epoch::EpochFile;
+use crate::link::Link;
+use crate::logs::{Live, Logs, Watcher};
+
+/// The agent of one host of a Sluice cluster.
+#[derive(Parser)]
+#[command(name = "sluice-agent", version)]
+struct Args {
+    #[command(subcommand)]
+    command: Option<Action>,
+    /// The config file.
+    #[arg(
+        long,
+        env = "SLUICE_AGENT_CONFIG",
+        default_value = "/etc/sluice/agent.toml",
+        global = true
+    )]
+    config: PathBuf,
+    /// HOST:PORT of a coordinator; may be repeated.
+    #[arg(
+        long = "coordinator",
+        env = "SLUICE_AGENT_COORDINATORS",
+        value_delimiter = ','
+    )]
+    coordinators: Vec<String>,
+    /// This host's name.
+    #[arg(long, env = "SLUICE_AGENT_NODE")]
+    node: Option<String>,
+    /// The pool to join.
+    #[arg(long, env = "SLUICE_AGENT_POOL")]
+    pool: Option<String>,
+    /// Where the agent keeps its state.
+    #[arg(long, env = "SLUICE_AGENT_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Where the supervisor listens.
+    #[arg(long, env = "SLUICE_AGENT_SUPERVISOR_SOCKET")]
+    supervisor_socket: Option<PathBuf>,
+    /// NVML's library, in place of the loader's choice.
+    #[arg(long, env = "SLUICE_AGENT_NVML_LIBRARY", global = true)]
+    nvml_library: Option<PathBuf>,
+    /// Text for people or one JSON object a line.
+    #[arg(long, env = "SLUICE_LOG_FORMAT", value_enum, default_value = "text")]
+    log_format: LogFormat,
+    /// Exit when standard input ends: whoever started this agent is gone.
+    #[arg(long, hide = true)]
+    exit_with_stdin: bool,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Print what this host would report, as JSON, and exit. Needs no coordinator.
+    Detect,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    start_logging(args.log_format);
+    let outcome = match args.command {
+        Some(Action::Detect) => print_detection(&args),
+        None => run(args),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The whole chain, once, on one line.
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start_logging(format: LogFormat) {
+    let filter =
+        tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| "info".into());
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false);
+    match format {
+        LogFormat::Text => builder
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        LogFormat::Json => builder.json().init(),
+    }
+}
+
+/// A config that is not there does not matter: detection works on a host that joined nothing.
+fn print_detection(args: &Args) -> anyhow::Result<()> {
+    let raw = if args.config.exists() {
+        RawConfig::read(&args.config)?
+    } else {
+        RawConfig::default()
+    };
+    let (dir, library, reserve) = config::for_detection(raw)?;
+    let library = args.nvml_library.clone().or(library);
+    let inventory = detect::inventory(&dir, library.as_deref(), &reserve);
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &inventory)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
+    let raw = RawConfig::read(&args.config)?;
+    let exit_with_stdin = args.exit_with_stdin;
+    let config = raw.check(Overrides {
+        coordinators: args.coordinators,
+        node: args.node,
+        pool: args.pool,
+        state_dir: args.state_dir,
+        supervisor_socket: args.supervisor_socket,
+        nvml_library: args.nvml_library,
+    })?;
+    let _lock = lock(&config.state_dir)?;
+    // Two threads: one may be deep in TLS while the other keeps the heart beating.
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(serve(config, exit_with_stdin));
+    // A read of a log on a stalled disk must not keep the process.
+    runtime.shutdown_background();
+    outcome
+}
+
+/// One agent for one state directory, for as long as the file is held.
+fn lock(state_dir: &Path) -> anyhow::Result<File> {
+    fs::create_dir_all(state_dir)
+        .with_context(|| format!("cannot make {}", state_dir.display()))?;
+    let path = state_dir.join("lock");
+    let open = File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(&path);
+    let mut file = open.with_context(|| format!("cannot open {}", path.display()))?;
+    match file.try_lock() {
+        Ok(()) => {
+            file.set_len(0)?;
+            write!(file, "{}", std::process::id())?;
+            Ok(file)
+        }
+        Err(fs::TryLockError::WouldBlock) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            bail!(
+                "{} is in use by another agent (pid {holder}): stop it, or give this one its own state_dir",
+                state_dir.display()
+            )
+        }
+        Err(fs::TryLockError::Error(error)) => {
+            Err(error).with_context(|| format!("cannot lock {}", path.display()))
+        }
+    }
+}
+
+async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
+    let dialer = Dialer::new(&Identity::load(&config.tls)?)?;
+    let epoch = EpochFile::new(&config.state_dir);
+    let settings = agent_core::Settings {
+        node: config.node.clone(),
+        path: config.path.clone(),
+    };
+    let core = Core::new(settings, epoch.load()?);
+    let identity = identify(&config)?;
+    let live = Arc::new(Live::default());
+    let watcher = Watcher::start()
+        .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
+        .ok();
+    let attempts = config
+        .supervisor_socket
+        .parent()
+        .unwrap_or(Path::new("/"))
+        .join("attempts");
+    let logs = Arc::new(Logs::new(attempts, Arc::clone(&live), watcher));
+
+    let (events, inbox) = mpsc::channel(INBOX);
+    let (supervised, is_supervised) = watch::channel(false);
+    let engine = Engine::new(core, identity, epoch, live, supervised);
+    let link = Link {
+        dialer,
+        coordinators: config.coordinators,
+        events: events.clone(),
+        logs,
+    };
+    tokio::select! {
+        ended = engine.run(inbox) => ended.map_err(Into::into),
+        () = supervisor::run(config.supervisor_socket, events) => bail!("the supervisor's task has ended"),
+        () = link.run(is_supervised) => bail!("the link's task has ended"),
+        why = stop_asked(exit_with_stdin) => {
+            info!("{}: the agent stops, its steps run on", why?);
+            Ok(())
+        }
+    }
+}
+
+fn identify(config: &Config) -> anyhow::Result<engine::Identity> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let boot_id = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
+    let inventory = detect::inventory(
+        &config.state_dir,
+        config.nvml_library.as_deref(),
+        &config.reserve,
+    );
+    info!(
+        node = %config.node, pool = %config.pool, cpus = inventory.cpus, memory_bytes = inventory.memory_bytes,
+        gpus = inventory.gpus.len(), "host detected"
+    );
+    inventory.notes.iter().for_each(|note| warn!("{note}"));
+    Ok(engine::Identity {
+        node: config.node.clone(),
+        pool: config.pool.clone(),
+        labels: config.labels.clone(),
+        boot_id: BootId::new(boot_id.trim())?,
+        inventory,
+    })
+}
+
+/// Ends when somebody wants this process to end: why.
+async fn stop_asked(exit_with_stdin: bool) -> anyhow::Result<&'static str> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => Ok("SIGTERM"),
+        _ = interrupt.recv() => Ok("SIGINT"),
+        () = stdin_ends(exit_with_stdin) => Ok("whoever started it is gone"),
+    }
+}
+
+/// A thread reads until the end, because tokio's own standard input would keep the runtime from stopping.
+async fn stdin_ends(wanted: bool) {
+    if !wanted {
+        return std::future::pending().await;
+    }
+    let (ended, end) = tokio::sync::oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        // Whatever stdin says, and however it ends, it has ended.
+        let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+        drop(ended);
+    });
+    let _ = end.await;
+}

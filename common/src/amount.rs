@@ -251,7 +251,7 @@ pub fn show_memory(bytes: u64) -> String {
     }
     let (unit, scale) = MEMORY_UNITS
         .iter()
-        .find(|(_, scale)| bytes % scale == 0)
+        .find(|(_, scale)| bytes.is_multiple_of(*scale))
         .expect("one byte divides all");
     format!("{}{unit}", bytes / scale)
 }

@@ -18,6 +18,16 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     best.map(|(_, candidate)| candidate)
 }
 
+/// The field that a deserializer did not know and the nearest one that it does, read off serde's own sentence
+/// (``unknown field `x`, expected one of `a`, `b` ``). `None` where the sentence is another.
+pub fn unknown_field(message: &str) -> Option<(&str, Option<&str>)> {
+    let (_, rest) = message.split_once("unknown field `")?;
+    let (field, rest) = rest.split_once('`')?;
+    // What stands between backticks after the comma are the known fields.
+    let known = rest.split('`').skip(1).step_by(2);
+    Some((field, nearest(field, known)))
+}
+
 /// Levenshtein's distance, one row at a time.
 fn edits(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -45,5 +55,14 @@ mod tests {
         assert_eq!(nearest("mem", known), Some("memory"));
         assert_eq!(nearest("preemptable", known), Some("preemptible"));
         assert_eq!(nearest("colour", known), None);
+    }
+
+    #[test]
+    fn serde_s_sentence_names_the_field_and_its_nearest() {
+        let message = "unknown field `nod`, expected one of `node`, `pool` at line 1";
+        assert_eq!(unknown_field(message), Some(("nod", Some("node"))));
+        let message = "unknown field `x`, expected `pool`";
+        assert_eq!(unknown_field(message), Some(("x", None)));
+        assert_eq!(unknown_field("invalid type: string"), None);
     }
 }

@@ -53,7 +53,7 @@ codes! {
     Starting = "starting",
     /// Running: its process runs.
     Running = "running",
-    /// Rejected: no remembered host could hold it even when empty.
+    /// Rejected, or queued where it may wait for a larger host: no remembered host could hold it even when empty.
     NoHostFits = "no_host_fits",
     /// Rejected: the pool does not exist.
     UnknownPool = "unknown_pool",

@@ -1,0 +1,303 @@
+//! `agent.toml`: what is written there, and what it means once it is checked. Flags and environment override it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use sluice_common::amount::parse_memory;
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::nearest::unknown_field;
+use sluice_transport::TlsFiles;
+
+/// Where a packaged agent keeps its state.
+const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
+/// Where a packaged supervisor listens.
+const DEFAULT_SUPERVISOR_SOCKET: &str = "/run/sluice/supervisor/supervisor.sock";
+/// `PATH` of steps that bring none of their own.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// The file as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct RawConfig {
+    coordinators: Vec<String>,
+    node: Option<String>,
+    pool: Option<String>,
+    labels: BTreeMap<String, String>,
+    reserve: RawReserve,
+    nvml_library: Option<PathBuf>,
+    state_dir: Option<PathBuf>,
+    supervisor_socket: Option<PathBuf>,
+    path: Option<String>,
+    tls: Option<RawTls>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawReserve {
+    cpu_count: u32,
+    memory: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTls {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// What flags and environment say, each in place of the file's word.
+#[derive(Debug, Default)]
+pub(crate) struct Overrides {
+    pub(crate) coordinators: Vec<String>,
+    pub(crate) node: Option<String>,
+    pub(crate) pool: Option<String>,
+    pub(crate) state_dir: Option<PathBuf>,
+    pub(crate) supervisor_socket: Option<PathBuf>,
+    pub(crate) nvml_library: Option<PathBuf>,
+}
+
+/// Kept for the system and never offered to steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reserve {
+    /// Logical processors.
+    pub(crate) cpus: u32,
+    /// Bytes.
+    pub(crate) memory_bytes: u64,
+}
+
+/// The file, checked.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// `host:port` of each coordinator, tried in turn.
+    pub(crate) coordinators: Vec<String>,
+    /// This host's name.
+    pub(crate) node: NodeName,
+    /// The pool that it joins.
+    pub(crate) pool: PoolName,
+    /// Shown by the API and matched by platforms.
+    pub(crate) labels: BTreeMap<String, String>,
+    /// Kept for the system.
+    pub(crate) reserve: Reserve,
+    /// In place of the loader's choice.
+    pub(crate) nvml_library: Option<PathBuf>,
+    /// Where the agent keeps what it must remember.
+    pub(crate) state_dir: PathBuf,
+    /// Where the supervisor listens; the attempts' output lies in `attempts/` beside it.
+    pub(crate) supervisor_socket: PathBuf,
+    /// `PATH` of steps that bring none.
+    pub(crate) path: String,
+    /// The agent's certificate, its key and the cluster's authority.
+    pub(crate) tls: TlsFiles,
+}
+
+/// What is wrong with a config.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read {path}", path = path.display())]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path}: line {line}: {message}", path = path.display())]
+    Parse {
+        path: PathBuf,
+        line: usize,
+        message: String,
+    },
+    #[error("{key}: {message}")]
+    Value { key: &'static str, message: String },
+}
+
+impl RawConfig {
+    /// Reads a file.
+    pub(crate) fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        toml::from_str(&text).map_err(|error| {
+            let at = error.span().map_or(0, |span| span.start);
+            let line = text[..at.min(text.len())].matches('\n').count() + 1;
+            ConfigError::Parse {
+                path: path.into(),
+                line,
+                message: way_out(error.message()),
+            }
+        })
+    }
+
+    /// Checks it, with `overrides` in place of what the file says.
+    pub(crate) fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
+        let node = overrides.node.or(self.node).map_or_else(host_name, Ok)?;
+        let pool = overrides
+            .pool
+            .or(self.pool)
+            .unwrap_or_else(|| "default".to_owned());
+        Ok(Config {
+            coordinators: check_coordinators(or_file(overrides.coordinators, self.coordinators))?,
+            node: NodeName::new(node).map_err(|e| value("node", e))?,
+            pool: PoolName::new(pool).map_err(|e| value("pool", e))?,
+            labels: self.labels,
+            reserve: self.reserve.check()?,
+            nvml_library: overrides.nvml_library.or(self.nvml_library),
+            state_dir: overrides
+                .state_dir
+                .or(self.state_dir)
+                .unwrap_or_else(|| DEFAULT_STATE_DIR.into()),
+            supervisor_socket: overrides
+                .supervisor_socket
+                .or(self.supervisor_socket)
+                .unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into()),
+            path: self.path.unwrap_or_else(|| DEFAULT_PATH.to_owned()),
+            tls: check_tls(self.tls)?,
+        })
+    }
+}
+
+/// What `detect` needs of a config; the rest need not be right, or there.
+pub(crate) fn for_detection(
+    raw: RawConfig,
+) -> Result<(PathBuf, Option<PathBuf>, Reserve), ConfigError> {
+    let dir = raw
+        .state_dir
+        .filter(|dir| dir.is_dir())
+        .unwrap_or_else(|| "/".into());
+    Ok((dir, raw.nvml_library, raw.reserve.check()?))
+}
+
+impl RawReserve {
+    fn check(self) -> Result<Reserve, ConfigError> {
+        let memory = self.memory.as_deref().unwrap_or("0B");
+        let memory_bytes = parse_memory(memory).map_err(|e| value("reserve.memory", e))?;
+        Ok(Reserve {
+            cpus: self.cpu_count,
+            memory_bytes,
+        })
+    }
+}
+
+fn value(key: &'static str, message: impl ToString) -> ConfigError {
+    ConfigError::Value {
+        key,
+        message: message.to_string(),
+    }
+}
+
+fn or_file(given: Vec<String>, file: Vec<String>) -> Vec<String> {
+    if given.is_empty() { file } else { given }
+}
+
+fn check_coordinators(list: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    if list.is_empty() {
+        return Err(value(
+            "coordinators",
+            "none is named: write for example coordinators = [\"coord-1:7443\"]",
+        ));
+    }
+    let bad = list.iter().find(|a| {
+        a.rsplit_once(':')
+            .is_none_or(|(h, p)| h.is_empty() || p.parse::<u16>().is_err())
+    });
+    match bad {
+        Some(address) => Err(value(
+            "coordinators",
+            format!("`{address}` is no address: write HOST:PORT"),
+        )),
+        None => Ok(list),
+    }
+}
+
+fn check_tls(tls: Option<RawTls>) -> Result<TlsFiles, ConfigError> {
+    let tls = tls.ok_or_else(|| {
+        let message = "the agent has no certificate: `sluice-coordinator issue-node NAME` makes one; \
+                       then write tls = { ca = ..., cert = ..., key = ... }";
+        value("tls", message)
+    })?;
+    Ok(TlsFiles {
+        ca: tls.ca,
+        cert: tls.cert,
+        key: tls.key,
+    })
+}
+
+fn host_name() -> Result<String, ConfigError> {
+    let name = nix::unistd::gethostname()
+        .map_err(|e| value("node", format!("the host has no name ({e}): set `node`")))?;
+    Ok(name.to_string_lossy().into_owned())
+}
+
+/// The parser's sentence, with the word that was probably meant.
+fn way_out(message: &str) -> String {
+    match unknown_field(message) {
+        Some((field, Some(near))) => format!("unknown key `{field}`: did you mean `{near}`?"),
+        Some(_) | None => message.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), text).unwrap();
+        RawConfig::read(file.path())?.check(Overrides::default())
+    }
+
+    const TLS: &str = "tls = { ca = \"ca.pem\", cert = \"node.pem\", key = \"node.key\" }\n";
+
+    #[test]
+    fn a_full_config_is_understood() {
+        let text = format!(
+            "coordinators = [\"a:1\", \"[::1]:2\"]\nnode = \"n1\"\npool = \"training\"\n{TLS}\
+             reserve = {{ cpu_count = 2, memory = \"8GiB\" }}\n[labels]\nrack = \"7\"\n"
+        );
+        let config = parse(&text).unwrap();
+        assert_eq!(
+            (config.node.as_str(), config.pool.as_str()),
+            ("n1", "training")
+        );
+        assert_eq!(
+            config.reserve,
+            Reserve {
+                cpus: 2,
+                memory_bytes: 8 << 30
+            }
+        );
+        assert_eq!(config.labels["rack"], "7");
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_way_out() {
+        for (text, expected) in [
+            (
+                "coordinators = [\"a:1\"]\nnod = \"n\"\n".to_owned(),
+                "line 2: unknown key `nod`: did you mean `node`?",
+            ),
+            (
+                format!("node = \"n\"\n{TLS}"),
+                "coordinators: none is named",
+            ),
+            (
+                format!("coordinators = [\"a\"]\nnode = \"n\"\n{TLS}"),
+                "`a` is no address: write HOST:PORT",
+            ),
+            (
+                format!("coordinators = [\"a:1\"]\nnode = \"a/b\"\n{TLS}"),
+                "node: `a/b` is not a valid node name",
+            ),
+            (
+                format!("coordinators = [\"a:1\"]\n{TLS}reserve = {{ memory = \"8gb\" }}\n"),
+                "such as `8GB`",
+            ),
+            (
+                "coordinators = [\"a:1\"]\nnode = \"n\"\n".to_owned(),
+                "tls: the agent has no certificate",
+            ),
+        ] {
+            let message = parse(&text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{text}\n{message}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! The loop: the one owner of the core. It takes events from the link and the supervisor, hands them to the core in
+//! the order in which they came, and does what the core wants done, in the order in which it says so.
+//!
+//! The loop never waits for a peer: an outbox that is full is dropped, which ends that connection, and after the next
+//! hello everything that still matters is said again. So neither a slow coordinator nor a slow supervisor can hold up
+//! the other, and no two tasks wait for each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use agent_core::{Core, Input, LinkId, Output, TimerKey};
+use sluice_common::id::{BootId, NodeName, PoolName};
+use sluice_common::inventory::Inventory;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
+use sluice_common::wire::{FromNode, Hello, PROTOCOL_VERSION};
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::epoch::{EpochError, EpochFile};
+use crate::logs::Live;
+
+/// Events that wait for the loop. Beyond it the tasks that bring them wait, which slows their peers down.
+pub(crate) const INBOX: usize = 1024;
+/// Messages that wait for one peer: every attempt of a full host may change twice before the peer is given up.
+pub(crate) const OUTBOX: usize = 2 * MAX_ATTEMPTS_PER_NODE;
+
+/// What the tasks bring.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A connection to a coordinator stands.
+    Dialled {
+        link: LinkId,
+        outbox: mpsc::Sender<ToLink>,
+    },
+    /// The supervisor has said hello.
+    SupervisorUp {
+        boot_id: BootId,
+        attempts: Vec<AttemptView>,
+        outbox: mpsc::Sender<ToSupervisor>,
+    },
+    /// Anything that needs no wiring.
+    Core(Input),
+}
+
+/// What a link is to do.
+#[derive(Debug)]
+pub(crate) enum ToLink {
+    /// The first words.
+    Hello(Box<Hello>),
+    /// All others.
+    Say(FromNode),
+}
+
+/// Who this host is; the part of a hello that does not change while the agent runs.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) node: NodeName,
+    pub(crate) pool: PoolName,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) boot_id: BootId,
+    pub(crate) inventory: Inventory,
+}
+
+/// The loop and what it holds.
+pub(crate) struct Engine {
+    core: Core,
+    identity: Identity,
+    epoch: EpochFile,
+    live: Arc<Live>,
+    link: Option<(LinkId, mpsc::Sender<ToLink>)>,
+    supervisor: Option<mpsc::Sender<ToSupervisor>>,
+    supervised: watch::Sender<bool>,
+    timers: BTreeMap<TimerKey, BootMillis>,
+}
+
+impl Engine {
+    /// A loop that has not begun. `supervised` turns true when the supervisor has listed its attempts for the first
+    /// time: before that the host does not know what it runs and must not speak to a coordinator.
+    pub(crate) fn new(
+        core: Core,
+        identity: Identity,
+        epoch: EpochFile,
+        live: Arc<Live>,
+        supervised: watch::Sender<bool>,
+    ) -> Self {
+        Self {
+            core,
+            identity,
+            epoch,
+            live,
+            link: None,
+            supervisor: None,
+            supervised,
+            timers: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until every sender of events is gone.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::Receiver<Event>) -> Result<(), EpochError> {
+        loop {
+            let due = self.timers.values().min().copied();
+            tokio::select! {
+                event = inbox.recv() => match event {
+                    Some(event) => self.on_event(event)?,
+                    None => return Ok(()),
+                },
+                () = sleep_until(due) => self.on_timers()?,
+            }
+        }
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), EpochError> {
+        match event {
+            Event::Dialled { link, outbox } => {
+                self.link = Some((link, outbox));
+                self.feed(Input::Dialled { link })
+            }
+            Event::SupervisorUp {
+                boot_id,
+                attempts,
+                outbox,
+            } => {
+                self.supervisor = Some(outbox);
+                self.live.replace(
+                    attempts
+                        .iter()
+                        .filter(|view| writes(view))
+                        .map(|view| view.attempt.clone()),
+                );
+                self.feed(Input::SupervisorUp { boot_id, attempts })?;
+                self.supervised.send_replace(true);
+                Ok(())
+            }
+            Event::Core(input) => {
+                self.on_input(&input);
+                self.feed(input)
+            }
+        }
+    }
+
+    /// What the loop itself learns from an input before the core hears it.
+    fn on_input(&mut self, input: &Input) {
+        match input {
+            Input::Attempt(view) if writes(view) => self.live.add(view.attempt.clone()),
+            Input::Attempt(view) => {
+                info!(attempt = %view.attempt, phase = ?view.phase, "attempt is gone");
+                self.live.remove(&view.attempt);
+            }
+            Input::SupervisorDown => self.supervisor = None,
+            Input::LinkLost { link }
+                if self
+                    .link
+                    .as_ref()
+                    .is_some_and(|(current, _)| current == link) =>
+            {
+                self.link = None;
+            }
+            Input::Dialled { .. }
+            | Input::Welcomed { .. }
+            | Input::LinkLost { .. }
+            | Input::Command { .. }
+            | Input::HeartbeatAcked { .. }
+            | Input::SupervisorUp { .. }
+            | Input::Timer(_) => {}
+        }
+    }
+
+    fn on_timers(&mut self) -> Result<(), EpochError> {
+        let now = clock::boot();
+        let due: Vec<TimerKey> = self
+            .timers
+            .iter()
+            .filter(|(_, at)| **at <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            self.timers.remove(&key);
+            self.feed(Input::Timer(key))?;
+        }
+        Ok(())
+    }
+
+    fn feed(&mut self, input: Input) -> Result<(), EpochError> {
+        self.core.handle(clock::now(), input);
+        let outputs: Vec<Output> = self.core.outputs().collect();
+        outputs.into_iter().try_for_each(|output| self.act(output))
+    }
+
+    fn act(&mut self, output: Output) -> Result<(), EpochError> {
+        match output {
+            Output::SaveEpoch(epoch) => {
+                info!(
+                    epoch = epoch.counter,
+                    "the coordinator speaks with a higher epoch"
+                );
+                self.epoch.save(&epoch)?;
+            }
+            Output::Greet {
+                link,
+                highest_epoch,
+                attempts,
+            } => {
+                let hello = self.hello(highest_epoch, attempts);
+                self.say(link, ToLink::Hello(Box::new(hello)));
+            }
+            Output::Send { link, message } => self.say(link, ToLink::Say(message)),
+            Output::Reject { link, message } => {
+                warn!(%message, "the link is dropped");
+                self.drop_link(link);
+            }
+            Output::Supervise(order) => self.order(order),
+            Output::SetTimer { key, at } => {
+                self.timers.insert(key, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn hello(
+        &self,
+        highest_epoch: Option<sluice_common::id::Epoch>,
+        attempts: Vec<sluice_common::wire::AttemptStatus>,
+    ) -> Hello {
+        Hello {
+            protocol: PROTOCOL_VERSION,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.identity.node.clone(),
+            pool: self.identity.pool.clone(),
+            labels: self.identity.labels.clone(),
+            boot_id: self.identity.boot_id.clone(),
+            highest_epoch,
+            inventory: self.identity.inventory.clone(),
+            attempts,
+        }
+    }
+
+    fn say(&mut self, link: LinkId, message: ToLink) {
+        let Some((current, outbox)) = &self.link else {
+            return;
+        };
+        if *current == link && outbox.try_send(message).is_err() {
+            warn!(
+                "the coordinator does not take what it is told: the link is dropped and made anew"
+            );
+            self.drop_link(link);
+        }
+    }
+
+    /// Its writer ends with its last sender, and the connection with its writer.
+    fn drop_link(&mut self, link: LinkId) {
+        if self
+            .link
+            .as_ref()
+            .is_some_and(|(current, _)| *current == link)
+        {
+            self.link = None;
+        }
+    }
+
+    fn order(&mut self, order: ToSupervisor) {
+        if let ToSupervisor::Spawn(spec) = &order {
+            info!(attempt = %spec.attempt, "attempt is started");
+            self.live.add(spec.attempt.clone());
+        }
+        let Some(outbox) = &self.supervisor else {
+            return;
+        };
+        if outbox.try_send(order).is_err() {
+            warn!("the supervisor does not take what it is told: the connection is made anew");
+            self.supervisor = None;
+        }
+    }
+}
+
+/// Whether an attempt may still write output.
+fn writes(view: &AttemptView) -> bool {
+    match view.phase {
+        HostPhase::Running(_) | HostPhase::Ended(_) => true,
+        HostPhase::Gone(_) => false,
+    }
+}
+
+async fn sleep_until(due: Option<BootMillis>) {
+    match due {
+        Some(at) => tokio::time::sleep(clock::until(at)).await,
+        None => std::future::pending().await,
+    }
+}

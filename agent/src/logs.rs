@@ -1,0 +1,202 @@
+//! Serves the output of attempts: files that the supervisor opened and the steps write, read by offset.
+//!
+//! A follower is sent what is there and then what is written, until nothing of the attempt is left to write. The files
+//! do not depend on this process, so neither does their content.
+
+mod live;
+mod watch;
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_common::id::AttemptId;
+use sluice_common::wire::{LogReply, LogRequest, LogStream};
+use sluice_transport::{FrameReader, FrameWriter, TransportError};
+use tokio::task::spawn_blocking;
+use tracing::debug;
+
+pub(crate) use live::Live;
+pub(crate) use watch::Watcher;
+
+/// Read and sent at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+/// Where the kernel does not tell that a file has grown (a network file system, no watch left), it is looked at this
+/// often.
+const RECHECK: Duration = Duration::from_secs(1);
+/// How long a request may be ahead of the order that starts its attempt: the two travel on different streams.
+const AHEAD: Duration = Duration::from_secs(2);
+
+/// Why a transfer ended early.
+#[derive(Debug, thiserror::Error)]
+enum LogError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("cannot read {path}", path = path.display())]
+    Read { path: PathBuf, source: io::Error },
+}
+
+/// What transfers need.
+pub(crate) struct Logs {
+    /// Holds a directory for each attempt.
+    attempts_dir: PathBuf,
+    live: Arc<Live>,
+    watcher: Option<Watcher>,
+}
+
+impl Logs {
+    /// Serves the attempts below `attempts_dir`; `live` tells which may still write.
+    pub(crate) fn new(attempts_dir: PathBuf, live: Arc<Live>, watcher: Option<Watcher>) -> Self {
+        Self {
+            attempts_dir,
+            live,
+            watcher,
+        }
+    }
+
+    /// One transfer, from its request to the end of its stream. What goes wrong concerns its reader alone, who sees
+    /// the stream break.
+    pub(crate) async fn serve(&self, mut reader: FrameReader, writer: FrameWriter) {
+        let outcome = match reader.next::<LogRequest>().await {
+            Ok(Some(request)) => self.send(request, writer).await,
+            Ok(None) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+        if let Err(error) = outcome {
+            debug!(error = %crate::supervisor::chain(&error), "a transfer of output ended early");
+        }
+    }
+
+    async fn send(&self, request: LogRequest, mut writer: FrameWriter) -> Result<(), LogError> {
+        if request.follow {
+            self.live
+                .known_within(&request.attempt, AHEAD, || {
+                    self.dir(&request.attempt).is_dir()
+                })
+                .await;
+        }
+        writer
+            .send(&LogReply::From {
+                offset: request.offset,
+            })
+            .await?;
+        let path = self.path(&request);
+        let mut offset = request.offset;
+        let file = if request.follow {
+            self.opened(&request.attempt, &path).await?
+        } else {
+            open(&path)?
+        };
+        let Some(file) = file else {
+            // It never wrote: an attempt that could not be started has no output, and that is its whole output.
+            writer.finish();
+            return Ok(());
+        };
+        let watch = self
+            .watcher
+            .as_ref()
+            .and_then(|watcher| watcher.watch(&path).ok());
+        loop {
+            // Armed before reading, so that what is written after the read wakes the wait.
+            let grown = watch.as_ref().map(watch::Watch::grown);
+            let changed = self.live.changed();
+            let live = self.live.contains(&request.attempt);
+            offset = copy(&file, &path, offset, &mut writer).await?;
+            if !(request.follow && live) {
+                writer.finish();
+                return Ok(());
+            }
+            tokio::select! {
+                () = wait(grown) => {}
+                () = changed => {}
+                () = tokio::time::sleep(RECHECK) => {}
+                // The reader is gone: a step that is silent for a year must not keep its transfer for a year.
+                () = writer.unread() => return Ok(()),
+            }
+        }
+    }
+
+    /// The file, once it is there; `None` where the attempt is over without one.
+    async fn opened(
+        &self,
+        attempt: &AttemptId,
+        path: &Path,
+    ) -> Result<Option<Arc<File>>, LogError> {
+        loop {
+            let changed = self.live.changed();
+            let live = self.live.contains(attempt);
+            let file = open(path)?;
+            if file.is_some() || !live {
+                return Ok(file);
+            }
+            tokio::select! {
+                () = changed => {}
+                // The supervisor makes it within milliseconds of the order.
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+            }
+        }
+    }
+
+    fn dir(&self, attempt: &AttemptId) -> PathBuf {
+        self.attempts_dir.join(attempt.to_string())
+    }
+
+    fn path(&self, request: &LogRequest) -> PathBuf {
+        self.dir(&request.attempt).join(match request.stream {
+            LogStream::Stdout => "stdout",
+            LogStream::Stderr => "stderr",
+        })
+    }
+}
+
+async fn wait(grown: Option<impl Future<Output = ()>>) {
+    match grown {
+        Some(grown) => grown.await,
+        None => std::future::pending().await,
+    }
+}
+
+fn open(path: &Path) -> Result<Option<Arc<File>>, LogError> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(Arc::new(file))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(LogError::Read {
+            path: path.into(),
+            source,
+        }),
+    }
+}
+
+/// Sends all that is there from `offset`; where it ended.
+async fn copy(
+    file: &Arc<File>,
+    path: &Path,
+    mut offset: u64,
+    writer: &mut FrameWriter,
+) -> Result<u64, LogError> {
+    loop {
+        let reading = Arc::clone(file);
+        let read = spawn_blocking(move || {
+            let mut bytes = vec![0u8; CHUNK_BYTES];
+            reading.read_at(&mut bytes, offset).map(|count| {
+                bytes.truncate(count);
+                bytes
+            })
+        });
+        let bytes = read
+            .await
+            .unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+            .map_err(|source| LogError::Read {
+                path: path.into(),
+                source,
+            })?;
+        if bytes.is_empty() {
+            return Ok(offset);
+        }
+        writer.send_bytes(&bytes).await?;
+        offset += bytes.len() as u64;
+    }
+}

@@ -1,0 +1,171 @@
+//! The connection to the supervisor on this host. It is made anew whenever it breaks; each time the supervisor lists
+//! every attempt, so nothing that happened meanwhile is missed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use agent_core::Input;
+use sluice_codec::{CodecError, FrameBuffer, frame};
+use sluice_common::supervision::{
+    FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, SUPERVISION_VERSION, ToSupervisor,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
+use tracing::{info, warn};
+
+use crate::engine::{Event, OUTBOX};
+
+/// Between two tries. The supervisor is on this host and starts in milliseconds, so a constant will do.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Why a connection ended or could not be made.
+#[derive(Debug, thiserror::Error)]
+enum SupervisorError {
+    #[error("cannot reach the supervisor at {path}", path = path.display())]
+    Connect { path: PathBuf, source: io::Error },
+    #[error("the connection to the supervisor broke")]
+    Io(#[from] io::Error),
+    #[error("the supervisor sent what cannot be read")]
+    Codec(#[from] CodecError),
+    #[error(
+        "the supervisor speaks version {theirs} of its protocol and this agent {SUPERVISION_VERSION}: install both from one release"
+    )]
+    Version { theirs: u32 },
+    #[error("the supervisor did not say hello")]
+    NoHello,
+    #[error("the supervisor closed the connection")]
+    Closed,
+}
+
+/// Keeps a connection until the loop is gone.
+pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
+    let mut told = String::new();
+    while !events.is_closed() {
+        let Err(error) = connect_and_serve(&socket, &events).await else {
+            return;
+        };
+        let message = chain(&error);
+        // One line for each new cause, not one for each try.
+        if message != told {
+            warn!("{message}");
+            told = message;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// One connection, from its making to its end. `Ok` where the loop is gone.
+async fn connect_and_serve(
+    socket: &Path,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), SupervisorError> {
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|source| SupervisorError::Connect {
+            path: socket.into(),
+            source,
+        })?;
+    let (reading, writing) = stream.into_split();
+    let mut reader = Reader {
+        stream: reading,
+        buffer: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
+    };
+    let (outbox, orders) = mpsc::channel(OUTBOX);
+    let up = first_words(reader.next().await?, outbox)?;
+    if events.send(up).await.is_err() {
+        return Ok(());
+    }
+    info!("the supervisor answers");
+    let ended = tokio::select! {
+        ended = read(reader, events) => ended,
+        ended = write(writing, orders) => ended,
+    };
+    match events.send(Event::Core(Input::SupervisorDown)).await {
+        Ok(()) => ended,
+        Err(_) => Ok(()),
+    }
+}
+
+fn first_words(
+    hello: FromSupervisor,
+    outbox: mpsc::Sender<ToSupervisor>,
+) -> Result<Event, SupervisorError> {
+    match hello {
+        FromSupervisor::Hello {
+            version,
+            boot_id,
+            attempts,
+        } if version == SUPERVISION_VERSION => Ok(Event::SupervisorUp {
+            boot_id,
+            attempts,
+            outbox,
+        }),
+        FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),
+        FromSupervisor::Attempt(_) => Err(SupervisorError::NoHello),
+    }
+}
+
+async fn read(mut reader: Reader, events: &mpsc::Sender<Event>) -> Result<(), SupervisorError> {
+    loop {
+        match reader.next().await? {
+            FromSupervisor::Attempt(view) => {
+                if events
+                    .send(Event::Core(Input::Attempt(view)))
+                    .await
+                    .is_err()
+                {
+                    return Ok(());
+                }
+            }
+            // Only `List` asks for a second hello, and this agent never sends it.
+            FromSupervisor::Hello { .. } => return Err(SupervisorError::NoHello),
+        }
+    }
+}
+
+/// Ends with an error when the loop drops its sender, so that the connection is made anew.
+async fn write(
+    mut stream: OwnedWriteHalf,
+    mut orders: mpsc::Receiver<ToSupervisor>,
+) -> Result<(), SupervisorError> {
+    while let Some(order) = orders.recv().await {
+        stream
+            .write_all(&frame(&order, MAX_SUPERVISION_FRAME_BYTES)?)
+            .await?;
+    }
+    Err(SupervisorError::Closed)
+}
+
+struct Reader {
+    stream: OwnedReadHalf,
+    buffer: FrameBuffer,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Result<FromSupervisor, SupervisorError> {
+        let mut bytes = [0u8; 16 * 1024];
+        loop {
+            if let Some(message) = self.buffer.next()? {
+                return Ok(message);
+            }
+            match self.stream.read(&mut bytes).await? {
+                0 => return Err(SupervisorError::Closed),
+                count => self.buffer.push(&bytes[..count]),
+            }
+        }
+    }
+}
