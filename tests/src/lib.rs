@@ -1,1 +1,37 @@
-//! stub
+//! What the tests of the whole product share: a running `sluice dev` with its processes, a client for its API, and
+//! waiting for predicates. Nothing of the product depends on this crate.
+
+mod dev;
+mod procs;
+mod wait;
+
+pub use dev::{Daemon, Dev, DevOptions, Ran, ordinary_user_binaries};
+pub use procs::{children_of, environ_has, is_alive, kill, pids_with_environ};
+pub use wait::{eventually, eventually_within};
+
+use std::path::PathBuf;
+
+/// Where cargo put the binaries of this build.
+///
+/// # Panics
+/// Where they were not built: `cargo test` builds no binaries of other packages.
+pub fn binaries() -> PathBuf {
+    let exe = std::env::current_exe().expect("a process knows its own file");
+    let dir = exe
+        .parent()
+        .and_then(|deps| deps.parent())
+        .expect("a test lies in target/PROFILE/deps")
+        .to_path_buf();
+    for name in [
+        "sluice",
+        "sluice-coordinator",
+        "sluice-agent",
+        "sluice-supervisor",
+    ] {
+        assert!(
+            dir.join(name).exists(),
+            "{name} was not built: run `cargo build --workspace` first"
+        );
+    }
+    dir
+}

@@ -1,0 +1,334 @@
+//! A running `sluice dev`, as a user would start it, with its daemons at hand for killing.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::procs::{children_of, is_alive, kill};
+use crate::wait::eventually;
+
+/// Nobody's user and group.
+const NOBODY: u32 = 65534;
+
+/// One of the processes below `dev`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Daemon {
+    /// `sluice-coordinator`
+    Coordinator,
+    /// `sluice-agent`
+    Agent,
+    /// `sluice-supervisor`
+    Supervisor,
+}
+
+impl Daemon {
+    fn file(self) -> &'static str {
+        match self {
+            Daemon::Coordinator => "sluice-coordinator",
+            Daemon::Agent => "sluice-agent",
+            Daemon::Supervisor => "sluice-supervisor",
+        }
+    }
+}
+
+/// How to start one.
+#[derive(Default)]
+pub struct DevOptions {
+    /// Run it as nobody; the tests must be root.
+    pub ordinary_user: bool,
+    /// Keep its state here rather than in a folder of the test's own.
+    pub data: Option<PathBuf>,
+}
+
+/// A running `sluice dev`. Dropping it ends it and checks nothing.
+pub struct Dev {
+    child: Child,
+    folder: TempDir,
+    data: PathBuf,
+    bin: PathBuf,
+    user: Option<u32>,
+    /// The API's address, `127.0.0.1:PORT`.
+    pub http: String,
+    /// The context file of its command line.
+    pub context: PathBuf,
+}
+
+/// What a command printed and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+    /// Exit code; -1 where a signal ended it.
+    pub code: i32,
+}
+
+/// Copies the binaries to where nobody may run them.
+pub fn ordinary_user_binaries(to: &Path) -> PathBuf {
+    let bin = to.join("bin");
+    fs::create_dir(&bin).expect("the folder is new");
+    for name in [
+        "sluice",
+        "sluice-coordinator",
+        "sluice-agent",
+        "sluice-supervisor",
+    ] {
+        fs::copy(crate::binaries().join(name), bin.join(name)).expect("a binary can be copied");
+    }
+    bin
+}
+
+impl Dev {
+    /// Starts one and waits until it can take work.
+    pub fn start() -> Self {
+        Self::with(DevOptions::default())
+    }
+
+    /// Starts one as told and waits until it can take work.
+    ///
+    /// # Panics
+    /// Where it does not come up; its own words are in the message.
+    pub fn with(options: DevOptions) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("sluice-test-")
+            .tempdir()
+            .expect("a temporary folder");
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))
+            .expect("our own folder");
+        let user = options.ordinary_user.then_some(NOBODY);
+        let bin = if user.is_some() {
+            ordinary_user_binaries(folder.path())
+        } else {
+            crate::binaries()
+        };
+        let data = options.data.unwrap_or_else(|| folder.path().join("data"));
+        let mut command = base(&bin, folder.path(), user);
+        command
+            .arg("dev")
+            .arg("--data")
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let log = fs::File::create(folder.path().join("dev.log")).expect("our own folder");
+        let mut child = command.stderr(log).spawn().expect("sluice can be started");
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        stdout.read_line(&mut line).expect("dev's output is text");
+        let words = || fs::read_to_string(folder.path().join("dev.log")).unwrap_or_default();
+        let json = line
+            .strip_prefix("ready ")
+            .unwrap_or_else(|| panic!("dev is not ready: {line}\n{}", words()));
+        let ready: Value = serde_json::from_str(json).expect("the ready line holds JSON");
+        let text = |key: &str| {
+            ready[key]
+                .as_str()
+                .expect("the ready line is complete")
+                .to_owned()
+        };
+        Self {
+            http: text("http"),
+            context: text("context").into(),
+            child,
+            folder,
+            data,
+            bin,
+            user,
+        }
+    }
+
+    /// The process id of `dev` itself.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its data directory.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    /// A folder of the test's own, which everybody may write to.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// What `dev` has said on standard error.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("dev.log")).unwrap_or_default()
+    }
+
+    /// A `sluice` command against it, not started.
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = base(&self.bin, self.folder.path(), self.user);
+        command.env("SLUICE_CONTEXT", &self.context).args(args);
+        command
+    }
+
+    /// Runs a `sluice` command against it to its end.
+    pub fn sluice(&self, args: &[&str]) -> Ran {
+        run(self.command(args))
+    }
+
+    /// The same, and it must end with 0: what it printed.
+    ///
+    /// # Panics
+    /// Where it ends otherwise.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let ran = self.sluice(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        ran.stdout
+    }
+
+    /// A call of the API: status and body.
+    pub fn call(&self, method: &str, path: &str, body: Option<&str>) -> (u16, Value) {
+        self.try_call(method, path, body).expect("the API answers")
+    }
+
+    /// The same; `None` where nobody answers.
+    pub fn try_call(&self, method: &str, path: &str, body: Option<&str>) -> Option<(u16, Value)> {
+        let agent: ureq::Agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_global(Some(std::time::Duration::from_secs(30)))
+            .build()
+            .into();
+        let request = ureq::http::Request::builder()
+            .method(method)
+            .uri(format!("http://{}{path}", self.http))
+            .header("authorization", format!("Bearer {}", self.token()))
+            .header("content-type", "application/json")
+            .body(body.unwrap_or_default().to_owned())
+            .expect("a test writes valid requests");
+        let mut response = agent.run(request).ok()?;
+        let status = response.status().as_u16();
+        let text = response.body_mut().read_to_string().ok()?;
+        Some((
+            status,
+            serde_json::from_str(&text).unwrap_or(Value::String(text)),
+        ))
+    }
+
+    /// The token in the context file.
+    pub fn token(&self) -> String {
+        let context = fs::read(&self.context).expect("dev wrote its context");
+        let context: Value = serde_json::from_slice(&context).expect("the context is JSON");
+        context["token"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The pid of a daemon, if it runs now.
+    pub fn daemon(&self, daemon: Daemon) -> Option<u32> {
+        children_of(self.pid()).into_iter().find(|pid| {
+            let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+            exe.file_name().is_some_and(|name| name == daemon.file()) && is_alive(*pid)
+        })
+    }
+
+    /// `kill -9` on a daemon; returns its pid once it is gone.
+    pub fn kill(&self, daemon: Daemon) -> u32 {
+        let pid = eventually("a daemon to kill", || self.daemon(daemon));
+        kill(pid, Signal::SIGKILL);
+        eventually("the daemon's death", || (!is_alive(pid)).then_some(pid))
+    }
+
+    /// Waits until a step is in one of these states: the step.
+    pub fn step_in(&self, id: &str, states: &[&str]) -> Value {
+        let path = format!("/v1/steps/{id}");
+        eventually(&format!("{id} to be {states:?}"), || {
+            let (status, step) = self.try_call("GET", &path, None)?;
+            (status == 200 && states.iter().any(|state| step["state"] == **state)).then_some(step)
+        })
+    }
+
+    /// Asks `dev` to stop, as Ctrl-C does, and waits until it has.
+    pub fn stop(mut self) -> (ExitStatus, String) {
+        kill(self.pid(), Signal::SIGINT);
+        let status = eventually("dev to stop", || {
+            self.child.try_wait().expect("dev is our child")
+        });
+        (status, self.log())
+    }
+
+    /// `kill -9` on `dev` itself.
+    pub fn kill_dev(&mut self) {
+        self.child.kill().expect("dev is our child");
+        self.child.wait().expect("dev is our child");
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        // Its children see their standard input end and stop by themselves.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            for log in ["coordinator.log", "agent.log", "supervisor.log"] {
+                let text = fs::read_to_string(self.data.join("logs").join(log)).unwrap_or_default();
+                let tail: Vec<&str> = text.lines().rev().take(30).collect();
+                eprint_tail(log, &tail);
+            }
+            eprint_tail(
+                "dev.log",
+                &self.log().lines().rev().take(30).collect::<Vec<_>>(),
+            );
+        }
+    }
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "a failing test shows what its daemons said"
+)]
+fn eprint_tail(log: &str, reversed: &[&str]) {
+    eprintln!("--- {log}");
+    reversed.iter().rev().for_each(|line| eprintln!("{line}"));
+}
+
+fn base(bin: &Path, folder: &Path, user: Option<u32>) -> Command {
+    let mut command = Command::new(bin.join("sluice"));
+    command
+        .current_dir(folder)
+        .env("HOME", folder)
+        .env("XDG_CONFIG_HOME", folder.join("config"));
+    command.env_remove("SLUICE_CONTEXT");
+    if let Some(user) = user {
+        command.uid(user).gid(user);
+    }
+    command
+}
+
+fn run(mut command: Command) -> Ran {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("sluice can be started");
+    let mut stderr = child.stderr.take().expect("it is piped");
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        stderr.read_to_end(&mut text).map(|_| text)
+    });
+    let mut stdout = Vec::new();
+    child
+        .stdout
+        .take()
+        .expect("it is piped")
+        .read_to_end(&mut stdout)
+        .expect("a pipe can be read");
+    let status = child.wait().expect("it is our child");
+    let stderr = reader
+        .join()
+        .expect("the reader does not panic")
+        .expect("a pipe can be read");
+    Ran {
+        stdout: String::from_utf8_lossy(&stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&stderr).into_owned(),
+        code: status.code().unwrap_or(-1),
+    }
+}

@@ -1,0 +1,60 @@
+//! The process table, read from `/proc`. Tests signal only processes that they or their `dev` started, by pid.
+
+use std::fs;
+
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+/// Pids whose parent is `parent`.
+pub fn children_of(parent: u32) -> Vec<u32> {
+    pids()
+        .filter(|pid| parent_of(*pid) == Some(parent))
+        .collect()
+}
+
+/// Whether a process with this pid runs; a zombie does not.
+pub fn is_alive(pid: u32) -> bool {
+    stat_fields(pid).is_some_and(|fields| {
+        fields
+            .first()
+            .is_some_and(|state| state != "Z" && state != "X")
+    })
+}
+
+/// Whether `NAME=VALUE` stands in the environment that a process was started with.
+pub fn environ_has(pid: u32, variable: &str) -> bool {
+    let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environ
+        .split(|byte| *byte == 0)
+        .any(|entry| entry == variable.as_bytes())
+}
+
+/// Every live process with `NAME=VALUE` in its environment.
+pub fn pids_with_environ(variable: &str) -> Vec<u32> {
+    pids()
+        .filter(|pid| is_alive(*pid) && environ_has(*pid, variable))
+        .collect()
+}
+
+/// Sends a signal to one process. A process that is gone already is fine.
+pub fn kill(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).expect("a pid fits");
+    // ESRCH: it died before us.
+    let _ = signal::kill(Pid::from_raw(pid), signal);
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").expect("/proc is mounted");
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    stat_fields(pid)?.get(1)?.parse().ok()
+}
+
+/// The fields of `/proc/PID/stat` from the third on: what stands before may hold spaces and brackets.
+fn stat_fields(pid: u32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(')')?;
+    Some(rest.split_whitespace().map(str::to_owned).collect())
+}

@@ -1,0 +1,297 @@
+//! The road: a real program from submit to exit, through every process, as a newcomer would drive it.
+
+use std::process::Stdio;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ};
+
+const BOTH_STREAMS: [&str; 5] = ["run", "--", "sh", "-c", "echo hello; echo oops >&2; exit 7"];
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
+#[test]
+fn run_prints_each_stream_on_its_descriptor_and_exits_with_the_step_s_code() {
+    let dev = Dev::start();
+    let ran = dev.sluice(&BOTH_STREAMS);
+    assert_eq!((ran.stdout.as_str(), ran.code), ("hello\n", 7), "{ran:?}");
+    assert_eq!(ran.stderr, "oops\n", "quiet when piped: {ran:?}");
+}
+
+#[test]
+fn an_ordinary_user_drives_the_same_road() {
+    if !is_root() {
+        // Whoever runs the tests is an ordinary user then, and every other test shows it.
+        return;
+    }
+    let dev = Dev::with(DevOptions {
+        ordinary_user: true,
+        data: None,
+    });
+    let ran = dev.sluice(&BOTH_STREAMS);
+    assert_eq!(
+        (ran.stdout.as_str(), ran.stderr.as_str(), ran.code),
+        ("hello\n", "oops\n", 7)
+    );
+    assert_eq!(dev.ok(&["run", "--", "id", "-u"]), "65534\n");
+}
+
+#[test]
+fn a_step_is_told_who_it_is_and_nothing_of_its_starter() {
+    let dev = Dev::start();
+    let environment = dev.ok(&["run", "--id", "told", "--env", "MINE=1", "--", "env"]);
+    let mut lines: Vec<&str> = environment.lines().collect();
+    lines.sort_unstable();
+    for expected in [
+        "SLUICE_STEP_ID=told",
+        "SLUICE_ATTEMPT=1",
+        "SLUICE_POOL=default",
+        "CUDA_VISIBLE_DEVICES=",
+        "MINE=1",
+    ] {
+        assert!(
+            lines.contains(&expected),
+            "{expected} is missing from {lines:?}"
+        );
+    }
+    for leaked in ["SLUICE_CONTEXT=", "XDG_CONFIG_HOME=", "CARGO"] {
+        assert!(
+            !lines.iter().any(|line| line.starts_with(leaked)),
+            "{leaked} came through: {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn a_step_s_life_is_seen_from_submit_to_end() {
+    let dev = Dev::start();
+    let id = dev.ok(&[
+        "submit",
+        "--cpus",
+        "0.5",
+        "--memory",
+        "64MiB",
+        "--name",
+        "tiny",
+        "--",
+        "sh",
+        "-c",
+        "echo done",
+    ]);
+    let id = id.trim();
+    dev.ok(&["wait", id]);
+    assert_eq!(dev.ok(&["logs", id]), "done\n");
+    let table = dev.ok(&["get", "steps"]);
+    assert!(table.lines().next().unwrap().starts_with("ID"), "{table}");
+    assert!(
+        table
+            .lines()
+            .any(|line| line.contains(id) && line.contains("succeeded")),
+        "{table}"
+    );
+    let step: Value = serde_json::from_str(&dev.ok(&["get", "step", id, "-o", "json"])).unwrap();
+    assert_eq!(step["request"]["mcpu"], 500);
+    assert_eq!(step["request"]["memory_mb"], 68);
+    assert_eq!(step["exit"]["code"], 0);
+    let described = dev.ok(&["describe", "step", id]);
+    assert!(
+        described.contains("tiny") && described.contains("succeeded"),
+        "{described}"
+    );
+
+    let (_, events) = dev.call("GET", &format!("/v1/events?step={id}"), None);
+    let types: Vec<&str> = events["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|e| e["type"].as_str().unwrap())
+        .collect();
+    let expected = [
+        "step_queued",
+        "allocated",
+        "starting",
+        "started",
+        "ended",
+        "step_ended",
+        "released",
+    ];
+    let mut seen = types.clone();
+    seen.sort_unstable();
+    let mut wanted = expected.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(seen, wanted, "each fact once: {types:?}");
+    assert_eq!(&types[..5], &expected[..5], "in the order of a life");
+}
+
+#[test]
+fn cancel_stops_the_whole_group_even_one_that_does_not_listen() {
+    let dev = Dev::start();
+    let script = "trap '' TERM; sleep 1000 & echo ready; while :; do sleep 1; done";
+    let id = dev.ok(&[
+        "submit", "--grace", "300ms", "--id", "deaf", "--", "sh", "-c", script,
+    ]);
+    let id = id.trim();
+    eventually("the step to be ready", || {
+        (dev.ok(&["logs", id]) == "ready\n").then_some(())
+    });
+    let marker = format!("SLUICE_STEP_ID={id}");
+    let pids = pids_with_environ(&marker);
+    assert!(pids.len() >= 2, "the shell and its child: {pids:?}");
+    dev.ok(&["cancel", id]);
+    assert_eq!(dev.step_in(id, &["cancelled"])["exit"]["signal"], 9);
+    eventually("its processes to be gone", || {
+        pids_with_environ(&marker).is_empty().then_some(())
+    });
+    let ran = dev.sluice(&["wait", id, "--for", "succeeded"]);
+    assert_eq!(ran.code, 1, "another end makes success impossible: {ran:?}");
+}
+
+#[test]
+fn ctrl_c_on_run_cancels_its_step() {
+    let dev = Dev::start();
+    let mut command = dev.command(&[
+        "run",
+        "--id",
+        "interrupted",
+        "--",
+        "sh",
+        "-c",
+        "echo on; sleep 1000",
+    ]);
+    let mut run = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    dev.step_in("interrupted", &["running"]);
+    kill(run.id(), Signal::SIGINT);
+    let status = eventually("run to end", || run.try_wait().unwrap());
+    assert_eq!(
+        status.code(),
+        Some(128 + 15),
+        "the step's own end: a SIGTERM"
+    );
+    dev.step_in("interrupted", &["cancelled"]);
+}
+
+#[test]
+fn a_request_that_no_host_could_hold_is_rejected_at_once_with_the_numbers() {
+    let dev = Dev::start();
+    let ran = dev.sluice(&["run", "--gpus", "4096", "--", "true"]);
+    assert_eq!(ran.code, 125, "{ran:?}");
+    assert!(ran.stderr.contains("4096"), "the numbers: {}", ran.stderr);
+    let (status, step) = dev.call(
+        "POST",
+        "/v1/steps",
+        Some(r#"{"command":["true"],"resources":{"cpu_count":100000}}"#),
+    );
+    assert_eq!(
+        (status, &step["state"]),
+        (201, &Value::from("rejected")),
+        "{step}"
+    );
+    assert_eq!(step["reason"]["code"], "no_host_fits");
+    assert_eq!(step["reason"]["detail"]["asked"], 100_000_000);
+}
+
+#[test]
+fn steps_wait_their_turn_and_start_when_units_are_free() {
+    let dev = Dev::start();
+    let (_, nodes) = dev.call("GET", "/v1/nodes", None);
+    let cores = nodes["items"][0]["capacity"]["mcpu"].as_u64().unwrap() / 1000;
+    let all = cores.to_string();
+    dev.ok(&[
+        "submit", "--id", "first", "--cpus", &all, "--", "sleep", "1000",
+    ]);
+    dev.step_in("first", &["running"]);
+    dev.ok(&["submit", "--id", "second", "--cpus", "1", "--", "true"]);
+    let second = dev.step_in("second", &["queued"]);
+    assert_eq!(second["reason"]["code"], "waiting_for_units", "{second}");
+    dev.ok(&["cancel", "first"]);
+    dev.step_in("second", &["succeeded"]);
+}
+
+#[test]
+fn running_steps_outlive_the_coordinator_and_the_agent() {
+    let dev = Dev::start();
+    let go = dev.folder().join("go");
+    let script = format!(
+        "i=0; while [ ! -e {} ]; do i=$((i+1)); echo $i; sleep 0.02; done; echo last",
+        go.display()
+    );
+    let mut command = dev.command(&["run", "--id", "survivor", "--", "sh", "-c", &script]);
+    let run = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    dev.step_in("survivor", &["running"]);
+    let pid = dev.step_in("survivor", &["running"]);
+    let process = pids_with_environ("SLUICE_STEP_ID=survivor");
+    for daemons in [
+        &[Daemon::Coordinator][..],
+        &[Daemon::Agent],
+        &[Daemon::Coordinator, Daemon::Agent],
+    ] {
+        daemons.iter().for_each(|daemon| {
+            dev.kill(*daemon);
+        });
+        dev.step_in("survivor", &["running"]);
+        assert!(process.iter().any(|pid| is_alive(*pid)), "{pid}");
+    }
+    // One that was answered while the agent is away must start when it is back.
+    std::fs::write(&go, "").unwrap();
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let (last, counted) = lines.split_last().unwrap();
+    assert_eq!(*last, "last");
+    for (index, line) in counted.iter().enumerate() {
+        assert_eq!(
+            *line,
+            (index + 1).to_string(),
+            "no line is lost or repeated"
+        );
+    }
+    let step = dev.step_in("survivor", &["succeeded"]);
+    assert_eq!(step["attempts"].as_array().unwrap().len(), 1, "one attempt");
+}
+
+#[test]
+fn stopping_dev_stops_its_steps() {
+    let dev = Dev::start();
+    dev.ok(&["submit", "--id", "left-behind", "--", "sleep", "1000"]);
+    dev.step_in("left-behind", &["running"]);
+    let (status, log) = dev.stop();
+    assert!(status.success(), "{status:?}\n{log}");
+    assert_eq!(
+        pids_with_environ("SLUICE_STEP_ID=left-behind"),
+        Vec::<u32>::new()
+    );
+}
+
+#[test]
+fn a_killed_dev_leaves_nothing_running() {
+    let mut dev = Dev::start();
+    dev.ok(&[
+        "submit",
+        "--id",
+        "orphan",
+        "--",
+        "sh",
+        "-c",
+        "trap '' TERM; sleep 1000; sleep 1000",
+    ]);
+    dev.step_in("orphan", &["running"]);
+    let daemons = [Daemon::Coordinator, Daemon::Agent, Daemon::Supervisor]
+        .map(|daemon| dev.daemon(daemon).unwrap());
+    dev.kill_dev();
+    eventually("daemons and steps to be gone", || {
+        let none = daemons.iter().all(|pid| !is_alive(*pid))
+            && pids_with_environ("SLUICE_STEP_ID=orphan").is_empty();
+        none.then_some(())
+    });
+}

@@ -1,0 +1,260 @@
+//! What the compiler does not guard: the arrows between crates, what each crate never touches, how files begin.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Which crates of the workspace each may depend on, in the product itself. `ARCHITECTURE.md` says why.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("sluice-common", &[]),
+    ("sluice-codec", &[]),
+    ("sluice-transport", &["sluice-codec", "sluice-common"]),
+    ("coordinator-core", &["sluice-common"]),
+    (
+        "sluice-coordinator",
+        &[
+            "coordinator-core",
+            "sluice-codec",
+            "sluice-common",
+            "sluice-transport",
+        ],
+    ),
+    ("agent-core", &["sluice-common"]),
+    ("sluice-supervisor", &["sluice-codec", "sluice-common"]),
+    (
+        "sluice-agent",
+        &[
+            "agent-core",
+            "sluice-codec",
+            "sluice-common",
+            "sluice-transport",
+        ],
+    ),
+    ("sluice", &["coordinator-core", "sluice-common"]),
+    ("sluice-tests", &["sluice-common"]),
+];
+
+/// Crates that must not reach a clock, a socket or a file: without `std` they cannot.
+const NO_STD: &[&str] = &["common", "coordinator/core", "agent/core"];
+
+/// A word, the only place that may say it in code, and why.
+const OWNED_WORDS: &[(&str, &str, &str)] = &[
+    (
+        "bincode::",
+        "common/codec/src/",
+        "the codec can be replaced in one place",
+    ),
+    (
+        "redb::",
+        "coordinator/src/store",
+        "the store can be replaced in one place",
+    ),
+    (
+        "quinn::",
+        "common/transport/src/",
+        "nobody else sees a socket of the link",
+    ),
+    (
+        "nvml_wrapper::",
+        "agent/src/detect/",
+        "one file for each detector",
+    ),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .to_path_buf()
+}
+
+fn metadata() -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Every Rust file of the workspace with its path from the root.
+fn sources() -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for top in ["common", "coordinator", "agent", "cli", "tests"] {
+        collect(&root().join(top), &mut found);
+    }
+    assert!(
+        found.len() > 40,
+        "the walk over the sources is broken: {} files",
+        found.len()
+    );
+    found
+}
+
+fn collect(dir: &Path, found: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path
+                .strip_prefix(root())
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            found.insert(name, fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+fn is_product(path: &str) -> bool {
+    !path.starts_with("tests/") && !path.contains("/tests/") && !path.contains("/benches/")
+}
+
+#[test]
+fn arrows_between_crates_are_those_that_were_drawn() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().unwrap();
+    let ours: Vec<&str> = packages
+        .iter()
+        .map(|package| package["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        ours.len(),
+        ARROWS.len(),
+        "a crate without a row in ARROWS: {ours:?}"
+    );
+    for package in packages {
+        let name = package["name"].as_str().unwrap();
+        let (_, allowed) = ARROWS.iter().find(|(known, _)| *known == name).expect(name);
+        let drawn = package["dependencies"].as_array().unwrap().iter();
+        let drawn = drawn
+            .filter(|dependency| dependency["kind"].is_null())
+            .map(|d| d["name"].as_str().unwrap());
+        for target in drawn.filter(|target| ours.contains(target)) {
+            assert!(
+                allowed.contains(&target),
+                "{name} -> {target} is no arrow of the architecture"
+            );
+        }
+    }
+}
+
+#[test]
+fn nothing_that_runs_as_root_can_reach_a_network() {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "-p",
+            "sluice-supervisor",
+            "-e",
+            "normal",
+            "--prefix",
+            "none",
+        ])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(tree.stdout).unwrap();
+    assert!(
+        tree.contains("sluice-codec"),
+        "the walk over the tree is broken: {tree}"
+    );
+    for banned in [
+        "tokio ", "quinn", "rustls", "hyper", "axum", "ureq", "socket2",
+    ] {
+        assert!(
+            !tree.lines().any(|line| line.starts_with(banned)),
+            "the supervisor links {banned}:\n{tree}"
+        );
+    }
+    for (path, text) in sources()
+        .iter()
+        .filter(|(path, _)| path.starts_with("agent/supervisor/src/"))
+    {
+        for banned in [
+            "std::net",
+            "AF_INET",
+            "AddressFamily::Inet",
+            "TcpStream",
+            "UdpSocket",
+        ] {
+            assert!(!text.contains(banned), "{path} names {banned}");
+        }
+    }
+}
+
+#[test]
+fn cores_have_no_std() {
+    for place in NO_STD {
+        let text = fs::read_to_string(root().join(place).join("src/lib.rs")).unwrap();
+        assert!(
+            text.lines().any(|line| line == "#![no_std]"),
+            "{place} is no longer no_std"
+        );
+        for (path, text) in sources()
+            .iter()
+            .filter(|(path, _)| path.starts_with(&format!("{place}/src/")))
+        {
+            // Tests may use std: they begin after this line.
+            let product = text.split("#[cfg(test)]\nmod ").next().unwrap();
+            let uses = product
+                .lines()
+                .find(|line| line.trim_start().starts_with("use std::"));
+            assert!(
+                uses.is_none() || path.contains("test"),
+                "{path} uses std: {uses:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_word_is_said_in_its_place_only() {
+    for (path, text) in sources().iter().filter(|(path, _)| is_product(path)) {
+        for (word, place, why) in OWNED_WORDS {
+            assert!(
+                path.starts_with(place) || !text.contains(word),
+                "{path} names {word}: {why}"
+            );
+        }
+    }
+}
+
+#[test]
+fn files_begin_by_saying_what_they_own() {
+    for (path, text) in sources() {
+        assert!(text.starts_with("//!"), "{path} does not begin with `//!`");
+    }
+}
+
+#[test]
+fn files_stay_readable() {
+    for (path, text) in sources().iter().filter(|(path, _)| is_product(path)) {
+        let product = text
+            .split("#[cfg(test)]\nmod ")
+            .next()
+            .unwrap()
+            .lines()
+            .count();
+        assert!(
+            product <= 500,
+            "{path} has {product} lines besides its tests: which of its two reasons to change moves out?"
+        );
+    }
+}
