@@ -4,8 +4,8 @@
 //! The core does no I/O, reads no clock and draws nothing at random. Whoever owns it
 //! 1. brings it back with [`Core::recover`] and lets it begin its epoch with [`Core::start`],
 //! 2. feeds it one [`Input`] at a time through [`Core::handle`], with a time that never goes back,
-//! 3. drains [`Core::outputs`] and acts on them in one order: **commit the records, then send, then reply, then arm
-//!    timers**. Several inputs may be handled before one drain (group commit); a reply never goes out before the
+//! 3. drains [`Core::outputs`] and acts on them in the order in which they come, which is always: **commit the
+//!    records (all of one drain together), then send, then reply, then arm timers**. Several inputs may be handled before one drain (group commit); a reply never goes out before the
 //!    records that were drained with it are durable.
 //!
 //! # How it changes
@@ -15,15 +15,34 @@
 //! # What it does not own
 //! Sessions' sockets, durability, the JSON of the API, log bytes: those are the coordinator's.
 #![no_std]
+#![deny(clippy::wildcard_enum_match_arm, clippy::float_arithmetic)]
 
 extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod admit;
+mod cancel;
+mod core;
+mod explain;
 mod input;
+mod invariant;
+mod link;
 mod output;
+mod reconcile;
 mod record;
+mod schedule;
+mod state;
+#[cfg(test)]
+mod tests;
+mod verdict;
+mod words;
 
+pub use crate::core::Core;
 pub use input::{Input, NewStep, ReplyId, SessionId, Settings, TimerKey};
+pub use invariant::{Violation, check, check_record};
 pub use output::{Answer, Output, Refusal, Submitted};
 pub use record::{Placement, Record, Stamped};
+pub use state::{
+    Attempt, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase, Pool, State, Step,
+};

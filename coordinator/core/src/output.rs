@@ -11,6 +11,10 @@ use crate::input::{ReplyId, SessionId, TimerKey};
 use crate::record::Stamped;
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most outputs are records: a box for each would cost more than the room that the others waste"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make this durable.

@@ -66,8 +66,13 @@ pub enum Record {
         /// What it has.
         inventory: Inventory,
     },
-    /// A node is linked and heard.
+    /// A node is linked, heard and reconciled: it takes work.
     NodeReady {
+        /// Its name.
+        node: NodeName,
+    },
+    /// A node is linked and heard, and still holds attempts that were ended here: no new work until they are gone.
+    NodeReconciling {
         /// Its name.
         node: NodeName,
     },

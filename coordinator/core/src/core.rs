@@ -1,0 +1,230 @@
+//! The core: what it holds, how it begins, and which event goes to which part of it. The parts are `link.rs` and
+//! `reconcile.rs` (agents), `admit.rs` and `cancel.rs` (callers) and `schedule.rs` (who runs where).
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, ClusterId, Epoch, NodeName, PoolName};
+use sluice_common::state::NodeState;
+use sluice_common::time::Time;
+use sluice_common::wire::{Command, Greeting, ToNode};
+
+use crate::input::{Input, ReplyId, SessionId, Settings, TimerKey};
+use crate::output::{Answer, Output};
+use crate::record::{Record, Stamped};
+use crate::schedule::stirred;
+use crate::state::{State, default_pool};
+
+/// The scheduling core. See the head of this crate for how it is driven.
+#[derive(Clone, Debug)]
+pub struct Core {
+    pub(crate) settings: Settings,
+    pub(crate) state: State,
+    /// What is known of the links of nodes in this run.
+    pub(crate) contacts: BTreeMap<NodeName, Contact>,
+    /// Pools in which something changed that could let a step start.
+    pub(crate) dirty: BTreeSet<PoolName>,
+    /// The time of the input that is being handled; never goes back.
+    pub(crate) now: Time,
+    outbox: Outbox,
+}
+
+/// How a node is linked. Ends with the process: the next hello tells all of it anew.
+#[derive(Clone, Debug)]
+pub(crate) struct Contact {
+    /// The connection that counts.
+    pub(crate) session: Option<SessionId>,
+    /// When it was heard last in this run.
+    pub(crate) heard_at: Option<Time>,
+    /// When its silence began: when it was heard last, or when this coordinator began to listen.
+    pub(crate) silent_since: Time,
+    /// Whether this run has told it an epoch, which it then may hold against us.
+    pub(crate) addressed: bool,
+    /// Attempts that it holds and that are not live on it here; none of its units are given while there are any.
+    pub(crate) strays: BTreeSet<AttemptId>,
+}
+
+impl Contact {
+    pub(crate) fn silent_since(now: Time) -> Self {
+        Self {
+            session: None,
+            heard_at: None,
+            silent_since: now,
+            addressed: false,
+            strays: BTreeSet::new(),
+        }
+    }
+}
+
+/// What is to be done, by kind: the order in which it is drained is the order in which it must be done.
+#[derive(Clone, Debug, Default)]
+struct Outbox {
+    records: Vec<Output>,
+    sends: Vec<Output>,
+    replies: Vec<Output>,
+    timers: Vec<Output>,
+}
+
+impl Core {
+    /// A core over what was brought back from the log. Nothing else may be asked of it before [`Core::start`].
+    pub fn recover(settings: Settings, state: State) -> Self {
+        Self {
+            settings,
+            state,
+            contacts: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            now: Time::default(),
+            outbox: Outbox::default(),
+        }
+    }
+
+    /// Begins to speak for the cluster, under an epoch one higher than the last.
+    ///
+    /// No node is linked yet, so none takes work; each is given its whole time before it is called lost, counted from
+    /// now.
+    pub fn start(&mut self, now: Time, cluster: ClusterId) {
+        self.now = now;
+        let before = self.state.epoch().map_or(0, |epoch| epoch.counter);
+        let counter = before.saturating_add(1);
+        self.record(Record::CoordinatorStarted {
+            epoch: Epoch { cluster, counter },
+        });
+        if self.state.pool(&default_pool()).is_none() {
+            self.record(Record::PoolPut {
+                pool: default_pool(),
+                description: String::from("nodes and steps that name no other pool"),
+            });
+        }
+        self.await_nodes();
+        self.settle();
+    }
+
+    fn await_nodes(&mut self) {
+        let nodes = self.state.nodes().values();
+        let nodes: Vec<_> = nodes.map(|node| (node.name.clone(), node.state)).collect();
+        for (node, state) in nodes {
+            self.contacts
+                .insert(node.clone(), Contact::silent_since(self.now));
+            match state {
+                NodeState::Ready | NodeState::Reconciling => {
+                    self.record(Record::NodeUnreachable { node: node.clone() });
+                    self.watch(&node);
+                }
+                NodeState::Unreachable => self.watch(&node),
+                NodeState::Lost => {}
+            }
+        }
+    }
+
+    /// Handles one event. `now` is the time of it; one that is before the last is taken for the last.
+    ///
+    /// # Panics
+    /// Where [`Core::start`] was not called before.
+    pub fn handle(&mut self, now: Time, input: Input) {
+        self.now = self.now.max(now);
+        match input {
+            Input::Submit { reply, steps } => self.on_submit(reply, steps),
+            Input::Cancel { reply, step } => self.on_cancel(reply, step),
+            Input::NodeHello { session, hello } => self.on_node_hello(session, hello),
+            Input::FromNode {
+                session,
+                node,
+                message,
+            } => self.on_from_node(session, &node, message),
+            Input::Heartbeat { session, node } => {
+                self.on_heard(session, &node);
+            }
+            Input::NodeGone { session, node } => self.on_node_gone(session, &node),
+            Input::Timer(TimerKey::NodeSilence(node)) => self.on_silence(&node),
+        }
+        self.settle();
+    }
+
+    /// Lets start what can, and forgets what is old.
+    fn settle(&mut self) {
+        self.schedule();
+        while self.state.index().finished().len() > self.settings.keep_finished {
+            let oldest = self.state.index().finished().values().next().cloned();
+            let step = oldest.expect("more than none are finished");
+            self.record(Record::StepForgotten { step });
+        }
+    }
+
+    /// What is to be done since the last drain, in the order in which it must be done. The records of one drain are
+    /// one truth and must become durable together or not at all.
+    pub fn outputs(&mut self) -> Vec<Output> {
+        let Outbox {
+            mut records,
+            sends,
+            replies,
+            timers,
+        } = core::mem::take(&mut self.outbox);
+        records.extend(sends);
+        records.extend(replies);
+        records.extend(timers);
+        records
+    }
+
+    /// The truth as it stands, records that were not drained yet included.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The terms that it was given.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// When a node was heard last, if it was in this run.
+    pub fn heard_at(&self, node: &NodeName) -> Option<Time> {
+        self.contacts.get(node)?.heard_at
+    }
+
+    /// Makes a fact true and has it stored. The one way in which a decision takes effect.
+    pub(crate) fn record(&mut self, record: Record) {
+        let stamped = Stamped {
+            seq: self.state.seq() + 1,
+            at: self.now,
+            record,
+        };
+        self.dirty.extend(stirred(&self.state, &stamped.record));
+        let fits = self.state.apply(&stamped);
+        fits.expect("what the core decides follows from the state it decides on");
+        self.dirty.extend(stirred(&self.state, &stamped.record));
+        self.outbox.records.push(Output::Record(stamped));
+    }
+
+    pub(crate) fn epoch(&self) -> &Epoch {
+        let epoch = self.state.epoch();
+        epoch.expect("the core was started before it is driven")
+    }
+
+    pub(crate) fn greet(&mut self, session: SessionId, greeting: Greeting) {
+        self.outbox.sends.push(Output::Greet { session, greeting });
+    }
+
+    /// Tells a node, if it is linked; if not, its next hello shows what it missed.
+    pub(crate) fn send(&mut self, node: &NodeName, order: ToNode) {
+        let contact = self.contacts.get(node);
+        if let Some(session) = contact.and_then(|contact| contact.session) {
+            let command = Command {
+                epoch: self.epoch().clone(),
+                order,
+            };
+            self.outbox.sends.push(Output::ToNode {
+                session,
+                node: node.clone(),
+                command,
+            });
+        }
+    }
+
+    pub(crate) fn reply(&mut self, reply: ReplyId, answer: Answer) {
+        self.outbox.replies.push(Output::Reply { reply, answer });
+    }
+
+    pub(crate) fn set_timer(&mut self, key: TimerKey, at: Time) {
+        self.outbox.timers.push(Output::SetTimer { key, at });
+    }
+}

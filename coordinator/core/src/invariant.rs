@@ -1,0 +1,213 @@
+//! What must hold after every event, as named functions. Tests and the simulator call [`check`] on the core after each
+//! input, and [`check_record`] on each record before it is folded into a state of their own.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+
+use sluice_common::state::{NodeState, StepState};
+
+use crate::core::Core;
+use crate::record::{Placement, Record};
+use crate::schedule::{Decision, first_in_turn};
+use crate::state::{Attempt, HostUnits, PartPhase, State, Step};
+
+/// Something that can never be, is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{invariant}: {what}")]
+pub struct Violation {
+    /// The name of what should have held.
+    pub invariant: &'static str,
+    /// Where it does not.
+    pub what: String,
+}
+
+type Held = Result<(), Violation>;
+
+fn need(invariant: &'static str, holds: bool, what: impl FnOnce() -> String) -> Held {
+    if holds {
+        return Ok(());
+    }
+    Err(Violation {
+        invariant,
+        what: what(),
+    })
+}
+
+/// Everything that must hold of a core between two events. It walks all that there is: for tests.
+///
+/// # Errors
+/// The first invariant that does not hold.
+pub fn check(core: &Core) -> Held {
+    let state = core.state();
+    indexes_agree_with_facts(state)?;
+    gpus_are_granted_once(state)?;
+    for step in state.steps().values() {
+        at_most_one_attempt_lives(step)?;
+        state_agrees_with_attempts(step)?;
+    }
+    queues_are_in_order(state)?;
+    ready_nodes_are_linked(core)?;
+    nobody_waits_who_could_start(state)?;
+    finished_steps_are_bounded(core)
+}
+
+/// What must hold of a record at the time when it is made, judged by the state before it.
+///
+/// # Errors
+/// Where units are granted that are not there.
+pub fn check_record(before: &State, record: &Record) -> Held {
+    let Record::Allocated {
+        attempt,
+        placements,
+        ..
+    } = record
+    else {
+        return Ok(());
+    };
+    let name = "grants_fit";
+    let step = before.step(&attempt.step);
+    need(name, step.is_some(), || format!("{attempt} has no step"))?;
+    for placement in placements {
+        let request = step.map(|step| HostUnits::of(&step.spec.request));
+        grant_fits(before, request.unwrap_or_default(), placement)?;
+    }
+    Ok(())
+}
+
+/// Units granted never exceed what a host has at that time, and only a ready host is granted anything.
+fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held {
+    let name = "grants_fit";
+    let node = before.node(&placement.node);
+    let node = node.filter(|node| node.state == NodeState::Ready);
+    let Some(node) = node else {
+        return need(name, false, || format!("`{}` is not ready", placement.node));
+    };
+    let used = before.index().used_on(&node.name);
+    let capacity = HostUnits::of(&node.capacity());
+    // GPUs that vanished while they were granted are used and not there: GPUs are judged one by one below.
+    let sum = used.plus(request).with_gpus(0);
+    need(name, capacity.cover(sum), || {
+        format!(
+            "{request:?} on `{}` with {used:?} of {capacity:?} used",
+            node.name
+        )
+    })?;
+    let distinct: BTreeSet<&String> = placement.gpus.iter().collect();
+    let whole = distinct.len() as u64 == request.gpus();
+    need(name, whole, || format!("{placement:?} for {request:?}"))?;
+    let free = |uuid: &String| {
+        let there = node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
+        there && !before.index().is_granted(&node.name, uuid)
+    };
+    need(name, distinct.into_iter().all(free), || {
+        format!("{placement:?} is not free")
+    })
+}
+
+/// Every index (queues, units used, ranks of hosts, order of forgetting) is what a walk over all facts gives.
+fn indexes_agree_with_facts(state: &State) -> Held {
+    let rebuilt = state.rebuilt_index();
+    need(
+        "indexes_agree_with_facts",
+        *state.index() == rebuilt,
+        || format!("{:#?} is not {rebuilt:#?}", state.index()),
+    )
+}
+
+fn gpus_are_granted_once(state: &State) -> Held {
+    let mut granted = BTreeSet::new();
+    for step in state.steps().values() {
+        let parts = step.attempts.iter().flat_map(|attempt| &attempt.parts);
+        for part in parts.filter(|part| part.phase < PartPhase::Released) {
+            for gpu in &part.gpus {
+                let first = granted.insert((&part.node, gpu));
+                need("gpus_are_granted_once", first, || {
+                    format!("`{gpu}` of `{}` again to `{}`", part.node, step.id)
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn at_most_one_attempt_lives(step: &Step) -> Held {
+    let earlier = step.attempts.split_last().map_or(&[][..], |(_, rest)| rest);
+    need(
+        "at_most_one_attempt_lives",
+        earlier.iter().all(Attempt::has_ended),
+        || format!("step `{}`: {:?}", step.id, step.attempts),
+    )
+}
+
+fn state_agrees_with_attempts(step: &Step) -> Held {
+    let phase = step.live().and_then(|attempt| {
+        let parts = attempt.parts.iter();
+        parts.map(|part| part.phase).min()
+    });
+    let stopping = step.live().and_then(|attempt| attempt.stopping);
+    let expected = match (phase, stopping) {
+        (None, _) => step.state == StepState::Queued || step.state.is_terminal(),
+        (Some(_), Some(_)) => step.state == StepState::Stopping,
+        (Some(PartPhase::Allocated), None) => step.state == StepState::Allocated,
+        (Some(PartPhase::Starting), None) => step.state == StepState::Starting,
+        (Some(PartPhase::Running), None) => step.state == StepState::Running,
+        (Some(PartPhase::Ended | PartPhase::Released), None) => false,
+    };
+    let over = step.finished.is_some() == step.state.is_terminal();
+    need("state_agrees_with_attempts", expected && over, || {
+        format!("{step:?}")
+    })
+}
+
+/// By place, which is the number of the record that accepted the step.
+fn queues_are_in_order(state: &State) -> Held {
+    for (pool, queue) in state.index().queues() {
+        let mut last = 0;
+        for step in queue.steps().filter_map(|id| state.step(id)) {
+            need("queues_are_in_order", step.place > last, || {
+                format!("`{}` in pool `{pool}`", step.id)
+            })?;
+            last = step.place;
+        }
+    }
+    Ok(())
+}
+
+/// A node that takes work is linked and holds nothing stray; one that reconciles is linked and does.
+fn ready_nodes_are_linked(core: &Core) -> Held {
+    for node in core.state().nodes().values() {
+        let contact = core.contacts.get(&node.name);
+        let linked = contact.is_some_and(|contact| contact.session.is_some());
+        let stray = contact.is_some_and(|contact| !contact.strays.is_empty());
+        let holds = match node.state {
+            NodeState::Ready => linked && !stray,
+            NodeState::Reconciling => linked && stray,
+            NodeState::Unreachable | NodeState::Lost => true,
+        };
+        need("ready_nodes_are_linked", holds, || {
+            format!("`{}` is {} with {contact:?}", node.name, node.state)
+        })?;
+    }
+    Ok(())
+}
+
+/// The scheduler was woken by everything that could let a step start.
+fn nobody_waits_who_could_start(state: &State) -> Held {
+    for pool in state.index().queues().keys() {
+        let first = first_in_turn(state, pool, 0);
+        let missed = first.filter(|(_, decision)| matches!(decision, Decision::Start(_)));
+        need("nobody_waits_who_could_start", missed.is_none(), || {
+            format!("{missed:?}")
+        })?;
+    }
+    Ok(())
+}
+
+fn finished_steps_are_bounded(core: &Core) -> Held {
+    let finished = core.state().index().finished().len();
+    let bound = core.settings().keep_finished;
+    need("finished_steps_are_bounded", finished <= bound, || {
+        format!("{finished} of {bound}")
+    })
+}

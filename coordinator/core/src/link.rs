@@ -1,0 +1,330 @@
+//! Agents come, are heard, fall silent and go. What they hold when they come is settled in `reconcile.rs`.
+//!
+//! ```text
+//!            hello, nothing stray             hello with strays
+//! (unknown) ----------------------> ready <---------------------- reconciling
+//!                                     |  \___ a stray turns up ____/   ^
+//!        silent or link down          v                               | heard again, strays left
+//!                                unreachable ---- silent for long ---> lost
+//! ```
+//! `ready` means that there is a link on which an assignment can go out now.
+
+use alloc::collections::BTreeMap;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName};
+use sluice_common::inventory::Inventory;
+use sluice_common::nearest::nearest;
+use sluice_common::state::NodeState;
+use sluice_common::wire::{FromNode, Greeting, Hello, PROTOCOL_VERSION, Welcome};
+
+use crate::core::{Contact, Core};
+use crate::input::{SessionId, TimerKey};
+use crate::record::Record;
+
+/// Highest epoch that a host may claim to have obeyed: far more starts than a coordinator can have had, and far from
+/// the top, so that one made-up number cannot use up the counter.
+const MAX_EPOCH_COUNTER: u64 = 1 << 53;
+
+impl Core {
+    pub(crate) fn on_node_hello(&mut self, session: SessionId, hello: Hello) {
+        if let Err(message) = self.check_hello(&hello) {
+            return self.greet(session, Greeting::Refused { message });
+        }
+        self.go_above(&hello);
+        let known = self.state.node(&hello.node);
+        let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
+        let node = hello.node.clone();
+        self.link(session, &node);
+        let attempts = self.report_node(hello);
+        self.greet(session, Greeting::Welcome(self.welcome()));
+        self.reconcile(&node, attempts, rebooted);
+        self.settle_node(&node);
+        self.watch(&node);
+    }
+
+    fn check_hello(&self, hello: &Hello) -> Result<(), String> {
+        if hello.protocol != PROTOCOL_VERSION {
+            return Err(format!(
+                "protocol {} of agent {} is not protocol {PROTOCOL_VERSION} of this coordinator: \
+                 install the same release on both",
+                hello.protocol, hello.version
+            ));
+        }
+        if self.state.pool(&hello.pool).is_none() {
+            return Err(format!(
+                "there is no pool `{}`{}: set `pool` in the agent's config",
+                hello.pool,
+                self.did_you_mean(&hello.pool)
+            ));
+        }
+        match &hello.highest_epoch {
+            None => Ok(()),
+            Some(highest) => self.check_epoch(highest),
+        }
+    }
+
+    fn check_epoch(&self, highest: &Epoch) -> Result<(), String> {
+        let ours = &self.epoch().cluster;
+        if highest.cluster != *ours {
+            return Err(format!(
+                "this host belongs to cluster `{}` and this coordinator to `{ours}`: point the agent at its own \
+                 cluster, or move it here by emptying its `state_dir` while nothing runs on it",
+                highest.cluster
+            ));
+        }
+        if highest.counter > MAX_EPOCH_COUNTER {
+            return Err(format!(
+                "this host claims to have obeyed epoch {}, which no coordinator can have reached: \
+                 empty the agent's `state_dir` while nothing runs on it",
+                highest.counter
+            ));
+        }
+        Ok(())
+    }
+
+    /// `, did you mean ...` or, where no name is near, the names there are.
+    pub(crate) fn did_you_mean(&self, pool: &PoolName) -> String {
+        let names = self.state.pools().keys().map(PoolName::as_str);
+        match nearest(pool.as_str(), names.clone()) {
+            Some(near) => format!(", did you mean `{near}`?"),
+            None => format!(" among `{}`", names.collect::<Vec<_>>().join("`, `")),
+        }
+    }
+
+    /// A host that has obeyed a later epoch than ours, or ours from another's mouth, is a sign of a coordinator that
+    /// spoke after the point from which we were brought back. Hosts obey the later one, so we become it.
+    fn go_above(&mut self, hello: &Hello) {
+        let Some(highest) = &hello.highest_epoch else {
+            return;
+        };
+        let ours = self.epoch().counter;
+        let contact = self.contacts.get(&hello.node);
+        let addressed = contact.is_some_and(|contact| contact.addressed);
+        if highest.counter > ours || (highest.counter == ours && !addressed) {
+            self.record(Record::CoordinatorStarted {
+                epoch: Epoch {
+                    cluster: highest.cluster.clone(),
+                    counter: highest.counter + 1,
+                },
+            });
+        }
+    }
+
+    /// From now on this connection counts, and no other of that node.
+    fn link(&mut self, session: SessionId, node: &NodeName) {
+        let contact = Contact {
+            session: Some(session),
+            heard_at: Some(self.now),
+            silent_since: self.now,
+            addressed: true,
+            strays: BTreeSet::new(),
+        };
+        self.contacts.insert(node.clone(), contact);
+    }
+
+    fn welcome(&self) -> Welcome {
+        Welcome {
+            epoch: self.epoch().clone(),
+            lease: self.settings.lease,
+            stop_limit: self.settings.stop_limit,
+            heartbeat: self.settings.heartbeat,
+        }
+    }
+
+    /// Stores what a hello says of the node where it is new; gives back what it says of attempts.
+    fn report_node(&mut self, hello: Hello) -> Vec<sluice_common::wire::AttemptStatus> {
+        let Hello {
+            protocol: _,
+            version,
+            node,
+            pool,
+            labels,
+            boot_id,
+            highest_epoch: _,
+            inventory,
+            attempts,
+        } = hello;
+        self.report(Record::NodeReported {
+            node,
+            pool,
+            labels,
+            version,
+            boot_id,
+            inventory: each_gpu_once(inventory),
+        });
+        attempts
+    }
+
+    fn report(&mut self, record: Record) {
+        if !self.is_reported(&record) {
+            self.record(record);
+        }
+    }
+
+    /// Whether a report says nothing new.
+    fn is_reported(&self, record: &Record) -> bool {
+        let Record::NodeReported {
+            node: name,
+            pool,
+            labels,
+            version,
+            boot_id,
+            inventory,
+        } = record
+        else {
+            return false;
+        };
+        self.state.node(name).is_some_and(|node| {
+            node.pool == *pool
+                && node.labels == *labels
+                && node.version == *version
+                && node.boot_id == *boot_id
+                && node.inventory == *inventory
+        })
+    }
+
+    pub(crate) fn on_from_node(&mut self, session: SessionId, node: &NodeName, message: FromNode) {
+        if !self.on_heard(session, node) {
+            return;
+        }
+        match message {
+            FromNode::Status(status) => {
+                self.take_status(node, status);
+                self.settle_node(node);
+            }
+            FromNode::Inventory(inventory) => self.on_inventory(node, inventory),
+        }
+    }
+
+    fn on_inventory(&mut self, node: &NodeName, inventory: Inventory) {
+        let Some(known) = self.state.node(node) else {
+            return;
+        };
+        let record = Record::NodeReported {
+            node: node.clone(),
+            pool: known.pool.clone(),
+            labels: known.labels.clone(),
+            version: known.version.clone(),
+            boot_id: known.boot_id.clone(),
+            inventory: each_gpu_once(inventory),
+        };
+        self.report(record);
+    }
+
+    /// A sign of life. Whether it came by the connection that counts.
+    pub(crate) fn on_heard(&mut self, session: SessionId, node: &NodeName) -> bool {
+        let now = self.now;
+        let Some(contact) = self.contacts.get_mut(node) else {
+            return false;
+        };
+        if contact.session != Some(session) {
+            return false;
+        }
+        contact.heard_at = Some(now);
+        contact.silent_since = now;
+        match self.state.node(node).map(|node| node.state) {
+            Some(NodeState::Unreachable | NodeState::Lost) => {
+                self.stop_strays(node);
+                self.settle_node(node);
+                self.watch(node);
+            }
+            Some(NodeState::Ready | NodeState::Reconciling) | None => {}
+        }
+        true
+    }
+
+    /// A linked and heard node is ready, or reconciling while it holds what it should not.
+    pub(crate) fn settle_node(&mut self, node: &NodeName) {
+        let contact = self.contacts.get(node);
+        let stray = contact.is_some_and(|contact| !contact.strays.is_empty());
+        let state = self.state.node(node).map(|node| node.state);
+        let node = node.clone();
+        match (stray, state) {
+            (true, Some(NodeState::Reconciling)) | (false, Some(NodeState::Ready)) | (_, None) => {}
+            (true, Some(_)) => self.record(Record::NodeReconciling { node }),
+            (false, Some(_)) => self.record(Record::NodeReady { node }),
+        }
+    }
+
+    pub(crate) fn on_node_gone(&mut self, session: SessionId, node: &NodeName) {
+        let Some(contact) = self.contacts.get_mut(node) else {
+            return;
+        };
+        if contact.session == Some(session) {
+            contact.session = None;
+            contact.strays.clear();
+            self.call_unreachable(node);
+        }
+    }
+
+    fn call_unreachable(&mut self, node: &NodeName) {
+        match self.state.node(node).map(|node| node.state) {
+            Some(NodeState::Ready | NodeState::Reconciling) => {
+                self.record(Record::NodeUnreachable { node: node.clone() });
+            }
+            Some(NodeState::Unreachable | NodeState::Lost) | None => {}
+        }
+    }
+
+    /// Wakes us when a node that is heard now has been silent for as long as makes it unreachable.
+    pub(crate) fn watch(&mut self, node: &NodeName) {
+        let at = self.now + self.settings.unreachable_after;
+        self.set_timer(TimerKey::NodeSilence(node.clone()), at);
+    }
+
+    /// The timer of a node came due. It is not set anew by every heartbeat, so often the node was heard since: the
+    /// time of its last word decides.
+    pub(crate) fn on_silence(&mut self, node: &NodeName) {
+        let Some(contact) = self.contacts.get(node) else {
+            return;
+        };
+        let since = contact.silent_since;
+        let known = self.state.node(node).map(|node| node.state);
+        if known.is_none_or(|state| state == NodeState::Lost) {
+            return;
+        }
+        let silence = self.now.since(since);
+        if silence >= self.settings.lost_after {
+            return self.lose(node);
+        }
+        let next = if silence >= self.settings.unreachable_after {
+            self.call_unreachable(node);
+            self.settings.lost_after
+        } else {
+            self.settings.unreachable_after
+        };
+        self.set_timer(TimerKey::NodeSilence(node.clone()), since + next);
+    }
+
+    fn lose(&mut self, node: &NodeName) {
+        self.record(Record::NodeLost { node: node.clone() });
+        let held: Vec<AttemptId> = self.state.attempts_on(node).cloned().collect();
+        for attempt in held {
+            self.give_up(&attempt, node);
+        }
+    }
+}
+
+/// GPUs are granted by UUID. Where a host lists one twice the first counts, and a note tells the admin.
+fn each_gpu_once(mut inventory: Inventory) -> Inventory {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut notes = Vec::new();
+    inventory.gpus.retain(|gpu| {
+        let first = seen.get(&gpu.uuid).copied();
+        if let Some(first) = first {
+            let uuid = gpu.uuid.escape_default();
+            notes.push(format!(
+                "GPU {} has the UUID `{uuid}` of GPU {first} and is not used",
+                gpu.index
+            ));
+        }
+        seen.entry(gpu.uuid.clone()).or_insert(gpu.index);
+        first.is_none()
+    });
+    inventory.notes.extend(notes);
+    inventory
+}

@@ -1,0 +1,307 @@
+//! What hosts say of attempts, held against what is true here. A status is where an attempt stands now: it implies all
+//! that came before, a repeat is harmless, and it never takes an attempt back.
+//!
+//! An attempt is *live on* a node while it holds units there. One that a host holds and that is not live on it is a
+//! *stray*: it was ended here (its host was lost, say) or never known, so it is stopped, and none of the host's units
+//! are given until it is gone.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::limit::{DEFAULT_GRACE, MAX_ATTEMPTS_PER_NODE};
+use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
+use sluice_common::wire::{
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Started, StopWhy, ToNode,
+};
+
+use crate::core::Core;
+use crate::record::Record;
+use crate::state::{Attempt, Part, PartPhase, Step};
+use crate::verdict::{Verdict, Witness, verdict};
+
+impl Core {
+    /// Settles what a hello lists, and what it does not list.
+    pub(crate) fn reconcile(
+        &mut self,
+        node: &NodeName,
+        statuses: Vec<AttemptStatus>,
+        rebooted: bool,
+    ) {
+        let listed: BTreeSet<AttemptId> = statuses.iter().map(|s| s.attempt.clone()).collect();
+        for status in statuses {
+            let missed_stop = match &status.phase {
+                AttemptPhase::Starting | AttemptPhase::Running(_) => Some(status.attempt.clone()),
+                AttemptPhase::Stopping { .. }
+                | AttemptPhase::Ended(_)
+                | AttemptPhase::Released(_) => None,
+            };
+            self.take_status(node, status);
+            if let Some(attempt) = missed_stop {
+                self.stop_again(node, &attempt);
+            }
+        }
+        let held: Vec<AttemptId> = self.state.attempts_on(node).cloned().collect();
+        for attempt in held.iter().filter(|attempt| !listed.contains(attempt)) {
+            self.on_missing(node, attempt, rebooted);
+        }
+    }
+
+    /// The order to stop was lost with an earlier connection.
+    fn stop_again(&mut self, node: &NodeName, id: &AttemptId) {
+        if let Some((step, attempt, _)) = self.live_on(node, id)
+            && let Some(why) = attempt.stopping
+        {
+            let grace = step.spec.grace;
+            self.send_stop(node, id, why, grace);
+        }
+    }
+
+    pub(crate) fn send_stop(&mut self, node: &NodeName, id: &AttemptId, why: StopWhy, grace: Span) {
+        let attempt = id.clone();
+        let order = ToNode::Stop {
+            attempt,
+            why,
+            grace,
+        };
+        self.send(node, order);
+    }
+
+    /// An attempt that is live on a node which does not know it.
+    fn on_missing(&mut self, node: &NodeName, id: &AttemptId, rebooted: bool) {
+        let Some((_, attempt, part)) = self.live_on(node, id) else {
+            return;
+        };
+        let untold = part.phase == PartPhase::Allocated && attempt.stopping.is_none();
+        if part.phase == PartPhase::Ended {
+            self.record_released(node, id);
+        } else if rebooted {
+            self.vanish(node, id, Exit::HostRebooted, Witness::Host);
+        } else if untold {
+            self.send_assignment(node, id);
+        } else {
+            self.vanish(node, id, Exit::Unknown, Witness::Host);
+        }
+    }
+
+    /// Ends an attempt of which nothing is left, by our own clock and word.
+    fn vanish(&mut self, node: &NodeName, id: &AttemptId, exit: Exit, witness: Witness) {
+        let Some((_, attempt, part)) = self.live_on(node, id) else {
+            return;
+        };
+        let end = AttemptEnd {
+            started: part.started,
+            exit,
+            stopped: attempt.stopping,
+            at: self.now,
+        };
+        self.at_least_ended(node, id, end, witness);
+        self.record_released(node, id);
+    }
+
+    /// Ends what a lost node holds. If the node is ever heard again on the same connection, they are strays.
+    pub(crate) fn give_up(&mut self, id: &AttemptId, node: &NodeName) {
+        self.vanish(node, id, Exit::Unknown, Witness::Nobody);
+        let contact = self.contacts.get_mut(node);
+        if let Some(contact) = contact.filter(|contact| contact.session.is_some()) {
+            contact.strays.insert(id.clone());
+        }
+    }
+
+    /// Takes a status in. Whoever calls settles the node afterwards.
+    pub(crate) fn take_status(&mut self, node: &NodeName, status: AttemptStatus) {
+        if self.live_on(node, &status.attempt).is_some() {
+            self.follow(node, status);
+        } else {
+            self.on_stray(node, status);
+        }
+    }
+
+    fn follow(&mut self, node: &NodeName, status: AttemptStatus) {
+        let AttemptStatus { attempt: id, phase } = status;
+        match phase {
+            AttemptPhase::Starting => self.at_least_starting(node, &id),
+            AttemptPhase::Running(process) => self.at_least_running(node, &id, process),
+            AttemptPhase::Stopping { started, why } => {
+                self.at_least_stopping(node, &id, started, why)
+            }
+            AttemptPhase::Ended(end) => self.at_least_ended(node, &id, end, Witness::Host),
+            AttemptPhase::Released(end) => {
+                self.at_least_ended(node, &id, end, Witness::Host);
+                self.record_released(node, &id);
+                self.send(node, ToNode::Forget { attempt: id });
+            }
+        }
+    }
+
+    fn at_least_starting(&mut self, node: &NodeName, id: &AttemptId) {
+        if self.phase_on(node, id) == Some(PartPhase::Allocated) {
+            self.record(Record::Starting {
+                attempt: id.clone(),
+                node: node.clone(),
+            });
+        }
+    }
+
+    fn at_least_running(&mut self, node: &NodeName, id: &AttemptId, process: Started) {
+        self.at_least_starting(node, id);
+        if self.phase_on(node, id) == Some(PartPhase::Starting) {
+            self.record(Record::Started {
+                attempt: id.clone(),
+                node: node.clone(),
+                process,
+            });
+        }
+    }
+
+    fn at_least_stopping(
+        &mut self,
+        node: &NodeName,
+        id: &AttemptId,
+        started: Option<Started>,
+        why: StopWhy,
+    ) {
+        match started {
+            Some(process) => self.at_least_running(node, id, process),
+            None => self.at_least_starting(node, id),
+        }
+        let live = self.live_on(node, id);
+        let untold = live.is_some_and(|(_, attempt, part)| {
+            part.phase < PartPhase::Ended && attempt.stopping.is_none()
+        });
+        if untold {
+            let attempt = id.clone();
+            self.record(Record::Stopping { attempt, why });
+        }
+    }
+
+    fn at_least_ended(&mut self, node: &NodeName, id: &AttemptId, end: AttemptEnd, by: Witness) {
+        if let Some(process) = end.started {
+            self.at_least_running(node, id, process);
+        }
+        if self
+            .phase_on(node, id)
+            .is_none_or(|p| p >= PartPhase::Ended)
+        {
+            return;
+        }
+        self.record(Record::Ended {
+            attempt: id.clone(),
+            node: node.clone(),
+            end: end.clone(),
+        });
+        self.conclude(node, id, &end, by);
+    }
+
+    /// The step goes on as soon as its attempt has ended: users see the end at once, while the units come back when
+    /// the host has seen them free.
+    fn conclude(&mut self, node: &NodeName, id: &AttemptId, end: &AttemptEnd, by: Witness) {
+        let Some((step, attempt, _)) = self.live_on(node, id) else {
+            return;
+        };
+        if !attempt.has_ended() {
+            return;
+        }
+        let step_id = id.step.clone();
+        match verdict(step, attempt, node, end, by) {
+            Verdict::Over(state, reason) => self.record(Record::StepEnded {
+                step: step_id,
+                state,
+                reason,
+            }),
+            Verdict::Again(reason) => self.record(Record::Requeued {
+                step: step_id,
+                reason,
+            }),
+        }
+    }
+
+    fn record_released(&mut self, node: &NodeName, id: &AttemptId) {
+        self.record(Record::Released {
+            attempt: id.clone(),
+            node: node.clone(),
+        });
+    }
+
+    fn on_stray(&mut self, node: &NodeName, status: AttemptStatus) {
+        let AttemptStatus { attempt: id, phase } = status;
+        match phase {
+            AttemptPhase::Released(_) => {
+                if let Some(contact) = self.contacts.get_mut(node) {
+                    contact.strays.remove(&id);
+                }
+                self.send(node, ToNode::Forget { attempt: id });
+            }
+            AttemptPhase::Starting
+            | AttemptPhase::Running(_)
+            | AttemptPhase::Stopping { .. }
+            | AttemptPhase::Ended(_) => self.stop_new_stray(node, &id),
+        }
+    }
+
+    /// Each stray is told once on a connection. A host cannot hold more attempts than its bound, so what is made up
+    /// beyond it is told to stop and not remembered.
+    fn stop_new_stray(&mut self, node: &NodeName, id: &AttemptId) {
+        let Some(contact) = self.contacts.get_mut(node) else {
+            return;
+        };
+        if contact.strays.contains(id) {
+            return;
+        }
+        if contact.strays.len() < MAX_ATTEMPTS_PER_NODE {
+            contact.strays.insert(id.clone());
+        }
+        self.stop_stray(node, id);
+    }
+
+    fn stop_stray(&mut self, node: &NodeName, id: &AttemptId) {
+        let step = self.state.step(&id.step);
+        let grace = step.map_or(DEFAULT_GRACE, |step| step.spec.grace);
+        self.send_stop(node, id, StopWhy::Superseded, grace);
+    }
+
+    /// Tells every stray again, after a silence in which the first order may have been lost.
+    pub(crate) fn stop_strays(&mut self, node: &NodeName) {
+        let contact = self.contacts.get(node);
+        let strays: Vec<AttemptId> = contact
+            .map(|contact| contact.strays.iter().cloned().collect())
+            .unwrap_or_default();
+        for id in &strays {
+            self.stop_stray(node, id);
+        }
+    }
+
+    /// Tells a host what to run.
+    pub(crate) fn send_assignment(&mut self, node: &NodeName, id: &AttemptId) {
+        if let Some((step, attempt, part)) = self.live_on(node, id) {
+            let assignment = assignment(id, step, attempt, part);
+            self.send(node, ToNode::Assign(assignment));
+        }
+    }
+
+    fn phase_on(&self, node: &NodeName, id: &AttemptId) -> Option<PartPhase> {
+        self.live_on(node, id).map(|(_, _, part)| part.phase)
+    }
+
+    /// An attempt that holds units on a node.
+    fn live_on(&self, node: &NodeName, id: &AttemptId) -> Option<(&Step, &Attempt, &Part)> {
+        let step = self.state.step(&id.step)?;
+        let attempt = step.attempt(id.number)?;
+        let part = attempt.on(node)?;
+        (part.phase < PartPhase::Released).then_some((step, attempt, part))
+    }
+}
+
+fn assignment(id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) -> Assignment {
+    Assignment {
+        attempt: id.clone(),
+        pool: attempt.pool.clone(),
+        command: step.spec.command.clone(),
+        env: step.spec.env.clone(),
+        workdir: step.spec.workdir.clone(),
+        gpus: part.gpus.clone(),
+        timeout: step.spec.timeout,
+        grace: step.spec.grace,
+    }
+}

@@ -1,0 +1,166 @@
+//! The whole truth, as the fold of its records: [`State::apply`] is the only way it changes. This file is how it is
+//! read; `state/apply.rs` is how it changes, `state/index.rs` what is derived from it so that no decision walks it all.
+//!
+//! A snapshot is this type in JSON. What is derived is not stored: it is built again when a snapshot is read.
+
+mod apply;
+mod index;
+mod node;
+mod queue;
+mod ranks;
+mod step;
+mod units;
+
+use alloc::collections::BTreeMap;
+use serde::{Deserialize, Serialize, Serializer};
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+
+pub use apply::Misfit;
+pub use node::{Node, Pool};
+pub use step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
+
+pub(crate) use index::{Index, Members};
+pub(crate) use queue::Queue;
+use ranks::Ranks;
+pub(crate) use step::{default_pool, home};
+pub(crate) use units::{HOST_KEYS, HostUnits};
+
+/// Everything that outlives the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "Kept")]
+pub struct State {
+    kept: Kept,
+    index: Index,
+}
+
+/// What a snapshot holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// The number of the last record that was applied.
+    seq: u64,
+    epoch: Option<Epoch>,
+    pools: BTreeMap<PoolName, Pool>,
+    nodes: BTreeMap<NodeName, Node>,
+    steps: BTreeMap<StepId, Step>,
+}
+
+impl From<Kept> for State {
+    fn from(kept: Kept) -> Self {
+        let index = Index::of(&kept);
+        Self { kept, index }
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.kept.serialize(serializer)
+    }
+}
+
+impl State {
+    /// The number of the last record that was applied; 0 before the first.
+    pub fn seq(&self) -> u64 {
+        self.kept.seq
+    }
+
+    /// The epoch that was begun last.
+    pub fn epoch(&self) -> Option<&Epoch> {
+        self.kept.epoch.as_ref()
+    }
+
+    /// Every pool, by name.
+    pub fn pools(&self) -> &BTreeMap<PoolName, Pool> {
+        &self.kept.pools
+    }
+
+    /// A pool.
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.kept.pools.get(name)
+    }
+
+    /// Every remembered node, lost ones included, by name.
+    pub fn nodes(&self) -> &BTreeMap<NodeName, Node> {
+        &self.kept.nodes
+    }
+
+    /// A node.
+    pub fn node(&self, name: &NodeName) -> Option<&Node> {
+        self.kept.nodes.get(name)
+    }
+
+    /// Every remembered step, by id.
+    pub fn steps(&self) -> &BTreeMap<StepId, Step> {
+        &self.kept.steps
+    }
+
+    /// A step.
+    pub fn step(&self, id: &StepId) -> Option<&Step> {
+        self.kept.steps.get(id)
+    }
+
+    /// The nodes that joined a pool, by name.
+    pub fn nodes_of<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a Node> + use<'a> {
+        let names = self.index.names_of(pool);
+        names.filter_map(|name| self.kept.nodes.get(name))
+    }
+
+    /// The steps that wait for a pool, first come first.
+    pub fn queued_in<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a StepId> + use<'a> {
+        self.index.queue(pool).into_iter().flat_map(Queue::steps)
+    }
+
+    /// How many steps wait for a pool.
+    pub fn queue_len(&self, pool: &PoolName) -> usize {
+        self.index.queue(pool).map_or(0, Queue::len)
+    }
+
+    /// The attempts that hold units on a node, by id; some of them may have ended.
+    pub fn attempts_on<'a>(
+        &'a self,
+        node: &NodeName,
+    ) -> impl Iterator<Item = &'a AttemptId> + use<'a> {
+        self.index.attempts_on(node)
+    }
+
+    /// What is granted on a node, in units of the keys that hosts bound. It may be above its capacity where something
+    /// of it vanished while it was granted.
+    pub fn used_on(&self, node: &NodeName) -> Amounts {
+        self.index.used_on(node).amounts()
+    }
+
+    /// What is granted of a pool, over all keys.
+    pub fn used_of(&self, pool: &PoolName) -> Amounts {
+        self.index.used_of(pool)
+    }
+
+    /// How many attempts hold units of a pool.
+    pub fn holding_of(&self, pool: &PoolName) -> usize {
+        self.index.holding_of(pool)
+    }
+
+    /// What the nodes of a pool have, added up.
+    pub fn capacity_of(&self, pool: &PoolName) -> Amounts {
+        let mut sum = Amounts::new();
+        for node in self.nodes_of(pool) {
+            sum.add(&node.capacity());
+        }
+        sum
+    }
+
+    /// Steps in a terminal state that hold nothing any more, oldest end first.
+    pub fn finished(&self) -> impl Iterator<Item = &StepId> {
+        self.index.finished().values()
+    }
+
+    /// What is derived.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// What is derived, built anew: for invariants.
+    pub(crate) fn rebuilt_index(&self) -> Index {
+        Index::of(&self.kept)
+    }
+}

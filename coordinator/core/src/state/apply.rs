@@ -1,0 +1,381 @@
+//! How a state changes: one function for each record. A record that does not fit the state it meets is refused by
+//! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::step::StepSpec;
+use sluice_common::time::Time;
+use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+
+use super::step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
+use super::{Node, Pool, State};
+use crate::record::{Placement, Record, Stamped};
+use crate::words;
+
+/// A record that does not fit the state it meets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("record {seq} does not follow from those before it: {what}")]
+pub struct Misfit {
+    /// The record's number.
+    pub seq: u64,
+    /// What does not fit.
+    pub what: String,
+}
+
+/// Why not, before the record's number is put to it.
+type Fit = Result<(), String>;
+
+impl State {
+    /// Makes one record part of the truth.
+    ///
+    /// # Errors
+    /// Where the record's number is not the next, or it names what is not there or cannot happen now. The state may
+    /// then be half changed and must not be used.
+    pub fn apply(&mut self, stamped: &Stamped) -> Result<(), Misfit> {
+        let Stamped { seq, at, record } = stamped;
+        let fit = if *seq == self.kept.seq + 1 {
+            self.kept.seq = *seq;
+            self.fold(*at, record)
+        } else {
+            Err(format!("{} should come next", self.kept.seq + 1))
+        };
+        fit.map_err(|what| Misfit { seq: *seq, what })
+    }
+
+    fn fold(&mut self, at: Time, record: &Record) -> Fit {
+        match record {
+            Record::CoordinatorStarted { epoch } => self.on_coordinator_started(epoch),
+            Record::PoolPut { pool, description } => self.on_pool_put(pool, description),
+            Record::NodeReported { .. } => self.on_node_reported(at, record),
+            Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
+            Record::NodeReconciling { node } => self.on_node(at, node, NodeState::Reconciling),
+            Record::NodeUnreachable { node } => self.on_node(at, node, NodeState::Unreachable),
+            Record::NodeLost { node } => self.on_node(at, node, NodeState::Lost),
+            Record::StepQueued { step, spec } => self.on_step_queued(at, step, spec),
+            Record::StepRejected { step, spec, reason } => {
+                self.on_step_rejected(at, step, spec, reason)
+            }
+            Record::Allocated {
+                attempt,
+                pool,
+                placements,
+            } => self.on_allocated(at, attempt, pool, placements),
+            Record::Starting { attempt, node } => self.on_starting(attempt, node),
+            Record::Started {
+                attempt,
+                node,
+                process,
+            } => self.on_started(attempt, node, *process),
+            Record::Stopping { attempt, why } => self.on_stopping(attempt, *why),
+            Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
+            Record::Released { attempt, node } => self.on_released(at, attempt, node),
+            Record::Requeued { step, reason } => self.on_requeued(step, reason),
+            Record::StepEnded {
+                step,
+                state,
+                reason,
+            } => self.on_step_ended(at, step, *state, reason),
+            Record::StepForgotten { step } => self.on_step_forgotten(step),
+        }
+    }
+
+    fn on_coordinator_started(&mut self, epoch: &Epoch) -> Fit {
+        let before = self.epoch().map_or(0, |epoch| epoch.counter);
+        need(epoch.counter > before, || {
+            format!("epoch {} after {before}", epoch.counter)
+        })?;
+        self.kept.epoch = Some(epoch.clone());
+        Ok(())
+    }
+
+    fn on_pool_put(&mut self, name: &PoolName, description: &str) -> Fit {
+        let pool = Pool {
+            name: name.clone(),
+            description: description.to_string(),
+        };
+        self.kept.pools.insert(name.clone(), pool);
+        Ok(())
+    }
+
+    fn on_node_reported(&mut self, at: Time, record: &Record) -> Fit {
+        let Record::NodeReported {
+            node: name,
+            pool,
+            labels,
+            version,
+            boot_id,
+            inventory,
+        } = record
+        else {
+            return Ok(());
+        };
+        need(self.kept.pools.contains_key(pool), || {
+            format!("there is no pool `{pool}`")
+        })?;
+        let before = self.kept.nodes.remove(name);
+        let node = Node {
+            name: name.clone(),
+            pool: pool.clone(),
+            labels: labels.clone(),
+            version: version.clone(),
+            boot_id: boot_id.clone(),
+            inventory: inventory.clone(),
+            state: before.as_ref().map_or(NodeState::Unreachable, |n| n.state),
+            state_since: before.as_ref().map_or(at, |n| n.state_since),
+            joined_at: before.map_or(at, |n| n.joined_at),
+        };
+        self.index.place_node(&node);
+        self.kept.nodes.insert(name.clone(), node);
+        Ok(())
+    }
+
+    fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> Fit {
+        let node = self.kept.nodes.get_mut(name);
+        let node = node.ok_or_else(|| format!("there is no node `{name}`"))?;
+        need(node.state != state, || {
+            format!("node `{name}` is {state} already")
+        })?;
+        node.state = state;
+        node.state_since = at;
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    fn on_step_queued(&mut self, at: Time, id: &StepId, spec: &StepSpec) -> Fit {
+        let step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
+        self.index.enqueue(&step);
+        self.kept.steps.insert(id.clone(), step);
+        Ok(())
+    }
+
+    fn on_step_rejected(&mut self, at: Time, id: &StepId, spec: &StepSpec, why: &Reason) -> Fit {
+        let mut step = self.new_step(at, id, spec, StepState::Rejected, why.clone())?;
+        let seq = self.kept.seq;
+        step.finished = Some(Finished { seq, at });
+        self.index.note_finished(&step);
+        self.kept.steps.insert(id.clone(), step);
+        Ok(())
+    }
+
+    fn new_step(
+        &self,
+        at: Time,
+        id: &StepId,
+        spec: &StepSpec,
+        state: StepState,
+        reason: Reason,
+    ) -> Result<Step, String> {
+        need(!self.kept.steps.contains_key(id), || {
+            format!("step `{id}` is there already")
+        })?;
+        Ok(Step {
+            id: id.clone(),
+            spec: spec.clone(),
+            place: self.kept.seq,
+            submitted_at: at,
+            state,
+            reason,
+            attempts: Vec::new(),
+            retries_spent: 0,
+            finished: None,
+        })
+    }
+
+    fn on_allocated(
+        &mut self,
+        at: Time,
+        id: &AttemptId,
+        pool: &PoolName,
+        placements: &[Placement],
+    ) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let next = step.latest().map_or(1, |last| last.number + 1);
+        need(step.state == StepState::Queued && id.number == next, || {
+            format!("attempt {id} of a step that is {}", step.state)
+        })?;
+        self.index.dequeue(step);
+        let attempt = Attempt {
+            number: id.number,
+            pool: pool.clone(),
+            allocated_at: at,
+            stopping: None,
+            parts: placements.iter().map(Part::new).collect(),
+        };
+        step.state = StepState::Allocated;
+        step.reason = words::allocated(placements);
+        self.index.charge(id, step, &attempt);
+        for part in &attempt.parts {
+            self.index.hold(id, step, part);
+        }
+        step.attempts.push(attempt);
+        drop_oldest_attempt(step);
+        self.place_nodes(placements.iter().map(|placement| &placement.node))
+    }
+
+    /// Ranks nodes anew whose granted units have changed.
+    fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
+        for name in names {
+            let node = self.kept.nodes.get(name);
+            let node = node.ok_or_else(|| format!("there is no node `{name}`"))?;
+            self.index.place_node(node);
+        }
+        Ok(())
+    }
+
+    fn on_starting(&mut self, id: &AttemptId, node: &NodeName) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let part = part_in(step, id, node, &[PartPhase::Allocated])?;
+        part.phase = PartPhase::Starting;
+        if step.state != StepState::Stopping {
+            step.state = StepState::Starting;
+            step.reason = words::starting(node);
+        }
+        Ok(())
+    }
+
+    fn on_started(&mut self, id: &AttemptId, node: &NodeName, process: Started) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let part = part_in(step, id, node, &[PartPhase::Starting])?;
+        part.phase = PartPhase::Running;
+        part.started = Some(process);
+        if step.state != StepState::Stopping {
+            step.state = StepState::Running;
+            step.reason = words::running(node);
+        }
+        Ok(())
+    }
+
+    fn on_stopping(&mut self, id: &AttemptId, why: StopWhy) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let attempt = attempt_mut(step, id)?;
+        need(!attempt.has_ended(), || {
+            format!("attempt {id} has ended already")
+        })?;
+        attempt.stopping = Some(why);
+        step.state = StepState::Stopping;
+        step.reason = words::stopping(why);
+        Ok(())
+    }
+
+    fn on_ended(&mut self, id: &AttemptId, node: &NodeName, end: &AttemptEnd) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let before = [
+            PartPhase::Allocated,
+            PartPhase::Starting,
+            PartPhase::Running,
+        ];
+        let part = part_in(step, id, node, &before)?;
+        part.phase = PartPhase::Ended;
+        part.end = Some(end.clone());
+        Ok(())
+    }
+
+    fn on_released(&mut self, at: Time, id: &AttemptId, node: &NodeName) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let part = part_in(step, id, node, &[PartPhase::Ended])?;
+        part.phase = PartPhase::Released;
+        part.released_at = Some(at);
+        let attempt = attempt_of(step, id)?;
+        if let Some(part) = attempt.on(node) {
+            self.index.release(id, step, part);
+        }
+        if attempt.is_released() {
+            self.index.refund(id, step, attempt);
+        }
+        self.index.note_finished(step);
+        self.place_nodes(core::iter::once(node))
+    }
+
+    fn on_requeued(&mut self, id: &StepId, reason: &Reason) -> Fit {
+        let step = step_mut(&mut self.kept.steps, id)?;
+        let over = step.latest().is_some_and(Attempt::has_ended);
+        let open = !step.state.is_terminal() && step.state != StepState::Queued;
+        need(over && open, || {
+            format!("step `{id}` is {} and cannot wait again", step.state)
+        })?;
+        if reason.code == ReasonCode::Retry {
+            step.retries_spent = step.retries_spent.saturating_add(1);
+        }
+        step.state = StepState::Queued;
+        step.reason = reason.clone();
+        self.index.enqueue(step);
+        Ok(())
+    }
+
+    fn on_step_ended(&mut self, at: Time, id: &StepId, end: StepState, reason: &Reason) -> Fit {
+        let step = step_mut(&mut self.kept.steps, id)?;
+        let open = !step.state.is_terminal() && step.live().is_none();
+        need(open && end.is_terminal(), || {
+            format!("step `{id}` is {} and cannot become {end}", step.state)
+        })?;
+        if step.state == StepState::Queued {
+            self.index.dequeue(step);
+        }
+        step.state = end;
+        step.reason = reason.clone();
+        let seq = self.kept.seq;
+        step.finished = Some(Finished { seq, at });
+        self.index.note_finished(step);
+        Ok(())
+    }
+
+    fn on_step_forgotten(&mut self, id: &StepId) -> Fit {
+        let step = step_mut(&mut self.kept.steps, id)?;
+        let holds = step.holds_units();
+        let finished = step.finished.filter(|_| !holds);
+        let finished = finished.ok_or_else(|| format!("step `{id}` is not over"))?;
+        self.index.drop_finished(finished.seq);
+        self.kept.steps.remove(id);
+        Ok(())
+    }
+}
+
+fn need(holds: bool, what: impl FnOnce() -> String) -> Fit {
+    if holds { Ok(()) } else { Err(what()) }
+}
+
+type Steps = alloc::collections::BTreeMap<StepId, Step>;
+
+fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, String> {
+    let step = steps.get_mut(id);
+    step.ok_or_else(|| format!("there is no step `{id}`"))
+}
+
+fn attempt_mut<'a>(step: &'a mut Step, id: &AttemptId) -> Result<&'a mut Attempt, String> {
+    let attempt = step.attempts.iter_mut().find(|a| a.number == id.number);
+    attempt.ok_or_else(|| format!("there is no attempt {id}"))
+}
+
+fn attempt_of<'a>(step: &'a Step, id: &AttemptId) -> Result<&'a Attempt, String> {
+    let attempt = step.attempt(id.number);
+    attempt.ok_or_else(|| format!("there is no attempt {id}"))
+}
+
+/// The part of an attempt on a node, where it is in one of these phases.
+fn part_in<'a>(
+    step: &'a mut Step,
+    id: &AttemptId,
+    node: &NodeName,
+    phases: &[PartPhase],
+) -> Result<&'a mut Part, String> {
+    let attempt = attempt_mut(step, id)?;
+    let part = attempt.parts.iter_mut().find(|part| part.node == *node);
+    let part = part.ok_or_else(|| format!("attempt {id} is not on node `{node}`"))?;
+    need(phases.contains(&part.phase), || {
+        format!("attempt {id} on `{node}` is {:?} already", part.phase)
+    })?;
+    Ok(part)
+}
+
+/// Keeps the list of attempts within its bound. One whose units are not free stays, whatever its age.
+fn drop_oldest_attempt(step: &mut Step) {
+    if step.attempts.len() > MAX_ATTEMPTS_KEPT {
+        let oldest = step.attempts.iter().position(Attempt::is_released);
+        oldest.map(|at| step.attempts.remove(at));
+    }
+}

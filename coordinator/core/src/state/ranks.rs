@@ -1,0 +1,97 @@
+//! Hosts ranked by how much they have: the first that is large enough is the tightest, found without walking those
+//! that are too small. Ranked by free units it answers "where does this fit best", by capacity "who could ever".
+
+use alloc::collections::BTreeMap;
+
+use sluice_common::id::NodeName;
+
+use super::HostUnits;
+
+/// Hosts by GPUs, then thousandths of a core, then name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ranks(BTreeMap<(u64, u64), BTreeMap<NodeName, HostUnits>>);
+
+impl Ranks {
+    pub(crate) fn insert(&mut self, node: NodeName, units: HostUnits) {
+        let rank = (units.gpus(), units.mcpu());
+        self.0.entry(rank).or_default().insert(node, units);
+    }
+
+    pub(crate) fn remove(&mut self, node: &NodeName, units: HostUnits) {
+        let rank = (units.gpus(), units.mcpu());
+        if let Some(hosts) = self.0.get_mut(&rank) {
+            hosts.remove(node);
+            if hosts.is_empty() {
+                self.0.remove(&rank);
+            }
+        }
+    }
+
+    /// The host that covers `request` with fewest GPUs, then fewest thousandths of a core, then by name.
+    ///
+    /// Hosts with too few GPUs or cores are jumped over; only those that lack memory or storage are looked at in vain.
+    pub(crate) fn tightest(&self, request: HostUnits) -> Option<&NodeName> {
+        let mut gpus = request.gpus();
+        while let Some((&(level, _), _)) = self.0.range((gpus, 0)..).next() {
+            let enough = self.0.range((level, request.mcpu())..=(level, u64::MAX));
+            let mut hosts = enough.flat_map(|(_, hosts)| hosts);
+            if let Some((node, _)) = hosts.find(|(_, units)| units.cover(request)) {
+                return Some(node);
+            }
+            gpus = level.checked_add(1)?;
+        }
+        None
+    }
+
+    /// The host that lacks least of `request`, with what it has: fewest GPUs, then fewest of each other key, then by
+    /// name. For messages; it looks at every host.
+    pub(crate) fn closest(&self, request: HostUnits) -> Option<(&NodeName, HostUnits)> {
+        let hosts = self.0.values().flatten();
+        hosts
+            .map(|(node, units)| (request.less(*units), node, *units))
+            .min()
+            .map(|(_, node, units)| (node, units))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+    use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
+
+    fn units((gpu, mcpu, memory): (u64, u64, u64)) -> HostUnits {
+        let amounts = Amounts::new().with(GPU, gpu).with(MCPU, mcpu);
+        HostUnits::of(&amounts.with(MEMORY_MB, memory))
+    }
+
+    proptest! {
+        #[test]
+        fn the_jump_finds_what_a_walk_over_all_finds(
+            hosts in proptest::collection::vec((0u64..4, 0u64..4, 0u64..4), 0..12),
+            ask in (0u64..5, 0u64..5, 0u64..5),
+        ) {
+            let mut ranks = Ranks::default();
+            let mut all = Vec::new();
+            for (i, host) in hosts.into_iter().enumerate() {
+                let name = NodeName::new(format!("h{i:02}")).unwrap();
+                ranks.insert(name.clone(), units(host));
+                all.push((host.0, host.1, name, units(host)));
+            }
+            all.sort();
+            let walked = all.iter().find(|host| host.3.cover(units(ask))).map(|host| &host.2);
+            prop_assert_eq!(ranks.tightest(units(ask)), walked);
+            let closest = ranks.closest(units(ask));
+            prop_assert_eq!(closest.is_none(), all.is_empty());
+            if walked.is_some() {
+                prop_assert!(closest.is_some_and(|(_, have)| have.cover(units(ask))));
+            }
+            for (_, _, name, have) in &all {
+                ranks.remove(name, *have);
+            }
+            prop_assert_eq!(ranks, Ranks::default());
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! What is remembered of a step: its spec, every attempt at it, where it stands and why. Plain data that
+//! `state/apply.rs` alone changes; everybody else reads it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_common::time::Time;
+use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+
+use crate::record::Placement;
+
+/// Attempts that are remembered of one step; beyond them the oldest whose units are free are dropped, so that a step
+/// with many retries does not grow for ever.
+pub const MAX_ATTEMPTS_KEPT: usize = 100;
+
+/// The pool of a step that names none.
+pub(crate) const DEFAULT_POOL: &str = "default";
+
+/// A step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Step {
+    /// Its id.
+    pub id: StepId,
+    /// What to run.
+    pub spec: StepSpec,
+    /// Its place in every queue: the number of the record that accepted it. A requeued step keeps it.
+    pub place: u64,
+    /// When it was accepted or rejected.
+    pub submitted_at: Time,
+    /// Where it is in its life.
+    pub state: StepState,
+    /// Why it came there. What a queued step waits for *now* is told by [`crate::Core::reason`].
+    pub reason: Reason,
+    /// Its attempts, oldest first; the last [`MAX_ATTEMPTS_KEPT`] of them.
+    pub attempts: Vec<Attempt>,
+    /// How many of its retries are used up.
+    pub retries_spent: u32,
+    /// Its end, once it is in a terminal state.
+    pub finished: Option<Finished>,
+}
+
+/// When a step came to its terminal state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finished {
+    /// The number of the record that ended it; the order in which steps are forgotten.
+    pub seq: u64,
+    /// By the coordinator's clock.
+    pub at: Time,
+}
+
+/// One execution of a step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counted from 1.
+    pub number: u32,
+    /// The pool that granted its units.
+    pub pool: PoolName,
+    /// When they were granted.
+    pub allocated_at: Time,
+    /// Why it is being stopped, or was when it ended.
+    pub stopping: Option<StopWhy>,
+    /// Its parts, one for each host, by rank.
+    pub parts: Vec<Part>,
+}
+
+/// What an attempt has on one host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// The host.
+    pub node: NodeName,
+    /// UUIDs of the GPUs, in the order in which the step sees them.
+    pub gpus: Vec<String>,
+    /// How far it has come.
+    pub phase: PartPhase,
+    /// Its process, once one was seen; `at` is by the host's clock.
+    pub started: Option<Started>,
+    /// How it ended, once it has; `at` is by the host's clock, or the coordinator's where no host told.
+    pub end: Option<AttemptEnd>,
+    /// When its units were free again, by the coordinator's clock.
+    pub released_at: Option<Time>,
+}
+
+/// How far a part has come. Phases only go forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PartPhase {
+    /// It holds units; its host has not said that it works on it.
+    Allocated,
+    /// Its host makes its process.
+    Starting,
+    /// Its process runs.
+    Running,
+    /// Its process has ended; its units are not free yet.
+    Ended,
+    /// Its units are free.
+    Released,
+}
+
+impl Step {
+    /// The latest attempt.
+    pub fn latest(&self) -> Option<&Attempt> {
+        self.attempts.last()
+    }
+
+    /// The attempt with this number, if it is remembered.
+    pub fn attempt(&self, number: u32) -> Option<&Attempt> {
+        self.attempts.iter().find(|a| a.number == number)
+    }
+
+    /// The attempt that has not ended, if there is one.
+    pub fn live(&self) -> Option<&Attempt> {
+        self.latest().filter(|attempt| !attempt.has_ended())
+    }
+
+    /// Whether an attempt still holds units on a host. A step may be queued again, or over, while it does.
+    pub fn holds_units(&self) -> bool {
+        self.attempts.iter().any(|a| !a.is_released())
+    }
+
+    /// The pool in which it waits, or would: the one that it named, else `default`.
+    pub fn pool(&self) -> PoolName {
+        home(&self.spec)
+    }
+
+    /// The id of one of its attempts.
+    pub fn attempt_id(&self, number: u32) -> AttemptId {
+        AttemptId {
+            step: self.id.clone(),
+            number,
+        }
+    }
+}
+
+impl Attempt {
+    /// Whether every part has ended.
+    pub fn has_ended(&self) -> bool {
+        self.parts.iter().all(|p| p.phase >= PartPhase::Ended)
+    }
+
+    /// Whether every part's units are free.
+    pub fn is_released(&self) -> bool {
+        self.parts.iter().all(|p| p.phase == PartPhase::Released)
+    }
+
+    /// Its part on a host.
+    pub fn on(&self, node: &NodeName) -> Option<&Part> {
+        self.parts.iter().find(|p| p.node == *node)
+    }
+}
+
+impl Part {
+    /// A part whose units were just granted.
+    pub(crate) fn new(placement: &Placement) -> Self {
+        Self {
+            node: placement.node.clone(),
+            gpus: placement.gpus.clone(),
+            phase: PartPhase::Allocated,
+            started: None,
+            end: None,
+            released_at: None,
+        }
+    }
+}
+
+/// The pool in which a step with this spec waits.
+pub(crate) fn home(spec: &StepSpec) -> PoolName {
+    spec.pool.clone().unwrap_or_else(default_pool)
+}
+
+/// The pool that always exists.
+pub(crate) fn default_pool() -> PoolName {
+    PoolName::new(DEFAULT_POOL).expect("the constant is a well-formed name")
+}

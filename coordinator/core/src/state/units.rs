@@ -1,0 +1,93 @@
+//! Amounts of the four keys that hosts bound, as a small value that can be copied and compared: the arithmetic of
+//! fitting runs on these, the rest of the product on [`Amounts`].
+
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+
+/// The keys that hosts bound, in the order in which shortages are named.
+pub(crate) const HOST_KEYS: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+
+/// How much of each of [`HOST_KEYS`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HostUnits([u64; 4]);
+
+impl HostUnits {
+    /// The part of `amounts` that hosts bound.
+    pub(crate) fn of(amounts: &Amounts) -> Self {
+        Self(HOST_KEYS.map(|key| amounts.get(key)))
+    }
+
+    pub(crate) fn amounts(self) -> Amounts {
+        self.iter()
+            .fold(Amounts::new(), |sum, (key, n)| sum.with(key, n))
+    }
+
+    pub(crate) fn iter(self) -> impl Iterator<Item = (&'static str, u64)> {
+        HOST_KEYS.into_iter().zip(self.0)
+    }
+
+    pub(crate) const fn gpus(self) -> u64 {
+        self.0[0]
+    }
+
+    pub(crate) const fn mcpu(self) -> u64 {
+        self.0[1]
+    }
+
+    pub(crate) const fn with_gpus(mut self, gpus: u64) -> Self {
+        self.0[0] = gpus;
+        self
+    }
+
+    /// Whether `self` holds all of `request`.
+    pub(crate) fn cover(self, request: Self) -> bool {
+        self.0.iter().zip(request.0).all(|(have, ask)| *have >= ask)
+    }
+
+    pub(crate) fn plus(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_add)
+    }
+
+    /// What is left; nothing of a key of which more is taken than there is.
+    pub(crate) fn less(self, other: Self) -> Self {
+        self.zip(other, u64::saturating_sub)
+    }
+
+    fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
+        Self(core::array::from_fn(|i| f(self.0[i], other.0[i])))
+    }
+
+    /// The first key of which `request` asks more than there is, with what is asked and what there is.
+    pub(crate) fn first_shortage(self, request: Self) -> Option<(&'static str, u64, u64)> {
+        let pairs = request.iter().zip(self.0);
+        pairs
+            .map(|((key, ask), have)| (key, ask, have))
+            .find(|(_, ask, have)| ask > have)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(gpu: u64, mcpu: u64) -> HostUnits {
+        HostUnits::of(&Amounts::new().with(GPU, gpu).with(MCPU, mcpu))
+    }
+
+    #[test]
+    fn covering_and_shortage_are_two_sides_of_one_rule() {
+        for (have, ask, short) in [
+            (units(2, 1000), units(2, 1000), None),
+            (units(2, 1000), units(3, 2000), Some((GPU, 3, 2))),
+            (units(2, 1000), units(0, 1001), Some((MCPU, 1001, 1000))),
+        ] {
+            assert_eq!(have.first_shortage(ask), short);
+            assert_eq!(have.cover(ask), short.is_none());
+        }
+    }
+
+    #[test]
+    fn what_vanished_under_a_grant_leaves_nothing_rather_than_less() {
+        assert_eq!(units(1, 500).less(units(2, 200)), units(0, 300));
+        assert_eq!(units(1, 500).plus(units(2, 200)).amounts().get(GPU), 3);
+    }
+}

@@ -1,0 +1,143 @@
+//! Cancelling, in every state.
+
+use alloc::vec;
+
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptPhase, StopWhy};
+
+use super::rig::*;
+use crate::{Answer, Refusal};
+
+fn cancelled_now(rig: &Rig) {
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Cancelled, ReasonCode::Cancelled)
+    );
+}
+
+#[test]
+fn an_unknown_step_is_refused() {
+    let refusal = Refusal::UnknownStep { step: step("a") };
+    let fed = Rig::new().cancel("a");
+    assert_eq!(fed.answers, [Answer::Cancelled(Err(refusal))]);
+    assert!(fed.records.is_empty());
+}
+
+#[test]
+fn a_queued_step_is_over_at_once() {
+    let mut rig = Rig::new();
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let fed = rig.cancel("a");
+    assert_eq!(fed.types(), ["step_ended"]);
+    assert_eq!(fed.answers, [Answer::Cancelled(Ok(step("a")))]);
+    cancelled_now(&rig);
+}
+
+#[test]
+fn what_holds_units_is_told_to_stop_and_a_second_cancel_is_harmless() {
+    for before in [None, Some(AttemptPhase::Starting), Some(running())] {
+        let mut rig = Rig::one_node(1, 4);
+        rig.submit("a", spec(1, 1000)).unwrap();
+        if let Some(phase) = before {
+            rig.status("n", "a.1", phase);
+        }
+        let fed = rig.cancel("a");
+        assert_eq!(fed.types(), ["stopping"]);
+        assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
+        assert_eq!(
+            (rig.state("a"), rig.code("a")),
+            (StepState::Stopping, ReasonCode::Cancelled)
+        );
+        let again = rig.cancel("a");
+        assert_eq!((again.records.len(), again.orders.len()), (0, 0));
+        assert_eq!(again.answers, [Answer::Cancelled(Ok(step("a")))]);
+        // A host that starts it before it reads the order does not bring it back.
+        rig.status("n", "a.1", running());
+        assert_eq!(rig.state("a"), StepState::Stopping);
+    }
+}
+
+#[test]
+fn however_it_ends_then_it_was_cancelled() {
+    for exit in [
+        Exit::Code(0),
+        Exit::Code(1),
+        Exit::Signal(15),
+        Exit::Unknown,
+        Exit::LeaseExpired,
+    ] {
+        let mut rig = Rig::one_node(1, 4);
+        rig.submit("a", with_retries(spec(1, 1000), 3)).unwrap();
+        rig.run("a.1");
+        rig.cancel("a");
+        let end = end(exit, Some(StopWhy::Cancelled));
+        rig.status("n", "a.1", AttemptPhase::Ended(end));
+        cancelled_now(&rig);
+    }
+}
+
+#[test]
+fn one_that_is_over_stays_as_it_is() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.status("n", "a.1", ended(Exit::Code(0)));
+    let fed = rig.cancel("a");
+    assert!(fed.records.is_empty() && fed.orders.is_empty());
+    assert_eq!(fed.answers, [Answer::Cancelled(Ok(step("a")))]);
+    assert_eq!(rig.state("a"), StepState::Succeeded);
+}
+
+#[test]
+fn one_that_waits_again_is_over_at_once_though_its_old_units_are_not_free() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    rig.status("n", "a.1", ended(Exit::Code(1)));
+    assert_eq!(rig.cancel("a").types(), ["step_ended"]);
+    cancelled_now(&rig);
+    assert_eq!(rig.core.state().finished().count(), 0);
+    rig.status("n", "a.1", released(Exit::Code(1)));
+    assert_eq!(rig.core.state().finished().count(), 1);
+}
+
+#[test]
+fn on_a_silent_host_it_stays_stopping_until_the_host_is_back() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.gone("n");
+    let fed = rig.cancel("a");
+    assert_eq!((fed.types(), fed.orders), (vec!["stopping".into()], vec![]));
+    rig.pass(60);
+    assert_eq!(rig.state("a"), StepState::Stopping);
+    // The host never heard of it: nothing is left to stop.
+    rig.hello(holding(hello("n", 1, 4), vec![]));
+    cancelled_now(&rig);
+    assert!(!rig.step("a").holds_units());
+}
+
+#[test]
+fn a_host_that_is_back_with_it_is_told_again() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.gone("n");
+    rig.cancel("a");
+    let held = |phase| holding(hello("n", 1, 4), vec![status("a.1", phase)]);
+    let fed = rig.hello(held(running()));
+    assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
+    let fed = rig.hello(held(stopping(StopWhy::Cancelled)));
+    assert!(fed.orders.is_empty(), "it is stopping already");
+    assert_eq!(rig.state("a"), StepState::Stopping);
+}
+
+#[test]
+fn on_a_lost_host_it_is_cancelled_and_not_tried_elsewhere() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.hello(hello("other", 1, 4));
+    rig.gone("n");
+    rig.cancel("a");
+    rig.pass(400);
+    cancelled_now(&rig);
+}

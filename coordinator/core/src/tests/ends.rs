@@ -1,0 +1,253 @@
+//! How attempts end and what becomes of their steps.
+
+use alloc::string::ToString;
+use alloc::vec;
+
+use sluice_common::reason::{Detail, ReasonCode};
+use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptPhase, StopWhy};
+
+use super::rig::*;
+use crate::{MAX_ATTEMPTS_KEPT, PartPhase};
+
+#[test]
+fn a_status_implies_all_that_came_before_it_and_a_repeat_is_harmless() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let fed = rig.status("n", "a.1", AttemptPhase::Starting);
+    assert_eq!(fed.types(), ["starting"]);
+    assert_eq!(rig.state("a"), StepState::Starting);
+    assert_eq!(rig.status("n", "a.1", running()).types(), ["started"]);
+    assert_eq!(rig.state("a"), StepState::Running);
+    for stale in [AttemptPhase::Starting, running()] {
+        assert!(rig.status("n", "a.1", stale).records.is_empty());
+    }
+    rig.submit("b", spec(0, 1000)).unwrap();
+    let fed = rig.status("n", "b.1", released(Exit::Code(0)));
+    let all = ["starting", "started", "ended", "step_ended", "released"];
+    assert_eq!(fed.types(), all);
+    assert_eq!(fed.orders, ["forget b.1"]);
+    let fed = rig.status("n", "b.1", released(Exit::Code(0)));
+    assert_eq!(
+        (fed.types().len(), fed.orders),
+        (0, vec!["forget b.1".to_string()])
+    );
+}
+
+#[test]
+fn the_process_and_the_end_are_kept_with_the_attempt() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.status("n", "a.1", released(Exit::Code(3)));
+    let attempt = rig.step("a").latest().unwrap();
+    assert_eq!(attempt.number, 1);
+    let part = attempt.on(&node("n")).unwrap();
+    assert_eq!(part.started, Some(process()));
+    assert_eq!(part.end, Some(end(Exit::Code(3), None)));
+    assert_eq!(
+        (part.phase, part.released_at),
+        (PartPhase::Released, Some(rig.now))
+    );
+    assert!(rig.step("a").live().is_none());
+}
+
+/// How it ended, on whose account it was stopped, retries allowed, and what became of the step.
+type Case = (Exit, Option<StopWhy>, u32, StepState, ReasonCode);
+
+#[test]
+fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
+    use ReasonCode as R;
+    use StepState::{Allocated, Cancelled, Failed, Succeeded};
+    let start_failed = || Exit::StartFailed("no such file".into());
+    let cases: [Case; 19] = [
+        (Exit::Code(0), None, 0, Succeeded, R::Completed),
+        (Exit::Code(7), None, 0, Failed, R::NonZeroExit),
+        (Exit::Code(-7), None, 0, Failed, R::NonZeroExit),
+        (Exit::Signal(9), None, 0, Failed, R::KilledBySignal),
+        (Exit::Unknown, None, 0, Failed, R::ExitUnknown),
+        (start_failed(), None, 0, Failed, R::StartFailed),
+        (start_failed(), None, 5, Failed, R::StartFailed),
+        (Exit::Code(7), None, 1, Allocated, R::Allocated),
+        (Exit::Signal(9), None, 1, Allocated, R::Allocated),
+        (Exit::Unknown, None, 1, Allocated, R::Allocated),
+        (Exit::LeaseExpired, None, 0, Allocated, R::Allocated),
+        (Exit::HostRebooted, None, 0, Allocated, R::Allocated),
+        (
+            Exit::Signal(15),
+            Some(StopWhy::TimedOut),
+            5,
+            Failed,
+            R::TimedOut,
+        ),
+        (
+            Exit::Code(0),
+            Some(StopWhy::TimedOut),
+            0,
+            Failed,
+            R::TimedOut,
+        ),
+        (
+            Exit::Signal(15),
+            Some(StopWhy::Cancelled),
+            0,
+            Cancelled,
+            R::Cancelled,
+        ),
+        (
+            Exit::Code(0),
+            Some(StopWhy::Preempted),
+            0,
+            Succeeded,
+            R::Completed,
+        ),
+        (
+            Exit::Signal(15),
+            Some(StopWhy::Preempted),
+            0,
+            Allocated,
+            R::Allocated,
+        ),
+        (
+            Exit::Signal(15),
+            Some(StopWhy::Drained),
+            0,
+            Allocated,
+            R::Allocated,
+        ),
+        (
+            Exit::Code(1),
+            Some(StopWhy::Superseded),
+            0,
+            Allocated,
+            R::Allocated,
+        ),
+    ];
+    for (exit, stopped, retries, state, code) in cases {
+        let mut rig = Rig::one_node(1, 4);
+        rig.submit("a", with_retries(spec(1, 1000), retries))
+            .unwrap();
+        rig.run("a.1");
+        rig.status(
+            "n",
+            "a.1",
+            AttemptPhase::Released(end(exit.clone(), stopped)),
+        );
+        let now = (rig.state("a"), rig.code("a"));
+        assert_eq!(now, (state, code), "{exit:?} {stopped:?} {retries}");
+    }
+}
+
+#[test]
+fn one_that_waits_again_says_why_and_for_what() {
+    for (exit, code) in [
+        (Exit::LeaseExpired, ReasonCode::LeaseExpired),
+        (Exit::HostRebooted, ReasonCode::HostRebooted),
+        (Exit::Code(1), ReasonCode::Retry),
+    ] {
+        let mut rig = Rig::one_node(1, 4);
+        rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+        rig.run("a.1");
+        rig.status("n", "a.1", ended(exit));
+        assert_eq!((rig.state("a"), rig.code("a")), (StepState::Queued, code));
+        let detail = rig.reason("a").detail;
+        assert_eq!(detail["waiting"], Detail::from("waiting_for_units"));
+    }
+}
+
+#[test]
+fn retries_are_spent_by_failures_alone_and_then_it_fails() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", with_retries(spec(1, 1000), 2)).unwrap();
+    for (attempt, exit) in [
+        ("a.1", Exit::Code(1)),
+        ("a.2", Exit::LeaseExpired),
+        ("a.3", Exit::Signal(9)),
+    ] {
+        rig.status("n", attempt, released(exit));
+        assert_eq!(rig.state("a"), StepState::Allocated, "{attempt}");
+    }
+    assert_eq!(rig.step("a").retries_spent, 2);
+    rig.status("n", "a.4", released(Exit::Code(1)));
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Failed, ReasonCode::NonZeroExit)
+    );
+    assert_eq!(rig.reason("a").detail["exit_code"], Detail::from(1));
+}
+
+#[test]
+fn a_requeued_step_keeps_its_place_and_cannot_have_its_old_units_before_they_are_free() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let fed = rig.status("n", "a.1", ended(Exit::Code(1)));
+    assert_eq!(fed.types(), ["ended", "requeued"]);
+    let fed = rig.status("n", "a.1", released(Exit::Code(1)));
+    assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
+    assert_eq!(rig.state("b"), StepState::Queued);
+}
+
+#[test]
+fn a_requeued_step_goes_elsewhere_while_its_old_attempt_is_still_being_cleared() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    rig.hello(hello("other", 1, 4));
+    rig.run("a.1");
+    let fed = rig.status("n", "a.1", ended(Exit::Code(1)));
+    assert_eq!(fed.orders, ["assign a.2"]);
+    assert_eq!(rig.placed("a").0, "other");
+    rig.status("other", "a.2", ended(Exit::Code(0)));
+    assert_eq!(rig.state("a"), StepState::Succeeded);
+    assert!(rig.step("a").holds_units());
+    rig.status("n", "a.1", released(Exit::Code(1)));
+    rig.status("other", "a.2", released(Exit::Code(0)));
+    assert_eq!(rig.core.state().finished().count(), 1);
+}
+
+#[test]
+fn a_host_that_stops_a_step_for_its_timeout_says_so() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let fed = rig.status("n", "a.1", stopping(StopWhy::TimedOut));
+    assert_eq!(fed.types(), ["starting", "started", "stopping"]);
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Stopping, ReasonCode::TimedOut)
+    );
+    rig.cancel("a");
+    rig.status("n", "a.1", ended(Exit::Signal(9)));
+    assert_eq!(rig.code("a"), ReasonCode::TimedOut);
+}
+
+#[test]
+fn of_many_attempts_the_latest_are_remembered() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", with_retries(spec(1, 1000), 1000)).unwrap();
+    for number in 1..=150 {
+        let id = alloc::format!("a.{number}");
+        rig.status("n", &id, released(Exit::Code(1)));
+    }
+    let attempts = &rig.step("a").attempts;
+    assert_eq!(
+        (attempts.len(), attempts[0].number),
+        (MAX_ATTEMPTS_KEPT, 52)
+    );
+}
+
+#[test]
+fn one_with_an_unreleased_attempt_is_not_forgotten() {
+    let mut rig = Rig::with(crate::Settings {
+        keep_finished: 0,
+        ..SETTINGS
+    });
+    rig.hello(hello("n", 1, 4));
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.status("n", "a.1", ended(Exit::Code(0)));
+    assert_eq!(rig.state("a"), StepState::Succeeded);
+    let fed = rig.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(fed.types(), ["released", "step_forgotten"]);
+    assert!(rig.core.state().steps().is_empty());
+}

@@ -1,0 +1,242 @@
+//! Agents come, are heard, fall silent and go.
+
+use alloc::string::ToString;
+use alloc::vec;
+
+use sluice_common::id::{ClusterId, Epoch, PoolName};
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
+use sluice_common::wire::{FromNode, Hello};
+
+use super::rig::*;
+use crate::{Input, Record, TimerKey};
+
+#[test]
+fn the_first_start_begins_epoch_1_and_makes_the_default_pool_once() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.core.state().epoch(), Some(&epoch(1)));
+    let pools = rig.core.state().pools().keys();
+    assert_eq!(
+        pools.map(PoolName::as_str).collect::<vec::Vec<_>>(),
+        ["default"]
+    );
+    let fed = rig.restart(0);
+    assert_eq!(
+        fed.records,
+        [Record::CoordinatorStarted { epoch: epoch(2) }]
+    );
+}
+
+#[test]
+fn a_hello_is_welcomed_with_epoch_and_terms() {
+    let mut rig = Rig::new();
+    let fed = rig.hello(hello("n", 1, 4));
+    assert_eq!(fed.types(), ["node_reported", "node_ready"]);
+    let welcome = fed.welcome();
+    assert_eq!(welcome.epoch, epoch(1));
+    assert_eq!(
+        (welcome.lease, welcome.stop_limit, welcome.heartbeat),
+        (SETTINGS.lease, SETTINGS.stop_limit, SETTINGS.heartbeat)
+    );
+    assert_eq!(fed.timers.len(), 1);
+    assert_eq!(rig.core.heard_at(&node("n")), Some(rig.now));
+}
+
+#[test]
+fn a_second_hello_replaces_the_connection_and_reports_only_what_is_new() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let old = rig.session("n");
+    let list = || vec![status("a.1", running())];
+    let fed = rig.hello(holding(hello("n", 1, 4), list()));
+    assert_eq!(fed.types(), ["starting", "started"]);
+    let mut newer = hello("n", 1, 4);
+    newer.version = "2".to_string();
+    let fed = rig.hello(holding(newer, list()));
+    assert_eq!(fed.types(), ["node_reported"]);
+    let stale = rig.feed(Input::FromNode {
+        session: old,
+        node: node("n"),
+        message: FromNode::Status(status("a.1", ended(Exit::Code(0)))),
+    });
+    assert!(stale.records.is_empty());
+    rig.feed(Input::NodeGone {
+        session: old,
+        node: node("n"),
+    });
+    assert_eq!(rig.node_state("n"), NodeState::Ready);
+}
+
+fn refused(change: impl FnOnce(&mut Hello), words: &[&str]) {
+    let mut rig = Rig::new();
+    let mut hello = hello("n", 1, 4);
+    change(&mut hello);
+    let fed = rig.hello(hello);
+    let message = fed.refusal();
+    for word in words {
+        assert!(message.contains(word), "{message}");
+    }
+    assert!(fed.records.is_empty());
+    assert!(rig.core.state().nodes().is_empty());
+    assert!(rig.heartbeat("n").records.is_empty());
+}
+
+#[test]
+fn who_does_not_belong_is_refused_with_the_way_out() {
+    refused(|h| h.protocol = 9, &["protocol 9", "same release"]);
+    refused(
+        |h| h.pool = PoolName::new("defautl").unwrap(),
+        &["`defautl`", "did you mean `default`", "config"],
+    );
+    let other = ClusterId::new("elsewhere").unwrap();
+    let foreign = Epoch {
+        cluster: other,
+        counter: 1,
+    };
+    refused(
+        |h| h.highest_epoch = Some(foreign),
+        &["`elsewhere`", "`c`", "state_dir"],
+    );
+    refused(
+        |h| h.highest_epoch = Some(epoch(u64::MAX)),
+        &["epoch 18446744073709551615"],
+    );
+}
+
+#[test]
+fn a_host_that_obeyed_a_later_epoch_is_gone_above() {
+    let mut rig = Rig::one_node(1, 4);
+    let mut later = hello("m", 1, 4);
+    later.highest_epoch = Some(epoch(5));
+    let fed = rig.hello(later);
+    assert_eq!(fed.welcome().epoch, epoch(6));
+    assert_eq!(fed.types()[0], "coordinator_started");
+    // What we told ourselves comes back to us and is no sign of another.
+    let mut known = hello("n", 1, 4);
+    known.highest_epoch = Some(epoch(6));
+    let fed = rig.hello(known);
+    assert_eq!((fed.welcome().epoch.counter, fed.types().len()), (6, 0));
+}
+
+#[test]
+fn a_host_that_heard_our_epoch_from_another_is_gone_above() {
+    let mut rig = Rig::new();
+    let mut same = hello("n", 1, 4);
+    same.highest_epoch = Some(epoch(1));
+    assert_eq!(rig.hello(same).welcome().epoch, epoch(2));
+}
+
+#[test]
+fn a_lost_link_makes_it_unreachable_and_what_it_runs_goes_on() {
+    let mut rig = Rig::one_node(2, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    assert_eq!(rig.gone("n").types(), ["node_unreachable"]);
+    rig.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
+    let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", running())]));
+    assert_eq!(fed.types(), ["node_ready", "allocated"]);
+    assert_eq!(fed.orders, ["assign b.1"]);
+}
+
+#[test]
+fn a_silent_node_is_unreachable_then_lost_and_its_steps_go_elsewhere() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    assert!(rig.pass(14).records.is_empty());
+    assert_eq!(rig.pass(1).types(), ["node_unreachable"]);
+    rig.hello(hello("m", 1, 4));
+    for _ in 0..374 {
+        assert!(rig.pass(1).records.is_empty());
+        rig.heartbeat("m");
+    }
+    let fed = rig.pass(1);
+    let expected = ["node_lost", "ended", "requeued", "released", "allocated"];
+    assert_eq!(fed.types(), expected);
+    assert_eq!(fed.orders, ["assign a.2"]);
+    assert_eq!(rig.placed("a").0, "m");
+    assert_eq!(rig.step("a").retries_spent, 0);
+}
+
+#[test]
+fn a_lost_host_s_step_waits_with_its_reason_where_there_is_no_other() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.gone("n");
+    rig.pass(400);
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Queued, ReasonCode::HostLost)
+    );
+    let message = rig.reason("a").message;
+    assert!(message.contains("`n` was silent"), "{message}");
+    assert!(message.contains("`n` is lost"), "{message}");
+}
+
+#[test]
+fn a_node_that_is_heard_is_never_lost_and_its_timer_keeps_watch() {
+    let mut rig = Rig::one_node(1, 4);
+    for _ in 0..500 {
+        rig.pass(3);
+        assert!(rig.heartbeat("n").records.is_empty());
+    }
+    assert_eq!(rig.node_state("n"), NodeState::Ready);
+    assert_eq!(rig.pass(20).types(), ["node_unreachable"]);
+    assert_eq!(rig.heartbeat("n").types(), ["node_ready"]);
+    assert_eq!(rig.pass(20).types(), ["node_unreachable"]);
+}
+
+#[test]
+fn a_late_timer_looks_at_the_time_and_not_at_the_fact() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.now = rig.now + Span::from_secs(1000);
+    rig.heartbeat("n");
+    let fed = rig.feed(Input::Timer(TimerKey::NodeSilence(node("n"))));
+    assert!(fed.records.is_empty());
+    assert_eq!(fed.timers[0].1, rig.now + SETTINGS.unreachable_after);
+    let unknown = rig.feed(Input::Timer(TimerKey::NodeSilence(node("x"))));
+    assert_eq!(unknown, super::rig::Fed::default());
+}
+
+#[test]
+fn a_restarted_coordinator_gives_every_node_its_whole_time_again() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.pass(10);
+    let fed = rig.restart(3);
+    assert_eq!(fed.types(), ["coordinator_started", "node_unreachable"]);
+    assert!(rig.pass(389).records.is_empty());
+    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(rig.pass(1).types()[0], "node_lost");
+}
+
+#[test]
+fn a_node_that_lists_a_gpu_twice_has_it_once_and_says_so() {
+    let mut rig = Rig::new();
+    let mut twice = hello("n", 2, 4);
+    twice.inventory.gpus[1].uuid = "GPU-n-0".to_string();
+    rig.hello(twice.clone());
+    let inventory = &rig.core.state().node(&node("n")).unwrap().inventory;
+    assert_eq!(inventory.gpus.len(), 1);
+    assert!(
+        inventory.notes[0].contains("GPU-n-0"),
+        "{:?}",
+        inventory.notes
+    );
+    let fed = rig.say("n", FromNode::Inventory(twice.inventory));
+    assert!(fed.records.is_empty(), "nothing new");
+}
+
+#[test]
+fn a_changed_inventory_lets_the_next_step_start() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    let fed = rig.say("n", FromNode::Inventory(inventory("n", 2, 4)));
+    assert_eq!(fed.types(), ["node_reported", "allocated"]);
+}

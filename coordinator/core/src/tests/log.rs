@@ -1,0 +1,166 @@
+//! The log: what is refused of it, and that a state is the fold of it.
+
+use alloc::string::ToString;
+use alloc::vec;
+
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::supervision::Exit;
+use sluice_common::time::Time;
+use sluice_common::wire::StopWhy;
+
+use super::rig::*;
+use crate::{Record, Stamped, State};
+
+#[test]
+fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("q", spec(1, 1000)).unwrap();
+    let (attempt, node) = (attempt("a.1"), node("n"));
+    let reason = rig.reason("a");
+    let ended_step = |id, state| Record::StepEnded {
+        step: step(id),
+        state,
+        reason: reason.clone(),
+    };
+    let misfits = [
+        (
+            Record::CoordinatorStarted { epoch: epoch(1) },
+            "epoch 1 after 1",
+        ),
+        (
+            Record::NodeReady { node: node.clone() },
+            "`n` is ready already",
+        ),
+        (
+            Record::NodeLost {
+                node: super::rig::node("x"),
+            },
+            "no node `x`",
+        ),
+        (
+            Record::StepQueued {
+                step: step("a"),
+                spec: spec(1, 1),
+            },
+            "`a` is there already",
+        ),
+        (
+            Record::Allocated {
+                attempt: attempt.clone(),
+                pool: rig.step("a").pool(),
+                placements: vec![],
+            },
+            "attempt a.1 of a step that is allocated",
+        ),
+        (
+            Record::Started {
+                attempt: attempt.clone(),
+                node: node.clone(),
+                process: process(),
+            },
+            "a.1 on `n` is Allocated already",
+        ),
+        (
+            Record::Released {
+                attempt: attempt.clone(),
+                node: node.clone(),
+            },
+            "a.1 on `n`",
+        ),
+        (
+            Record::Starting {
+                attempt,
+                node: super::rig::node("m"),
+            },
+            "a.1 is not on node `m`",
+        ),
+        (
+            Record::Stopping {
+                attempt: super::rig::attempt("a.2"),
+                why: StopWhy::Drained,
+            },
+            "no attempt a.2",
+        ),
+        (
+            Record::Requeued {
+                step: step("q"),
+                reason: reason.clone(),
+            },
+            "`q` is queued and cannot wait again",
+        ),
+        (
+            ended_step("a", StepState::Failed),
+            "`a` is allocated and cannot become failed",
+        ),
+        (
+            ended_step("q", StepState::Running),
+            "`q` is queued and cannot become running",
+        ),
+        (Record::StepForgotten { step: step("a") }, "`a` is not over"),
+        (Record::StepForgotten { step: step("z") }, "no step `z`"),
+    ];
+    for (record, words) in misfits {
+        let mut state = rig.core.state().clone();
+        let stamped = Stamped {
+            seq: state.seq() + 1,
+            at: Time::default(),
+            record,
+        };
+        let misfit = state.apply(&stamped).unwrap_err();
+        assert_eq!(misfit.seq, stamped.seq);
+        assert!(misfit.to_string().contains(words), "{misfit}");
+    }
+}
+
+#[test]
+fn a_gap_in_the_log_is_noticed() {
+    let rig = Rig::one_node(1, 4);
+    let mut state = State::default();
+    state.apply(&rig.log[0]).unwrap();
+    let misfit = state.apply(&rig.log[2]).unwrap_err().to_string();
+    assert_eq!(
+        misfit,
+        "record 3 does not follow from those before it: 2 should come next"
+    );
+    assert!(state.apply(&rig.log[0]).is_err(), "nor twice");
+}
+
+#[test]
+fn a_restart_loses_nothing_wherever_the_snapshot_was_made() {
+    let mut played = Rig::one_node(1, 4);
+    played.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+    played.submit("b", spec(1, 1000)).unwrap();
+    played.status("n", "a.1", ended(Exit::Code(1)));
+    for snapshot_at in 0..=played.log.len() {
+        let mut rig = Rig::one_node(1, 4);
+        rig.submit("a", with_retries(spec(1, 1000), 1)).unwrap();
+        rig.submit("b", spec(1, 1000)).unwrap();
+        rig.status("n", "a.1", ended(Exit::Code(1)));
+        assert_eq!(rig.log, played.log);
+        rig.restart(snapshot_at);
+        assert_eq!(rig.node_state("n"), NodeState::Unreachable);
+        let left = vec![status("a.1", released(Exit::Code(1)))];
+        let fed = rig.hello(holding(hello("n", 1, 4), left));
+        assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
+        assert_eq!(rig.state("b"), StepState::Queued);
+    }
+}
+
+#[test]
+fn an_empty_snapshot_and_the_whole_log_are_the_same_as_none() {
+    let mut rig = Rig::one_node(2, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let json = serde_json::to_string(rig.core.state()).unwrap();
+    let back: State = serde_json::from_str(&json).unwrap();
+    assert_eq!(&back, rig.core.state(), "what is derived is built again");
+    assert_eq!(
+        back.used_on(&node("n")),
+        rig.core.state().used_on(&node("n"))
+    );
+    let empty = serde_json::to_string(&State::default()).unwrap();
+    assert_eq!(
+        serde_json::from_str::<State>(&empty).unwrap(),
+        State::default()
+    );
+}

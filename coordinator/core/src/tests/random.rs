@@ -1,0 +1,280 @@
+//! Random lives: submits, cancels, hosts that come, lie, fall silent and go, time and restarts, in any order. The rig
+//! checks every invariant, every grant and the fold of the log after every event.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use alloc::{format, vec};
+
+use proptest::prelude::*;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy};
+
+use super::rig::*;
+use crate::{Settings, TimerKey};
+
+/// One event, in numbers that are read against whatever there is when it comes.
+#[derive(Clone, Debug)]
+enum Event {
+    Submit {
+        id: u8,
+        gpus: u64,
+        mcpu: u64,
+        retries: u32,
+        pending: bool,
+    },
+    Cancel {
+        id: u8,
+    },
+    Hello {
+        node: u8,
+        gpus: u32,
+        reboot: bool,
+        honest: bool,
+        lies: Vec<(u8, u8, u8)>,
+    },
+    Status {
+        node: u8,
+        id: u8,
+        attempt: u8,
+        phase: u8,
+    },
+    /// What the host of a live attempt would truly say next.
+    Progress {
+        id: u8,
+        phase: u8,
+    },
+    Inventory {
+        node: u8,
+        gpus: u32,
+    },
+    Heartbeat {
+        node: u8,
+    },
+    Gone {
+        node: u8,
+    },
+    Timer {
+        node: u8,
+    },
+    Pass {
+        secs: u64,
+    },
+    Restart {
+        snapshot: prop::sample::Index,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let lie = (0u8..8, 1u8..4, 0u8..12);
+    prop_oneof![
+        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>()).prop_map(
+            |(id, gpus, mcpu, retries, pending)| Event::Submit { id, gpus, mcpu, retries, pending }
+        ),
+        2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
+        4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
+            prop::collection::vec(lie, 0..4)).prop_map(
+            |(node, gpus, reboot, honest, lies)| Event::Hello { node, gpus, reboot, honest, lies }
+        ),
+        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..12).prop_map(
+            |(node, id, attempt, phase)| Event::Status { node, id, attempt, phase }
+        ),
+        8 => (0u8..8, 0u8..12).prop_map(|(id, phase)| Event::Progress { id, phase }),
+        1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
+        3 => (0u8..3).prop_map(|node| Event::Heartbeat { node }),
+        1 => (0u8..3).prop_map(|node| Event::Gone { node }),
+        1 => (0u8..3).prop_map(|node| Event::Timer { node }),
+        2 => prop_oneof![0u64..20, 300u64..500].prop_map(|secs| Event::Pass { secs }),
+        1 => any::<prop::sample::Index>().prop_map(|snapshot| Event::Restart { snapshot }),
+    ]
+}
+
+fn phase(number: u8) -> AttemptPhase {
+    match number {
+        0 => AttemptPhase::Starting,
+        1 | 2 => running(),
+        3 => stopping(StopWhy::TimedOut),
+        4 => stopping(StopWhy::Superseded),
+        5 => ended(Exit::Code(0)),
+        6 => ended(Exit::Code(1)),
+        7 => AttemptPhase::Ended(end(Exit::Signal(15), Some(StopWhy::Cancelled))),
+        8 => released(Exit::LeaseExpired),
+        9 => released(Exit::Unknown),
+        10 => released(Exit::StartFailed(String::from("no"))),
+        _ => released(Exit::Code(0)),
+    }
+}
+
+fn node_name(node: u8) -> String {
+    format!("n{node}")
+}
+
+/// What a host would list that has lost nothing: every attempt that it holds, running.
+fn held(rig: &Rig, on: &str) -> Vec<AttemptStatus> {
+    let attempts = rig.core.state().attempts_on(&node(on)).cloned();
+    let status = |attempt| AttemptStatus {
+        attempt,
+        phase: running(),
+    };
+    attempts.map(status).collect()
+}
+
+fn say_hello(rig: &mut Rig, name: &str, gpus: u32, reboot: bool, attempts: Vec<AttemptStatus>) {
+    let mut words = hello(name, gpus, 4);
+    words.attempts = attempts;
+    words.highest_epoch = rig.core.state().epoch().cloned();
+    rig.hello(if reboot { rebooted(words) } else { words });
+}
+
+fn progress(rig: &mut Rig, id: u8, number: u8) {
+    let live = rig.core.state().step(&step(&format!("s{id}")));
+    let attempts = live.map(|step| (step, step.attempts.iter().find(|a| !a.is_released())));
+    if let Some((step, Some(attempt))) = attempts {
+        let id = step.attempt_id(attempt.number);
+        let on = attempt.parts[0].node.clone();
+        rig.status(on.as_str(), &format!("{id}"), phase(number));
+    }
+}
+
+fn play(rig: &mut Rig, event: Event) {
+    match event {
+        Event::Submit {
+            id,
+            gpus,
+            mcpu,
+            retries,
+            pending,
+        } => {
+            let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
+            spec.allow_pending = pending;
+            // An id that is in use may be refused: that is part of the life.
+            let _ = rig.submit(&format!("s{id}"), spec);
+        }
+        Event::Cancel { id } => {
+            rig.cancel(&format!("s{id}"));
+        }
+        Event::Hello {
+            node,
+            gpus,
+            reboot,
+            honest,
+            lies,
+        } => {
+            let name = node_name(node);
+            let mut attempts = if honest { held(rig, &name) } else { vec![] };
+            attempts.extend(
+                lies.iter()
+                    .map(|(id, n, p)| status(&format!("s{id}.{n}"), phase(*p))),
+            );
+            say_hello(rig, &name, gpus, reboot, attempts);
+        }
+        Event::Status {
+            node,
+            id,
+            attempt,
+            phase: number,
+        } => {
+            rig.status(&node_name(node), &format!("s{id}.{attempt}"), phase(number));
+        }
+        Event::Progress { id, phase } => progress(rig, id, phase),
+        Event::Inventory { node, gpus } => {
+            let name = node_name(node);
+            let inventory = inventory(&name, gpus, 4);
+            rig.say(&name, FromNode::Inventory(inventory));
+        }
+        Event::Heartbeat { node } => {
+            rig.heartbeat(&node_name(node));
+        }
+        Event::Gone { node } => {
+            rig.gone(&node_name(node));
+        }
+        Event::Timer { node: number } => {
+            let key = TimerKey::NodeSilence(node(&node_name(number)));
+            rig.feed(crate::Input::Timer(key));
+        }
+        Event::Pass { secs } => {
+            rig.pass(secs);
+        }
+        Event::Restart { snapshot } => {
+            let at = snapshot.index(rig.log.len() + 1);
+            rig.restart(at);
+        }
+    }
+}
+
+fn new_rig() -> Rig {
+    Rig::with(Settings {
+        keep_finished: 3,
+        ..SETTINGS
+    })
+}
+
+/// Lets everything that holds units come to its end, on hosts that work and tell the truth.
+fn bring_to_an_end(rig: &mut Rig) {
+    for round in 0..200 {
+        for number in 0..3 {
+            let name = node_name(number);
+            let list = if round == 0 { vec![] } else { held(rig, &name) };
+            say_hello(rig, &name, 3, false, list);
+        }
+        let live: Vec<_> = rig
+            .core
+            .state()
+            .nodes()
+            .keys()
+            .flat_map(|on| {
+                let attempts = rig.core.state().attempts_on(on);
+                attempts
+                    .map(|id| (on.clone(), id.clone()))
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+        if live.is_empty() {
+            return;
+        }
+        for (on, id) in live {
+            rig.status(on.as_str(), &format!("{id}"), released(Exit::Code(0)));
+        }
+    }
+    panic!("it does not come to an end: {:#?}", rig.core.state());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_life_breaks_an_invariant(events in prop::collection::vec(event(), 1..80)) {
+        let mut rig = new_rig();
+        for event in events {
+            play(&mut rig, event);
+            for step in rig.core.state().steps().values() {
+                prop_assert!(!rig.core.reason(step).message.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn the_same_inputs_give_the_same_outputs(events in prop::collection::vec(event(), 1..60)) {
+        let outcome = || {
+            let mut rig = new_rig();
+            for event in events.clone() {
+                play(&mut rig, event);
+            }
+            (rig.trace, serde_json::to_string(rig.core.state()).unwrap())
+        };
+        prop_assert_eq!(outcome(), outcome());
+    }
+
+    #[test]
+    fn on_honest_hosts_everything_that_can_run_comes_to_an_end(
+        events in prop::collection::vec(event(), 1..60)
+    ) {
+        let mut rig = new_rig();
+        for event in events {
+            play(&mut rig, event);
+        }
+        bring_to_an_end(&mut rig);
+        for step in rig.core.state().steps().values() {
+            prop_assert!(step.state.is_terminal(), "{step:?}");
+        }
+    }
+}

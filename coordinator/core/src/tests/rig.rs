@@ -1,0 +1,505 @@
+//! Drives a core as its owner would: feeds inputs, drains outputs in order, keeps the log and fires timers. After every
+//! input it checks all invariants, that every record survives JSON, and that folding the log gives the core's state.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use alloc::{format, string};
+
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
+use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::request::ResourceSettings;
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::supervision::Exit;
+use sluice_common::time::{Span, Time};
+use sluice_common::wire::{
+    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Started,
+    StopWhy, ToNode, Welcome,
+};
+
+use crate::{
+    Answer, Core, Input, NewStep, Output, Record, Refusal, ReplyId, SessionId, Settings, Stamped,
+    State, Step, Submitted, TimerKey, check, check_record,
+};
+
+pub(super) const SETTINGS: Settings = Settings {
+    lease: Span::from_secs(300),
+    stop_limit: Span::from_secs(30),
+    heartbeat: Span::from_secs(3),
+    unreachable_after: Span::from_secs(15),
+    lost_after: Span::from_secs(390),
+    keep_finished: 100,
+};
+
+pub(super) const GRACE: Span = Span::from_secs(7);
+
+/// What came of one input, by kind.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Fed {
+    pub(super) records: Vec<Record>,
+    pub(super) greetings: Vec<Greeting>,
+    /// In words, such as `assign a.1`.
+    pub(super) orders: Vec<String>,
+    pub(super) sent: Vec<ToNode>,
+    pub(super) answers: Vec<Answer>,
+    pub(super) timers: Vec<(TimerKey, Time)>,
+}
+
+impl Fed {
+    /// The types of the records, in order, without those of forgetting.
+    pub(super) fn types(&self) -> Vec<String> {
+        self.records.iter().map(record_type).collect()
+    }
+
+    pub(super) fn greeting(&self) -> &Greeting {
+        assert_eq!(self.greetings.len(), 1, "{self:?}");
+        &self.greetings[0]
+    }
+
+    pub(super) fn welcome(&self) -> &Welcome {
+        match self.greeting() {
+            Greeting::Welcome(welcome) => welcome,
+            Greeting::Refused { message } => panic!("refused: {message}"),
+        }
+    }
+
+    pub(super) fn refusal(&self) -> &str {
+        match self.greeting() {
+            Greeting::Welcome(welcome) => panic!("let in: {welcome:?}"),
+            Greeting::Refused { message } => message,
+        }
+    }
+}
+
+fn record_type(record: &Record) -> String {
+    let json = serde_json::to_value(record).unwrap();
+    json["type"].as_str().unwrap().to_string()
+}
+
+pub(super) struct Rig {
+    pub(super) core: Core,
+    pub(super) now: Time,
+    pub(super) log: Vec<Stamped>,
+    /// Every output there ever was, as text.
+    pub(super) trace: String,
+    folded: State,
+    timers: BTreeMap<TimerKey, Time>,
+    sessions: BTreeMap<NodeName, SessionId>,
+    drawn: u64,
+}
+
+impl Rig {
+    /// A cluster with the pool `default` and no node.
+    pub(super) fn new() -> Self {
+        Self::with(SETTINGS)
+    }
+
+    pub(super) fn with(settings: Settings) -> Self {
+        let mut rig = Self::over(settings, State::default(), vec![]);
+        rig.start();
+        rig
+    }
+
+    /// A core over a state that its log has led to, not started.
+    fn over(settings: Settings, state: State, log: Vec<Stamped>) -> Self {
+        Self {
+            folded: state.clone(),
+            core: Core::recover(settings, state),
+            now: Time::from_unix_millis(1_000_000),
+            log,
+            trace: String::new(),
+            timers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            drawn: 0,
+        }
+    }
+
+    pub(super) fn start(&mut self) -> Fed {
+        self.core.start(self.now, cluster());
+        self.drain()
+    }
+
+    /// A cluster whose node `n` of the pool `default` has these GPUs and cores.
+    pub(super) fn one_node(gpus: u32, cpus: u32) -> Self {
+        let mut rig = Self::new();
+        rig.hello(hello("n", gpus, cpus));
+        rig
+    }
+
+    /// Dies and comes back from a snapshot made at the `snapshot_at`-th record and the records after it.
+    pub(super) fn restart(&mut self, snapshot_at: usize) -> Fed {
+        let mut state = State::default();
+        for stamped in &self.log[..snapshot_at] {
+            state.apply(stamped).unwrap();
+        }
+        let snapshot = serde_json::to_string(&state).unwrap();
+        let mut state: State = serde_json::from_str(&snapshot).unwrap();
+        for stamped in &self.log[snapshot_at..] {
+            state.apply(stamped).unwrap();
+        }
+        assert_eq!(&state, self.core.state());
+        let log = core::mem::take(&mut self.log);
+        let trace = core::mem::take(&mut self.trace);
+        let now = self.now;
+        *self = Self::over(*self.core.settings(), state, log);
+        self.trace = trace;
+        self.now = now + Span::from_secs(1);
+        self.start()
+    }
+
+    pub(super) fn put_pool(&mut self, pool: &str) {
+        self.core.record(Record::PoolPut {
+            pool: PoolName::new(pool).unwrap(),
+            description: String::new(),
+        });
+        self.drain();
+    }
+
+    pub(super) fn feed(&mut self, input: Input) -> Fed {
+        self.core.handle(self.now, input);
+        self.drain()
+    }
+
+    fn drain(&mut self) -> Fed {
+        let mut fed = Fed::default();
+        let outputs = self.core.outputs();
+        assert!(outputs.is_sorted_by_key(kind), "{outputs:#?}");
+        for output in outputs {
+            self.trace.push_str(&format!("{output:?}\n"));
+            self.act(output, &mut fed);
+        }
+        assert_eq!(&self.folded, self.core.state());
+        check(&self.core).unwrap();
+        fed
+    }
+
+    fn act(&mut self, output: Output, fed: &mut Fed) {
+        match output {
+            Output::Record(stamped) => {
+                check_record(&self.folded, &stamped.record).unwrap();
+                let json = serde_json::to_string(&stamped).unwrap();
+                let stored: Stamped = serde_json::from_str(&json).unwrap();
+                assert_eq!(stored, stamped);
+                self.folded.apply(&stored).unwrap();
+                fed.records.push(stored.record.clone());
+                self.log.push(stored);
+            }
+            Output::Greet { greeting, .. } => fed.greetings.push(greeting),
+            Output::ToNode {
+                session,
+                node,
+                command,
+            } => {
+                assert_eq!(self.sessions.get(&node), Some(&session), "an old session");
+                assert_eq!(Some(&command.epoch), self.folded.epoch());
+                fed.orders.push(order_in_words(&command.order));
+                fed.sent.push(command.order);
+            }
+            Output::Reply { answer, .. } => fed.answers.push(answer),
+            Output::SetTimer { key, at } => {
+                self.timers.insert(key.clone(), at);
+                fed.timers.push((key, at));
+            }
+        }
+    }
+
+    pub(super) fn submit(&mut self, id: &str, spec: StepSpec) -> Result<Submitted, Refusal> {
+        let mut results = self.submit_all(vec![(id, spec)]);
+        assert_eq!(results.len(), 1);
+        results.remove(0)
+    }
+
+    pub(super) fn submit_all(
+        &mut self,
+        steps: Vec<(&str, StepSpec)>,
+    ) -> Vec<Result<Submitted, Refusal>> {
+        let steps = steps.into_iter();
+        let steps = steps.map(|(id, spec)| NewStep { id: step(id), spec });
+        let fed = self.feed(Input::Submit {
+            reply: ReplyId(1),
+            steps: steps.collect(),
+        });
+        match &fed.answers[..] {
+            [Answer::Submitted(results)] => results.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(super) fn cancel(&mut self, id: &str) -> Fed {
+        self.feed(Input::Cancel {
+            reply: ReplyId(2),
+            step: step(id),
+        })
+    }
+
+    /// A new connection of the node that says this.
+    pub(super) fn hello(&mut self, hello: Hello) -> Fed {
+        self.drawn += 1;
+        let session = SessionId(self.drawn);
+        self.sessions.insert(hello.node.clone(), session);
+        self.feed(Input::NodeHello { session, hello })
+    }
+
+    pub(super) fn session(&self, name: &str) -> SessionId {
+        self.sessions
+            .get(&node(name))
+            .copied()
+            .unwrap_or(SessionId(0))
+    }
+
+    pub(super) fn status(&mut self, on: &str, attempt: &str, phase: AttemptPhase) -> Fed {
+        let message = FromNode::Status(status(attempt, phase));
+        self.say(on, message)
+    }
+
+    pub(super) fn say(&mut self, on: &str, message: FromNode) -> Fed {
+        let session = self.session(on);
+        self.feed(Input::FromNode {
+            session,
+            node: node(on),
+            message,
+        })
+    }
+
+    pub(super) fn heartbeat(&mut self, on: &str) -> Fed {
+        let session = self.session(on);
+        self.feed(Input::Heartbeat {
+            session,
+            node: node(on),
+        })
+    }
+
+    pub(super) fn gone(&mut self, on: &str) -> Fed {
+        let session = self.session(on);
+        self.feed(Input::NodeGone {
+            session,
+            node: node(on),
+        })
+    }
+
+    /// Lets time pass, firing timers when they come due. Gives back everything that came of them.
+    pub(super) fn pass(&mut self, secs: u64) -> Fed {
+        let until = self.now + Span::from_secs(secs);
+        let mut all = Fed::default();
+        while let Some((key, at)) = self.next_timer(until) {
+            self.timers.remove(&key);
+            self.now = self.now.max(at);
+            let fed = self.feed(Input::Timer(key));
+            all.records.extend(fed.records);
+            all.orders.extend(fed.orders);
+        }
+        self.now = until;
+        all
+    }
+
+    fn next_timer(&self, until: Time) -> Option<(TimerKey, Time)> {
+        let due = self.timers.iter().filter(|(_, at)| **at <= until);
+        due.min_by_key(|(_, at)| **at)
+            .map(|(key, at)| (key.clone(), *at))
+    }
+
+    pub(super) fn step(&self, id: &str) -> &Step {
+        self.core.state().step(&step(id)).expect("it is remembered")
+    }
+
+    pub(super) fn state(&self, id: &str) -> StepState {
+        self.step(id).state
+    }
+
+    pub(super) fn code(&self, id: &str) -> ReasonCode {
+        self.reason(id).code
+    }
+
+    pub(super) fn reason(&self, id: &str) -> Reason {
+        self.core.reason(self.step(id))
+    }
+
+    pub(super) fn node_state(&self, name: &str) -> NodeState {
+        let node = self.core.state().node(&node(name));
+        node.expect("it is remembered").state
+    }
+
+    /// Where the step's latest attempt is, and its GPUs.
+    pub(super) fn placed(&self, id: &str) -> (String, Vec<String>) {
+        let attempt = self.step(id).latest().expect("it has an attempt");
+        let part = &attempt.parts[0];
+        (part.node.to_string(), part.gpus.clone())
+    }
+
+    /// Takes the step's first attempt on `n` to its process running.
+    pub(super) fn run(&mut self, attempt: &str) {
+        self.status("n", attempt, running());
+    }
+}
+
+/// The four kinds, in the order in which they must be done.
+fn kind(output: &Output) -> u8 {
+    match output {
+        Output::Record(_) => 0,
+        Output::Greet { .. } | Output::ToNode { .. } => 1,
+        Output::Reply { .. } => 2,
+        Output::SetTimer { .. } => 3,
+    }
+}
+
+fn order_in_words(order: &ToNode) -> String {
+    match order {
+        ToNode::Assign(assignment) => format!("assign {}", assignment.attempt),
+        ToNode::Stop {
+            attempt,
+            why,
+            grace,
+        } => format!("stop {attempt} {why:?} {grace}"),
+        ToNode::Forget { attempt } => format!("forget {attempt}"),
+    }
+}
+
+pub(super) fn cluster() -> ClusterId {
+    ClusterId::new("c").unwrap()
+}
+
+pub(super) fn epoch(counter: u64) -> Epoch {
+    let cluster = cluster();
+    Epoch { cluster, counter }
+}
+
+pub(super) fn step(id: &str) -> StepId {
+    StepId::new(id).unwrap()
+}
+
+pub(super) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+pub(super) fn attempt(id: &str) -> AttemptId {
+    id.parse().unwrap()
+}
+
+pub(super) fn status(id: &str, phase: AttemptPhase) -> AttemptStatus {
+    let attempt = attempt(id);
+    AttemptStatus { attempt, phase }
+}
+
+pub(super) fn process() -> Started {
+    Started {
+        pid: 42,
+        at: Time::from_unix_millis(5),
+    }
+}
+
+pub(super) fn running() -> AttemptPhase {
+    AttemptPhase::Running(process())
+}
+
+pub(super) fn stopping(why: StopWhy) -> AttemptPhase {
+    let started = Some(process());
+    AttemptPhase::Stopping { started, why }
+}
+
+pub(super) fn end(exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+    AttemptEnd {
+        started: Some(process()),
+        exit,
+        stopped,
+        at: Time::from_unix_millis(9),
+    }
+}
+
+pub(super) fn ended(exit: Exit) -> AttemptPhase {
+    AttemptPhase::Ended(end(exit, None))
+}
+
+pub(super) fn released(exit: Exit) -> AttemptPhase {
+    AttemptPhase::Released(end(exit, None))
+}
+
+/// A step that takes this much of a host.
+pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
+    StepSpec {
+        name: "train".into(),
+        subject: Subject::new("s").unwrap(),
+        pool: None,
+        platform: None,
+        command: vec!["train".into()],
+        env: [(String::from("A"), String::from("b"))].into(),
+        workdir: None,
+        resources: ResourceSettings::default(),
+        request: Amounts::new()
+            .with(GPU, gpus)
+            .with(MCPU, mcpu)
+            .with(STEP_RUN, 1),
+        preemptible: true,
+        nodes: 1,
+        priority: 0,
+        retries: 0,
+        timeout: Some(Span::from_secs(60)),
+        grace: GRACE,
+        on_preempt: OnPreempt::Requeue,
+        allow_pending: false,
+    }
+}
+
+pub(super) fn with_memory(mut spec: StepSpec, megabytes: u64) -> StepSpec {
+    spec.request = spec.request.with(MEMORY_MB, megabytes);
+    spec
+}
+
+pub(super) fn in_pool(mut spec: StepSpec, pool: &str) -> StepSpec {
+    spec.pool = Some(PoolName::new(pool).unwrap());
+    spec
+}
+
+pub(super) fn with_retries(mut spec: StepSpec, retries: u32) -> StepSpec {
+    spec.retries = retries;
+    spec
+}
+
+/// What a host with so much says first: 1000 MB of memory for each core.
+pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        version: "1".to_string(),
+        node: node(name),
+        pool: PoolName::new("default").unwrap(),
+        labels: BTreeMap::new(),
+        boot_id: BootId::new("boot-1").unwrap(),
+        highest_epoch: None,
+        inventory: inventory(name, gpus, cpus),
+        attempts: vec![],
+    }
+}
+
+pub(super) fn inventory(name: &str, gpus: u32, cpus: u32) -> Inventory {
+    Inventory {
+        cpus,
+        memory_bytes: u64::from(cpus) * 1_000_000_000,
+        storage_bytes: 1_000_000_000,
+        gpus: (0..gpus).map(|index| gpu(name, index)).collect(),
+        ..Inventory::default()
+    }
+}
+
+fn gpu(node: &str, index: u32) -> Gpu {
+    Gpu {
+        index,
+        uuid: format!("GPU-{node}-{index}"),
+        model: string::String::from("NVIDIA H100 80GB HBM3"),
+        memory_bytes: 80_000_000_000,
+    }
+}
+
+/// The same hello over a later connection, with what the host holds now.
+pub(super) fn holding(mut hello: Hello, attempts: Vec<AttemptStatus>) -> Hello {
+    hello.attempts = attempts;
+    hello.highest_epoch = Some(epoch(1));
+    hello
+}
+
+pub(super) fn rebooted(mut hello: Hello) -> Hello {
+    hello.boot_id = BootId::new("boot-2").unwrap();
+    hello
+}

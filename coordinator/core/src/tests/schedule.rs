@@ -1,0 +1,197 @@
+//! Who starts, where, on which GPUs, and what the others are told.
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{GPU, MCPU, STEP_RUN};
+use sluice_common::id::PoolName;
+use sluice_common::reason::{Detail, ReasonCode};
+use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{FromNode, ToNode};
+
+use super::rig::*;
+
+#[test]
+fn an_assignment_says_all_that_the_host_needs() {
+    let mut rig = Rig::new();
+    rig.submit("a", spec(2, 1000)).unwrap();
+    let fed = rig.hello(hello("n", 3, 4));
+    let [ToNode::Assign(assignment)] = &fed.sent[..] else {
+        panic!("{fed:?}");
+    };
+    let spec = spec(2, 1000);
+    assert_eq!(assignment.attempt, attempt("a.1"));
+    assert_eq!(assignment.gpus, ["GPU-n-0", "GPU-n-1"]);
+    assert_eq!(
+        (&assignment.command, &assignment.env),
+        (&spec.command, &spec.env)
+    );
+    assert_eq!(
+        (assignment.timeout, assignment.grace),
+        (spec.timeout, spec.grace)
+    );
+}
+
+#[test]
+fn the_fullest_host_that_still_fits_is_chosen() {
+    // Hosts, what is asked, where it goes.
+    let cases = [
+        (
+            vec![("b", 4, 8), ("a", 2, 8), ("c", 8, 8)],
+            spec(2, 1000),
+            "a",
+        ),
+        (
+            vec![("a", 4, 8), ("b", 4, 4), ("c", 8, 2)],
+            spec(1, 1000),
+            "b",
+        ),
+        (vec![("b", 1, 4), ("a", 1, 4)], spec(1, 1000), "a"),
+        (vec![("a", 0, 2), ("b", 8, 8)], spec(0, 3000), "b"),
+        (
+            vec![("a", 1, 2), ("b", 1, 4)],
+            with_memory(spec(1, 1000), 3000),
+            "b",
+        ),
+    ];
+    for (hosts, spec, chosen) in cases {
+        let mut rig = Rig::new();
+        for (name, gpus, cpus) in &hosts {
+            rig.hello(hello(name, *gpus, *cpus));
+        }
+        rig.submit("x", spec).unwrap();
+        assert_eq!(rig.placed("x").0, chosen, "{hosts:?}");
+    }
+}
+
+#[test]
+fn gpus_are_given_lowest_index_first_and_never_twice() {
+    let mut rig = Rig::new();
+    let mut hello = hello("n", 4, 8);
+    hello.inventory.gpus.reverse();
+    rig.hello(hello);
+    for id in ["a", "b", "c"] {
+        rig.submit(id, spec(1, 1000)).unwrap();
+    }
+    let gpus: Vec<String> = ["a", "b", "c"].map(|id| rig.placed(id).1.concat()).into();
+    assert_eq!(gpus, ["GPU-n-0", "GPU-n-1", "GPU-n-2"]);
+    rig.status("n", "b.1", released(Exit::Code(0)));
+    rig.submit("d", spec(2, 1000)).unwrap();
+    assert_eq!(rig.placed("d").1, ["GPU-n-1", "GPU-n-3"]);
+}
+
+#[test]
+fn the_head_waits_and_those_behind_it_wait_for_their_turn() {
+    let mut rig = Rig::one_node(2, 8);
+    rig.submit("running", spec(1, 1000)).unwrap();
+    rig.submit("head", spec(2, 1000)).unwrap();
+    rig.submit("behind", spec(1, 1000)).unwrap();
+    assert_eq!(rig.code("head"), ReasonCode::WaitingForUnits);
+    let detail = rig.reason("head").detail;
+    assert_eq!(
+        (&detail["asked"], &detail["free"]),
+        (&Detail::from(2), &Detail::from(1))
+    );
+    assert_eq!(rig.code("behind"), ReasonCode::WaitingForTurn);
+    assert_eq!(rig.reason("behind").detail["behind"], Detail::from("head"));
+    rig.status("n", "running.1", released(Exit::Code(0)));
+    assert_eq!(rig.state("head"), StepState::Allocated);
+    assert_eq!(rig.code("behind"), ReasonCode::WaitingForUnits);
+}
+
+#[test]
+fn a_head_that_is_cancelled_lets_the_next_one_start() {
+    let mut rig = Rig::one_node(2, 8);
+    rig.submit("running", spec(1, 1000)).unwrap();
+    rig.submit("head", spec(2, 1000)).unwrap();
+    rig.submit("behind", spec(1, 1000)).unwrap();
+    let fed = rig.cancel("head");
+    assert_eq!(fed.orders, ["assign behind.1"]);
+}
+
+#[test]
+fn a_head_whose_host_is_away_holds_up_nobody_whom_it_does_not_need() {
+    let mut rig = Rig::one_node(0, 1);
+    rig.hello(hello("big", 4, 4));
+    rig.submit("a", spec(4, 1000)).unwrap();
+    rig.submit("b", spec(4, 1000)).unwrap();
+    rig.submit("c", spec(0, 1000)).unwrap();
+    assert_eq!(rig.state("c"), StepState::Queued);
+    let fed = rig.gone("big");
+    assert_eq!(fed.orders, ["assign c.1"]);
+    assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
+}
+
+#[test]
+fn ended_is_seen_at_once_and_units_come_back_with_released() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let fed = rig.status("n", "a.1", ended(Exit::Code(0)));
+    assert_eq!(fed.types(), ["ended", "step_ended"]);
+    assert_eq!(rig.state("a"), StepState::Succeeded);
+    assert_eq!(rig.state("b"), StepState::Queued);
+    let fed = rig.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(fed.types(), ["released", "allocated"]);
+    assert_eq!(fed.orders, ["forget a.1", "assign b.1"]);
+}
+
+#[test]
+fn pools_do_not_wait_for_each_other() {
+    let mut rig = Rig::new();
+    rig.put_pool("other");
+    let mut elsewhere = hello("m", 1, 4);
+    elsewhere.pool = PoolName::new("other").unwrap();
+    rig.hello(hello("n", 1, 4));
+    rig.hello(elsewhere.clone());
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    rig.submit("c", in_pool(spec(1, 1000), "other")).unwrap();
+    assert_eq!(rig.placed("c").0, "m");
+    assert_eq!(rig.state("b"), StepState::Queued);
+    // A node that changes pools takes its free units with it.
+    rig.status("m", "c.1", released(Exit::Code(0)));
+    elsewhere.pool = PoolName::new("default").unwrap();
+    let fed = rig.hello(elsewhere);
+    assert_eq!(fed.orders, ["assign b.1"]);
+}
+
+#[test]
+fn what_is_used_is_told_by_host_and_by_pool() {
+    let mut rig = Rig::one_node(2, 8);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 500)).unwrap();
+    let pool = PoolName::new("default").unwrap();
+    let state = rig.core.state();
+    let used = state.used_on(&node("n"));
+    assert_eq!((used.get(GPU), used.get(MCPU)), (2, 1500));
+    assert_eq!(state.used_of(&pool).get(STEP_RUN), 2);
+    assert_eq!((state.holding_of(&pool), state.queue_len(&pool)), (2, 0));
+    assert_eq!(state.capacity_of(&pool).get(MCPU), 8000);
+    assert_eq!(state.attempts_on(&node("n")).count(), 2);
+}
+
+#[test]
+fn a_gpu_that_vanishes_while_granted_is_accounted_for() {
+    let mut rig = Rig::one_node(3, 8);
+    rig.submit("a", spec(2, 1000)).unwrap();
+    rig.submit("b", spec(2, 1000)).unwrap();
+    let mut shrunk = inventory("n", 3, 8);
+    shrunk.gpus.remove(0);
+    rig.say("n", FromNode::Inventory(shrunk));
+    assert_eq!(rig.core.state().used_on(&node("n")).get(GPU), 2);
+    // GPU 2 alone is free; GPU 1 is granted and GPU 0 is gone.
+    rig.submit("c", spec(1, 1000)).unwrap();
+    rig.cancel("b");
+    assert_eq!(rig.placed("c").1, ["GPU-n-2"]);
+    rig.say("n", FromNode::Inventory(inventory("n", 0, 1)));
+    rig.status("n", "a.1", released(Exit::Code(0)));
+    rig.status("n", "c.1", released(Exit::Code(0)));
+    assert!(rig.core.state().used_on(&node("n")).is_empty());
+    rig.say("n", FromNode::Inventory(inventory("n", 3, 8)));
+    rig.submit("d", spec(3, 1000)).unwrap();
+    assert_eq!(rig.placed("d").1.len(), 3);
+}

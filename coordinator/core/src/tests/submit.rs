@@ -1,0 +1,251 @@
+//! What is accepted, rejected and refused.
+
+use alloc::string::{String, ToString};
+use alloc::vec;
+
+use sluice_common::amount::Key;
+use sluice_common::id::PoolName;
+use sluice_common::reason::{Detail, ReasonCode};
+use sluice_common::state::StepState;
+use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::time::Span;
+
+use super::rig::*;
+use crate::{Refusal, Submitted};
+
+fn changed(change: impl FnOnce(&mut StepSpec)) -> StepSpec {
+    let mut spec = spec(1, 1000);
+    change(&mut spec);
+    spec
+}
+
+#[test]
+fn what_fits_starts_at_once_and_says_so() {
+    let mut rig = Rig::one_node(1, 4);
+    let submitted = rig.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(
+        submitted,
+        Submitted {
+            step: step("a"),
+            created: true
+        }
+    );
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Allocated, ReasonCode::Allocated)
+    );
+}
+
+#[test]
+fn what_could_never_run_is_rejected_by_name_and_stored() {
+    let unknown = |key: &str| {
+        let key = Key::new(key).unwrap();
+        changed(|spec| spec.request.set(key, 2))
+    };
+    let cases = [
+        (
+            in_pool(spec(0, 0), "defualt"),
+            ReasonCode::UnknownPool,
+            "did you mean `default`",
+        ),
+        (
+            in_pool(spec(0, 0), "zebra"),
+            ReasonCode::UnknownPool,
+            "among `default`",
+        ),
+        (
+            unknown("licence"),
+            ReasonCode::UnknownResource,
+            "`licence`, of which it asks for 2",
+        ),
+        (
+            unknown("gpus"),
+            ReasonCode::UnknownResource,
+            "did you mean `gpu`?",
+        ),
+        (
+            changed(|s| s.platform = Some("h100".into())),
+            ReasonCode::Unsupported,
+            "platform",
+        ),
+        (changed(|s| s.nodes = 2), ReasonCode::Unsupported, "nodes"),
+        (
+            changed(|s| s.priority = 1),
+            ReasonCode::Unsupported,
+            "priority",
+        ),
+        (
+            changed(|s| s.on_preempt = OnPreempt::Suspend),
+            ReasonCode::Unsupported,
+            "on_preempt",
+        ),
+        (
+            spec(3, 1000),
+            ReasonCode::NoHostFits,
+            "3 gpu, and `n`, which comes closest, has 2",
+        ),
+        (
+            with_memory(spec(1, 0), 4001),
+            ReasonCode::NoHostFits,
+            "4001 memory_mb, and `n`",
+        ),
+    ];
+    for (spec, code, words) in cases {
+        let mut rig = Rig::one_node(2, 4);
+        assert!(rig.submit("a", spec).unwrap().created);
+        let reason = rig.reason("a");
+        assert_eq!(
+            (rig.state("a"), reason.code),
+            (StepState::Rejected, code),
+            "{reason:?}"
+        );
+        assert!(reason.message.contains(words), "{reason:?}");
+        assert!(rig.step("a").finished.is_some());
+    }
+}
+
+#[test]
+fn the_nearest_miss_is_the_host_that_lacks_least() {
+    let mut rig = Rig::new();
+    rig.hello(hello("small", 1, 64));
+    rig.hello(hello("large", 4, 2));
+    rig.submit("a", spec(8, 1000)).unwrap();
+    let detail = rig.reason("a").detail;
+    assert_eq!(detail["node"], Detail::from("large"));
+    assert_eq!(
+        (&detail["asked"], &detail["available"]),
+        (&Detail::from(8), &Detail::from(4))
+    );
+    assert_eq!(detail["key"], Detail::from("gpu"));
+}
+
+#[test]
+fn a_pool_that_never_had_a_node_queues() {
+    let mut rig = Rig::new();
+    rig.submit("a", spec(8, 1000)).unwrap();
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Queued, ReasonCode::PoolEmpty)
+    );
+}
+
+#[test]
+fn a_lost_host_still_counts_for_what_is_possible() {
+    let mut rig = Rig::one_node(2, 4);
+    rig.gone("n");
+    rig.pass(400);
+    rig.submit("a", spec(2, 1000)).unwrap();
+    rig.submit("b", spec(3, 1000)).unwrap();
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Queued, ReasonCode::NoLiveHost)
+    );
+    assert!(
+        rig.reason("a").message.contains("`n` is lost"),
+        "{:?}",
+        rig.reason("a")
+    );
+    assert_eq!(rig.state("b"), StepState::Rejected);
+}
+
+#[test]
+fn one_that_may_pend_waits_for_a_larger_host_and_holds_nobody_up() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("big", changed(|s| s.allow_pending = true))
+        .unwrap();
+    rig.submit(
+        "bigger",
+        StepSpec {
+            allow_pending: true,
+            ..spec(4, 1000)
+        },
+    )
+    .unwrap();
+    rig.submit("small", spec(0, 1000)).unwrap();
+    assert_eq!(
+        (rig.state("bigger"), rig.code("bigger")),
+        (StepState::Queued, ReasonCode::NoHostFits)
+    );
+    assert_eq!(rig.state("small"), StepState::Allocated);
+    rig.hello(hello("m", 4, 4));
+    assert_eq!(rig.placed("bigger").0, "m");
+}
+
+#[test]
+fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
+    let mut rig = Rig::one_node(1, 4);
+    let first = changed(|spec| spec.resources.cpu_count = Some(1.0));
+    rig.submit("a", first.clone()).unwrap();
+    let mut respelt = first.clone();
+    respelt.resources.cpu_count = Some(0.999_999_999_9);
+    for repeat in [first.clone(), respelt] {
+        let again = rig.submit("a", repeat).unwrap();
+        assert!(!again.created);
+    }
+    let other: [(StepSpec, &str); 9] = [
+        (changed(|s| s.name = "x".into()), "name"),
+        (changed(|s| s.pool = PoolName::new("x").ok()), "pool"),
+        (changed(|s| s.command = vec!["x".into()]), "command"),
+        (changed(|s| s.env.clear()), "env"),
+        (changed(|s| s.workdir = Some("/".into())), "workdir"),
+        (spec(1, 2000), "resources"),
+        (changed(|s| s.retries = 1), "retries"),
+        (changed(|s| s.grace = Span::ZERO), "grace_period"),
+        (changed(|s| s.allow_pending = true), "allow_pending"),
+    ];
+    for (mut spec, field) in other {
+        spec.resources.cpu_count = Some(1.0);
+        let refusal = rig.submit("a", spec).unwrap_err();
+        let differs = String::from(field);
+        assert_eq!(
+            refusal,
+            Refusal::IdInUse {
+                step: step("a"),
+                differs
+            }
+        );
+        assert!(refusal.to_string().contains(field));
+    }
+}
+
+#[test]
+fn each_item_of_a_batch_is_judged_on_its_own() {
+    let mut rig = Rig::one_node(1, 4);
+    let results = rig.submit_all(vec![
+        ("a", spec(1, 1000)),
+        ("a", spec(1, 1000)),
+        ("a", spec(0, 1000)),
+        ("b", spec(9, 1000)),
+        ("c", spec(1, 1000)),
+    ]);
+    let created: alloc::vec::Vec<_> = results
+        .iter()
+        .map(|r| r.as_ref().map(|s| s.created).ok())
+        .collect();
+    assert_eq!(
+        created,
+        [Some(true), Some(false), None, Some(true), Some(true)]
+    );
+    assert_eq!(rig.state("a"), StepState::Allocated);
+    assert_eq!(rig.state("b"), StepState::Rejected);
+    assert_eq!(rig.state("c"), StepState::Queued);
+}
+
+#[test]
+fn the_oldest_ends_are_forgotten_and_their_ids_are_free_again() {
+    let mut rig = Rig::with(crate::Settings {
+        keep_finished: 2,
+        ..SETTINGS
+    });
+    for id in ["a", "b", "c"] {
+        rig.submit(id, in_pool(spec(0, 0), "nowhere")).unwrap();
+    }
+    assert!(rig.core.state().step(&step("a")).is_none());
+    assert_eq!(rig.core.state().finished().count(), 2);
+    assert!(
+        rig.submit("a", in_pool(spec(9, 9), "nowhere"))
+            .unwrap()
+            .created
+    );
+    assert!(rig.core.state().step(&step("b")).is_none());
+}

@@ -1,0 +1,147 @@
+//! The sentences of reasons that come with records: what is said of a step that moves on, stops or ends. What a queued
+//! step waits for is said in `explain.rs`, why one is rejected in `admit.rs`.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::NodeName;
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::wire::StopWhy;
+
+use crate::record::Placement;
+
+pub(crate) fn submitted() -> Reason {
+    Reason::new(ReasonCode::Submitted, "accepted, and not looked at yet")
+}
+
+pub(crate) fn allocated(placements: &[Placement]) -> Reason {
+    let hosts: Vec<String> = placements.iter().map(|p| format!("`{}`", p.node)).collect();
+    let message = format!(
+        "units were granted on {}, which is being told",
+        hosts.join(", ")
+    );
+    let reason = Reason::new(ReasonCode::Allocated, message);
+    match placements {
+        [only] => reason.with("node", only.node.as_str()),
+        [] | [_, _, ..] => reason,
+    }
+}
+
+pub(crate) fn starting(node: &NodeName) -> Reason {
+    let message = format!("`{node}` is making its process");
+    Reason::new(ReasonCode::Starting, message).with("node", node.as_str())
+}
+
+pub(crate) fn running(node: &NodeName) -> Reason {
+    let message = format!("its process runs on `{node}`");
+    Reason::new(ReasonCode::Running, message).with("node", node.as_str())
+}
+
+pub(crate) fn stopping(why: StopWhy) -> Reason {
+    let (code, message) = match why {
+        StopWhy::Cancelled => (ReasonCode::Cancelled, "it was cancelled and is stopping"),
+        StopWhy::TimedOut => (
+            ReasonCode::TimedOut,
+            "it ran longer than its `timeout` and is stopping",
+        ),
+        StopWhy::Drained => (
+            ReasonCode::Drained,
+            "its host is being drained, so it is stopping",
+        ),
+        StopWhy::Preempted => (
+            ReasonCode::Preempted,
+            "it gives way to another step and is stopping",
+        ),
+        StopWhy::Superseded => (
+            ReasonCode::HostLost,
+            "its host was given up for lost, so it is stopping",
+        ),
+    };
+    Reason::new(code, message)
+}
+
+pub(crate) fn cancelled() -> Reason {
+    Reason::new(ReasonCode::Cancelled, "it was cancelled")
+}
+
+pub(crate) fn completed() -> Reason {
+    Reason::new(ReasonCode::Completed, "its process exited with code 0")
+}
+
+pub(crate) fn timed_out() -> Reason {
+    let message = "it ran longer than its `timeout` and was stopped";
+    Reason::new(ReasonCode::TimedOut, message)
+}
+
+pub(crate) fn non_zero_exit(code: i32) -> Reason {
+    let message = format!("its process exited with code {code}");
+    Reason::new(ReasonCode::NonZeroExit, message).with("exit_code", signed(code))
+}
+
+pub(crate) fn killed_by_signal(signal: i32) -> Reason {
+    let message = format!("its process died of signal {signal}, which Sluice did not send");
+    Reason::new(ReasonCode::KilledBySignal, message).with("signal", signed(signal))
+}
+
+/// A detail holds no negative number; an exit code never is one, and what a host makes up is shown as text.
+fn signed(number: i32) -> sluice_common::reason::Detail {
+    match u64::try_from(number) {
+        Ok(number) => number.into(),
+        Err(_) => format!("{number}").as_str().into(),
+    }
+}
+
+pub(crate) fn start_failed(sentence: &str) -> Reason {
+    let message = format!("its process could not be started: {sentence}");
+    Reason::new(ReasonCode::StartFailed, message)
+}
+
+pub(crate) fn exit_unknown(node: &NodeName) -> Reason {
+    let message = format!("its process ended on `{node}` while nobody was there to see how");
+    Reason::new(ReasonCode::ExitUnknown, message).with("node", node.as_str())
+}
+
+pub(crate) fn host_lost(node: &NodeName) -> Reason {
+    let message = format!("its host `{node}` was silent for so long that it was given up for lost");
+    Reason::new(ReasonCode::HostLost, message).with("node", node.as_str())
+}
+
+pub(crate) fn superseded(node: &NodeName) -> Reason {
+    let message = format!("it was stopped on `{node}`, which had been given up for lost");
+    Reason::new(ReasonCode::HostLost, message).with("node", node.as_str())
+}
+
+pub(crate) fn host_rebooted(node: &NodeName) -> Reason {
+    let message = format!("its host `{node}` was rebooted");
+    Reason::new(ReasonCode::HostRebooted, message).with("node", node.as_str())
+}
+
+pub(crate) fn lease_expired(node: &NodeName) -> Reason {
+    let message = format!(
+        "`{node}` stopped it because the coordinator was not heard for as long as its lease"
+    );
+    Reason::new(ReasonCode::LeaseExpired, message).with("node", node.as_str())
+}
+
+pub(crate) fn drained(node: &NodeName) -> Reason {
+    let message = format!("its host `{node}` was drained");
+    Reason::new(ReasonCode::Drained, message).with("node", node.as_str())
+}
+
+pub(crate) fn preempted() -> Reason {
+    Reason::new(ReasonCode::Preempted, "it gave way to another step")
+}
+
+/// A failure that is tried again; `spent` counts this retry.
+pub(crate) fn retry(failure: Reason, spent: u32, allowed: u32) -> Reason {
+    let message = format!("{}; this is retry {spent} of {allowed}", failure.message);
+    Reason {
+        code: ReasonCode::Retry,
+        message,
+        detail: failure.detail,
+    }
+    .with("after", failure.code.as_str())
+    .with("retry", u64::from(spent))
+    .with("retries", u64::from(allowed))
+}
