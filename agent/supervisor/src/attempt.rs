@@ -1,0 +1,277 @@
+//! The state of one attempt. Phases only go forward; what is asked of an attempt in the wrong phase changes nothing.
+//!
+//! ```text
+//! Starting --(exec)--> Running --(main process ends)--> Ended --(nothing left)--> Gone
+//!    |  \_____________________(killed before exec)_______^                          ^
+//!    \__________________________(exec is impossible)________________________________/
+//! ```
+//!
+//! `table` drives it; this room touches no process and no file.
+
+use std::os::fd::OwnedFd;
+
+use sluice_common::id::{AttemptId, BootId};
+use sluice_common::supervision::{AttemptView, Exit, HostEnd, HostPhase, Memo, Process};
+use sluice_common::time::{Span, Time};
+
+use crate::lease::Lease;
+use crate::spawn::Report;
+use crate::spool::Record;
+
+/// How far an attempt has come.
+#[derive(Debug)]
+pub enum Phase {
+    /// It has a process, which has not become the step's program yet. Not told to the agent.
+    Starting(Process, Report),
+    /// Its main process runs. With it, for one that is no child of ours, the descriptor that tells of its end; a
+    /// kernel without those leaves looking from time to time.
+    Running(Process, Option<OwnedFd>),
+    /// Its main process has ended; others may still run.
+    Ended(HostEnd),
+    /// Nothing of it is left.
+    Gone(HostEnd),
+}
+
+/// Whose child an attempt's main process is or was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// This supervisor's.
+    Child,
+    /// Of one that is gone. Its exit code cannot be seen, and what it leaves behind becomes a child of somebody else.
+    TakenOver,
+}
+
+/// One attempt.
+#[derive(Debug)]
+pub struct Attempt {
+    /// From its spawn.
+    pub memo: Memo,
+    /// Its deadline, if it has one.
+    pub lease: Option<Lease>,
+    /// Whose child.
+    pub origin: Origin,
+    /// Whether it is killed again and again until nothing is left.
+    pub killing: bool,
+    /// Whether the spool lags behind.
+    pub unsaved: bool,
+    phase: Phase,
+}
+
+impl Attempt {
+    /// A child that waits for its record to be written.
+    pub fn starting(process: Process, report: Report, memo: Memo, lease: Option<Lease>) -> Self {
+        Self::new(Phase::Starting(process, report), Origin::Child, memo, lease)
+    }
+
+    /// One that could not be started.
+    pub fn refused(exit: Exit, at: Time, memo: Memo) -> Self {
+        let end = HostEnd {
+            process: None,
+            exit,
+            ended_at: at,
+        };
+        Self::new(Phase::Gone(end), Origin::Child, memo, None)
+    }
+
+    /// One that an earlier supervisor started, in the phase where it was found.
+    pub fn taken_over(phase: Phase, memo: Memo, lease: Option<Lease>) -> Self {
+        Self::new(phase, Origin::TakenOver, memo, lease)
+    }
+
+    /// One whose record cannot be read: nothing is known but its name, so whatever is left of it is killed.
+    pub fn lost(at: Time) -> Self {
+        let end = HostEnd {
+            process: None,
+            exit: Exit::Unknown,
+            ended_at: at,
+        };
+        let memo = Memo {
+            timeout: None,
+            grace: Span::ZERO,
+        };
+        let mut lost = Self::new(Phase::Ended(end), Origin::TakenOver, memo, None);
+        lost.killing = true;
+        lost
+    }
+
+    fn new(phase: Phase, origin: Origin, memo: Memo, lease: Option<Lease>) -> Self {
+        Self {
+            memo,
+            lease,
+            origin,
+            killing: false,
+            unsaved: false,
+            phase,
+        }
+    }
+
+    /// How far it has come.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// Its main process, ended or not; `None` where there never was one, or nobody knows it.
+    pub fn process(&self) -> Option<Process> {
+        match &self.phase {
+            Phase::Starting(process, _) | Phase::Running(process, _) => Some(*process),
+            Phase::Ended(end) | Phase::Gone(end) => end.process,
+        }
+    }
+
+    /// Whether its main process has not ended.
+    pub fn is_led(&self) -> bool {
+        matches!(self.phase, Phase::Starting(..) | Phase::Running(..))
+    }
+
+    /// Whether its main process has ended and others may still run.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// Whether nothing of it is left.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Gone(_))
+    }
+
+    /// What its child reports, where it is starting.
+    pub fn report_mut(&mut self) -> Option<&mut Report> {
+        match &mut self.phase {
+            Phase::Starting(_, report) => Some(report),
+            Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => None,
+        }
+    }
+
+    /// Its process has become the step's program.
+    pub fn on_started(&mut self) {
+        if let Phase::Starting(process, _) = self.phase {
+            self.phase = Phase::Running(process, None);
+        }
+    }
+
+    /// Its process has ended without having become the step's program.
+    pub fn on_start_failed(&mut self, why: String, at: Time) {
+        if matches!(self.phase, Phase::Starting(..)) {
+            self.phase = Phase::Gone(HostEnd {
+                process: None,
+                exit: Exit::StartFailed(why),
+                ended_at: at,
+            });
+        }
+    }
+
+    /// Its main process has ended. After its lease has passed, that is why.
+    pub fn on_exit(&mut self, seen: Exit, at: Time) {
+        let (Phase::Starting(process, _) | Phase::Running(process, _)) = self.phase else {
+            return;
+        };
+        let expired = self.lease.is_some_and(|lease| lease.has_passed());
+        self.phase = Phase::Ended(HostEnd {
+            process: Some(process),
+            exit: if expired { Exit::LeaseExpired } else { seen },
+            // The wall clock may have been set back under it.
+            ended_at: at.max(process.started_at),
+        });
+    }
+
+    /// Nothing of it is left.
+    pub fn on_empty(&mut self) {
+        if let Phase::Ended(end) = &self.phase {
+            self.phase = Phase::Gone(end.clone());
+        }
+    }
+
+    /// What the agent is told; nothing before the program runs.
+    pub fn view(&self, attempt: &AttemptId) -> Option<AttemptView> {
+        let phase = match &self.phase {
+            Phase::Starting(..) => return None,
+            Phase::Running(process, _) => HostPhase::Running(*process),
+            Phase::Ended(end) => HostPhase::Ended(end.clone()),
+            Phase::Gone(end) => HostPhase::Gone(end.clone()),
+        };
+        Some(AttemptView {
+            attempt: attempt.clone(),
+            phase,
+            memo: self.memo,
+        })
+    }
+
+    /// What is kept on disk.
+    pub fn record(&self, attempt: &AttemptId, boot_id: &BootId) -> Record {
+        let phase = match &self.phase {
+            Phase::Starting(process, _) | Phase::Running(process, _) => {
+                HostPhase::Running(*process)
+            }
+            Phase::Ended(end) => HostPhase::Ended(end.clone()),
+            Phase::Gone(end) => HostPhase::Gone(end.clone()),
+        };
+        Record {
+            attempt: attempt.clone(),
+            boot_id: boot_id.clone(),
+            memo: self.memo,
+            lease: self.lease,
+            phase,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::supervision::BootMillis;
+
+    fn process() -> Process {
+        Process {
+            pid: 7,
+            start_ticks: 8,
+            started_at: Time::from_unix_millis(100),
+        }
+    }
+
+    fn running(lease: Option<Lease>) -> Attempt {
+        let memo = Memo {
+            timeout: None,
+            grace: Span::ZERO,
+        };
+        Attempt::taken_over(Phase::Running(process(), None), memo, lease)
+    }
+
+    fn end(attempt: &Attempt) -> HostEnd {
+        match attempt.phase() {
+            Phase::Ended(end) | Phase::Gone(end) => end.clone(),
+            Phase::Starting(..) | Phase::Running(..) => panic!("it has not ended"),
+        }
+    }
+
+    #[test]
+    fn phases_only_go_forward() {
+        let at = Time::from_unix_millis(200);
+        let mut attempt = running(None);
+        attempt.on_empty();
+        assert!(attempt.is_led(), "it cannot be gone before it has ended");
+        attempt.on_exit(Exit::Code(3), at);
+        attempt.on_exit(Exit::Signal(9), at);
+        attempt.on_started();
+        attempt.on_start_failed("late".to_owned(), at);
+        assert_eq!(end(&attempt).exit, Exit::Code(3));
+        attempt.on_empty();
+        assert!(attempt.is_gone());
+        attempt.on_exit(Exit::Signal(9), at);
+        assert_eq!(end(&attempt).exit, Exit::Code(3));
+    }
+
+    #[test]
+    fn an_end_after_the_lease_passed_is_the_leases() {
+        let mut lease = Lease::new(BootMillis(5), Span::ZERO);
+        lease.look(BootMillis(5));
+        let mut attempt = running(Some(lease));
+        attempt.on_exit(Exit::Code(0), Time::from_unix_millis(200));
+        assert_eq!(end(&attempt).exit, Exit::LeaseExpired);
+    }
+
+    #[test]
+    fn nothing_ends_before_it_started() {
+        let mut attempt = running(None);
+        attempt.on_exit(Exit::Code(0), Time::from_unix_millis(1));
+        assert_eq!(end(&attempt).ended_at, process().started_at);
+    }
+}

@@ -1,0 +1,188 @@
+//! One agent's connection: bytes in, messages out, and back. Owns the buffers and their bounds; `server` decides when
+//! to read and write, and drops a connection whose peer does not keep to the protocol.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use nix::sys::socket::{getsockopt, sockopt};
+use sluice_codec::{CodecError, FrameBuffer, frame};
+use sluice_common::supervision::{FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, ToSupervisor};
+
+/// Most bytes that wait for an agent. It is told everything when it comes back, so one that does not read is dropped;
+/// two of the largest frames let a full answer follow another.
+const MAX_UNSENT_BYTES: usize = 2 * (MAX_SUPERVISION_FRAME_BYTES + 4);
+
+/// Read in one turn at most, so that an agent that floods cannot keep the supervisor from leases and children.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Why a connection ends.
+#[derive(Debug, thiserror::Error)]
+pub enum PartError {
+    /// The peer closed it.
+    #[error("it was closed")]
+    Closed,
+    /// The peer sent what is no message.
+    #[error("it does not keep to the protocol")]
+    Protocol(#[from] CodecError),
+    /// The peer does not read.
+    #[error("it has left {bytes} bytes unread")]
+    Unread {
+        /// How many.
+        bytes: usize,
+    },
+    /// The socket failed.
+    #[error("its socket failed")]
+    Io(#[from] io::Error),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    input: FrameBuffer,
+    output: Vec<u8>,
+    /// How much of `output` was sent.
+    sent: usize,
+}
+
+impl Connection {
+    /// Over a new stream.
+    ///
+    /// # Errors
+    /// Where it cannot be made non-blocking.
+    pub fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self {
+            stream,
+            input: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
+            output: Vec::new(),
+            sent: 0,
+        })
+    }
+
+    /// Takes in what has arrived, a bounded piece of it.
+    ///
+    /// # Errors
+    /// Where the stream has ended.
+    pub fn fill(&mut self) -> Result<(), PartError> {
+        let mut bytes = [0; READ_BYTES];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => Err(PartError::Closed),
+            Ok(len) => {
+                self.input.push(&bytes[..len]);
+                Ok(())
+            }
+            Err(e) if is_passing(&e) => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => Err(PartError::Closed),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// The next whole message; to be called until there is none.
+    ///
+    /// # Errors
+    /// Where the peer sent something else.
+    pub fn take(&mut self) -> Result<Option<ToSupervisor>, PartError> {
+        Ok(self.input.next()?)
+    }
+
+    /// Sends a message, or as much of it as the peer takes; the rest goes with [`Connection::flush`].
+    ///
+    /// # Errors
+    /// Where the peer is gone or does not read.
+    pub fn send(&mut self, message: &FromSupervisor) -> Result<(), PartError> {
+        let bytes = frame(message, MAX_SUPERVISION_FRAME_BYTES)?;
+        let unsent = self.output.len() - self.sent + bytes.len();
+        if unsent > MAX_UNSENT_BYTES {
+            return Err(PartError::Unread { bytes: unsent });
+        }
+        self.output.extend_from_slice(&bytes);
+        self.flush()
+    }
+
+    /// Sends what is left.
+    ///
+    /// # Errors
+    /// Where the peer is gone.
+    pub fn flush(&mut self) -> Result<(), PartError> {
+        while self.has_unsent() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(0) => return Err(PartError::Closed),
+                Ok(len) => self.sent += len,
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Err(PartError::Closed),
+                Err(e) if is_passing(&e) => break,
+                Err(e) => return Err(e.into()),
+            }
+        }
+        self.output.drain(..self.sent);
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Whether [`Connection::flush`] is to be called when the stream takes more.
+    pub fn has_unsent(&self) -> bool {
+        self.sent < self.output.len()
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+fn is_passing(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+    )
+}
+
+/// The user on the other end of a stream, as the kernel knows it.
+///
+/// # Errors
+/// Where the kernel does not tell.
+pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
+    Ok(getsockopt(stream, sockopt::PeerCredentials)?.uid())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::supervision::SUPERVISION_VERSION;
+
+    fn hello() -> FromSupervisor {
+        FromSupervisor::Hello {
+            version: SUPERVISION_VERSION,
+            boot_id: "boot".parse().unwrap(),
+            attempts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_peer_that_never_reads_is_dropped_within_the_bound() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        let most =
+            2 * MAX_UNSENT_BYTES / frame(&hello(), MAX_SUPERVISION_FRAME_BYTES).unwrap().len();
+        let error = (0..most).find_map(|_| connection.send(&hello()).err());
+        assert!(matches!(error, Some(PartError::Unread { .. })), "{error:?}");
+        assert!(connection.output.len() <= MAX_UNSENT_BYTES);
+    }
+
+    #[test]
+    fn a_peer_that_went_away_is_noticed() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        drop(theirs);
+        assert!(matches!(connection.fill(), Err(PartError::Closed)));
+        assert!(matches!(connection.send(&hello()), Err(PartError::Closed)));
+    }
+
+    #[test]
+    fn the_peer_is_who_the_kernel_says() {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert_eq!(peer_uid(&ours).unwrap(), nix::unistd::geteuid().as_raw());
+    }
+}

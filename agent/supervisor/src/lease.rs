@@ -1,0 +1,134 @@
+//! How long an attempt may run with nobody asking after it. Pure: `table` brings the clock and does what is due.
+//!
+//! ```text
+//! Held --(until)--> Terminate --(until + grace)--> Kill
+//! ```
+//!
+//! Stages are counted from the deadline and not from when the supervisor noticed: elsewhere the same step may be
+//! started once deadline and grace are over, so a host that slept past both kills at once.
+
+use serde::{Deserialize, Serialize};
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+
+use crate::clock;
+
+/// One attempt's deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    until: BootMillis,
+    grace: Span,
+    passed: bool,
+}
+
+/// What a lease asks for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing.
+    Held,
+    /// It has passed: SIGTERM.
+    Terminate,
+    /// Its grace has passed too: SIGKILL, until nothing is left.
+    Kill,
+}
+
+impl Lease {
+    /// A lease until `until`, and `grace` between SIGTERM and SIGKILL.
+    pub fn new(until: BootMillis, grace: Span) -> Self {
+        Self {
+            until,
+            grace,
+            passed: false,
+        }
+    }
+
+    /// Moves the deadline forward. One that has passed stays where it is, and none moves back.
+    pub fn renew(&mut self, until: BootMillis) {
+        if !self.passed {
+            self.until = self.until.max(until);
+        }
+    }
+
+    /// Looks at the clock. A lease that is seen to have passed can no longer be renewed.
+    pub fn look(&mut self, now: BootMillis) -> Stage {
+        self.passed |= now >= self.until;
+        if !self.passed {
+            Stage::Held
+        } else if now >= self.kill_at() {
+            Stage::Kill
+        } else {
+            Stage::Terminate
+        }
+    }
+
+    /// Whether it was seen to have passed.
+    pub fn has_passed(&self) -> bool {
+        self.passed
+    }
+
+    /// When the next stage begins; `None` in the last.
+    pub fn next_stage_at(&self, now: BootMillis) -> Option<BootMillis> {
+        if !self.passed {
+            return Some(self.until);
+        }
+        (now < self.kill_at()).then(|| self.kill_at())
+    }
+
+    fn kill_at(&self) -> BootMillis {
+        clock::after(self.until, self.grace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> Lease {
+        Lease::new(BootMillis(1000), Span::from_millis(50))
+    }
+
+    #[test]
+    fn stages_come_in_order_and_are_counted_from_the_deadline() {
+        let mut lease = lease();
+        assert_eq!(lease.look(BootMillis(999)), Stage::Held);
+        assert_eq!(lease.next_stage_at(BootMillis(999)), Some(BootMillis(1000)));
+        assert_eq!(lease.look(BootMillis(1000)), Stage::Terminate);
+        assert_eq!(
+            lease.next_stage_at(BootMillis(1000)),
+            Some(BootMillis(1050))
+        );
+        assert_eq!(lease.look(BootMillis(1050)), Stage::Kill);
+        assert_eq!(lease.next_stage_at(BootMillis(1050)), None);
+    }
+
+    #[test]
+    fn a_host_that_slept_past_the_grace_kills_at_once() {
+        assert_eq!(lease().look(BootMillis(5000)), Stage::Kill);
+    }
+
+    #[test]
+    fn a_renewal_never_moves_the_deadline_back() {
+        let mut lease = lease();
+        lease.renew(BootMillis(10));
+        assert_eq!(lease.look(BootMillis(999)), Stage::Held);
+        lease.renew(BootMillis(2000));
+        assert_eq!(lease.look(BootMillis(1999)), Stage::Held);
+        assert_eq!(lease.look(BootMillis(2000)), Stage::Terminate);
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_stays_passed() {
+        let mut lease = lease();
+        lease.look(BootMillis(1000));
+        lease.renew(BootMillis(9000));
+        assert!(lease.has_passed());
+        assert_eq!(lease.look(BootMillis(1050)), Stage::Kill);
+    }
+
+    #[test]
+    fn a_deadline_at_the_end_of_time_does_not_overflow() {
+        let mut lease = Lease::new(BootMillis(u64::MAX), Span::from_secs(30));
+        assert_eq!(lease.look(BootMillis(u64::MAX - 1)), Stage::Held);
+        assert_eq!(lease.look(BootMillis(u64::MAX)), Stage::Kill);
+    }
+}

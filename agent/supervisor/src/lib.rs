@@ -1,0 +1,37 @@
+//! The rooms of `sluice-supervisor`, the only program of Sluice that may run as root.
+//!
+//! It starts attempts, signals them, holds their leases and sees them end; it knows nothing of pools, queues or the
+//! network. It is one thread around one `poll`, so nothing here is ever locked and the order of effects is plain:
+//! what has happened is written to the spool, then told to the agent.
+//!
+//! | room | what lives in it |
+//! |---|---|
+//! | [`server`] | the loop: descriptors in, turns out |
+//! | [`options`] | the command line and the config file |
+//! | [`state_dir`] | the directory, its lock and its socket |
+//! | [`connection`] | one agent's bytes |
+//! | [`table`] | every attempt, and what happens to it |
+//! | [`attempt`] | the phases of one attempt |
+//! | [`lease`] | deadlines |
+//! | [`spool`] | what survives the supervisor's death |
+//! | [`spawn`] | making a process of an attempt |
+//! | [`owner`] | whose process is this |
+//! | [`process`] | reading `/proc` |
+//! | [`reap`] | children that have ended |
+//! | [`clock`] | the two clocks |
+//! | [`sys`] | the calls that need `unsafe` |
+
+pub mod attempt;
+pub mod clock;
+pub mod connection;
+pub mod lease;
+pub mod options;
+pub mod owner;
+pub mod process;
+pub mod reap;
+pub mod server;
+pub mod spawn;
+pub mod spool;
+pub mod state_dir;
+pub mod sys;
+pub mod table;

@@ -1,0 +1,183 @@
+//! The command line and the config file: what was typed, checked and made into [`Options`].
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use lexopt::prelude::{Long, Short, Value};
+use serde::Deserialize;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+Starts, watches and stops the steps of one host, on behalf of its agent.
+
+Usage: sluice-supervisor --state-dir DIR [OPTIONS]
+
+Options:
+      --state-dir DIR     where records, output and the socket are kept
+      --config FILE       TOML file with `agent_uid`, the user whose agent may connect
+      --exit-with-stdin   when stdin ends, stop every step and exit; SIGINT is then left to the parent
+      --stop-on-exit      on SIGTERM stop every step, instead of leaving them to the next supervisor
+  -h, --help              print this
+  -V, --version           print the version
+
+The level of the log is taken from SLUICE_LOG (error, warn, info, debug); it goes to stderr.
+";
+
+/// What the supervisor was asked to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where everything is kept.
+    pub state_dir: PathBuf,
+    /// Who may connect, beside root and the supervisor's own user.
+    pub agent_uid: Option<u32>,
+    /// Stop everything when stdin ends.
+    pub exit_with_stdin: bool,
+    /// Stop everything on SIGTERM.
+    pub stop_on_exit: bool,
+}
+
+/// What a command line means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Work.
+    Run(Options),
+    /// Print a text and leave.
+    Print(String),
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    agent_uid: Option<u32>,
+}
+
+/// Why a command line or a config means nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OptionsError {
+    /// The command line is wrong.
+    #[error("{0}; see `sluice-supervisor --help`")]
+    Usage(#[from] lexopt::Error),
+    /// The one option that must be there is not.
+    #[error("--state-dir is missing: say where records, output and the socket are kept")]
+    NoStateDir,
+    /// The config could not be read.
+    #[error("cannot read config {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The config is wrong.
+    #[error("config {} is not understood", path.display())]
+    Config {
+        /// Which.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+}
+
+/// Reads a command line (without the program's name) and the config that it names.
+///
+/// # Errors
+/// Where either is not understood.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, OptionsError> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let (mut state_dir, mut config) = (None, None);
+    let (mut exit_with_stdin, mut stop_on_exit) = (false, false);
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
+            Long("config") => config = Some(PathBuf::from(parser.value()?)),
+            Long("exit-with-stdin") => exit_with_stdin = true,
+            Long("stop-on-exit") => stop_on_exit = true,
+            Long("help") | Short('h') => return Ok(Command::Print(HELP.to_owned())),
+            Long("version") | Short('V') => {
+                let version = concat!("sluice-supervisor ", env!("CARGO_PKG_VERSION"), "\n");
+                return Ok(Command::Print(version.to_owned()));
+            }
+            Value(_) | Long(_) | Short(_) => return Err(arg.unexpected().into()),
+        }
+    }
+    let config = config.as_deref().map(read_config).transpose()?;
+    Ok(Command::Run(Options {
+        state_dir: state_dir.ok_or(OptionsError::NoStateDir)?,
+        agent_uid: config.unwrap_or_default().agent_uid,
+        exit_with_stdin,
+        stop_on_exit,
+    }))
+}
+
+fn read_config(path: &Path) -> Result<Config, OptionsError> {
+    let text = fs::read_to_string(path).map_err(|source| OptionsError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    toml::from_str(&text).map_err(|source| OptionsError::Config {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::chain;
+
+    fn run(args: &[&str]) -> Result<Command, OptionsError> {
+        parse(args.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn every_option_is_understood() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        fs::write(&file, "agent_uid = 7\n").unwrap();
+        let config = file.to_str().unwrap();
+        let found = run(&[
+            "--state-dir=/s",
+            "--config",
+            config,
+            "--exit-with-stdin",
+            "--stop-on-exit",
+        ]);
+        let wanted = Options {
+            state_dir: "/s".into(),
+            agent_uid: Some(7),
+            exit_with_stdin: true,
+            stop_on_exit: true,
+        };
+        assert_eq!(found.unwrap(), Command::Run(wanted));
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (args, word) in [
+            (&["--state-dri", "/s"][..], "--state-dri"),
+            (&[][..], "--state-dir"),
+            (&["--state-dir"][..], "--state-dir"),
+            (&["--state-dir", "/s", "more"][..], "more"),
+            (
+                &["--state-dir", "/s", "--config", "/no/such"][..],
+                "/no/such",
+            ),
+        ] {
+            let text = run(args).unwrap_err().to_string();
+            assert!(text.contains(word), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_typo_in_the_config_is_named_with_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        fs::write(&file, "agent_uuid = 7\n").unwrap();
+        let text = chain(&read_config(&file).unwrap_err());
+        assert!(
+            text.contains("c.toml") && text.contains("agent_uuid"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,280 @@
+//! Whose process is this: which attempt a process of the host belongs to. `table` asks before it signals and before it
+//! says that nothing is left. Signals nobody itself.
+//!
+//! A process belongs to an attempt when one of these holds, looked at in this order:
+//! 1. it is the attempt's main process, or descends from a process that belongs to it;
+//! 2. it is in the session or group of the attempt's main process;
+//! 3. it is a child of ours, as orphans of our attempts are, and its environment carries the attempt's marks
+//!    (`SLUICE_STEP_ID`, `SLUICE_ATTEMPT`);
+//! 4. the attempt was taken over from an earlier supervisor, so its orphans are not children of ours, and the process
+//!    carries the marks *and* works or writes in the attempt's own directory. Marks alone are not enough: another
+//!    supervisor on the host may know an attempt of the same name.
+//!
+//! What this cannot catch, until each attempt has a cgroup: a process that left its session, lost its parent *and*
+//! cleared its environment by `exec`; one that after a supervisor's death also left the attempt's directory; and a
+//! process that outlived a supervisor which itself ran inside an attempt.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{BootMillis, Process};
+use sluice_common::time::Span;
+
+use crate::clock;
+use crate::process::{self, Mark, Stat};
+
+/// How long an orphan that shows no environment is given the benefit of the doubt. While a process becomes another
+/// program, its environment is empty for a moment, which a slow disk can stretch.
+const UNDECIDED_FOR: Span = Span::from_secs(1);
+
+/// The attempts that processes may belong to: all that are not gone.
+#[derive(Debug, Default)]
+pub struct Leaders {
+    by_pid: BTreeMap<u32, Leader>,
+    children: BTreeSet<AttemptId>,
+    taken_over: BTreeSet<AttemptId>,
+}
+
+#[derive(Debug)]
+struct Leader {
+    attempt: AttemptId,
+    start_ticks: u64,
+    runs: bool,
+}
+
+impl Leaders {
+    /// Adds an attempt that this supervisor started.
+    pub fn add_child(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
+        self.children.insert(attempt.clone());
+        self.add(attempt, main, runs);
+    }
+
+    /// Adds an attempt that an earlier one started.
+    pub fn add_taken_over(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
+        self.taken_over.insert(attempt.clone());
+        self.add(attempt, main, runs);
+    }
+
+    /// The number of a main process that has ended may have been given to another since, but not while its group or
+    /// session lives: then the number stays taken.
+    fn add(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
+        let Some(main) = main else { return };
+        let reused = || process::stat(main.pid).is_some_and(|p| p.start_ticks != main.start_ticks);
+        if self.by_pid.get(&main.pid).is_some_and(|other| other.runs) || (!runs && reused()) {
+            return;
+        }
+        let leader = Leader {
+            attempt: attempt.clone(),
+            start_ticks: main.start_ticks,
+            runs,
+        };
+        self.by_pid.insert(main.pid, leader);
+    }
+
+    fn of_main(&self, p: &Stat) -> Option<&AttemptId> {
+        let leader = self.by_pid.get(&p.pid)?;
+        (leader.start_ticks == p.start_ticks).then_some(&leader.attempt)
+    }
+
+    fn of_group(&self, p: &Stat) -> Option<&AttemptId> {
+        [p.session, p.group].iter().find_map(|id| {
+            let leader = self.by_pid.get(id)?;
+            (p.start_ticks >= leader.start_ticks).then_some(&leader.attempt)
+        })
+    }
+}
+
+/// What is left of the attempts that this supervisor started, beside their main processes.
+#[derive(Debug, Default)]
+pub struct Orphans {
+    /// Attempts with an orphan that runs.
+    pub of: BTreeSet<AttemptId>,
+    /// Whether some orphan cannot be told yet.
+    pub undecided: bool,
+}
+
+/// Every process that runs, by what it belongs to.
+#[derive(Debug, Default)]
+pub struct Census {
+    /// By attempt.
+    pub members: BTreeMap<AttemptId, Vec<Stat>>,
+    /// Those that descend from this supervisor, whether or not they belong to an attempt.
+    pub descendants: Vec<Stat>,
+}
+
+/// What was read of a process once. Its marks are those of the program that it was first seen as: one that clears its
+/// environment later does not get away.
+#[derive(Debug)]
+struct Seen {
+    mark: Mark,
+    tied: bool,
+    since: BootMillis,
+}
+
+/// Remembers what was read of the processes that had to be asked.
+#[derive(Debug)]
+pub struct Owners {
+    me: u32,
+    attempts_dir: PathBuf,
+    seen: BTreeMap<(u32, u64), Seen>,
+}
+
+impl Owners {
+    /// For the supervisor that keeps attempts' directories in `attempts_dir`.
+    pub fn new(attempts_dir: PathBuf) -> Self {
+        Self {
+            me: std::process::id(),
+            attempts_dir,
+            seen: BTreeMap::new(),
+        }
+    }
+
+    /// Looks at the children of this process that lead no attempt. Cheap: with none, one small file is read.
+    ///
+    /// That is enough to know what is left of an attempt that this supervisor started. The supervisor is a subreaper,
+    /// so whatever lives descends from one of its children; an attempt whose main process has ended lives in orphans
+    /// or not at all.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read.
+    pub fn orphans(&mut self, leaders: &Leaders) -> io::Result<Orphans> {
+        let mut orphans = Orphans::default();
+        let mut kept = BTreeSet::new();
+        for p in process::own_children()?
+            .into_iter()
+            .filter_map(process::stat)
+        {
+            if !p.is_alive() || leaders.of_main(&p).is_some() {
+                continue;
+            }
+            kept.insert((p.pid, p.start_ticks));
+            match leaders.of_group(&p).cloned() {
+                Some(attempt) => drop(orphans.of.insert(attempt)),
+                None => self.ask_orphan(&p, leaders, &mut orphans),
+            }
+        }
+        if leaders.taken_over.is_empty() {
+            self.seen.retain(|key, _| kept.contains(key));
+        }
+        Ok(orphans)
+    }
+
+    fn ask_orphan(&mut self, p: &Stat, leaders: &Leaders, orphans: &mut Orphans) {
+        let seen = self.look(p);
+        match &seen.mark {
+            Mark::Of(attempt) if leaders.children.contains(attempt) => {
+                orphans.of.insert(attempt.clone());
+            }
+            Mark::Of(_) | Mark::None => {}
+            Mark::Unreadable => {
+                orphans.undecided |= clock::boot_now() < clock::after(seen.since, UNDECIDED_FOR);
+            }
+        }
+    }
+
+    /// Looks at every process of the host.
+    ///
+    /// # Errors
+    /// Where `/proc` cannot be read.
+    pub fn census(&mut self, leaders: &Leaders) -> io::Result<Census> {
+        let all: BTreeMap<u32, Stat> = process::all()?.into_iter().map(|p| (p.pid, p)).collect();
+        self.seen
+            .retain(|(pid, ticks), _| all.get(pid).is_some_and(|p| p.start_ticks == *ticks));
+        let mut known = BTreeMap::new();
+        let mut census = Census::default();
+        for p in all.values() {
+            let place = self.place(p, &all, leaders, &mut known);
+            if !p.is_alive() {
+                continue;
+            }
+            if place.is_descendant {
+                census.descendants.push(*p);
+            }
+            if let Some(attempt) = place.owner {
+                census.members.entry(attempt).or_default().push(*p);
+            }
+        }
+        Ok(census)
+    }
+
+    /// Places `p` after its ancestors. A loop and not a recursion: a step decides how deep its processes nest.
+    fn place(
+        &mut self,
+        p: &Stat,
+        all: &BTreeMap<u32, Stat>,
+        leaders: &Leaders,
+        known: &mut BTreeMap<u32, Place>,
+    ) -> Place {
+        let mut line = Vec::new();
+        let mut next = Some(p);
+        while let Some(p) = next.filter(|p| !known.contains_key(&p.pid)) {
+            // Numbers given anew during the listing could draw a circle.
+            if line.len() > all.len() {
+                break;
+            }
+            line.push(p);
+            next = all.get(&p.parent).filter(|parent| parent.pid != self.me);
+        }
+        for p in line.into_iter().rev() {
+            let place = self.place_below(p, known.get(&p.parent), leaders);
+            known.insert(p.pid, place);
+        }
+        known.get(&p.pid).cloned().unwrap_or_default()
+    }
+
+    fn place_below(&mut self, p: &Stat, parent: Option<&Place>, leaders: &Leaders) -> Place {
+        let own_child = p.parent == self.me;
+        let parent = parent.filter(|_| !own_child);
+        Place {
+            is_descendant: own_child || parent.is_some_and(|parent| parent.is_descendant),
+            owner: leaders
+                .of_main(p)
+                .cloned()
+                .or_else(|| parent.and_then(|parent| parent.owner.clone()))
+                .or_else(|| leaders.of_group(p).cloned())
+                .or_else(|| self.marked(p, leaders, own_child)),
+        }
+    }
+
+    fn marked(&mut self, p: &Stat, leaders: &Leaders, own_child: bool) -> Option<AttemptId> {
+        if p.pid == self.me || (!own_child && leaders.taken_over.is_empty()) {
+            return None;
+        }
+        let attempts_dir = self.attempts_dir.clone();
+        let seen = self.look(p);
+        let Mark::Of(attempt) = &seen.mark else {
+            return None;
+        };
+        if own_child && leaders.children.contains(attempt) {
+            return Some(attempt.clone());
+        }
+        if !leaders.taken_over.contains(attempt) {
+            return None;
+        }
+        seen.tied |= process::is_tied_to(p.pid, &attempts_dir.join(attempt.to_string()));
+        seen.tied.then(|| attempt.clone())
+    }
+
+    fn look(&mut self, p: &Stat) -> &mut Seen {
+        let seen = self
+            .seen
+            .entry((p.pid, p.start_ticks))
+            .or_insert_with(|| Seen {
+                mark: Mark::Unreadable,
+                tied: false,
+                since: clock::boot_now(),
+            });
+        if seen.mark == Mark::Unreadable {
+            seen.mark = process::mark(p.pid);
+        }
+        seen
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Place {
+    owner: Option<AttemptId>,
+    is_descendant: bool,
+}

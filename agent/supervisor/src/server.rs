@@ -1,0 +1,394 @@
+//! The loop: one `poll` over the socket, the agent's connection, signals, the clock, stdin and what attempts are
+//! watched by. Each turn has one order: children that have ended, then leases, then what attempts report, then what
+//! the agent says, then [`Table::settle`]. So a step that ended by itself is never said to have lost its lease, and a
+//! deadline that has passed is seen before the renewal that came too late.
+//!
+//! Decides nothing about attempts: that is `table`'s.
+
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_child_subreaper;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{BootMillis, FromSupervisor, StopSignal, ToSupervisor};
+use sluice_common::time::Span;
+use tracing::{error, info, warn};
+
+use crate::connection::{Connection, PartError, peer_uid};
+use crate::options::Options;
+use crate::state_dir::{StateDir, StateDirError};
+use crate::table::{Table, TableError, chain};
+use crate::{clock, reap};
+
+/// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
+const STOP_GRACE: Span = Span::from_secs(2);
+
+/// Between two kills of what does not die.
+const KILL_AGAIN: Span = Span::from_millis(100);
+
+/// After a connection could not be accepted, most likely for want of descriptors: the loop must not spin on it.
+const ACCEPT_AGAIN: Span = Span::from_secs(1);
+
+/// Why the supervisor could not work.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// Its directory.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// Its attempts.
+    #[error("cannot take up the attempts")]
+    Table(#[from] TableError),
+    /// The kernel.
+    #[error("cannot {action}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: Errno,
+    },
+}
+
+fn kernel<T>(action: &'static str, result: nix::Result<T>) -> Result<T, ServerError> {
+    result.map_err(|source| ServerError::Kernel { action, source })
+}
+
+/// What a descriptor is for.
+#[derive(Clone, Debug)]
+enum Source {
+    Signals,
+    Clock,
+    Stdin,
+    Listener,
+    Agent,
+    Attempt(AttemptId),
+}
+
+/// The supervisor at work.
+#[derive(Debug)]
+pub struct Server {
+    options: Options,
+    state_dir: StateDir,
+    table: Table,
+    signals: SignalFd,
+    clock: TimerFd,
+    stdin: io::Stdin,
+    listener: Option<UnixListener>,
+    accept_at: Option<BootMillis>,
+    agent: Option<Connection>,
+    /// Set while everything is stopped: when to kill next.
+    stop: Option<BootMillis>,
+}
+
+impl Server {
+    /// Takes up the work in a state directory. When this returns, the socket is there.
+    ///
+    /// # Errors
+    /// Where the directory is taken, or the host refuses something that cannot be done without.
+    pub fn open(options: Options) -> Result<Self, ServerError> {
+        let state_dir = StateDir::open(&options.state_dir)?;
+        kernel("become a subreaper", set_child_subreaper(true))?;
+        let signals = kernel("watch signals", watch_signals())?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let clock = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags);
+        let clock = kernel("make a timer", clock)?;
+        let own_uid = nix::unistd::geteuid().as_raw();
+        let reader_uid = options.agent_uid.filter(|uid| *uid != own_uid);
+        let mut table = Table::open(state_dir.path(), reader_uid)?;
+        // No agent is there yet: the first one is told everything.
+        drop(table.settle(clock::boot_now()));
+        let listener = state_dir.listen(reader_uid)?;
+        info!(state_dir = %state_dir.path().display(), "ready");
+        Ok(Self {
+            options,
+            state_dir,
+            table,
+            signals,
+            clock,
+            stdin: io::stdin(),
+            listener: Some(listener),
+            accept_at: None,
+            agent: None,
+            stop: None,
+        })
+    }
+
+    /// Works until it is told to leave.
+    ///
+    /// # Errors
+    /// Where the kernel refuses to wait.
+    pub fn run(mut self) -> Result<(), ServerError> {
+        loop {
+            self.set_clock()?;
+            let ready = self.wait()?;
+            if self.turn(&ready).is_break() {
+                self.close_door();
+                return Ok(());
+            }
+        }
+    }
+
+    fn set_clock(&self) -> Result<(), ServerError> {
+        let now = clock::boot_now();
+        let wake_at = [self.table.wake_at(now), self.accept_at, self.stop]
+            .into_iter()
+            .flatten()
+            .min();
+        let set = match wake_at {
+            None => self.clock.unset(),
+            Some(at) => {
+                // Zero would switch the clock off.
+                let at = std::time::Duration::from_millis(at.0.clamp(1, i64::MAX as u64 / 1000));
+                let once = Expiration::OneShot(TimeSpec::from_duration(at));
+                self.clock.set(once, TimerSetTimeFlags::TFD_TIMER_ABSTIME)
+            }
+        };
+        kernel("set the timer", set)
+    }
+
+    fn sources(&self) -> Vec<(Source, BorrowedFd<'_>, PollFlags)> {
+        let mut sources = vec![
+            (Source::Signals, self.signals.as_fd(), PollFlags::POLLIN),
+            (Source::Clock, self.clock.as_fd(), PollFlags::POLLIN),
+        ];
+        if self.stop.is_none() {
+            sources.extend(self.stdin_source());
+            let open = self.listener.iter().filter(|_| self.accept_at.is_none());
+            sources.extend(open.map(|l| (Source::Listener, l.as_fd(), PollFlags::POLLIN)));
+        }
+        if let Some(agent) = &self.agent {
+            let mut wanted = PollFlags::POLLIN;
+            wanted.set(PollFlags::POLLOUT, agent.has_unsent());
+            sources.push((Source::Agent, agent.as_fd(), wanted));
+        }
+        let watched = self.table.watched();
+        sources
+            .extend(watched.map(|(id, fd)| (Source::Attempt(id.clone()), fd, PollFlags::POLLIN)));
+        sources
+    }
+
+    fn stdin_source(&self) -> Option<(Source, BorrowedFd<'_>, PollFlags)> {
+        self.options
+            .exit_with_stdin
+            .then(|| (Source::Stdin, self.stdin.as_fd(), PollFlags::POLLIN))
+    }
+
+    fn wait(&self) -> Result<Vec<Source>, ServerError> {
+        let sources = self.sources();
+        let mut fds: Vec<PollFd> = sources
+            .iter()
+            .map(|(_, fd, wanted)| PollFd::new(*fd, *wanted))
+            .collect();
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return kernel("wait", Err(e)),
+        }
+        let is_ready = |fd: &PollFd| fd.revents().is_some_and(|found| !found.is_empty());
+        let ready = sources.iter().zip(&fds).filter(|(_, fd)| is_ready(fd));
+        Ok(ready.map(|((source, ..), _)| source.clone()).collect())
+    }
+
+    fn turn(&mut self, ready: &[Source]) -> ControlFlow<()> {
+        let now = clock::boot_now();
+        self.accept_at = self.accept_at.filter(|at| now < *at);
+        self.table.on_children_ended(reap::ended_children());
+        self.table.on_time(now);
+        for source in ready {
+            if let Source::Attempt(id) = source {
+                self.table.on_ready(id);
+            }
+        }
+        for source in ready {
+            match source {
+                Source::Signals => self.on_signals(now)?,
+                Source::Stdin => self.on_stdin(now),
+                Source::Agent => self.on_agent(now),
+                Source::Listener => self.on_caller(now),
+                Source::Clock | Source::Attempt(_) => {}
+            }
+        }
+        for view in self.table.settle(now) {
+            self.tell(&FromSupervisor::Attempt(view));
+        }
+        self.go_on_stopping(now)
+    }
+
+    fn on_signals(&mut self, now: BootMillis) -> ControlFlow<()> {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
+            match Signal::try_from(number) {
+                // A terminal sends these to parent and child alike: the parent decides, and closes stdin.
+                Ok(Signal::SIGINT) if self.options.exit_with_stdin => {}
+                Ok(Signal::SIGTERM | Signal::SIGINT) => self.on_leave(now)?,
+                // SIGCHLD: children are reaped in each turn. The others mean that a terminal went away.
+                Ok(_) | Err(_) => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn on_leave(&mut self, now: BootMillis) -> ControlFlow<()> {
+        if self.stop.is_some() {
+            info!("told to leave once more: killing now");
+            self.stop = Some(now);
+            return ControlFlow::Continue(());
+        }
+        if self.options.stop_on_exit {
+            self.begin_to_stop("told to leave", now);
+            return ControlFlow::Continue(());
+        }
+        info!("told to leave: steps run on, and the next supervisor takes them over");
+        ControlFlow::Break(())
+    }
+
+    fn on_stdin(&mut self, now: BootMillis) {
+        let mut ignored = [0; 512];
+        match self.stdin.read(&mut ignored) {
+            Ok(1..) => {}
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => self.begin_to_stop("stdin has ended", now),
+        }
+    }
+
+    fn begin_to_stop(&mut self, why: &str, now: BootMillis) {
+        if self.stop.is_some() {
+            return;
+        }
+        info!("{why}: stopping every step");
+        self.close_door();
+        self.stop = Some(clock::after(now, STOP_GRACE));
+        self.table.signal_everything(StopSignal::Terminate);
+    }
+
+    fn go_on_stopping(&mut self, now: BootMillis) -> ControlFlow<()> {
+        let Some(kill_at) = self.stop else {
+            return ControlFlow::Continue(());
+        };
+        if self.table.is_empty() {
+            info!("every step has ended");
+            return ControlFlow::Break(());
+        }
+        if now >= kill_at {
+            self.table.signal_everything(StopSignal::Kill);
+            self.stop = Some(clock::after(now, KILL_AGAIN));
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Nobody finds this supervisor any more; whoever is connected stays so.
+    fn close_door(&mut self) {
+        if self.listener.take().is_some()
+            && let Err(e) = self.state_dir.unlisten()
+        {
+            warn!("{}", chain(&e));
+        }
+    }
+
+    fn on_caller(&mut self, now: BootMillis) {
+        let Some(listener) = &self.listener else {
+            return;
+        };
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+            Err(e) => {
+                warn!("a connection could not be accepted: {e}");
+                self.accept_at = Some(clock::after(now, ACCEPT_AGAIN));
+                return;
+            }
+        };
+        match peer_uid(&stream) {
+            Ok(uid) if self.may_connect(uid) => {}
+            Ok(uid) => {
+                return warn!(
+                    uid,
+                    "a connection was refused: this user is not the agent's"
+                );
+            }
+            Err(e) => return warn!("a connection was refused: its user is unknown: {e}"),
+        }
+        match Connection::new(stream) {
+            Ok(connection) => self.welcome(connection),
+            Err(e) => warn!("a connection could not be used: {e}"),
+        }
+    }
+
+    fn may_connect(&self, uid: u32) -> bool {
+        uid == 0 || uid == nix::unistd::geteuid().as_raw() || Some(uid) == self.options.agent_uid
+    }
+
+    /// A host has one agent: one that calls anew has lost its old connection, or has replaced the other.
+    fn welcome(&mut self, connection: Connection) {
+        let replaced = self.agent.replace(connection).is_some();
+        info!(replaced, "an agent has connected");
+        let hello = self.table.hello();
+        self.tell(&hello);
+    }
+
+    fn on_agent(&mut self, now: BootMillis) {
+        let Some(agent) = &mut self.agent else { return };
+        if let Err(e) = agent.flush().and_then(|()| agent.fill()) {
+            return self.part(&e);
+        }
+        loop {
+            match self.agent.as_mut().map(Connection::take) {
+                None | Some(Ok(None)) => return,
+                Some(Ok(Some(message))) => self.on_message(message, now),
+                Some(Err(e)) => return self.part(&e),
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: ToSupervisor, now: BootMillis) {
+        if self.stop.is_some() && matches!(message, ToSupervisor::Spawn(_)) {
+            // The agent asks the next supervisor again.
+            return;
+        }
+        if let Some(answer) = self.table.on_message(message, now) {
+            self.tell(&answer);
+        }
+    }
+
+    fn tell(&mut self, message: &FromSupervisor) {
+        if let Some(agent) = &mut self.agent
+            && let Err(e) = agent.send(message)
+        {
+            self.part(&e);
+        }
+    }
+
+    fn part(&mut self, why: &PartError) {
+        self.agent = None;
+        match why {
+            PartError::Closed => info!("the agent has gone"),
+            PartError::Io(_) => warn!("the agent's connection is dropped: {}", chain(why)),
+            PartError::Protocol(_) | PartError::Unread { .. } => {
+                error!("the agent's connection is dropped: {}", chain(why));
+            }
+        }
+    }
+}
+
+/// Takes these signals out of the kernel's hands; children get them back. Those of a terminal that goes away are
+/// taken too: they would end the supervisor in the middle of its work.
+fn watch_signals() -> nix::Result<SignalFd> {
+    let mut mask = SigSet::empty();
+    for signal in [
+        Signal::SIGCHLD,
+        Signal::SIGTERM,
+        Signal::SIGINT,
+        Signal::SIGHUP,
+        Signal::SIGQUIT,
+    ] {
+        mask.add(signal);
+    }
+    mask.thread_block()?;
+    SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+}

@@ -1,0 +1,307 @@
+//! Making a process of an attempt: the parent's half. The child's is in [`child`], the search for the program in
+//! [`lookup`].
+//!
+//! A fork and a gate: the child waits at the gate until its record is on disk, and exits if the supervisor dies before.
+//! So no program ever runs unrecorded. Everything that touches the step's own files (its working directory, its
+//! program, the directories of its PATH) is done by the child, because a network file system that hangs must hang the
+//! step and not the supervisor. The child reports what went wrong over a pipe that `exec` closes.
+//!
+//! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
+
+mod child;
+mod lookup;
+
+use std::ffi::CString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use sluice_common::supervision::{Process, SpawnSpec};
+
+use crate::{clock, process, sys};
+
+/// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
+pub const MAX_SENTENCE_BYTES: usize = 512;
+
+/// Why no process was made. What the child finds is not here: it arrives as a [`Report`].
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnError {
+    /// There is nothing to run.
+    #[error("the command is empty: name a program")]
+    EmptyCommand,
+    /// The kernel's strings end at a NUL.
+    #[error("{field} holds a NUL byte, which no program can be given")]
+    Nul {
+        /// Where.
+        field: String,
+    },
+    /// No variable can be called that.
+    #[error("`{name}` cannot be the name of an environment variable: it is empty or holds `=`")]
+    VariableName {
+        /// What it was called.
+        name: String,
+    },
+    /// The working directory depends on where the supervisor stands.
+    #[error("working directory `{workdir}` is not an absolute path: begin it with `/`")]
+    RelativeWorkdir {
+        /// What was written.
+        workdir: String,
+    },
+    /// The host did not give what a process needs.
+    #[error("the host could not {action}: {why}")]
+    Host {
+        /// What was tried.
+        action: String,
+        /// Why not.
+        why: io::Error,
+    },
+}
+
+fn host<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SpawnError> {
+    result.map_err(|why| SpawnError::Host {
+        action: action(),
+        why,
+    })
+}
+
+/// The child's word on how it went. Its other end closes when the child becomes the program.
+#[derive(Debug)]
+pub struct Report {
+    pipe: PipeReader,
+    failure: Option<String>,
+}
+
+/// What a [`Report`] says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reported {
+    /// Nothing yet.
+    Pending,
+    /// The child is the program now, or has died on the way without a word.
+    Started,
+    /// It could not become the program and is about to exit: the sentence says why.
+    Failed(String),
+}
+
+impl Report {
+    /// Reads it, without waiting.
+    pub fn read(&mut self) -> Reported {
+        if let Some(failure) = &self.failure {
+            return Reported::Failed(failure.clone());
+        }
+        let mut sentence = [0; MAX_SENTENCE_BYTES];
+        // The child writes its sentence at once, and a pipe keeps so few bytes together.
+        let failure = match self.pipe.read(&mut sentence) {
+            Ok(0) => return Reported::Started,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Reported::Pending,
+            Ok(len) => String::from_utf8_lossy(&sentence[..len]).into_owned(),
+            Err(e) => format!("the start could not be watched: {e}"),
+        };
+        self.failure = Some(failure.clone());
+        Reported::Failed(failure)
+    }
+
+    /// Whether there is anything left to wait for.
+    pub fn is_awaited(&self) -> bool {
+        self.failure.is_none()
+    }
+}
+
+impl AsFd for Report {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+}
+
+/// What the child waits at. Dropped unopened, the child exits.
+#[derive(Debug)]
+#[must_use = "a child whose gate is dropped exits"]
+pub struct Gate(PipeWriter);
+
+impl Gate {
+    /// Lets the child go on.
+    pub fn open(mut self) {
+        // A child that was killed at the gate is seen when it is reaped.
+        let _ = self.0.write_all(b"!");
+    }
+}
+
+/// A child that waits at its gate.
+#[derive(Debug)]
+pub struct Forked {
+    /// Who it is.
+    pub process: Process,
+    /// What it waits at.
+    pub gate: Gate,
+    /// How it will go.
+    pub report: Report,
+}
+
+/// What every spawn needs.
+#[derive(Debug)]
+pub struct Spawner {
+    attempts_dir: PathBuf,
+    null: File,
+    reader_uid: Option<u32>,
+    open_files: (rlim_t, rlim_t),
+}
+
+impl Spawner {
+    /// Attempts get their directories below `attempts_dir`; where `reader_uid` is given, their output is that user's
+    /// to read. Raises this process's own limit of open files as far as it goes.
+    ///
+    /// # Errors
+    /// Where `/dev/null` cannot be opened or the limits cannot be read.
+    pub fn new(attempts_dir: PathBuf, reader_uid: Option<u32>) -> io::Result<Self> {
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+        // Each attempt that is being started or was taken over takes a descriptor. Where this is refused, the old
+        // limit holds.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+        Ok(Self {
+            attempts_dir,
+            null: File::open("/dev/null")?,
+            reader_uid,
+            open_files: (soft, hard),
+        })
+    }
+
+    /// Makes a child for an attempt; it waits at its gate.
+    ///
+    /// # Errors
+    /// Where the specification is impossible or the host has no room.
+    pub fn fork(&self, spec: &SpawnSpec) -> Result<Forked, SpawnError> {
+        let program = child::Program {
+            argv: arguments(spec)?,
+            envp: environment(spec)?,
+            path: spec.env.get("PATH").cloned(),
+        };
+        let dir = self.attempts_dir.join(spec.attempt.to_string());
+        let workdir = workdir(spec, &dir)?;
+        self.make_dir(&dir)?;
+        if spec.workdir.is_none() {
+            self.make_dir(&workdir)?;
+        }
+        let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
+        let (at_gate, gate) = pipe()?;
+        let (report, to_report) = pipe()?;
+        nonblocking(&report)?;
+        let child = child::Child {
+            stdin: &self.null,
+            stdout: &stdout,
+            stderr: &stderr,
+            gate: &at_gate,
+            report: &to_report,
+            open_files: self.open_files,
+            workdir: &workdir,
+            program: &program,
+        };
+        let started_at = clock::wall_now();
+        let pid = host(
+            || "make a process".to_owned(),
+            sys::fork_into(|| child.run()),
+        )?;
+        Ok(Forked {
+            process: Process {
+                pid,
+                // It cannot be gone: it waits, and as our child it keeps its number until it is reaped.
+                start_ticks: process::stat(pid).map_or(0, |p| p.start_ticks),
+                started_at,
+            },
+            gate: Gate(gate),
+            report: Report {
+                pipe: report,
+                failure: None,
+            },
+        })
+    }
+
+    fn make_dir(&self, dir: &Path) -> Result<(), SpawnError> {
+        let action = || format!("make directory {}", dir.display());
+        match fs::DirBuilder::new().mode(0o700).create(dir) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+            made => host(action, made)?,
+        }
+        host(
+            action,
+            File::open(dir).and_then(|made| self.hand_over(&made)),
+        )
+    }
+
+    /// Append-only, so that a step that truncates or seeks its output loses nothing that was written before.
+    fn output(&self, dir: &Path, name: &str) -> Result<File, SpawnError> {
+        let path = dir.join(name);
+        let opened = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&path)
+            .and_then(|file| self.hand_over(&file).map(|()| file));
+        host(|| format!("open {}", path.display()), opened)
+    }
+
+    fn hand_over(&self, made: &File) -> io::Result<()> {
+        self.reader_uid
+            .map_or(Ok(()), |uid| fchown(made, Some(uid), None))
+    }
+}
+
+fn pipe() -> Result<(PipeReader, PipeWriter), SpawnError> {
+    host(|| "make a pipe".to_owned(), io::pipe())
+}
+
+fn nonblocking(report: &PipeReader) -> Result<(), SpawnError> {
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+    let set = fcntl(report, FcntlArg::F_SETFL(OFlag::O_NONBLOCK));
+    host(
+        || "make a pipe".to_owned(),
+        set.map(drop).map_err(Into::into),
+    )
+}
+
+fn arguments(spec: &SpawnSpec) -> Result<Vec<CString>, SpawnError> {
+    if spec.command.first().is_none_or(String::is_empty) {
+        return Err(SpawnError::EmptyCommand);
+    }
+    spec.command
+        .iter()
+        .enumerate()
+        .map(|(n, argument)| c_string(argument.clone(), || format!("command[{n}]")))
+        .collect()
+}
+
+fn environment(spec: &SpawnSpec) -> Result<Vec<CString>, SpawnError> {
+    spec.env
+        .iter()
+        .map(|(name, value)| {
+            if name.is_empty() || name.contains('=') {
+                let name = lookup::shown(name, 80);
+                return Err(SpawnError::VariableName { name });
+            }
+            c_string(format!("{name}={value}"), || {
+                format!("environment variable `{}`", lookup::shown(name, 80))
+            })
+        })
+        .collect()
+}
+
+fn workdir(spec: &SpawnSpec, dir: &Path) -> Result<PathBuf, SpawnError> {
+    let Some(workdir) = &spec.workdir else {
+        return Ok(dir.join("work"));
+    };
+    if workdir.contains('\0') {
+        let field = "the working directory".to_owned();
+        return Err(SpawnError::Nul { field });
+    }
+    if !workdir.starts_with('/') {
+        let workdir = lookup::shown(workdir, 200);
+        return Err(SpawnError::RelativeWorkdir { workdir });
+    }
+    Ok(PathBuf::from(workdir))
+}
+
+fn c_string(text: String, field: impl FnOnce() -> String) -> Result<CString, SpawnError> {
+    CString::new(text).map_err(|_| SpawnError::Nul { field: field() })
+}

@@ -1,0 +1,89 @@
+//! Making a process of an attempt: the child's half, between `fork` and `exec`. Everything here runs in the copy and
+//! ends with it; the parent hears of it by the report pipe alone.
+
+use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, rlim_t, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
+
+use super::{MAX_SENTENCE_BYTES, lookup};
+use crate::sys;
+
+/// What is to be run.
+pub(super) struct Program {
+    /// Program and arguments; not empty.
+    pub(super) argv: Vec<CString>,
+    /// `NAME=value` lines.
+    pub(super) envp: Vec<CString>,
+    /// The step's own PATH.
+    pub(super) path: Option<String>,
+}
+
+/// What the child is born with.
+pub(super) struct Child<'a> {
+    pub(super) stdin: &'a File,
+    pub(super) stdout: &'a File,
+    pub(super) stderr: &'a File,
+    pub(super) gate: &'a PipeReader,
+    pub(super) report: &'a PipeWriter,
+    pub(super) open_files: (rlim_t, rlim_t),
+    pub(super) workdir: &'a Path,
+    pub(super) program: &'a Program,
+}
+
+impl Child<'_> {
+    /// Becomes the program, or says why not. Comes back only to exit.
+    pub(super) fn run(&self) {
+        let prepared = self.prepare();
+        let mut gate = self.gate;
+        // Nothing to read means that the supervisor died, or that it could not write the record.
+        if !matches!(gate.read(&mut [0]), Ok(1)) {
+            return;
+        }
+        let Err(sentence) = prepared.and_then(|()| self.become_program()) else {
+            return;
+        };
+        let mut report = self.report;
+        // Where the supervisor has died meanwhile, nobody is left to tell.
+        let _ = report.write_all(lookup::cut(&sentence, MAX_SENTENCE_BYTES).as_bytes());
+    }
+
+    /// Lets go of everything that is the supervisor's, first of all its lock, its sockets and the gate's other end:
+    /// this process may hang for long, and must not seem to be the supervisor meanwhile.
+    fn prepare(&self) -> Result<(), String> {
+        let failed = |what: &str, e: Errno| format!("the host could not {what}: {}", e.desc());
+        dup2_stdin(self.stdin).map_err(|e| failed("redirect stdin", e))?;
+        dup2_stdout(self.stdout).map_err(|e| failed("redirect stdout", e))?;
+        dup2_stderr(self.stderr).map_err(|e| failed("redirect stderr", e))?;
+        sys::close_all_but(&[self.gate.as_raw_fd(), self.report.as_raw_fd()])
+            .map_err(|e| format!("the host could not close descriptors: {e}"))?;
+        setsid().map_err(|e| failed("make a session", e))?;
+        let (soft, hard) = self.open_files;
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+            .map_err(|e| failed("set the limit of open files", e))?;
+        sys::default_signals();
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+            .map_err(|e| failed("unblock signals", e))
+    }
+
+    fn become_program(&self) -> Result<(), String> {
+        chdir(self.workdir).map_err(|e| lookup::explain_workdir(self.workdir, e))?;
+        let Program { argv, envp, path } = self.program;
+        let name = argv[0].to_string_lossy();
+        let found = lookup::find(&name, path.as_deref()).map_err(|e| e.to_string())?;
+        let Err(e) = execve(found.as_c_str(), argv, envp);
+        let bytes: usize = argv.iter().chain(envp).map(|c| CStr::count_bytes(c)).sum();
+        Err(lookup::explain_exec(
+            &name,
+            &found.to_string_lossy(),
+            bytes,
+            e,
+        ))
+    }
+}

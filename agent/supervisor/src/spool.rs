@@ -1,0 +1,318 @@
+//! What survives the supervisor's death: one small file for each attempt, and the last renewal of the leases.
+//!
+//! A record is written when the attempt has a process, *before* that process may become the step's program, and again
+//! when it ends. So there is no moment at which a step runs and no file says so, and an attempt without a file never
+//! ran. Files are written beside their place and renamed into it. Nothing is synced: the host's crash ends every step
+//! and gives the boot a new name, and a supervisor's crash loses no page that was written.
+//!
+//! Environment and command are not kept: they may hold secrets and nobody needs them again.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sluice_common::id::{AttemptId, BootId};
+use sluice_common::supervision::{BootMillis, HostPhase, Memo};
+use tracing::error;
+
+use crate::lease::Lease;
+
+const DIRECTORY: &str = "spool";
+const SUFFIX: &str = ".json";
+/// No attempt's file: ids do not begin with a dot.
+const NEW: &str = ".new";
+/// No attempt's file: their names hold a number before the suffix.
+const RENEWAL: &str = "renewal.json";
+
+/// What is kept of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Which; also the file's name.
+    pub attempt: AttemptId,
+    /// The boot that its process belongs to.
+    pub boot_id: BootId,
+    /// From its spawn.
+    pub memo: Memo,
+    /// Its deadline.
+    pub lease: Option<Lease>,
+    /// Where it stands.
+    pub phase: HostPhase,
+}
+
+/// Until when the leases were last renewed. One file for the host: with one for each attempt, a heartbeat would
+/// rewrite them all.
+#[derive(Serialize, Deserialize)]
+struct Renewal {
+    boot_id: BootId,
+    until: BootMillis,
+}
+
+/// What was found on disk.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// Those that could be read.
+    pub records: Vec<Record>,
+    /// Those that could not. Their files were set aside.
+    pub damaged: Vec<AttemptId>,
+}
+
+/// Why the spool could not be used.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}", path.display())]
+pub struct SpoolError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// The directory of records.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+}
+
+impl Spool {
+    /// Opens it below `state_dir`, or makes it.
+    ///
+    /// # Errors
+    /// Where it cannot be made.
+    pub fn open(state_dir: &Path) -> Result<Self, SpoolError> {
+        let dir = state_dir.join(DIRECTORY);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|e| failed("make", &dir, e))?;
+        Ok(Self { dir })
+    }
+
+    /// Reads every record. One that is damaged is named in the log and set aside.
+    ///
+    /// # Errors
+    /// Where the directory cannot be listed.
+    pub fn load(&self) -> Result<Loaded, SpoolError> {
+        let listing = |e| failed("list", &self.dir, e);
+        let mut loaded = Loaded::default();
+        for entry in fs::read_dir(&self.dir).map_err(listing)? {
+            let name = entry.map_err(listing)?.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            if let Some(id) = stem.and_then(|stem| stem.parse::<AttemptId>().ok()) {
+                self.load_one(id, &mut loaded);
+            }
+        }
+        Ok(loaded)
+    }
+
+    fn load_one(&self, id: AttemptId, loaded: &mut Loaded) {
+        let path = self.path_of(&id);
+        match read_json::<Record>(&path) {
+            Ok(record) => match implausible(&record, &id) {
+                None => return loaded.records.push(record),
+                Some(why) => set_aside(&path, &why),
+            },
+            Err(why) => set_aside(&path, &why.to_string()),
+        }
+        loaded.damaged.push(id);
+    }
+
+    /// Writes an attempt's record, in place of an earlier one.
+    ///
+    /// # Errors
+    /// Where it cannot be written; then the earlier one is untouched.
+    pub fn save(&self, record: &Record) -> Result<(), SpoolError> {
+        self.write_json(&self.path_of(&record.attempt), record)
+    }
+
+    /// Drops an attempt's record, if there is one.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn remove(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
+        let path = self.path_of(attempt);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, e)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Writes the last renewal.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn save_renewal(&self, boot_id: &BootId, until: BootMillis) -> Result<(), SpoolError> {
+        let renewal = Renewal {
+            boot_id: boot_id.clone(),
+            until,
+        };
+        self.write_json(&self.dir.join(RENEWAL), &renewal)
+    }
+
+    /// Reads the last renewal of this boot. Where it is damaged, leases end when they would have without it.
+    pub fn load_renewal(&self, boot_id: &BootId) -> Option<BootMillis> {
+        let path = self.dir.join(RENEWAL);
+        if !path.exists() {
+            return None;
+        }
+        match read_json::<Renewal>(&path) {
+            Ok(renewal) => (renewal.boot_id == *boot_id).then_some(renewal.until),
+            Err(why) => {
+                set_aside(&path, &why.to_string());
+                None
+            }
+        }
+    }
+
+    fn path_of(&self, attempt: &AttemptId) -> PathBuf {
+        self.dir.join(format!("{attempt}{SUFFIX}"))
+    }
+
+    fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), SpoolError> {
+        let new = self.dir.join(NEW);
+        let bytes = serde_json::to_vec(value).expect("records have string keys only");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&new)
+            .map_err(|e| failed("make", &new, e))?;
+        file.write_all(&bytes)
+            .map_err(|e| failed("write", &new, e))?;
+        fs::rename(&new, path).map_err(|e| failed("replace", path, e))
+    }
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> SpoolError {
+    SpoolError {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// What no supervisor would have written. Signals go to what a record names, and to a number below 2 they would go to
+/// everybody.
+fn implausible(record: &Record, id: &AttemptId) -> Option<String> {
+    let process = match &record.phase {
+        HostPhase::Running(process) => Some(process),
+        HostPhase::Ended(end) | HostPhase::Gone(end) => end.process.as_ref(),
+    };
+    if record.attempt != *id {
+        return Some(format!("it speaks of attempt {}", record.attempt));
+    }
+    let pid = process.map(|p| p.pid)?;
+    let is_pid = pid >= 2 && i32::try_from(pid).is_ok();
+    (!is_pid).then(|| format!("{pid} is no process id of a step"))
+}
+
+/// Keeps a damaged file for people, out of the way of the next start.
+fn set_aside(path: &Path, why: &str) {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(".damaged");
+    match fs::rename(path, &aside) {
+        Ok(()) => error!(file = %path.display(), "damaged, set aside as `*.damaged`: {why}"),
+        Err(e) => error!(file = %path.display(), "damaged, and cannot be set aside ({e}): {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::supervision::{Exit, HostEnd, Process};
+    use sluice_common::time::{Span, Time};
+
+    fn record(id: &str, exit: Exit) -> Record {
+        Record {
+            attempt: id.parse().unwrap(),
+            boot_id: BootId::new("boot").unwrap(),
+            memo: Memo {
+                timeout: Some(Span::from_secs(9)),
+                grace: Span::from_secs(1),
+            },
+            lease: Some(Lease::new(BootMillis(u64::MAX), Span::from_secs(2))),
+            phase: HostPhase::Ended(HostEnd {
+                process: Some(Process {
+                    pid: 5,
+                    start_ticks: u64::MAX,
+                    started_at: Time::from_unix_millis(1),
+                }),
+                exit,
+                ended_at: Time::from_unix_millis(2),
+            }),
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_loaded_and_what_is_removed_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let exits = [
+            Exit::Code(3),
+            Exit::Signal(9),
+            Exit::StartFailed("no `x`".to_owned()),
+            Exit::LeaseExpired,
+            Exit::HostRebooted,
+            Exit::Unknown,
+        ];
+        for (n, exit) in exits.into_iter().enumerate() {
+            let one = record(&format!("a.{}", n + 1), exit);
+            spool.save(&one).unwrap();
+            let again = Spool::open(dir.path()).unwrap().load().unwrap();
+            assert_eq!(again.records, std::slice::from_ref(&one));
+            spool.remove(&one.attempt).unwrap();
+            spool.remove(&one.attempt).unwrap();
+        }
+        assert!(spool.load().unwrap().records.is_empty());
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_the_others_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let good = record("good.1", Exit::Code(0));
+        spool.save(&good).unwrap();
+        let whole = serde_json::to_vec(&good).unwrap();
+        fs::write(spool.dir.join("cut.1.json"), &whole[..whole.len() / 2]).unwrap();
+        fs::write(spool.dir.join("other.1.json"), &whole).unwrap();
+        fs::write(spool.dir.join("empty.1.json"), b"").unwrap();
+        let everybody = String::from_utf8(whole.clone())
+            .unwrap()
+            .replace("\"pid\":5", "\"pid\":1");
+        fs::write(
+            spool.dir.join("pid.1.json"),
+            everybody.replace("good", "pid"),
+        )
+        .unwrap();
+        fs::write(spool.dir.join("noise.1.json"), [0xff, 0, 1]).unwrap();
+        fs::write(spool.dir.join(NEW), b"half").unwrap();
+
+        let loaded = spool.load().unwrap();
+        assert_eq!(loaded.records, [good]);
+        let mut damaged: Vec<_> = loaded.damaged.iter().map(ToString::to_string).collect();
+        damaged.sort();
+        assert_eq!(damaged, ["cut.1", "empty.1", "noise.1", "other.1", "pid.1"]);
+        assert!(spool.dir.join("cut.1.json.damaged").exists());
+        assert!(spool.load().unwrap().damaged.is_empty());
+    }
+
+    #[test]
+    fn a_renewal_counts_for_its_own_boot_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let (boot, other) = (BootId::new("a").unwrap(), BootId::new("b").unwrap());
+        assert_eq!(spool.load_renewal(&boot), None);
+        spool.save_renewal(&boot, BootMillis(7)).unwrap();
+        assert_eq!(spool.load_renewal(&boot), Some(BootMillis(7)));
+        assert_eq!(spool.load_renewal(&other), None);
+        fs::write(spool.dir.join(RENEWAL), b"{").unwrap();
+        assert_eq!(spool.load_renewal(&boot), None);
+        assert!(spool.load().unwrap().records.is_empty());
+    }
+}

@@ -1,0 +1,197 @@
+//! The supervisor's directory: one supervisor at a time holds its lock, and whoever holds it owns the socket in it.
+
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+/// The socket's name in the directory.
+pub const SOCKET: &str = "supervisor.sock";
+
+const NEW_SOCKET: &str = "supervisor.sock.new";
+const LOCK: &str = "supervisor.lock";
+
+/// Why the directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateDirError {
+    /// Somebody else works there.
+    #[error(
+        "another supervisor (pid {pid}) works in {}: stop it first, or give this one a directory of its own",
+        dir.display()
+    )]
+    Taken {
+        /// Where.
+        dir: PathBuf,
+        /// Who, as far as it is known.
+        pid: String,
+    },
+    /// The socket cannot be bound at so long a path.
+    #[error("cannot make socket {}: choose a shorter --state-dir if its path is longer than 107 bytes", path.display())]
+    Socket {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else failed.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// The directory, locked for as long as this lives.
+#[derive(Debug)]
+pub struct StateDir {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl StateDir {
+    /// Makes the directory if need be, and locks it.
+    ///
+    /// # Errors
+    /// Where another supervisor holds it or it cannot be made.
+    pub fn open(path: &Path) -> Result<Self, StateDirError> {
+        // Others may pass through: an agent of another user has business with the socket and with output.
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(path)
+            .map_err(|e| failed("make directory", path, e))?;
+        // Attempts get absolute paths from it, and have other working directories.
+        let path = fs::canonicalize(path).map_err(|e| failed("resolve", path, e))?;
+        let lock = lock(&path)?;
+        Ok(Self { path, _lock: lock })
+    }
+
+    /// Where it is; absolute.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Binds the socket. It takes its name last, so whoever sees that name finds a supervisor that listens.
+    ///
+    /// # Errors
+    /// Where it cannot be bound.
+    pub fn listen(&self, agent_uid: Option<u32>) -> Result<UnixListener, StateDirError> {
+        let (new, path) = (self.path.join(NEW_SOCKET), self.path.join(SOCKET));
+        // Whoever left it is dead: the lock is ours.
+        remove(&new)?;
+        let listener = UnixListener::bind(&new).map_err(|source| StateDirError::Socket {
+            path: new.clone(),
+            source,
+        })?;
+        listener
+            .set_nonblocking(true)
+            .map_err(|e| failed("use socket", &new, e))?;
+        fs::set_permissions(&new, Permissions::from_mode(0o600))
+            .and_then(|()| agent_uid.map_or(Ok(()), |uid| chown(&new, Some(uid), None)))
+            .map_err(|e| failed("hand over socket", &new, e))?;
+        fs::rename(&new, &path).map_err(|e| failed("name socket", &path, e))?;
+        Ok(listener)
+    }
+
+    /// Takes the socket's name away, so that nobody waits on a supervisor that leaves.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn unlisten(&self) -> Result<(), StateDirError> {
+        remove(&self.path.join(SOCKET))
+    }
+}
+
+fn lock(dir: &Path) -> Result<File, StateDirError> {
+    let path = dir.join(LOCK);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(|e| failed("open", &path, e))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(taken(dir, &mut file)),
+        Err(TryLockError::Error(e)) => return Err(failed("lock", &path, e)),
+    }
+    write_pid(&mut file).map_err(|e| failed("write", &path, e))?;
+    Ok(file)
+}
+
+fn taken(dir: &Path, file: &mut File) -> StateDirError {
+    let mut pid = String::new();
+    let read = file.read_to_string(&mut pid).is_ok();
+    let pid = pid.trim();
+    let known = read && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
+    StateDirError::Taken {
+        dir: dir.to_owned(),
+        pid: if known { pid } else { "unknown" }.to_owned(),
+    }
+}
+
+fn write_pid(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
+}
+
+fn remove(path: &Path) -> Result<(), StateDirError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> StateDirError {
+    StateDirError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn a_second_one_is_refused_with_directory_and_pid() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = StateDir::open(dir.path()).unwrap();
+        let text = StateDir::open(dir.path()).unwrap_err().to_string();
+        assert!(text.contains(&std::process::id().to_string()), "{text}");
+        assert!(text.contains(first.path().to_str().unwrap()), "{text}");
+        drop(first);
+        StateDir::open(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_socket_that_was_left_behind_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(dir.path()).unwrap();
+        drop(state.listen(None).unwrap());
+        fs::write(dir.path().join(NEW_SOCKET), b"").unwrap();
+        let listener = state.listen(None).unwrap();
+        UnixStream::connect(dir.path().join(SOCKET)).unwrap();
+        listener.accept().unwrap();
+        state.unlisten().unwrap();
+        assert!(!dir.path().join(SOCKET).exists());
+    }
+
+    #[test]
+    fn a_path_too_long_for_a_socket_is_refused_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::open(&dir.path().join("x".repeat(120))).unwrap();
+        let text = state.listen(None).unwrap_err().to_string();
+        assert!(text.contains("shorter --state-dir"), "{text}");
+    }
+}

@@ -1,0 +1,115 @@
+//! The few calls that need `unsafe`, each as small as it can be, so that they are read in one place. What they mean
+//! together is the business of `spawn`, `reap` and `table`.
+
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{fs, io};
+
+use nix::unistd::{ForkResult, fork};
+
+/// A child that has ended, as the kernel tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It called `exit` with this code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+/// Makes a copy of this process. In the copy `child` runs, and it never comes back from there: should it return or
+/// panic, the copy exits with 127 and nothing of the parent's code runs twice.
+///
+/// # Errors
+/// Where the kernel has no room for one more process.
+///
+/// # Panics
+/// Never in the parent; a panic in the child ends the child.
+#[expect(unsafe_code, reason = "fork has no safe form")]
+pub fn fork_into(child: impl FnOnce()) -> io::Result<u32> {
+    // SAFETY: the supervisor has one thread (`server` checks it before the first attempt), so no lock can be held by
+    // a thread that does not exist in the child, and the child may allocate and open files like any program.
+    match unsafe { fork() }? {
+        ForkResult::Parent { child } => Ok(child.as_raw().cast_unsigned()),
+        ForkResult::Child => {
+            drop(catch_unwind(AssertUnwindSafe(child)));
+            exit_now(127)
+        }
+    }
+}
+
+/// Ends the process without running anything of its parent's: no destructors, no buffers, no hooks.
+#[expect(unsafe_code, reason = "_exit has no safe form")]
+fn exit_now(code: i32) -> ! {
+    // SAFETY: `_exit` takes any number, touches no memory and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// Gives every signal its default effect. A new program inherits what is ignored, and this one ignores SIGPIPE.
+#[expect(unsafe_code, reason = "setting a disposition has no safe form")]
+pub fn default_signals() {
+    for signal in 1..=libc::SIGRTMAX() {
+        // SAFETY: SIG_DFL installs no handler of ours. Numbers that cannot be changed (SIGKILL, SIGSTOP, those that
+        // the C library keeps for itself) are refused and stay at their default.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
+/// Takes one child that has ended off the kernel's hands; `None` where no child has.
+///
+/// Not `nix::waitpid`: it fails on a real-time signal, after the child is gone.
+#[expect(
+    unsafe_code,
+    reason = "waitpid of nix loses children that a real-time signal killed"
+)]
+pub fn wait_any() -> Option<(u32, Ending)> {
+    let mut status: libc::c_int = 0;
+    // SAFETY: `status` is a valid place for one int for the length of the call.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    if pid <= 0 {
+        return None;
+    }
+    let ending = if libc::WIFSIGNALED(status) {
+        Ending::Signal(libc::WTERMSIG(status))
+    } else {
+        Ending::Code(libc::WEXITSTATUS(status))
+    };
+    Some((pid.cast_unsigned(), ending))
+}
+
+/// A descriptor that becomes readable when the process ends. It must not be a child's that this process reaps.
+///
+/// # Errors
+/// `ESRCH` where there is no such process, `ENOSYS` before Linux 5.3.
+#[expect(unsafe_code, reason = "pidfd_open has no wrapper")]
+pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: two integers go in, and a new descriptor or -1 comes out; the kernel sets close-on-exec.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.cast_signed(), 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let fd = RawFd::try_from(fd).expect("the kernel's descriptors are ints");
+    // SAFETY: the descriptor is new, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Closes every descriptor above the standard three but `keep`. Only for a child that is about to become another
+/// program: whatever object owned the descriptors must never be used again.
+///
+/// # Errors
+/// Where `/proc` cannot be read.
+pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+    let mut open: Vec<RawFd> = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        open.extend(
+            entry?
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse::<RawFd>().ok()),
+        );
+    }
+    for fd in open.into_iter().filter(|fd| *fd > 2 && !keep.contains(fd)) {
+        // The directory that was just read is in its own list and already closed: that one fails, harmlessly.
+        let _ = nix::unistd::close(fd);
+    }
+    Ok(())
+}

@@ -1,0 +1,328 @@
+//! Every attempt of the host, and what happens to it. `server` feeds it what the kernel and the agent say, then calls
+//! [`Table::settle`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
+//! out the views that have changed.
+//!
+//! [`restore`] is its start, [`settle`] its end of turn.
+
+mod restore;
+mod settle;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use sluice_common::id::{AttemptId, BootId};
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::supervision::{
+    AttemptView, BootMillis, Exit, FromSupervisor, SUPERVISION_VERSION, SpawnSpec, StopSignal,
+    ToSupervisor,
+};
+use tracing::{error, info, warn};
+
+use crate::attempt::{Attempt, Phase};
+use crate::clock;
+use crate::lease::{Lease, Stage};
+use crate::owner::Owners;
+use crate::process::{self, BootIdError};
+use crate::spawn::{Reported, SpawnError, Spawner};
+use crate::spool::{Spool, SpoolError};
+
+/// Why the supervisor could not take up its work.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The kernel does not name the boot.
+    #[error("cannot tell one boot of this host from another")]
+    BootId(#[from] BootIdError),
+    /// The spool is unusable.
+    #[error("cannot use the spool")]
+    Spool(#[from] SpoolError),
+    /// Spawning would fail.
+    #[error("cannot prepare to start attempts")]
+    Spawner(#[source] io::Error),
+    /// The attempts' directories cannot be made.
+    #[error("cannot make {}", path.display())]
+    Directory {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A fork of several threads would be unsound.
+    #[error("this process has {threads} threads and must have one")]
+    Threads {
+        /// How many it has.
+        threads: usize,
+    },
+}
+
+/// Every attempt of the host that was not forgotten.
+#[derive(Debug)]
+pub struct Table {
+    boot_id: BootId,
+    spool: Spool,
+    spawner: Spawner,
+    owners: Owners,
+    attempts: BTreeMap<AttemptId, Attempt>,
+    /// Main processes that are children of ours and were not reaped.
+    by_pid: BTreeMap<u32, AttemptId>,
+    renewed: Option<BootMillis>,
+    /// Attempts whose view has changed in this turn.
+    changed: BTreeSet<AttemptId>,
+    /// Signals to be sent at the end of this turn.
+    wanted: Vec<(AttemptId, StopSignal)>,
+    /// Whether something may have left nothing behind.
+    look_due: bool,
+    /// When to look again at what tells nobody of its end.
+    tick_at: Option<BootMillis>,
+}
+
+impl Table {
+    /// Everything that an agent needs to know.
+    pub fn hello(&self) -> FromSupervisor {
+        FromSupervisor::Hello {
+            version: SUPERVISION_VERSION,
+            boot_id: self.boot_id.clone(),
+            attempts: self
+                .attempts
+                .iter()
+                .filter_map(|(id, attempt)| attempt.view(id))
+                .collect(),
+        }
+    }
+
+    /// The agent has spoken. What comes back is an answer to it alone; changes follow from [`Table::settle`].
+    pub fn on_message(&mut self, message: ToSupervisor, now: BootMillis) -> Option<FromSupervisor> {
+        match message {
+            ToSupervisor::Spawn(spec) => self.on_spawn(&spec, now).map(FromSupervisor::Attempt),
+            ToSupervisor::Signal { attempt, signal } => {
+                self.on_signal(attempt, signal);
+                None
+            }
+            ToSupervisor::Renew { until } => {
+                self.on_renew(until);
+                None
+            }
+            ToSupervisor::Forget { attempt } => {
+                self.on_forget(&attempt);
+                None
+            }
+            ToSupervisor::List => Some(self.hello()),
+        }
+    }
+
+    fn on_spawn(&mut self, spec: &SpawnSpec, now: BootMillis) -> Option<AttemptView> {
+        let id = &spec.attempt;
+        if let Some(known) = self.attempts.get(id) {
+            return known.view(id);
+        }
+        if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
+            // Not kept, or refusals would grow without bound where attempts may not.
+            let why = format!(
+                "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
+            );
+            warn!(attempt = %id, "refused: {why}");
+            return Attempt::refused(Exit::StartFailed(why), clock::wall_now(), spec.memo).view(id);
+        }
+        let attempt = self.make(spec, now);
+        attempt.log_birth(id);
+        if attempt.is_gone() {
+            self.changed.insert(id.clone());
+        }
+        self.attempts.insert(id.clone(), attempt);
+        None
+    }
+
+    fn make(&mut self, spec: &SpawnSpec, now: BootMillis) -> Attempt {
+        let mut lease = spec
+            .lease_until
+            .map(|until| Lease::new(until, spec.lease_grace));
+        if let Some(lease) = &mut lease {
+            lease.renew(self.renewed.unwrap_or(BootMillis(0)));
+        }
+        let expired = lease.is_some_and(|mut lease| lease.look(now) != Stage::Held);
+        let made = if expired {
+            Err(Exit::LeaseExpired)
+        } else {
+            self.fork(spec, lease)
+                .map_err(|e| Exit::StartFailed(e.to_string()))
+        };
+        made.unwrap_or_else(|exit| {
+            let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo);
+            refused.unsaved = true;
+            refused
+        })
+    }
+
+    /// The order that keeps every program recorded: process, record, gate.
+    fn fork(&mut self, spec: &SpawnSpec, lease: Option<Lease>) -> Result<Attempt, SpawnError> {
+        let forked = self.spawner.fork(spec)?;
+        let attempt = Attempt::starting(forked.process, forked.report, spec.memo, lease);
+        let record = attempt.record(&spec.attempt, &self.boot_id);
+        self.spool.save(&record).map_err(|e| SpawnError::Host {
+            action: "record the attempt".to_owned(),
+            why: io::Error::other(chain(&e)),
+        })?;
+        self.by_pid.insert(forked.process.pid, spec.attempt.clone());
+        forked.gate.open();
+        Ok(attempt)
+    }
+
+    fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {
+        let Some(attempt) = self.attempts.get_mut(&id).filter(|a| !a.is_gone()) else {
+            return;
+        };
+        attempt.killing |= signal == StopSignal::Kill;
+        self.wanted.push((id, signal));
+    }
+
+    fn on_renew(&mut self, until: BootMillis) {
+        if self.renewed >= Some(until) {
+            return;
+        }
+        self.renewed = Some(until);
+        for attempt in self.attempts.values_mut() {
+            if let Some(lease) = &mut attempt.lease {
+                lease.renew(until);
+            }
+        }
+        if let Err(e) = self.spool.save_renewal(&self.boot_id, until) {
+            error!(
+                "the renewal of leases would not outlive this supervisor: {}",
+                chain(&e)
+            );
+        }
+    }
+
+    fn on_forget(&mut self, id: &AttemptId) {
+        match self.attempts.get(id) {
+            None => return,
+            Some(attempt) if !attempt.is_gone() => {
+                warn!(attempt = %id, "not forgotten: it is not gone yet");
+                return;
+            }
+            Some(_) => {}
+        }
+        self.attempts.remove(id);
+        if let Err(e) = self.spool.remove(id) {
+            // The next supervisor tells the agent of it once more, and is told to forget it once more.
+            error!(attempt = %id, "{}", chain(&e));
+        }
+    }
+
+    /// Children have ended, orphans among them.
+    pub fn on_children_ended(&mut self, ended: Vec<(u32, Exit)>) {
+        self.look_due |= !ended.is_empty();
+        for (pid, exit) in ended {
+            if let Some(id) = self.by_pid.remove(&pid) {
+                self.on_main_ended(&id, exit);
+            }
+        }
+    }
+
+    fn on_main_ended(&mut self, id: &AttemptId, exit: Exit) {
+        let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_led()) else {
+            return;
+        };
+        let now = clock::wall_now();
+        if let Some(Reported::Failed(why)) = attempt.report_mut().map(|report| report.read()) {
+            info!(attempt = %id, "not started: {why}");
+            attempt.on_start_failed(why, now);
+        } else {
+            info!(attempt = %id, ?exit, "ended");
+            attempt.on_exit(exit, now);
+        }
+        attempt.unsaved = true;
+        self.look_due = true;
+        self.changed.insert(id.clone());
+    }
+
+    /// A descriptor of [`Table::watched`] has become readable.
+    pub fn on_ready(&mut self, id: &AttemptId) {
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return;
+        };
+        match attempt.phase() {
+            // A failed start is dealt with when the child is reaped: until then it is there.
+            Phase::Starting(..) => {
+                if attempt.report_mut().map(|report| report.read()) == Some(Reported::Started) {
+                    attempt.on_started();
+                    self.changed.insert(id.clone());
+                }
+            }
+            Phase::Running(..) => self.on_main_ended(id, Exit::Unknown),
+            Phase::Ended(_) | Phase::Gone(_) => {}
+        }
+    }
+
+    /// Time has passed.
+    pub fn on_time(&mut self, now: BootMillis) {
+        for (id, attempt) in &mut self.attempts {
+            if attempt.is_gone() {
+                continue;
+            }
+            let Some(lease) = &mut attempt.lease else {
+                continue;
+            };
+            let had_passed = lease.has_passed();
+            let stage = lease.look(now);
+            if lease.has_passed() && !had_passed {
+                warn!(attempt = %id, "its lease has passed: stopping it");
+                attempt.unsaved = true;
+                self.wanted.push((id.clone(), StopSignal::Terminate));
+            }
+            if stage == Stage::Kill && !attempt.killing {
+                attempt.killing = true;
+                self.wanted.push((id.clone(), StopSignal::Kill));
+            }
+        }
+    }
+
+    /// What is to be waited for, beside the agent and the clock: [`Table::on_ready`] when it becomes readable.
+    pub fn watched(&self) -> impl Iterator<Item = (&AttemptId, BorrowedFd<'_>)> {
+        self.attempts.iter().filter_map(|(id, attempt)| {
+            let fd = match attempt.phase() {
+                Phase::Starting(_, report) if report.is_awaited() => report.as_fd(),
+                Phase::Running(_, Some(watch)) => watch.as_fd(),
+                Phase::Starting(..)
+                | Phase::Running(_, None)
+                | Phase::Ended(_)
+                | Phase::Gone(_) => {
+                    return None;
+                }
+            };
+            Some((id, fd))
+        })
+    }
+
+    /// When to call [`Table::on_time`] and [`Table::settle`] at the latest.
+    pub fn wake_at(&self, now: BootMillis) -> Option<BootMillis> {
+        let stages = self
+            .attempts
+            .values()
+            .filter(|attempt| !attempt.is_gone())
+            .filter_map(|attempt| attempt.lease?.next_stage_at(now));
+        stages.chain(self.tick_at).min()
+    }
+}
+
+impl Attempt {
+    fn log_birth(&self, id: &AttemptId) {
+        match self.phase() {
+            Phase::Starting(process, _) => info!(attempt = %id, pid = process.pid, "starting"),
+            Phase::Gone(end) => info!(attempt = %id, exit = ?end.exit, "not started"),
+            Phase::Running(..) | Phase::Ended(_) => {}
+        }
+    }
+}
+
+/// An error with all that caused it, in one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(e) = cause {
+        text = format!("{text}: {e}");
+        cause = e.source();
+    }
+    text
+}

@@ -1,0 +1,141 @@
+//! How a table begins: from what an earlier supervisor left in the spool, and from what is left of it on the host.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+
+use sluice_common::supervision::{Exit, HostEnd, HostPhase, Process};
+use sluice_common::time::Time;
+
+use super::{
+    Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Owners, Path, Phase, Spawner,
+    Spool, Table, TableError, clock, info, process, warn,
+};
+use crate::spool::Record;
+use crate::sys;
+
+const ATTEMPTS: &str = "attempts";
+
+impl Table {
+    /// Takes up what an earlier supervisor left in `state_dir`; `reader_uid` is whose the output of attempts shall be,
+    /// if not this process's own user.
+    ///
+    /// # Errors
+    /// Where the directory cannot be used, or the process has more than one thread.
+    pub fn open(state_dir: &Path, reader_uid: Option<u32>) -> Result<Self, TableError> {
+        one_thread()?;
+        let attempts_dir = state_dir.join(ATTEMPTS);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&attempts_dir)
+            .map_err(|source| TableError::Directory {
+                path: attempts_dir.clone(),
+                source,
+            })?;
+        let boot_id = process::boot_id()?;
+        let spool = Spool::open(state_dir)?;
+        let renewed = spool.load_renewal(&boot_id);
+        let attempts = restore(&spool, &boot_id, renewed)?;
+        Ok(Self {
+            boot_id,
+            spool,
+            spawner: Spawner::new(attempts_dir.clone(), reader_uid).map_err(TableError::Spawner)?,
+            owners: Owners::new(attempts_dir),
+            attempts,
+            by_pid: BTreeMap::new(),
+            renewed,
+            changed: BTreeSet::new(),
+            wanted: Vec::new(),
+            look_due: true,
+            tick_at: Some(BootMillis(0)),
+        })
+    }
+}
+
+fn one_thread() -> Result<(), TableError> {
+    match process::own_threads().map_err(TableError::Spawner)? {
+        1 => Ok(()),
+        threads => Err(TableError::Threads { threads }),
+    }
+}
+
+fn restore(
+    spool: &Spool,
+    boot_id: &BootId,
+    renewed: Option<BootMillis>,
+) -> Result<BTreeMap<AttemptId, Attempt>, TableError> {
+    let loaded = spool.load()?;
+    let mut attempts = BTreeMap::new();
+    for record in loaded.records {
+        let id = record.attempt.clone();
+        let mut attempt = take_over(record, boot_id);
+        if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
+            lease.renew(until);
+        }
+        log_taken_over(&id, &attempt);
+        attempts.insert(id, attempt);
+    }
+    for id in loaded.damaged {
+        warn!(attempt = %id, "its record is lost: what is left of it is killed");
+        let mut lost = Attempt::lost(clock::wall_now());
+        lost.unsaved = true;
+        attempts.insert(id, lost);
+    }
+    Ok(attempts)
+}
+
+fn log_taken_over(id: &AttemptId, attempt: &Attempt) {
+    match attempt.phase() {
+        Phase::Running(process, _) => {
+            info!(attempt = %id, pid = process.pid, "taken over, running")
+        }
+        Phase::Ended(end) | Phase::Gone(end) => {
+            info!(attempt = %id, exit = ?end.exit, "taken over, ended")
+        }
+        Phase::Starting(..) => {}
+    }
+}
+
+fn take_over(record: Record, boot_id: &BootId) -> Attempt {
+    let now = clock::wall_now();
+    let same_boot = record.boot_id == *boot_id;
+    let recorded = record.phase.clone();
+    let phase = match record.phase {
+        HostPhase::Running(process) if !same_boot => {
+            Phase::Gone(end_of(process, Exit::HostRebooted, now))
+        }
+        HostPhase::Running(process) => {
+            find(process).unwrap_or_else(|| Phase::Ended(end_of(process, Exit::Unknown, now)))
+        }
+        // After a reboot nothing can be left of it.
+        HostPhase::Ended(end) if !same_boot => Phase::Gone(end),
+        HostPhase::Ended(end) => Phase::Ended(end),
+        HostPhase::Gone(end) => Phase::Gone(end),
+    };
+    let mut attempt = Attempt::taken_over(phase, record.memo, record.lease);
+    attempt.unsaved = attempt.record(&record.attempt, boot_id).phase != recorded;
+    attempt
+}
+
+/// The process, if it is still the one that was recorded.
+fn find(process: Process) -> Option<Phase> {
+    let lives = || {
+        process::stat(process.pid)
+            .is_some_and(|p| p.start_ticks == process.start_ticks && p.is_alive())
+    };
+    if !lives() {
+        return None;
+    }
+    // Where the kernel has no such descriptors, or no more of them, the tick looks instead.
+    let watch = sys::open_pidfd(process.pid).ok();
+    // The number may have been given anew between the look and the opening.
+    lives().then_some(Phase::Running(process, watch))
+}
+
+fn end_of(process: Process, exit: Exit, now: Time) -> HostEnd {
+    HostEnd {
+        process: Some(process),
+        exit,
+        ended_at: now.max(process.started_at),
+    }
+}

@@ -1,0 +1,213 @@
+//! How a turn ends: signals are sent, what has left nothing behind is gone, the spool is written, and the changed views
+//! are handed out, in this order.
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use sluice_common::supervision::Process;
+use sluice_common::time::Span;
+
+use super::{
+    Attempt, AttemptId, AttemptView, BootMillis, Exit, Phase, StopSignal, Table, chain, clock,
+    error, io, process,
+};
+use crate::attempt::Origin;
+use crate::owner::{Census, Leaders};
+use crate::process::Stat;
+
+/// Between two looks at what tells nobody of its end, and between two kills of what does not die.
+const TICK: Span = Span::from_millis(100);
+
+impl Table {
+    /// Ends a turn. What comes back is to be sent to the agent.
+    pub fn settle(&mut self, now: BootMillis) -> Vec<AttemptView> {
+        let ticked = self.tick_at.is_some_and(|at| now >= at);
+        if ticked {
+            self.on_tick();
+        }
+        self.send_wanted();
+        let undecided = self.look_due && self.look_for_ends();
+        self.look_due = undecided;
+        self.save();
+        self.tick_at = match self.tick_at.filter(|_| !ticked) {
+            _ if !undecided && !self.attempts.values().any(needs_tick) => None,
+            Some(set) => Some(set),
+            None => Some(clock::after(now, TICK)),
+        };
+        self.take_changed_views()
+    }
+
+    fn on_tick(&mut self) {
+        self.look_due = true;
+        let mut dead = Vec::new();
+        for (id, attempt) in &self.attempts {
+            match attempt.phase() {
+                Phase::Running(main, None)
+                    if attempt.origin == Origin::TakenOver && !lives(main) =>
+                {
+                    dead.push(id.clone());
+                }
+                Phase::Starting(..) | Phase::Running(..) | Phase::Ended(_) if attempt.killing => {
+                    self.wanted.push((id.clone(), StopSignal::Kill));
+                }
+                Phase::Starting(..) | Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => {}
+            }
+        }
+        for id in dead {
+            self.on_main_ended(&id, Exit::Unknown);
+        }
+    }
+
+    fn send_wanted(&mut self) {
+        if self.wanted.is_empty() {
+            return;
+        }
+        let wanted = std::mem::take(&mut self.wanted);
+        let Some(census) = self.census() else { return };
+        for (id, signal) in wanted {
+            let main = self.attempts.get(&id).and_then(Attempt::process);
+            if let Some(members) = census.members.get(&id) {
+                signal_all(main, members, signal);
+            }
+        }
+    }
+
+    /// Signals every attempt and every process that descends from this one, whether or not it is known whose it is.
+    pub fn signal_everything(&mut self, signal: StopSignal) {
+        let Some(census) = self.census() else { return };
+        for (id, members) in &census.members {
+            let main = self.attempts.get(id).and_then(Attempt::process);
+            signal_all(main, members, signal);
+        }
+        let owned = |p: &&Stat| !census.members.values().flatten().any(|m| m.pid == p.pid);
+        for stray in census.descendants.iter().filter(owned) {
+            signal_one(stray, signal);
+        }
+    }
+
+    /// Whether no attempt and no child is left.
+    pub fn is_empty(&self) -> bool {
+        self.attempts.values().all(Attempt::is_gone)
+            && process::own_children().is_ok_and(|children| children.is_empty())
+    }
+
+    /// Moves on what has left nothing behind; says whether some of it cannot be told yet.
+    fn look_for_ends(&mut self) -> bool {
+        let ended =
+            |origin| move |attempt: &Attempt| attempt.origin == origin && attempt.is_ended();
+        let mut undecided = false;
+        if self.attempts.values().any(ended(Origin::Child)) {
+            let leaders = self.leaders();
+            match self.owners.orphans(&leaders) {
+                Ok(orphans) if orphans.undecided => undecided = true,
+                Ok(orphans) => self.empty_out(Origin::Child, |id| orphans.of.contains(id)),
+                Err(e) => log_blind(&e),
+            }
+        }
+        if self.attempts.values().any(ended(Origin::TakenOver))
+            && let Some(census) = self.census()
+        {
+            self.empty_out(Origin::TakenOver, |id| census.members.contains_key(id));
+        }
+        undecided
+    }
+
+    fn empty_out(&mut self, origin: Origin, is_left: impl Fn(&AttemptId) -> bool) {
+        for (id, attempt) in &mut self.attempts {
+            if attempt.origin == origin && attempt.is_ended() && !is_left(id) {
+                attempt.on_empty();
+                attempt.unsaved = true;
+                self.changed.insert(id.clone());
+            }
+        }
+    }
+
+    fn census(&mut self) -> Option<Census> {
+        let leaders = self.leaders();
+        self.owners.census(&leaders).inspect_err(log_blind).ok()
+    }
+
+    fn leaders(&self) -> Leaders {
+        let mut leaders = Leaders::default();
+        for (id, attempt) in self.attempts.iter().filter(|(_, a)| !a.is_gone()) {
+            let (main, runs) = (attempt.process(), attempt.is_led());
+            match attempt.origin {
+                Origin::Child => leaders.add_child(id, main, runs),
+                Origin::TakenOver => leaders.add_taken_over(id, main, runs),
+            }
+        }
+        leaders
+    }
+
+    fn save(&mut self) {
+        for (id, attempt) in self.attempts.iter_mut().filter(|(_, a)| a.unsaved) {
+            match self.spool.save(&attempt.record(id, &self.boot_id)) {
+                Ok(()) => attempt.unsaved = false,
+                // The tick tries again.
+                Err(e) => error!(attempt = %id, "its record is out of date: {}", chain(&e)),
+            }
+        }
+    }
+
+    fn take_changed_views(&mut self) -> Vec<AttemptView> {
+        std::mem::take(&mut self.changed)
+            .iter()
+            .filter_map(|id| self.attempts.get(id)?.view(id))
+            .collect()
+    }
+}
+
+fn needs_tick(attempt: &Attempt) -> bool {
+    let unheard = attempt.origin == Origin::TakenOver
+        && matches!(attempt.phase(), Phase::Ended(_) | Phase::Running(_, None));
+    attempt.unsaved || unheard || (attempt.killing && !attempt.is_gone())
+}
+
+fn lives(main: &Process) -> bool {
+    process::stat(main.pid).is_some_and(|p| p.start_ticks == main.start_ticks && p.is_alive())
+}
+
+fn log_blind(e: &io::Error) {
+    error!("cannot see what runs on this host, looking again soon: {e}");
+}
+
+/// The group at once, because the kernel then misses nobody who is just forking, and those outside it one by one.
+fn signal_all(main: Option<Process>, members: &[Stat], signal: StopSignal) {
+    let group = main.map(|main| main.pid);
+    let (inside, outside): (Vec<&Stat>, Vec<&Stat>) =
+        members.iter().partition(|p| Some(p.group) == group);
+    if let Some(first) = inside.first() {
+        report(killpg(
+            Pid::from_raw(first.group.cast_signed()),
+            number(signal),
+        ));
+    }
+    for p in outside {
+        signal_one(p, signal);
+    }
+}
+
+fn signal_one(p: &Stat, signal: StopSignal) {
+    let same = process::stat(p.pid).is_some_and(|now| now.start_ticks == p.start_ticks);
+    if same {
+        report(kill(Pid::from_raw(p.pid.cast_signed()), number(signal)));
+    }
+}
+
+fn number(signal: StopSignal) -> Signal {
+    match signal {
+        StopSignal::Terminate => Signal::SIGTERM,
+        StopSignal::Kill => Signal::SIGKILL,
+    }
+}
+
+fn report(sent: Result<(), Errno>) {
+    match sent {
+        // What has ended meanwhile needs no signal.
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(e) => error!(
+            "a process of an attempt could not be signalled: {}",
+            e.desc()
+        ),
+    }
+}

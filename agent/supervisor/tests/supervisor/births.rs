@@ -1,0 +1,229 @@
+//! What a step is born with, and why it is not born.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use sluice_common::supervision::{Exit, SpawnSpec};
+
+use crate::client::{Client, sh, spec};
+use crate::host::Host;
+
+fn refusal(client: &mut Client, spec: &SpawnSpec) -> String {
+    client.spawn(spec);
+    let end = client.wait_gone(&spec.attempt);
+    assert_eq!(end.process, None);
+    match end.exit {
+        Exit::StartFailed(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_environment_is_exactly_what_was_asked_for() {
+    let host = Host::start();
+    let mut spec = spec("env.1", &["/usr/bin/env"]);
+    spec.env.insert("A".to_owned(), "x=y z\n!".to_owned());
+    assert_eq!(host.client().run(&spec), Exit::Code(0));
+    let wanted: String = spec.env.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
+    let mut lines: Vec<String> = host
+        .output(&"env.1", "stdout")
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let mut wanted: Vec<&str> = wanted.lines().collect();
+    lines.sort();
+    wanted.sort_unstable();
+    assert_eq!(lines, wanted);
+}
+
+#[test]
+fn an_empty_environment_stays_empty() {
+    let host = Host::start();
+    let mut spec = spec("bare.1", &["/usr/bin/env"]);
+    spec.env = BTreeMap::new();
+    assert_eq!(host.client().run(&spec), Exit::Code(0));
+    assert_eq!(host.output(&"bare.1", "stdout"), "");
+}
+
+#[test]
+fn nothing_of_the_supervisor_is_inherited() {
+    let host = Host::start();
+    let script = "grep -E '^Sig(Blk|Ign)' /proc/$$/status; pwd; cut -d' ' -f1,5,6 /proc/$$/stat; \
+                  ulimit -n; for fd in /proc/$$/fd/*; do readlink $fd; done; true";
+    assert_eq!(host.client().run(&sh("born.1", script)), Exit::Code(0));
+    let text = host.output(&"born.1", "stdout");
+    let lines: Vec<&str> = text.lines().collect();
+    // The C library keeps two signals for itself and lets nobody set them: they stay as they were.
+    let set = |line: &str| {
+        let bits = line.split_whitespace().last().unwrap();
+        u64::from_str_radix(bits, 16).unwrap() & !(0b11 << 31)
+    };
+    assert_eq!((set(lines[0]), set(lines[1])), (0, 0), "{text}");
+    let dir = host.dir.path().canonicalize().unwrap();
+    let dir = dir.join("attempts/born.1").display().to_string();
+    assert_eq!(lines[2], format!("{dir}/work"));
+    let ids: Vec<&str> = lines[3].split(' ').collect();
+    assert!(
+        ids.iter().all(|id| *id == ids[0]),
+        "leads its group and session: {text}"
+    );
+    let (soft, _) =
+        nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    assert_eq!(
+        lines[4],
+        soft.to_string(),
+        "the limit is the one that the supervisor was given"
+    );
+    let fds = [
+        "/dev/null",
+        &format!("{dir}/stdout"),
+        &format!("{dir}/stderr"),
+    ];
+    assert_eq!(lines[5..], fds);
+}
+
+#[test]
+fn output_is_private_and_kept_after_forget() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = sh("out.1", "echo hello; echo oops >&2");
+    assert_eq!(client.run(&spec), Exit::Code(0));
+    client.forget(&spec.attempt);
+    assert!(client.list().is_empty());
+    assert!(!host.record("out.1").exists());
+    assert_eq!(host.output(&"out.1", "stdout"), "hello\n");
+    assert_eq!(host.output(&"out.1", "stderr"), "oops\n");
+    for (name, mode) in [("", 0o700), ("stdout", 0o600), ("stderr", 0o600)] {
+        let found = fs::metadata(host.attempt_dir(&"out.1").join(name)).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, mode, "{name}");
+    }
+}
+
+#[test]
+fn a_working_directory_is_taken_as_given() {
+    let host = Host::start();
+    let mut spec = spec("cwd.1", &["./here"]);
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("here"), "#!/bin/sh\npwd -P\n").unwrap();
+    fs::set_permissions(dir.path().join("here"), fs::Permissions::from_mode(0o755)).unwrap();
+    spec.workdir = Some(dir.path().to_str().unwrap().to_owned());
+    assert_eq!(host.client().run(&spec), Exit::Code(0));
+    let wanted = dir.path().canonicalize().unwrap();
+    assert_eq!(
+        host.output(&"cwd.1", "stdout").trim_end(),
+        wanted.to_str().unwrap()
+    );
+}
+
+#[test]
+fn a_command_that_cannot_run_says_why() {
+    let host = Host::start();
+    let mut client = host.client();
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_str().unwrap();
+    for (name, text, mode) in [
+        ("plain", "#!/bin/sh\n", 0o644),
+        ("orphan", "#!/no/such/shell\n", 0o755),
+        ("noise", "no program\n", 0o755),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let big = "x".repeat(200_000);
+    let cases: &[(&[&str], &str)] = &[
+        (&[], "the command is empty"),
+        (&[""], "the command is empty"),
+        (
+            &["no-such-tool"],
+            "command `no-such-tool` was not found in PATH (/usr/local/bin:/usr/bin:/bin)",
+        ),
+        (&["/no/such/tool"], "command `/no/such/tool` does not exist"),
+        (&[root], "is a directory, not a program"),
+        (&[&format!("{root}/plain")], "is not executable"),
+        (
+            &[&format!("{root}/orphan")],
+            "interpreter `/no/such/shell` does not exist",
+        ),
+        (
+            &[&format!("{root}/noise")],
+            "is not a program that this host can run",
+        ),
+        (&["true", &big], "more than this host's kernel takes"),
+        (&["true", "a\0b"], "command[1] holds a NUL byte"),
+    ];
+    for (n, (command, wanted)) in cases.iter().enumerate() {
+        let why = refusal(&mut client, &spec(&format!("bad.{}", n + 1), command));
+        assert!(why.contains(wanted), "{why}");
+    }
+}
+
+#[test]
+fn an_impossible_directory_or_variable_says_why() {
+    let host = Host::start();
+    let mut client = host.client();
+    let cases: &[(&str, &str)] = &[
+        (
+            "/no/such/dir",
+            "working directory `/no/such/dir` does not exist",
+        ),
+        (
+            "/dev/null",
+            "working directory `/dev/null` is not a directory",
+        ),
+        (
+            "relative",
+            "working directory `relative` is not an absolute path",
+        ),
+        ("/a\0b", "the working directory holds a NUL byte"),
+    ];
+    for (n, (workdir, wanted)) in cases.iter().enumerate() {
+        let mut spec = spec(&format!("dir.{}", n + 1), &["true"]);
+        spec.workdir = Some((*workdir).to_owned());
+        let why = refusal(&mut client, &spec);
+        assert!(why.contains(wanted), "{why}");
+    }
+    for (n, (name, value, wanted)) in [
+        ("", "x", "cannot be the name"),
+        ("A=B", "x", "`A=B` cannot be the name"),
+        ("A", "\0", "environment variable `A` holds a NUL byte"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut spec = spec(&format!("var.{}", n + 1), &["true"]);
+        spec.env.insert(name.to_owned(), value.to_owned());
+        let why = refusal(&mut client, &spec);
+        assert!(why.contains(wanted), "{why}");
+    }
+    let mut spec = spec("path.1", &["true"]);
+    spec.env.remove("PATH");
+    assert!(refusal(&mut client, &spec).contains("has no PATH"));
+}
+
+#[test]
+fn a_repeated_spawn_starts_nothing() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = sh("twice.1", "echo once");
+    client.spawn(&spec);
+    client.spawn(&spec);
+    client.wait_gone(&spec.attempt);
+    client.views.clear();
+    client.spawn(&spec);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(0));
+    assert_eq!(host.output(&"twice.1", "stdout"), "once\n");
+}
+
+#[test]
+fn a_place_where_nothing_can_be_written_fails_the_start() {
+    let host = Host::start();
+    // A file where the directory should be: root, too, is stopped by that.
+    fs::write(host.attempt_dir(&"blocked.1"), b"").unwrap();
+    let why = refusal(&mut host.client(), &spec("blocked.1", &["true"]));
+    assert!(
+        why.contains("the host could not") && why.contains("blocked.1"),
+        "{why}"
+    );
+}

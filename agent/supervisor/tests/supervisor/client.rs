@@ -1,0 +1,194 @@
+//! A blocking client of the supervisor's socket, for tests.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sluice_codec::{FrameBuffer, frame};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{
+    AttemptView, Exit, FromSupervisor, HostEnd, HostPhase, MAX_SUPERVISION_FRAME_BYTES, Memo,
+    Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+};
+use sluice_common::time::Span;
+
+/// No wait in these tests takes longer, on however busy a machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+pub(crate) struct Client {
+    stream: UnixStream,
+    input: FrameBuffer,
+    pub(crate) views: BTreeMap<AttemptId, AttemptView>,
+    /// How many times `Hello` was said.
+    pub(crate) hellos: usize,
+}
+
+impl Client {
+    /// Connects and waits for the first words.
+    pub(crate) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).expect("the supervisor listens");
+        stream
+            .set_read_timeout(Some(Duration::from_millis(20)))
+            .unwrap();
+        let mut client = Self {
+            stream,
+            input: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
+            views: BTreeMap::new(),
+            hellos: 0,
+        };
+        client.wait("hello", |c| (c.hellos == 1).then_some(()));
+        client
+    }
+
+    pub(crate) fn send(&mut self, message: &ToSupervisor) {
+        let bytes = frame(message, MAX_SUPERVISION_FRAME_BYTES).unwrap();
+        self.stream.write_all(&bytes).unwrap();
+    }
+
+    pub(crate) fn spawn(&mut self, spec: &SpawnSpec) {
+        self.send(&ToSupervisor::Spawn(spec.clone()));
+    }
+
+    pub(crate) fn signal(&mut self, attempt: &AttemptId, signal: StopSignal) {
+        let attempt = attempt.clone();
+        self.send(&ToSupervisor::Signal { attempt, signal });
+    }
+
+    pub(crate) fn forget(&mut self, attempt: &AttemptId) {
+        let attempt = attempt.clone();
+        self.send(&ToSupervisor::Forget { attempt });
+    }
+
+    /// Everything that the supervisor knows now.
+    pub(crate) fn list(&mut self) -> &BTreeMap<AttemptId, AttemptView> {
+        let before = self.hellos;
+        self.send(&ToSupervisor::List);
+        self.wait("a list", |c| (c.hellos > before).then_some(()));
+        &self.views
+    }
+
+    /// Reads until `found` finds what it wants.
+    pub(crate) fn wait<T>(&mut self, what: &str, mut found: impl FnMut(&Self) -> Option<T>) -> T {
+        let end = Instant::now() + DEADLINE;
+        loop {
+            if let Some(it) = found(self) {
+                return it;
+            }
+            assert!(Instant::now() < end, "no {what}; known: {:?}", self.views);
+            assert!(self.read(), "closed while waiting for {what}");
+        }
+    }
+
+    pub(crate) fn wait_running(&mut self, id: &AttemptId) -> Process {
+        self.wait("running", |c| match &c.views.get(id)?.phase {
+            HostPhase::Running(process) => Some(*process),
+            other @ (HostPhase::Ended(_) | HostPhase::Gone(_)) => panic!("{id} is {other:?}"),
+        })
+    }
+
+    pub(crate) fn wait_ended(&mut self, id: &AttemptId) -> HostEnd {
+        self.wait("end", |c| match &c.views.get(id)?.phase {
+            HostPhase::Running(_) => None,
+            HostPhase::Ended(end) | HostPhase::Gone(end) => Some(end.clone()),
+        })
+    }
+
+    pub(crate) fn wait_gone(&mut self, id: &AttemptId) -> HostEnd {
+        self.wait("gone", |c| match &c.views.get(id)?.phase {
+            HostPhase::Running(_) | HostPhase::Ended(_) => None,
+            HostPhase::Gone(end) => Some(end.clone()),
+        })
+    }
+
+    /// Spawns, and waits for the end of it.
+    pub(crate) fn run(&mut self, spec: &SpawnSpec) -> Exit {
+        self.spawn(spec);
+        self.wait_gone(&spec.attempt).exit
+    }
+
+    /// Whether the connection is closed by the other side before the deadline.
+    pub(crate) fn is_dropped(&mut self) -> bool {
+        let end = Instant::now() + DEADLINE;
+        while Instant::now() < end {
+            if !self.read() {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Reads for a moment; false where the stream has ended.
+    fn read(&mut self) -> bool {
+        let mut bytes = [0; 65536];
+        match self.stream.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(len) => self.input.push(&bytes[..len]),
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => return false,
+            Err(e) => panic!("{e}"),
+        }
+        while let Some(message) = self.input.next().unwrap() {
+            self.on_message(message);
+        }
+        true
+    }
+
+    fn on_message(&mut self, message: FromSupervisor) {
+        match message {
+            FromSupervisor::Hello {
+                version, attempts, ..
+            } => {
+                assert_eq!(version, SUPERVISION_VERSION);
+                self.hellos += 1;
+                self.views = attempts
+                    .into_iter()
+                    .map(|view| (view.attempt.clone(), view))
+                    .collect();
+            }
+            FromSupervisor::Attempt(view) => {
+                if let Some(old) = self.views.get(&view.attempt) {
+                    assert!(rank(&old.phase) <= rank(&view.phase), "{old:?} -> {view:?}");
+                }
+                self.views.insert(view.attempt.clone(), view);
+            }
+        }
+    }
+}
+
+fn rank(phase: &HostPhase) -> u8 {
+    match phase {
+        HostPhase::Running(_) => 0,
+        HostPhase::Ended(_) => 1,
+        HostPhase::Gone(_) => 2,
+    }
+}
+
+/// A specification with the marks that an agent sets.
+pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
+    let attempt: AttemptId = id.parse().unwrap();
+    let env = [
+        ("PATH", "/usr/local/bin:/usr/bin:/bin"),
+        ("SLUICE_STEP_ID", attempt.step.as_str()),
+        ("SLUICE_ATTEMPT", &attempt.number.to_string()),
+    ]
+    .map(|(name, value)| (name.to_owned(), value.to_owned()));
+    SpawnSpec {
+        attempt,
+        command: command.iter().map(ToString::to_string).collect(),
+        env: env.into(),
+        workdir: None,
+        lease_until: None,
+        lease_grace: Span::from_secs(1),
+        memo: Memo {
+            timeout: Some(Span::from_secs(77)),
+            grace: Span::from_secs(7),
+        },
+    }
+}
+
+/// A shell script as a specification.
+pub(crate) fn sh(id: &str, script: &str) -> SpawnSpec {
+    spec(id, &["sh", "-c", script])
+}

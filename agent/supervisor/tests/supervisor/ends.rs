@@ -1,0 +1,180 @@
+//! How steps end, and when nothing is left of them.
+
+use std::os::unix::process::ExitStatusExt;
+
+use nix::sys::signal::Signal;
+use sluice_common::supervision::{Exit, HostPhase, StopSignal};
+
+use crate::client::sh;
+use crate::host::{Host, lives, until};
+
+#[test]
+fn exit_codes_and_signals_are_told_apart() {
+    let host = Host::start();
+    let mut client = host.client();
+    for (n, (script, wanted)) in [
+        ("exit 0", Exit::Code(0)),
+        ("exit 7", Exit::Code(7)),
+        ("exit 255", Exit::Code(255)),
+        ("kill -9 $$", Exit::Signal(9)),
+        ("kill -s SEGV $$", Exit::Signal(11)),
+        ("kill -40 $$", Exit::Signal(40)),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let spec = sh(&format!("end.{}", n + 1), script);
+        assert_eq!(client.run(&spec), wanted, "{script}");
+    }
+}
+
+#[test]
+fn a_view_gives_back_memo_process_and_times() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = sh("view.1", "echo $$; exec sleep 1000");
+    client.spawn(&spec);
+    let process = client.wait_running(&spec.attempt);
+    assert_eq!(host.number_in("view.1", "stdout"), process.pid);
+    assert_eq!(client.views[&spec.attempt].memo, spec.memo);
+    client.signal(&spec.attempt, StopSignal::Terminate);
+    let end = client.wait_gone(&spec.attempt);
+    assert_eq!(end.exit, Exit::Signal(15));
+    assert_eq!(end.process, Some(process));
+    assert!(end.ended_at >= process.started_at);
+}
+
+#[test]
+fn the_group_is_signalled_and_outlives_its_leader() {
+    let host = Host::start();
+    let mut client = host.client();
+    // The inner shell ignores SIGTERM; the outer one does not.
+    let spec = sh(
+        "group.1",
+        "sh -c 'trap \"\" TERM; echo $$; while :; do sleep 0.05; done' & wait",
+    );
+    client.spawn(&spec);
+    let inner = host.number_in("group.1", "stdout");
+    client.signal(&spec.attempt, StopSignal::Terminate);
+    assert_eq!(client.wait_ended(&spec.attempt).exit, Exit::Signal(15));
+    assert!(matches!(
+        client.list()[&spec.attempt].phase,
+        HostPhase::Ended(_)
+    ));
+    assert!(lives(inner));
+    client.signal(&spec.attempt, StopSignal::Kill);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(15));
+    assert!(!lives(inner));
+}
+
+#[test]
+fn a_process_that_left_group_and_parent_is_found_and_killed() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = sh(
+        "stray.1",
+        "setsid sh -c 'setsid sh -c \"trap : TERM; echo \\$\\$; while :; do sleep 0.05; done\" & exit' & wait; exit 3",
+    );
+    client.spawn(&spec);
+    let stray = host.number_in("stray.1", "stdout");
+    assert_eq!(client.wait_ended(&spec.attempt).exit, Exit::Code(3));
+    assert!(matches!(
+        client.list()[&spec.attempt].phase,
+        HostPhase::Ended(_)
+    ));
+    client.forget(&spec.attempt);
+    assert_eq!(client.list().len(), 1, "what is not gone is not forgotten");
+    client.signal(&spec.attempt, StopSignal::Kill);
+    client.wait_gone(&spec.attempt);
+    assert!(!lives(stray));
+}
+
+#[test]
+fn a_child_in_a_session_of_its_own_is_signalled_while_its_parent_runs() {
+    let host = Host::start();
+    let mut client = host.client();
+    // No mark is needed for this one: it is a descendant.
+    let script = "env -i /usr/bin/setsid -w /bin/sh -c 'echo $$; exec /bin/sleep 1000'; exit 5";
+    let spec = sh("inner.1", &format!("trap : TERM; {script}"));
+    client.spawn(&spec);
+    let inner = host.number_in("inner.1", "stdout");
+    client.signal(&spec.attempt, StopSignal::Terminate);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(5));
+    assert!(!lives(inner));
+}
+
+#[test]
+fn a_stray_of_one_attempt_does_not_hold_another() {
+    let host = Host::start();
+    let mut client = host.client();
+    let stray = sh(
+        "holder.1",
+        "setsid sh -c 'echo $$; exec sleep 1000' & exit 0",
+    );
+    client.spawn(&stray);
+    let pid = host.number_in("holder.1", "stdout");
+    assert_eq!(client.run(&sh("free.1", "exit 4")), Exit::Code(4));
+    assert!(matches!(
+        client.list()[&stray.attempt].phase,
+        HostPhase::Ended(_)
+    ));
+    client.signal(&stray.attempt, StopSignal::Terminate);
+    client.wait_gone(&stray.attempt);
+    assert!(!lives(pid));
+}
+
+#[test]
+fn a_kill_goes_on_until_nothing_is_left() {
+    let host = Host::start();
+    let mut client = host.client();
+    // Each round leaves its session and starts the next: one shot at what is there now may miss.
+    let script =
+        "echo $$; i=0; while [ $i -lt 200 ]; do setsid sleep 1000 & i=$((i+1)); done; wait";
+    let spec = sh("hydra.1", script);
+    client.spawn(&spec);
+    host.number_in("hydra.1", "stdout");
+    client.signal(&spec.attempt, StopSignal::Kill);
+    client.wait_gone(&spec.attempt);
+    assert_eq!(marked("hydra"), Vec::<u32>::new());
+}
+
+/// Processes that carry a step's mark.
+fn marked(step: &str) -> Vec<u32> {
+    use sluice_supervisor::process::{self, Mark};
+    process::all()
+        .unwrap()
+        .iter()
+        .filter(|p| p.is_alive())
+        .filter(|p| matches!(process::mark(p.pid), Mark::Of(id) if id.step.as_str() == step))
+        .map(|p| p.pid)
+        .collect()
+}
+
+#[test]
+fn signals_to_nobody_are_harmless() {
+    let mut host = Host::start();
+    let mut client = host.client();
+    let spec = sh("done.1", "exit 0");
+    client.signal(&spec.attempt, StopSignal::Kill);
+    client.run(&spec);
+    client.signal(&spec.attempt, StopSignal::Kill);
+    client.forget(&spec.attempt);
+    client.forget(&spec.attempt);
+    assert!(client.list().is_empty());
+    assert_eq!(host.close_stdin().signal(), None);
+}
+
+#[test]
+fn a_stopped_step_can_be_killed() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = sh("frozen.1", "echo $$; exec sleep 1000");
+    client.spawn(&spec);
+    let pid = host.number_in("frozen.1", "stdout");
+    crate::host::send(pid, Signal::SIGSTOP);
+    until("it is stopped", || {
+        sluice_supervisor::process::stat(pid).is_some_and(|p| p.state == b'T')
+    });
+    client.signal(&spec.attempt, StopSignal::Kill);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(9));
+}

@@ -1,0 +1,197 @@
+//! A supervisor in a directory of its own, for tests: started, killed, started again, and at the end told to leave
+//! nothing behind.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_supervisor::process;
+
+use crate::client::{Client, DEADLINE};
+
+pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sluice-supervisor");
+
+pub(crate) struct Host {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) log: Arc<Mutex<String>>,
+    args: Vec<String>,
+    running: Option<Running>,
+}
+
+struct Running {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    log: JoinHandle<()>,
+}
+
+impl Host {
+    pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    pub(crate) fn start_with(args: &[&str]) -> Self {
+        let mut host = Self {
+            dir: tempfile::tempdir().unwrap(),
+            log: Arc::default(),
+            args: args.iter().map(ToString::to_string).collect(),
+            running: None,
+        };
+        host.restart();
+        host
+    }
+
+    /// Starts one where none runs, and waits until it listens.
+    pub(crate) fn restart(&mut self) {
+        assert!(self.running.is_none());
+        let mut command = Command::new(BINARY);
+        command
+            .arg("--state-dir")
+            .arg(self.dir.path())
+            .arg("--exit-with-stdin")
+            .args(&self.args)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped());
+        // The old one may have left its socket: only a new one says that it is ready.
+        let before = self.ready_lines();
+        let mut child = command.spawn().unwrap();
+        let stdin = child.stdin.take();
+        let log = self.collect_log(&mut child);
+        self.running = Some(Running { child, stdin, log });
+        until("the supervisor is ready", || self.ready_lines() > before);
+    }
+
+    fn ready_lines(&self) -> usize {
+        self.log.lock().unwrap().matches("ready").count()
+    }
+
+    fn collect_log(&self, child: &mut Child) -> JoinHandle<()> {
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::clone(&self.log);
+        std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let mut log = log.lock().unwrap();
+                log.push_str(&line);
+                log.push('\n');
+            }
+        })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.as_ref().unwrap().child.id()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.dir.path().join("supervisor.sock")
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&self.socket())
+    }
+
+    pub(crate) fn output(&self, id: &impl ToString, name: &str) -> String {
+        fs::read_to_string(self.attempt_dir(id).join(name)).unwrap()
+    }
+
+    pub(crate) fn attempt_dir(&self, id: &impl ToString) -> PathBuf {
+        self.dir.path().join("attempts").join(id.to_string())
+    }
+
+    pub(crate) fn record(&self, id: &str) -> PathBuf {
+        self.dir.path().join("spool").join(format!("{id}.json"))
+    }
+
+    /// Waits until an attempt has written a whole line, and returns its number.
+    pub(crate) fn number_in(&self, id: &str, name: &str) -> u32 {
+        let path = self.attempt_dir(&id).join(name);
+        until_some("a number in the output", || {
+            let text = fs::read_to_string(&path).ok()?;
+            text.strip_suffix('\n')?.trim().parse().ok()
+        })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        send(self.pid(), signal);
+    }
+
+    /// Waits for its own end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        let mut running = self.running.take().unwrap();
+        let status = until_some("the supervisor exits", || running.child.try_wait().unwrap());
+        running.log.join().unwrap();
+        status
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.signal(Signal::SIGKILL);
+        self.wait();
+    }
+
+    /// Closes its stdin and waits for its end.
+    pub(crate) fn close_stdin(&mut self) -> ExitStatus {
+        drop(self.running.as_mut().unwrap().stdin.take());
+        self.wait()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if self.running.is_none() && !std::thread::panicking() {
+            self.restart();
+        }
+        if let Some(running) = &mut self.running {
+            drop(running.stdin.take());
+            let end = Instant::now() + DEADLINE;
+            while running.child.try_wait().is_ok_and(|s| s.is_none()) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("--- the supervisor's log\n{}", self.log.lock().unwrap());
+        }
+    }
+}
+
+pub(crate) fn send(pid: u32, signal: Signal) {
+    kill(Pid::from_raw(pid.cast_signed()), signal).unwrap();
+}
+
+/// Whether a process does anything still.
+pub(crate) fn lives(pid: u32) -> bool {
+    process::stat(pid).is_some_and(|p| p.is_alive())
+}
+
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    until_some(what, || holds().then_some(()));
+}
+
+pub(crate) fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let end = Instant::now() + DEADLINE;
+    loop {
+        if let Some(it) = found() {
+            return it;
+        }
+        assert!(Instant::now() < end, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// How many descriptors a process holds.
+pub(crate) fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+}
+
+/// A copy of the binary that every user of the host can run.
+pub(crate) fn readable_binary(dir: &Path) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let copy = dir.join("sluice-supervisor");
+    fs::copy(BINARY, &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
+    copy
+}

@@ -1,0 +1,147 @@
+//! Peers that do not keep to the protocol, or are not the agent.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use sluice_codec::frame;
+use sluice_common::supervision::{Exit, ToSupervisor};
+
+use crate::client::{DEADLINE, sh};
+use crate::host::Host;
+
+fn still_works(host: &Host, id: &str) {
+    assert_eq!(host.client().run(&sh(id, "exit 3")), Exit::Code(3));
+}
+
+/// Sends bytes and reads until the other side has had enough.
+fn is_dropped_after(socket: &Path, bytes: &[u8]) -> bool {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    // It may be dropped before all of it is written.
+    let _ = stream.write_all(bytes);
+    let mut rest = Vec::new();
+    match stream.read_to_end(&mut rest) {
+        Ok(_) => true,
+        Err(e) => e.kind() == std::io::ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn garbage_and_giant_lengths_end_the_connection_and_nothing_else() {
+    let host = Host::start();
+    let noise: Vec<u8> = (0..100_000_u32).map(|n| ((n * 7919) >> 3) as u8).collect();
+    let mut unknown = 4_u32.to_le_bytes().to_vec();
+    unknown.extend([0xff; 4]);
+    let mut lying = 64_u32.to_le_bytes().to_vec();
+    lying.extend([0; 64]);
+    for (n, bytes) in [
+        &noise[..],
+        &(1_u32 << 30).to_le_bytes(),
+        &u32::MAX.to_le_bytes(),
+        &unknown,
+        &lying,
+        &0_u32.to_le_bytes(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(is_dropped_after(&host.socket(), bytes), "case {n}");
+        still_works(&host, &format!("after.{}", n + 1));
+    }
+    let log = host.log.lock().unwrap();
+    assert!(log.contains("does not keep to the protocol"), "{log}");
+    assert!(!log.contains("panicked"), "{log}");
+}
+
+#[test]
+fn an_id_that_would_climb_out_of_the_directory_is_no_message() {
+    let host = Host::start();
+    let good = frame(&ToSupervisor::Spawn(sh("climb-climb.1", "true")), 1 << 20).unwrap();
+    let at = good.windows(11).position(|w| w == b"climb-climb").unwrap();
+    let mut bad = good;
+    bad[at..at + 11].copy_from_slice(b"../../climb");
+    assert!(is_dropped_after(&host.socket(), &bad));
+    still_works(&host, "after.1");
+}
+
+#[test]
+fn half_a_message_is_waited_for_and_does_not_hold_anybody() {
+    let host = Host::start();
+    let whole = frame(&ToSupervisor::Spawn(sh("half.1", "exit 0")), 1 << 20).unwrap();
+    let mut slow = UnixStream::connect(host.socket()).unwrap();
+    slow.write_all(&whole[..whole.len() / 2]).unwrap();
+    still_works(&host, "after.1");
+    drop(slow);
+    let mut client = host.client();
+    assert!(!client.list().contains_key(&"half.1".parse().unwrap()));
+}
+
+#[test]
+fn a_newer_agent_replaces_the_older() {
+    let host = Host::start();
+    let mut old = host.client();
+    let mut new = host.client();
+    assert!(old.is_dropped());
+    assert_eq!(new.run(&sh("new.1", "exit 1")), Exit::Code(1));
+}
+
+#[test]
+fn another_user_is_refused_and_the_configured_one_is_not() {
+    if !nix::unistd::geteuid().is_root() {
+        // Only root can be somebody else.
+        return;
+    }
+    let config = tempfile::NamedTempFile::new().unwrap();
+    fs::write(config.path(), "agent_uid = 1234\n").unwrap();
+    let host = Host::start_with(&["--config", config.path().to_str().unwrap()]);
+    let found = fs::metadata(host.socket()).unwrap();
+    assert_eq!((found.mode() & 0o777, found.uid()), (0o600, 1234));
+    fs::set_permissions(host.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
+
+    let said = as_user(1234, host.socket());
+    assert!(said.is_ok_and(|bytes| bytes > 0), "the agent is greeted");
+    assert!(
+        as_user(4321, host.socket()).is_err(),
+        "the file keeps others out"
+    );
+    fs::set_permissions(host.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+    let said = as_user(4321, host.socket());
+    assert_eq!(
+        said.unwrap(),
+        0,
+        "without the file's help, the supervisor does"
+    );
+    assert!(host.log.lock().unwrap().contains("uid=4321"));
+
+    assert_eq!(
+        host.client().run(&sh("mine.1", "echo hello")),
+        Exit::Code(0)
+    );
+    let output = fs::metadata(host.attempt_dir(&"mine.1").join("stdout")).unwrap();
+    assert_eq!(output.uid(), 1234, "the agent can read what it serves");
+}
+
+/// Connects as somebody else; how many bytes came back before the end or a moment's silence.
+fn as_user(uid: libc::uid_t, socket: std::path::PathBuf) -> std::io::Result<usize> {
+    std::thread::spawn(move || {
+        become_user(uid);
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(DEADLINE))?;
+        stream.read(&mut [0; 4096])
+    })
+    .join()
+    .unwrap()
+}
+
+#[expect(
+    unsafe_code,
+    reason = "the C library changes all threads; only the raw call changes one"
+)]
+fn become_user(uid: libc::uid_t) {
+    // SAFETY: three integers go in; the calling thread, which ends soon, gets another user.
+    let done = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
+    assert_eq!(done, 0);
+}

@@ -1,0 +1,19 @@
+//! The real binary, driven over its socket: what it starts, stops, survives and refuses.
+#![expect(
+    clippy::print_stderr,
+    reason = "a test that fails shows the supervisor's log"
+)]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on panics, in its helpers too"
+)]
+
+mod births;
+mod client;
+mod ends;
+mod host;
+mod hostile;
+mod leases;
+mod leaving;
+mod restarts;
+mod storms;

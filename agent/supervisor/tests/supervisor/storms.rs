@@ -1,0 +1,117 @@
+//! Many at once, and deaths at any moment.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::supervision::{Exit, HostPhase, SpawnSpec};
+use sluice_supervisor::process;
+
+use crate::client::{sh, spec};
+use crate::host::{Host, open_files, until};
+
+#[test]
+fn two_hundred_at_once_leave_no_zombie_and_no_descriptor() {
+    let host = Host::start();
+    let mut client = host.client();
+    client.run(&sh("warm.1", "exit 0"));
+    let before = open_files(host.pid());
+    let specs: Vec<SpawnSpec> = (1..=200)
+        .map(|n| {
+            sh(
+                &format!("storm.{n}"),
+                &format!("sleep 0.01 & exit {}", n % 200),
+            )
+        })
+        .collect();
+    for spec in &specs {
+        client.spawn(spec);
+    }
+    for (n, spec) in (1..).zip(&specs) {
+        assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(n % 200));
+    }
+    let children = |pid| {
+        process::all()
+            .unwrap()
+            .into_iter()
+            .filter(|p| p.parent == pid)
+            .count()
+    };
+    until("no child is left", || children(host.pid()) == 0);
+    assert_eq!(open_files(host.pid()), before);
+}
+
+#[test]
+fn no_step_runs_twice_and_none_unrecorded_whenever_the_supervisor_dies() {
+    let mut host = Host::start();
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    for round in 0..12_u64 {
+        let specs: Vec<SpawnSpec> = (1..=40)
+            .map(|n| sh(&format!("round{round}.{n}"), "echo ran"))
+            .collect();
+        let mut client = host.client();
+        for spec in &specs {
+            client.spawn(spec);
+        }
+        // Not a wait for anything: each round dies at another moment of its work.
+        std::thread::sleep(Duration::from_millis(round * 3));
+        host.kill();
+        host.restart();
+        let mut client = host.client();
+        for spec in &specs {
+            client.spawn(spec);
+        }
+        for spec in &specs {
+            let exit = client.wait_gone(&spec.attempt).exit;
+            let ran = host.output(&spec.attempt, "stdout");
+            match exit {
+                Exit::Code(0) => assert_eq!(ran, "ran\n", "{}", spec.attempt),
+                Exit::Unknown => {
+                    assert!(ran.is_empty() || ran == "ran\n", "{}: {ran}", spec.attempt)
+                }
+                other => panic!("{}: {other:?}", spec.attempt),
+            }
+            known.insert(spec.attempt.to_string());
+        }
+    }
+    let listed: BTreeSet<String> = host
+        .client()
+        .list()
+        .keys()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(listed, known);
+}
+
+#[test]
+fn a_full_host_refuses_and_can_still_tell_all_it_holds() {
+    let host = Host::start();
+    let mut client = host.client();
+    // The longest sentence that a refusal can have.
+    let mut refused = spec("full.1", &[&"x".repeat(300)]);
+    refused.env.insert("PATH".to_owned(), "/none:".repeat(100));
+    for n in 1..=MAX_ATTEMPTS_PER_NODE {
+        refused.attempt.number = u32::try_from(n).unwrap();
+        refused.workdir = Some(format!("relative{}", "y".repeat(300)));
+        client.spawn(&refused);
+    }
+    let last = refused.attempt.clone();
+    client.wait_gone(&last);
+    assert_eq!(client.list().len(), MAX_ATTEMPTS_PER_NODE);
+
+    let more = sh("more.1", "exit 0");
+    match client.run(&more) {
+        Exit::StartFailed(why) => assert!(why.contains("4096"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(
+        !client.list().contains_key(&more.attempt),
+        "a refusal takes no place"
+    );
+    client.forget(&last);
+    assert_eq!(client.run(&more), Exit::Code(0));
+    assert!(matches!(
+        client.list()[&more.attempt].phase,
+        HostPhase::Gone(_)
+    ));
+}
