@@ -54,7 +54,8 @@ pub enum Input {
         /// When it was *sent*: leases run from there.
         sent: BootMillis,
     },
-    /// The supervisor answers, and these are its attempts.
+    /// The supervisor answers, and these are its attempts: the first message of a new connection to it. Never the
+    /// answer to `List`, which might cross an order on its way.
     SupervisorUp {
         /// The boot that they belong to.
         boot_id: BootId,
@@ -72,7 +73,7 @@ pub enum Input {
 /// What a timer is for. Setting one again replaces it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TimerKey {
-    /// The grace of a stopping attempt ends.
+    /// The grace of a stopping attempt ends, or it is to be killed again.
     Grace(AttemptId),
     /// An attempt has run for its `timeout`.
     Timeout(AttemptId),

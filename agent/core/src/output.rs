@@ -1,5 +1,6 @@
 //! What the core wants done.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::Epoch;
@@ -13,7 +14,8 @@ use crate::input::{LinkId, TimerKey};
 pub enum Output {
     /// Make this the highest epoch that the host has obeyed, durably, before what follows.
     SaveEpoch(Epoch),
-    /// Say hello on a new connection, with these; the driver adds what the host has.
+    /// Say hello on a new connection, with these; the driver adds what the host has. Comes at once, or, where the
+    /// supervisor has not answered yet since the agent started, as soon as it has.
     Greet {
         /// The connection.
         link: LinkId,
@@ -29,7 +31,15 @@ pub enum Output {
         /// The words.
         message: FromNode,
     },
-    /// Tell the supervisor. Lost where it is down: the core says it again when it is up.
+    /// The coordinator on this connection is not obeyed: log the sentence, drop the connection and dial again later.
+    /// What it asked for was not done. The core has forgotten the connection already.
+    Reject {
+        /// The connection.
+        link: LinkId,
+        /// Why, and what would help.
+        message: String,
+    },
+    /// Tell the supervisor. Comes only while it is up; what is lost with it the core says again when it is back.
     Supervise(ToSupervisor),
     /// Feed [`crate::Input::Timer`] at this time or later; replaces a timer of the same key.
     SetTimer {

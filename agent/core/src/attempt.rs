@@ -1,0 +1,397 @@
+//! The state machine of one attempt. Pure: an event changes the value and yields effects, which [`crate::core`]
+//! carries out.
+//!
+//! ```text
+//!  assigned         seen running              main process ended        nothing left      forgotten
+//! ----------> Starting --------> Running ------------------------> Ended ----------> Released ----->
+//!               |                   | stop, timeout                  ^
+//!               | stop              v                                |
+//!               +-------------> Stopping ----------------------------+
+//!                  (the signal waits until a process is seen)
+//! ```
+//! Any phase may be passed over: what the supervisor shows is adopted as it stands, and an attempt that it no longer
+//! knows is over.
+//!
+//! `Stopping` and `Ended` each hold a [`Stop`], the same one where the first becomes the second. A main process that
+//! ends by itself may leave others of its group behind; they get the stop sequence that the whole attempt would have
+//! got, with the step's own grace, since its units are free only when nothing of it runs.
+//!
+//! The way from "nothing left" to `Released` is where a wait for the attempt's GPUs to be seen free belongs.
+
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use sluice_common::supervision::{
+    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
+};
+use sluice_common::time::Span;
+use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
+
+use crate::input::Now;
+use crate::stop::{Stop, later};
+
+/// Where an attempt stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Attempt {
+    /// The supervisor was told, or will be as soon as it is up.
+    Starting {
+        /// What it is told; kept because the word may be lost with the supervisor.
+        spec: Box<SpawnSpec>,
+    },
+    /// Its process was seen.
+    Running {
+        /// The process.
+        process: Process,
+        /// When it has run for its `timeout`.
+        timeout_at: Option<BootMillis>,
+        /// Between the signal and the kill when it times out.
+        grace: Span,
+    },
+    /// It is being stopped.
+    Stopping {
+        /// The process, if it was seen.
+        process: Option<Process>,
+        /// The reason of the first stop; later ones only hurry it.
+        why: StopWhy,
+        /// How far it has come.
+        stop: Stop,
+    },
+    /// Its main process has ended; what is left of its group is being stopped.
+    Ended {
+        /// How.
+        end: AttemptEnd,
+        /// How far that has come.
+        stop: Stop,
+    },
+    /// Nothing of it is left.
+    Released {
+        /// How it ended.
+        end: AttemptEnd,
+    },
+}
+
+/// What an event asks for, in order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    /// Tell the coordinator that the attempt stands here.
+    Report(AttemptPhase),
+    /// Send its processes a signal.
+    Signal(StopSignal),
+    /// Wake the stop sequence then.
+    WakeStop(BootMillis),
+    /// Wake the timeout then.
+    WakeTimeout(BootMillis),
+}
+
+impl Effect {
+    /// Whether it reaches the processes.
+    pub(crate) fn is_signal(&self) -> bool {
+        match self {
+            Self::Signal(_) => true,
+            Self::Report(_) | Self::WakeStop(_) | Self::WakeTimeout(_) => false,
+        }
+    }
+}
+
+/// In order.
+pub(crate) type Effects = Vec<Effect>;
+
+type Next = (Attempt, Effects);
+
+impl Attempt {
+    /// An attempt that the core meets in a view: it is taken over as it stands.
+    pub(crate) fn seen(now: Now, view: &AttemptView) -> Next {
+        match &view.phase {
+            HostPhase::Running(process) => run(now, view.memo, *process),
+            HostPhase::Ended(end) => sweep(now, view.memo.grace, ended(end, None, None)),
+            HostPhase::Gone(end) => gone(ended(end, None, None)),
+        }
+    }
+
+    /// As the coordinator is told.
+    pub(crate) fn status(&self) -> AttemptPhase {
+        match self {
+            Self::Starting { .. } => AttemptPhase::Starting,
+            Self::Running { process, .. } => AttemptPhase::Running(started(*process)),
+            Self::Stopping { process, why, .. } => AttemptPhase::Stopping {
+                started: process.map(started),
+                why: *why,
+            },
+            Self::Ended { end, .. } => AttemptPhase::Ended(end.clone()),
+            Self::Released { end } => AttemptPhase::Released(end.clone()),
+        }
+    }
+
+    /// The supervisor shows where the attempt stands. Without effect where that is no step forward.
+    pub(crate) fn on_view(&mut self, now: Now, view: &AttemptView) -> Effects {
+        match self {
+            Self::Starting { .. } => self.turn(Self::seen(now, view)),
+            Self::Running { process, .. } => {
+                let process = *process;
+                self.on_view_running(now, process, view)
+            }
+            Self::Stopping { process, why, stop } => {
+                let (process, why, stop) = (*process, *why, *stop);
+                self.on_view_stopping(process, why, stop, &view.phase)
+            }
+            Self::Ended { end, .. } => match &view.phase {
+                HostPhase::Running(_) | HostPhase::Ended(_) => Effects::new(),
+                HostPhase::Gone(_) => {
+                    let end = end.clone();
+                    self.turn(release(end))
+                }
+            },
+            Self::Released { .. } => refuse_to_live(&view.phase),
+        }
+    }
+
+    fn on_view_running(&mut self, now: Now, process: Process, view: &AttemptView) -> Effects {
+        match &view.phase {
+            HostPhase::Running(_) => Effects::new(),
+            HostPhase::Ended(end) => {
+                let end = ended(end, Some(process), None);
+                self.turn(sweep(now, view.memo.grace, end))
+            }
+            HostPhase::Gone(end) => self.turn(gone(ended(end, Some(process), None))),
+        }
+    }
+
+    fn on_view_stopping(
+        &mut self,
+        process: Option<Process>,
+        why: StopWhy,
+        stop: Stop,
+        phase: &HostPhase,
+    ) -> Effects {
+        match phase {
+            HostPhase::Running(_) if process.is_some() => Effects::new(),
+            HostPhase::Running(found) => self.turn(signalled(*found, why, stop)),
+            HostPhase::Ended(end) => {
+                let end = ended(end, process, Some(why));
+                self.turn(swept_on(end, stop, process.is_some()))
+            }
+            HostPhase::Gone(end) => self.turn(gone(ended(end, process, Some(why)))),
+        }
+    }
+
+    /// The attempt is to stop. A repeat can only hurry it; its reason stays the first one. What has ended already is
+    /// hurried as well, for the sake of what it left behind. Always reports.
+    pub(crate) fn on_stop(&mut self, now: Now, why: StopWhy, grace: Span) -> Effects {
+        match self {
+            Self::Starting { .. } => self.turn(stopping(now, None, why, grace)),
+            Self::Running { process, .. } => {
+                let process = Some(*process);
+                self.turn(stopping(now, process, why, grace))
+            }
+            Self::Stopping { stop, process, .. } => {
+                let effects = pursue(stop, stop.shortened(now.boot, grace), process.is_some());
+                self.reporting(effects)
+            }
+            Self::Ended { stop, .. } => {
+                let effects = pursue(stop, stop.shortened(now.boot, grace), true);
+                self.reporting(effects)
+            }
+            Self::Released { .. } => self.reporting(Effects::new()),
+        }
+    }
+
+    /// The timer of the stop sequence has fired.
+    pub(crate) fn on_stop_timer(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Stopping { stop, process, .. } => {
+                pursue(stop, stop.woken(now.boot), process.is_some())
+            }
+            Self::Ended { stop, .. } => pursue(stop, stop.woken(now.boot), true),
+            Self::Starting { .. } | Self::Running { .. } | Self::Released { .. } => Effects::new(),
+        }
+    }
+
+    /// The timer of the timeout has fired.
+    pub(crate) fn on_timeout_timer(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Running {
+                process,
+                timeout_at: Some(at),
+                grace,
+            } => {
+                let (process, at, grace) = (*process, *at, *grace);
+                if now.boot < at {
+                    return vec![Effect::WakeTimeout(at)];
+                }
+                self.turn(stopping(now, Some(process), StopWhy::TimedOut, grace))
+            }
+            Self::Running { .. }
+            | Self::Starting { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Released { .. } => Effects::new(),
+        }
+    }
+
+    /// The signal of the stop's stage, for a supervisor that has come back and may have missed it.
+    pub(crate) fn signal_again(&self) -> Effects {
+        match self {
+            Self::Stopping {
+                process: Some(_),
+                stop,
+                ..
+            }
+            | Self::Ended { stop, .. } => vec![Effect::Signal(stop.signal())],
+            Self::Stopping { process: None, .. }
+            | Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Released { .. } => Effects::new(),
+        }
+    }
+
+    /// A supervisor that has come back does not know it: it is over, and nobody saw how. Not for one that is
+    /// `Starting`, whose spawn was lost and can be said again.
+    pub(crate) fn on_unlisted(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Starting { .. } => Effects::new(),
+            Self::Running { process, .. } => {
+                let end = unseen(now, Some(*process), None);
+                self.turn(gone(end))
+            }
+            Self::Stopping { process, why, .. } => {
+                let end = unseen(now, *process, Some(*why));
+                self.turn(gone(end))
+            }
+            Self::Ended { end, .. } => {
+                let end = end.clone();
+                self.turn(release(end))
+            }
+            Self::Released { .. } => Effects::new(),
+        }
+    }
+
+    /// It will never be started.
+    pub(crate) fn on_refused(&mut self, end: AttemptEnd) -> Effects {
+        self.turn(release(end))
+    }
+
+    fn turn(&mut self, (next, effects): Next) -> Effects {
+        *self = next;
+        effects
+    }
+
+    fn reporting(&self, mut effects: Effects) -> Effects {
+        effects.insert(0, Effect::Report(self.status()));
+        effects
+    }
+}
+
+/// The process was seen. Its timeout runs from its start, which may lie before the agent's: the wall clock tells how
+/// long ago that was, the boot clock counts what is left.
+fn run(now: Now, memo: Memo, process: Process) -> Next {
+    let run_for = now.wall.since(process.started_at);
+    let timeout_at = memo
+        .timeout
+        .map(|timeout| later(now.boot, timeout - run_for));
+    let next = Attempt::Running {
+        process,
+        timeout_at,
+        grace: memo.grace,
+    };
+    let mut effects = vec![Effect::Report(next.status())];
+    effects.extend(timeout_at.map(Effect::WakeTimeout));
+    (next, effects)
+}
+
+fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: Span) -> Next {
+    let stop = Stop::begin(now.boot, grace);
+    let next = Attempt::Stopping { process, why, stop };
+    let mut effects = vec![Effect::Report(next.status())];
+    effects.extend(process.map(|_| Effect::Signal(stop.signal())));
+    effects.push(Effect::WakeStop(stop.wake_at()));
+    (next, effects)
+}
+
+/// A process came up after the stop had begun: the signal is due now, the grace runs already.
+fn signalled(process: Process, why: StopWhy, stop: Stop) -> Next {
+    let next = Attempt::Stopping {
+        process: Some(process),
+        why,
+        stop,
+    };
+    let report = Effect::Report(next.status());
+    (next, vec![report, Effect::Signal(stop.signal())])
+}
+
+/// The main process has ended by itself: what it left behind is stopped.
+fn sweep(now: Now, grace: Span, end: AttemptEnd) -> Next {
+    let stop = Stop::begin(now.boot, grace);
+    let (next, mut effects) = swept_on(end, stop, false);
+    effects.push(Effect::WakeStop(stop.wake_at()));
+    (next, effects)
+}
+
+/// The main process has ended under a stop, which goes on for what it left behind.
+fn swept_on(end: AttemptEnd, stop: Stop, was_signalled: bool) -> Next {
+    let next = Attempt::Ended { end, stop };
+    let mut effects = vec![Effect::Report(next.status())];
+    effects.extend((!was_signalled).then_some(Effect::Signal(stop.signal())));
+    (next, effects)
+}
+
+/// Its end is seen, and nothing of it is left.
+fn gone(end: AttemptEnd) -> Next {
+    let report = Effect::Report(AttemptPhase::Ended(end.clone()));
+    let (next, mut effects) = release(end);
+    effects.insert(0, report);
+    (next, effects)
+}
+
+/// Its units may be granted again.
+fn release(end: AttemptEnd) -> Next {
+    let next = Attempt::Released { end };
+    let report = Effect::Report(next.status());
+    (next, vec![report])
+}
+
+/// A released attempt's units may be another's by now: nothing of it may run, whatever brought it back.
+fn refuse_to_live(phase: &HostPhase) -> Effects {
+    match phase {
+        HostPhase::Running(_) | HostPhase::Ended(_) => vec![Effect::Signal(StopSignal::Kill)],
+        HostPhase::Gone(_) => Effects::new(),
+    }
+}
+
+/// Moves a stop on; the kill goes out when it became due by that.
+fn pursue(stop: &mut Stop, next: Stop, has_process: bool) -> Effects {
+    let kill_due = next != *stop && next.signal() == StopSignal::Kill;
+    *stop = next;
+    let mut effects = Effects::new();
+    effects.extend((kill_due && has_process).then_some(Effect::Signal(StopSignal::Kill)));
+    effects.push(Effect::WakeStop(next.wake_at()));
+    effects
+}
+
+fn started(process: Process) -> Started {
+    Started {
+        pid: process.pid,
+        at: process.started_at,
+    }
+}
+
+fn ended(end: &HostEnd, seen: Option<Process>, stopped: Option<StopWhy>) -> AttemptEnd {
+    AttemptEnd {
+        started: end.process.or(seen).map(started),
+        exit: end.exit.clone(),
+        stopped,
+        at: end.ended_at,
+    }
+}
+
+fn unseen(now: Now, process: Option<Process>, stopped: Option<StopWhy>) -> AttemptEnd {
+    AttemptEnd {
+        started: process.map(started),
+        exit: Exit::Unknown,
+        stopped,
+        at: now.wall,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,454 @@
+//! The core: one function for each event. What one attempt does is in [`crate::attempt`], whose word is obeyed in
+//! [`crate::link`].
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, Epoch};
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
+use sluice_common::time::Span;
+use sluice_common::wire::{
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
+    Welcome,
+};
+
+use crate::attempt::{Attempt, Effect, Effects};
+use crate::input::{Input, LinkId, Now, Settings, TimerKey};
+use crate::link::{Link, LinkStage, Rejection, Standing, Terms, judge};
+use crate::output::Output;
+use crate::spawn;
+use crate::stop::later;
+
+/// All that one host knows of its attempts and of whom it obeys.
+#[derive(Clone, Debug)]
+pub struct Core {
+    settings: Settings,
+    pub(crate) highest_epoch: Option<Epoch>,
+    pub(crate) link: Option<Link>,
+    pub(crate) supervisor: Supervisor,
+    /// Until when the coordinator has answered for every attempt. Never goes back.
+    pub(crate) lease_until: Option<BootMillis>,
+    pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
+    /// The latest time that was fed.
+    pub(crate) clock: BootMillis,
+    outputs: Vec<Output>,
+}
+
+/// How the supervisor stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Supervisor {
+    /// It has not answered since the agent started: what runs is not known yet.
+    Unheard,
+    /// It answers.
+    Up,
+    /// It has answered and is gone for now.
+    Down,
+}
+
+impl Core {
+    /// A core that knows no attempt yet. `highest_epoch` is what the last [`Output::SaveEpoch`] of this host said.
+    pub fn new(settings: Settings, highest_epoch: Option<Epoch>) -> Self {
+        Self {
+            settings,
+            highest_epoch,
+            link: None,
+            supervisor: Supervisor::Unheard,
+            lease_until: None,
+            attempts: BTreeMap::new(),
+            clock: BootMillis(0),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Takes one event; what is to be done about it waits in [`Core::outputs`].
+    pub fn handle(&mut self, now: Now, input: Input) {
+        self.clock = self.clock.max(now.boot);
+        match input {
+            Input::Dialled { link } => self.on_dialled(now, link),
+            Input::Welcomed { link, welcome } => self.on_welcomed(link, &welcome),
+            Input::LinkLost { link } => self.on_link_lost(link),
+            Input::Command { link, command } => self.on_command(now, link, command),
+            Input::HeartbeatAcked { link, sent } => self.on_heartbeat_acked(now, link, sent),
+            // An agent does not outlive a boot, so the boot of its supervisor is its own.
+            Input::SupervisorUp {
+                boot_id: _,
+                attempts,
+            } => self.on_supervisor_up(now, &attempts),
+            Input::SupervisorDown => self.on_supervisor_down(),
+            Input::Attempt(view) => self.on_view(now, &view),
+            Input::Timer(TimerKey::Grace(id)) => self.change(&id, |a| a.on_stop_timer(now)),
+            Input::Timer(TimerKey::Timeout(id)) => self.change(&id, |a| a.on_timeout_timer(now)),
+        }
+    }
+
+    /// Takes out what is to be done, in order.
+    pub fn outputs(&mut self) -> impl Iterator<Item = Output> {
+        self.outputs.drain(..)
+    }
+
+    /// Where an attempt stands; `None` where the host does not know it, or was told to forget it.
+    pub fn status(&self, attempt: &AttemptId) -> Option<AttemptPhase> {
+        self.attempts.get(attempt).map(Attempt::status)
+    }
+
+    /// Where every attempt stands that was not forgotten, by id.
+    pub fn statuses(&self) -> impl Iterator<Item = AttemptStatus> {
+        self.attempts.iter().map(|(id, attempt)| AttemptStatus {
+            attempt: id.clone(),
+            phase: attempt.status(),
+        })
+    }
+
+    /// The highest epoch that the host has obeyed.
+    pub fn highest_epoch(&self) -> Option<&Epoch> {
+        self.highest_epoch.as_ref()
+    }
+
+    // The link.
+
+    fn on_dialled(&mut self, now: Now, link: LinkId) {
+        self.link = Some(Link {
+            id: link,
+            stage: LinkStage::Waiting,
+        });
+        self.greet(now);
+    }
+
+    /// Says hello where one is due and the supervisor has told what runs.
+    fn greet(&mut self, now: Now) {
+        if self.supervisor == Supervisor::Unheard {
+            return;
+        }
+        let Some(Link {
+            id,
+            stage: stage @ LinkStage::Waiting,
+        }) = &mut self.link
+        else {
+            return;
+        };
+        *stage = LinkStage::Greeted { at: now.boot };
+        let link = *id;
+        let attempts = self.statuses().collect();
+        let highest_epoch = self.highest_epoch.clone();
+        self.outputs.push(Output::Greet {
+            link,
+            highest_epoch,
+            attempts,
+        });
+    }
+
+    fn on_welcomed(&mut self, link: LinkId, welcome: &Welcome) {
+        if !self.is_current(link) {
+            return;
+        }
+        if let Err(rejection) = self.accept(welcome) {
+            self.reject(link, &rejection);
+        }
+    }
+
+    fn accept(&mut self, welcome: &Welcome) -> Result<(), Rejection> {
+        let Some(Link { stage, .. }) = &mut self.link else {
+            return Ok(());
+        };
+        let greeted_at = match *stage {
+            LinkStage::Waiting => return Err(Rejection::WelcomeBeforeHello),
+            LinkStage::Greeted { at } => at,
+            LinkStage::Welcomed { greeted_at, .. } => greeted_at,
+        };
+        let terms = Terms::from(welcome);
+        *stage = LinkStage::Welcomed { greeted_at, terms };
+        self.obey(&welcome.epoch)?;
+        // The welcome answers the hello as an acknowledgement answers a heartbeat.
+        self.renew(greeted_at, terms.lease);
+        Ok(())
+    }
+
+    /// Whether this epoch may be obeyed; a higher one is saved first.
+    fn obey(&mut self, epoch: &Epoch) -> Result<(), Rejection> {
+        match judge(self.highest_epoch.as_ref(), epoch)? {
+            Standing::Known => {}
+            Standing::New => {
+                self.highest_epoch = Some(epoch.clone());
+                self.outputs.push(Output::SaveEpoch(epoch.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing stops: the leases run on.
+    fn on_link_lost(&mut self, link: LinkId) {
+        if self.is_current(link) {
+            self.link = None;
+        }
+    }
+
+    fn reject(&mut self, link: LinkId, rejection: &Rejection) {
+        self.link = None;
+        let message = rejection.to_string();
+        self.outputs.push(Output::Reject { link, message });
+    }
+
+    fn is_current(&self, link: LinkId) -> bool {
+        self.link.as_ref().is_some_and(|current| current.id == link)
+    }
+
+    /// The terms of a link that was let in.
+    fn terms(&self) -> Option<Terms> {
+        match self.link.as_ref()?.stage {
+            LinkStage::Waiting | LinkStage::Greeted { .. } => None,
+            LinkStage::Welcomed { terms, .. } => Some(terms),
+        }
+    }
+
+    // The lease.
+
+    fn on_heartbeat_acked(&mut self, now: Now, link: LinkId, sent: BootMillis) {
+        if !self.is_current(link) {
+            return;
+        }
+        if let Some(terms) = self.terms() {
+            self.renew(sent.min(now.boot), terms.lease);
+        }
+    }
+
+    /// The coordinator has answered what was sent at `sent`.
+    fn renew(&mut self, sent: BootMillis, lease: Span) {
+        let until = later(sent, lease);
+        if self.lease_until.is_none_or(|known| known < until) {
+            self.lease_until = Some(until);
+            self.supervise(ToSupervisor::Renew { until });
+        }
+    }
+
+    fn lease_passed(&self, now: Now) -> bool {
+        self.lease_until.is_none_or(|until| until <= now.boot)
+    }
+
+    // Orders.
+
+    fn on_command(&mut self, now: Now, link: LinkId, command: Command) {
+        if !self.is_current(link) {
+            return;
+        }
+        match self.admit(&command.epoch) {
+            Ok(terms) => self.on_order(now, terms, command.order),
+            Err(rejection) => self.reject(link, &rejection),
+        }
+    }
+
+    /// An epoch may rise without a new welcome: the coordinator goes above what another of its nodes has obeyed.
+    fn admit(&mut self, epoch: &Epoch) -> Result<Terms, Rejection> {
+        let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
+        self.obey(epoch)?;
+        Ok(terms)
+    }
+
+    fn on_order(&mut self, now: Now, terms: Terms, order: ToNode) {
+        match order {
+            ToNode::Assign(assignment) => self.on_assign(now, terms, assignment),
+            ToNode::Stop {
+                attempt,
+                why,
+                grace,
+            } => self.on_stop(now, attempt, why, grace),
+            ToNode::Forget { attempt } => self.on_forget(attempt),
+        }
+    }
+
+    fn on_assign(&mut self, now: Now, terms: Terms, assignment: Assignment) {
+        let id = assignment.attempt.clone();
+        if let Some(phase) = self.status(&id) {
+            return self.report(&id, phase);
+        }
+        if let Some(exit) = self.refusal(now, &assignment) {
+            return self.settle(id, never_started(now, exit, None));
+        }
+        let spec = Box::new(spawn::spec(assignment, &self.settings, terms));
+        self.attempts.insert(id.clone(), Attempt::Starting { spec });
+        self.report(&id, AttemptPhase::Starting);
+        self.spawn(&id);
+    }
+
+    /// Why an assignment is not begun at all.
+    fn refusal(&self, now: Now, assignment: &Assignment) -> Option<Exit> {
+        if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
+            return Some(Exit::StartFailed(format!(
+                "the host holds {} attempts already, and {MAX_ATTEMPTS_PER_NODE} are the most: wait until some of \
+                 them have ended, or add hosts",
+                self.attempts.len()
+            )));
+        }
+        if assignment.command.is_empty() {
+            return Some(Exit::StartFailed(
+                "command: it is empty; name a program".to_owned(),
+            ));
+        }
+        self.lease_passed(now).then_some(Exit::LeaseExpired)
+    }
+
+    /// Reports an attempt that never was as released, and remembers that, so that a late assignment of it starts
+    /// nothing. A host that holds as many as it may only reports.
+    fn settle(&mut self, id: AttemptId, end: AttemptEnd) {
+        self.report(&id, AttemptPhase::Released(end.clone()));
+        if self.attempts.len() < MAX_ATTEMPTS_PER_NODE {
+            self.attempts.insert(id, Attempt::Released { end });
+        }
+    }
+
+    fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
+        if self.attempts.contains_key(&id) {
+            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
+        } else {
+            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
+        }
+    }
+
+    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
+    fn on_forget(&mut self, attempt: AttemptId) {
+        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
+            self.attempts.remove(&attempt);
+            self.supervise(ToSupervisor::Forget { attempt });
+        }
+    }
+
+    // The supervisor.
+
+    fn on_supervisor_up(&mut self, now: Now, views: &[AttemptView]) {
+        self.supervisor = Supervisor::Up;
+        if let Some(until) = self.lease_until {
+            self.supervise(ToSupervisor::Renew { until });
+        }
+        for view in views {
+            self.on_listed(now, view);
+        }
+        let listed: BTreeSet<&AttemptId> = views.iter().map(|view| &view.attempt).collect();
+        let unlisted = self.attempts.keys().filter(|id| !listed.contains(id));
+        let unlisted: Vec<AttemptId> = unlisted.cloned().collect();
+        for id in &unlisted {
+            self.on_unlisted(now, id);
+        }
+        self.greet(now);
+    }
+
+    /// Takes a view as usual. Whatever signal was due while the supervisor was away is lost, so where the view itself
+    /// brings about none, that of the stop's stage goes out again.
+    fn on_listed(&mut self, now: Now, view: &AttemptView) {
+        if !self.attempts.contains_key(&view.attempt) {
+            return self.on_view(now, view);
+        }
+        self.change(&view.attempt, |attempt| {
+            let mut effects = attempt.on_view(now, view);
+            if !effects.iter().any(Effect::is_signal) {
+                effects.extend(attempt.signal_again());
+            }
+            effects
+        });
+    }
+
+    /// What was to start is started now, unless its lease has passed meanwhile. Anything else is over.
+    fn on_unlisted(&mut self, now: Now, id: &AttemptId) {
+        let starting = matches!(self.attempts.get(id), Some(Attempt::Starting { .. }));
+        if starting && !self.lease_passed(now) {
+            return self.spawn(id);
+        }
+        self.change(id, |attempt| {
+            if starting {
+                return attempt.on_refused(never_started(now, Exit::LeaseExpired, None));
+            }
+            attempt.on_unlisted(now)
+        });
+    }
+
+    fn on_supervisor_down(&mut self) {
+        if self.supervisor == Supervisor::Up {
+            self.supervisor = Supervisor::Down;
+        }
+    }
+
+    fn on_view(&mut self, now: Now, view: &AttemptView) {
+        if self.attempts.contains_key(&view.attempt) {
+            return self.change(&view.attempt, |attempt| attempt.on_view(now, view));
+        }
+        let (attempt, effects) = Attempt::seen(now, view);
+        self.attempts.insert(view.attempt.clone(), attempt);
+        self.act(&view.attempt, effects);
+    }
+
+    // Effects.
+
+    /// Lets an event change an attempt, and does what follows; nothing where there is no such attempt.
+    fn change(&mut self, id: &AttemptId, event: impl FnOnce(&mut Attempt) -> Effects) {
+        if let Some(attempt) = self.attempts.get_mut(id) {
+            let effects = event(attempt);
+            self.act(id, effects);
+        }
+    }
+
+    fn act(&mut self, id: &AttemptId, effects: Effects) {
+        for effect in effects {
+            match effect {
+                Effect::Report(phase) => self.report(id, phase),
+                Effect::Signal(signal) => self.supervise(ToSupervisor::Signal {
+                    attempt: id.clone(),
+                    signal,
+                }),
+                Effect::WakeStop(at) => self.wake(TimerKey::Grace(id.clone()), at),
+                Effect::WakeTimeout(at) => self.wake(TimerKey::Timeout(id.clone()), at),
+            }
+        }
+    }
+
+    fn wake(&mut self, key: TimerKey, at: BootMillis) {
+        self.outputs.push(Output::SetTimer { key, at });
+    }
+
+    /// Tells the coordinator, on a link that was greeted; any other learns it from its greeting.
+    fn report(&mut self, id: &AttemptId, phase: AttemptPhase) {
+        let Some(Link {
+            id: link,
+            stage: LinkStage::Greeted { .. } | LinkStage::Welcomed { .. },
+        }) = &self.link
+        else {
+            return;
+        };
+        let status = AttemptStatus {
+            attempt: id.clone(),
+            phase,
+        };
+        self.outputs.push(Output::Send {
+            link: *link,
+            message: FromNode::Status(status),
+        });
+    }
+
+    fn spawn(&mut self, id: &AttemptId) {
+        let Some(Attempt::Starting { spec }) = self.attempts.get(id) else {
+            return;
+        };
+        let mut spec = spec.clone();
+        spec.lease_until = self.lease_until;
+        self.supervise(ToSupervisor::Spawn(*spec));
+    }
+
+    /// While the supervisor is down nothing is said to it: when it is back, its views tell what it has missed.
+    fn supervise(&mut self, message: ToSupervisor) {
+        if self.supervisor == Supervisor::Up {
+            self.outputs.push(Output::Supervise(message));
+        }
+    }
+}
+
+/// The end of an attempt that never had a process.
+fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+    AttemptEnd {
+        started: None,
+        exit,
+        stopped,
+        at: now.wall,
+    }
+}

@@ -1,0 +1,106 @@
+//! The whole environment of a step. Pure: the supervisor passes on what is built here and adds nothing.
+//!
+//! `HOME`, `USER` and the like are left out unless the step brings them: they belong to the user that the step runs
+//! as, and which one that is only the supervisor's own config says.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+
+use sluice_common::wire::Assignment;
+
+use crate::input::Settings;
+
+/// A default `PATH`, under the step's own variables, under those that tell it where it is.
+///
+/// The last cannot be overridden: a program that could choose its own `CUDA_VISIBLE_DEVICES` would reach the GPUs of
+/// its neighbours. Without GPUs that variable is empty, which hides every device; absent, it would show them all.
+pub(crate) fn environment(
+    assignment: &Assignment,
+    settings: &Settings,
+) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::from([("PATH".to_owned(), settings.path.clone())]);
+    env.extend(assignment.env.clone());
+    env.extend(
+        [
+            ("SLUICE_STEP_ID", assignment.attempt.step.to_string()),
+            ("SLUICE_ATTEMPT", assignment.attempt.number.to_string()),
+            ("SLUICE_POOL", assignment.pool.to_string()),
+            ("SLUICE_NODE", settings.node.to_string()),
+            ("CUDA_VISIBLE_DEVICES", assignment.gpus.join(",")),
+        ]
+        .map(|(name, value)| (name.to_owned(), value)),
+    );
+    env
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+    use sluice_common::id::{NodeName, PoolName};
+    use sluice_common::time::Span;
+
+    fn assignment(env: &[(&str, &str)], gpus: &[&str]) -> Assignment {
+        Assignment {
+            attempt: "train.3".parse().unwrap(),
+            pool: PoolName::new("big").unwrap(),
+            command: vec!["true".to_owned()],
+            env: env
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect(),
+            workdir: None,
+            gpus: gpus.iter().map(|uuid| (*uuid).to_owned()).collect(),
+            timeout: None,
+            grace: Span::from_secs(30),
+        }
+    }
+
+    fn built(env: &[(&str, &str)], gpus: &[&str]) -> BTreeMap<String, String> {
+        let settings = Settings {
+            node: NodeName::new("host-7").unwrap(),
+            path: "/usr/bin:/bin".to_owned(),
+        };
+        environment(&assignment(env, gpus), &settings)
+    }
+
+    #[test]
+    fn a_step_gets_these_variables_and_no_others() {
+        let env = built(&[("LR", "0.1")], &["GPU-a", "GPU-b"]);
+        let expected = [
+            ("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b"),
+            ("LR", "0.1"),
+            ("PATH", "/usr/bin:/bin"),
+            ("SLUICE_ATTEMPT", "3"),
+            ("SLUICE_NODE", "host-7"),
+            ("SLUICE_POOL", "big"),
+            ("SLUICE_STEP_ID", "train"),
+        ];
+        let pairs: vec::Vec<_> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+        assert_eq!(pairs, expected);
+    }
+
+    #[test]
+    fn a_step_may_bring_its_own_path() {
+        assert_eq!(built(&[("PATH", "/opt/bin")], &[])["PATH"], "/opt/bin");
+    }
+
+    #[test]
+    fn a_step_cannot_choose_its_gpus_or_its_name() {
+        let lies = [
+            ("CUDA_VISIBLE_DEVICES", "0,1"),
+            ("SLUICE_STEP_ID", "other"),
+            ("SLUICE_NODE", "other"),
+        ];
+        let env = built(&lies, &["GPU-a"]);
+        assert_eq!(env["CUDA_VISIBLE_DEVICES"], "GPU-a");
+        assert_eq!(env["SLUICE_STEP_ID"], "train");
+        assert_eq!(env["SLUICE_NODE"], "host-7");
+    }
+
+    #[test]
+    fn a_step_without_gpus_sees_none() {
+        assert_eq!(built(&[], &[])["CUDA_VISIBLE_DEVICES"], "");
+    }
+}

@@ -1,0 +1,127 @@
+//! What is always true of a [`Core`] between two events. Tests and the simulator ask after every event; the product
+//! never does.
+
+use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_GRACE;
+
+use crate::attempt::Attempt;
+use crate::core::{Core, Supervisor};
+use crate::link::LinkStage;
+use crate::stop::{KILL_AGAIN, Stop, later};
+
+/// An invariant that does not hold: a fault of the core, whatever it was fed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// A coordinator that was let in has an epoch that is kept, and has answered for a lease.
+    #[error("a coordinator was let in without {missing}")]
+    WelcomeWithout {
+        /// What is missing.
+        missing: &'static str,
+    },
+    /// Nothing was said to a coordinator and nothing begun before the supervisor told what runs.
+    #[error("{what} though the supervisor has not told what runs")]
+    BeforeSupervisor {
+        /// What was done.
+        what: &'static str,
+    },
+    /// What is to be spawned is the attempt that it is kept for, and can be spawned.
+    #[error("what is to be spawned for {attempt} {fault}")]
+    SpawnUnfit {
+        /// Whose.
+        attempt: AttemptId,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// No stop waits longer than the longest grace, and no kill longer than its repeat.
+    #[error("the stop of {attempt} waits longer than any may")]
+    StopTooLate {
+        /// Whose.
+        attempt: AttemptId,
+    },
+}
+
+/// Checks every invariant.
+///
+/// # Errors
+/// The first that does not hold.
+pub fn check(core: &Core) -> Result<(), Violation> {
+    a_welcome_has_an_epoch_and_a_lease(core)?;
+    nothing_comes_before_the_supervisor(core)?;
+    for (id, attempt) in &core.attempts {
+        a_spawn_is_fit(id, attempt)?;
+        a_stop_comes_in_time(core, id, attempt)?;
+    }
+    Ok(())
+}
+
+fn a_welcome_has_an_epoch_and_a_lease(core: &Core) -> Result<(), Violation> {
+    let stage = core.link.as_ref().map(|link| link.stage);
+    let Some(LinkStage::Welcomed { .. }) = stage else {
+        return Ok(());
+    };
+    for (missing, is_there) in [
+        ("an epoch", core.highest_epoch.is_some()),
+        ("a lease", core.lease_until.is_some()),
+    ] {
+        if !is_there {
+            return Err(Violation::WelcomeWithout { missing });
+        }
+    }
+    Ok(())
+}
+
+fn nothing_comes_before_the_supervisor(core: &Core) -> Result<(), Violation> {
+    if core.supervisor != Supervisor::Unheard {
+        return Ok(());
+    }
+    let stage = core.link.as_ref().map(|link| link.stage);
+    let is_greeted = match stage {
+        None | Some(LinkStage::Waiting) => false,
+        Some(LinkStage::Greeted { .. } | LinkStage::Welcomed { .. }) => true,
+    };
+    if is_greeted {
+        return Err(Violation::BeforeSupervisor {
+            what: "a coordinator was greeted",
+        });
+    }
+    Ok(())
+}
+
+fn a_spawn_is_fit(id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
+    let Attempt::Starting { spec } = attempt else {
+        return Ok(());
+    };
+    let step = spec.env.get("SLUICE_STEP_ID");
+    for (fault, is_fit) in [
+        ("is another attempt", spec.attempt == *id),
+        ("has no program", !spec.command.is_empty()),
+        (
+            "is told another step's id",
+            step.is_some_and(|step| step == id.step.as_str()),
+        ),
+    ] {
+        if !is_fit {
+            let attempt = id.clone();
+            return Err(Violation::SpawnUnfit { attempt, fault });
+        }
+    }
+    Ok(())
+}
+
+fn a_stop_comes_in_time(core: &Core, id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
+    let (Attempt::Stopping { stop, .. } | Attempt::Ended { stop, .. }) = attempt else {
+        return Ok(());
+    };
+    let longest = match stop {
+        Stop::Asked { .. } => MAX_GRACE,
+        Stop::Killing { .. } => KILL_AGAIN,
+    };
+    if stop.wake_at() > later(core.clock, longest) {
+        let attempt = id.clone();
+        return Err(Violation::StopTooLate { attempt });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! Each invariant is broken on purpose, and is found.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::*;
+use crate::input::{LinkId, Settings};
+use crate::link::{Link, Terms};
+use sluice_common::id::{ClusterId, Epoch, NodeName};
+use sluice_common::supervision::{BootMillis, Exit, Memo, SpawnSpec};
+use sluice_common::time::{Span, Time};
+use sluice_common::wire::{AttemptEnd, StopWhy};
+
+fn core() -> Core {
+    let settings = Settings {
+        node: NodeName::new("n").unwrap(),
+        path: "/bin".into(),
+    };
+    Core::new(settings, None)
+}
+
+fn welcomed() -> Option<Link> {
+    let terms = Terms {
+        lease: Span::from_secs(1),
+        stop_limit: Span::from_secs(1),
+    };
+    Some(Link {
+        id: LinkId(1),
+        stage: LinkStage::Welcomed {
+            greeted_at: BootMillis(0),
+            terms,
+        },
+    })
+}
+
+fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Attempt {
+    let span = Span::from_secs(1);
+    Attempt::Starting {
+        spec: Box::new(SpawnSpec {
+            attempt: named.parse().unwrap(),
+            command,
+            env: BTreeMap::from([("SLUICE_STEP_ID".into(), told.into())]),
+            workdir: None,
+            lease_until: None,
+            lease_grace: span,
+            memo: Memo {
+                timeout: None,
+                grace: span,
+            },
+        }),
+    }
+}
+
+#[test]
+fn a_new_core_is_sound() {
+    assert_eq!(check(&core()), Ok(()));
+}
+
+#[test]
+fn a_welcome_without_an_epoch_or_a_lease_is_found() {
+    let mut core = core();
+    core.supervisor = Supervisor::Up;
+    core.link = welcomed();
+    let missing = "an epoch";
+    assert_eq!(check(&core), Err(Violation::WelcomeWithout { missing }));
+    core.highest_epoch = Some(Epoch {
+        cluster: ClusterId::new("c").unwrap(),
+        counter: 1,
+    });
+    let missing = "a lease";
+    assert_eq!(check(&core), Err(Violation::WelcomeWithout { missing }));
+    core.lease_until = Some(BootMillis(1));
+    assert_eq!(check(&core), Ok(()));
+}
+
+#[test]
+fn a_greeting_before_the_supervisor_is_found() {
+    let mut core = core();
+    core.link = Some(Link {
+        id: LinkId(1),
+        stage: LinkStage::Greeted { at: BootMillis(0) },
+    });
+    let what = "a coordinator was greeted";
+    assert_eq!(check(&core), Err(Violation::BeforeSupervisor { what }));
+}
+
+#[test]
+fn an_unfit_spawn_is_found() {
+    let program = || vec!["true".into()];
+    for (attempt, expected) in [
+        (starting("a.1", program(), "a"), None),
+        (starting("b.1", program(), "a"), Some("is another attempt")),
+        (starting("a.1", vec![], "a"), Some("has no program")),
+        (
+            starting("a.1", program(), "b"),
+            Some("is told another step's id"),
+        ),
+    ] {
+        let mut core = core();
+        core.attempts.insert("a.1".parse().unwrap(), attempt);
+        let found = match check(&core) {
+            Ok(()) => None,
+            Err(Violation::SpawnUnfit { fault, .. }) => Some(fault),
+            Err(other) => panic!("{other}"),
+        };
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_stop_that_waits_too_long_is_found() {
+    let end = AttemptEnd {
+        started: None,
+        exit: Exit::Unknown,
+        stopped: None,
+        at: Time::default(),
+    };
+    let longest = MAX_GRACE.millis();
+    for (stop, is_sound) in [
+        (
+            Stop::Asked {
+                kill_at: BootMillis(100 + longest),
+            },
+            true,
+        ),
+        (
+            Stop::Asked {
+                kill_at: BootMillis(101 + longest),
+            },
+            false,
+        ),
+        (
+            Stop::Killing {
+                again_at: BootMillis(1100),
+            },
+            true,
+        ),
+        (
+            Stop::Killing {
+                again_at: BootMillis(1101),
+            },
+            false,
+        ),
+    ] {
+        let why = StopWhy::Cancelled;
+        let end = end.clone();
+        for attempt in [
+            Attempt::Ended { end, stop },
+            Attempt::Stopping {
+                process: None,
+                why,
+                stop,
+            },
+        ] {
+            let mut core = core();
+            core.clock = BootMillis(100);
+            core.attempts.insert("a.1".parse().unwrap(), attempt);
+            assert_eq!(check(&core).is_ok(), is_sound, "{stop:?}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
+
+use std::collections::BTreeMap;
+
+use agent_core::{Core, Input, LinkId, Now, Output, Settings, TimerKey, check};
+use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName};
+use sluice_common::supervision::{
+    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
+    ToSupervisor,
+};
+use sluice_common::time::{Span, Time};
+use sluice_common::wire::{
+    Assignment, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode, Welcome,
+};
+
+pub(crate) const LEASE: Span = Span::from_secs(300);
+pub(crate) const STOP_LIMIT: Span = Span::from_secs(30);
+pub(crate) const GRACE: Span = Span::from_secs(10);
+pub(crate) const LINK: LinkId = LinkId(1);
+
+/// A core and the time that it was last told.
+pub(crate) struct Bench {
+    pub(crate) core: Core,
+    pub(crate) boot: u64,
+}
+
+impl Bench {
+    /// A core that nobody has spoken to.
+    pub(crate) fn new() -> Self {
+        Self::with_epoch(None)
+    }
+
+    /// The same on a host that has obeyed an epoch.
+    pub(crate) fn with_epoch(highest: Option<Epoch>) -> Self {
+        Self {
+            core: Core::new(settings(), highest),
+            boot: 100_000,
+        }
+    }
+
+    /// A core with a supervisor that has nothing, and a coordinator of epoch 5 that has let it in.
+    pub(crate) fn linked() -> Self {
+        let mut bench = Self::new();
+        bench.feed(up(vec![]));
+        bench.feed(Input::Dialled { link: LINK });
+        bench.feed(welcomed(LINK, 5));
+        bench
+    }
+
+    /// The same with `a.1` running.
+    pub(crate) fn running() -> Self {
+        let mut bench = Self::linked();
+        bench.feed(assign("a.1"));
+        bench.feed(Input::Attempt(running("a.1")));
+        bench
+    }
+
+    /// Feeds one event, and gives what is to be done about it.
+    pub(crate) fn feed(&mut self, input: Input) -> Vec<Output> {
+        let now = now(self.boot);
+        self.core.handle(now, input.clone());
+        check(&self.core).unwrap_or_else(|violation| panic!("{violation} after {input:?}"));
+        self.core.outputs().collect()
+    }
+
+    /// The same in words.
+    pub(crate) fn told(&mut self, input: Input) -> String {
+        words(&self.feed(input))
+    }
+
+    /// Lets time pass; timers are the caller's.
+    pub(crate) fn pass(&mut self, millis: u64) {
+        self.boot += millis;
+    }
+
+    /// Where an attempt stands, in words.
+    pub(crate) fn phase(&self, id: &str) -> String {
+        self.core
+            .status(&attempt(id))
+            .map_or("unknown".to_owned(), |phase| phase_word(&phase))
+    }
+}
+
+/// Both clocks at `boot`: the wall clock is a fixed time ahead.
+pub(crate) fn now(boot: u64) -> Now {
+    Now {
+        wall: Time::from_unix_millis(1_000_000_000 + boot),
+        boot: BootMillis(boot),
+    }
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        node: NodeName::new("host-1").expect("a name"),
+        path: "/usr/bin:/bin".to_owned(),
+    }
+}
+
+pub(crate) fn attempt(id: &str) -> AttemptId {
+    id.parse().expect("an attempt id")
+}
+
+pub(crate) fn epoch(counter: u64) -> Epoch {
+    Epoch {
+        cluster: ClusterId::new("c").expect("a name"),
+        counter,
+    }
+}
+
+pub(crate) fn other_cluster(counter: u64) -> Epoch {
+    Epoch {
+        cluster: ClusterId::new("other").expect("a name"),
+        counter,
+    }
+}
+
+pub(crate) fn welcome_as(link: LinkId, epoch: Epoch) -> Input {
+    let welcome = Welcome {
+        epoch,
+        lease: LEASE,
+        stop_limit: STOP_LIMIT,
+        heartbeat: Span::from_secs(3),
+    };
+    Input::Welcomed { link, welcome }
+}
+
+pub(crate) fn welcomed(link: LinkId, counter: u64) -> Input {
+    welcome_as(link, epoch(counter))
+}
+
+pub(crate) fn assignment(id: &str) -> Assignment {
+    Assignment {
+        attempt: attempt(id),
+        pool: PoolName::new("p").expect("a name"),
+        command: vec!["train".to_owned(), "--fast".to_owned()],
+        env: BTreeMap::from([("LR".to_owned(), "1".to_owned())]),
+        workdir: Some("/data".to_owned()),
+        gpus: vec!["GPU-a".to_owned()],
+        timeout: None,
+        grace: GRACE,
+    }
+}
+
+pub(crate) fn order_as(link: LinkId, epoch: Epoch, order: ToNode) -> Input {
+    let command = Command { epoch, order };
+    Input::Command { link, command }
+}
+
+pub(crate) fn order(order: ToNode) -> Input {
+    order_as(LINK, epoch(5), order)
+}
+
+pub(crate) fn assign(id: &str) -> Input {
+    order(ToNode::Assign(assignment(id)))
+}
+
+pub(crate) fn stop(id: &str, grace_secs: u64) -> Input {
+    order(ToNode::Stop {
+        attempt: attempt(id),
+        why: StopWhy::Cancelled,
+        grace: Span::from_secs(grace_secs),
+    })
+}
+
+pub(crate) fn forget(id: &str) -> Input {
+    order(ToNode::Forget {
+        attempt: attempt(id),
+    })
+}
+
+pub(crate) fn acked(sent: u64) -> Input {
+    Input::HeartbeatAcked {
+        link: LINK,
+        sent: BootMillis(sent),
+    }
+}
+
+pub(crate) fn up(attempts: Vec<AttemptView>) -> Input {
+    Input::SupervisorUp {
+        boot_id: BootId::new("boot").expect("a name"),
+        attempts,
+    }
+}
+
+pub(crate) fn grace_timer(id: &str) -> Input {
+    Input::Timer(TimerKey::Grace(attempt(id)))
+}
+
+pub(crate) fn timeout_timer(id: &str) -> Input {
+    Input::Timer(TimerKey::Timeout(attempt(id)))
+}
+
+pub(crate) fn memo() -> Memo {
+    Memo {
+        timeout: None,
+        grace: GRACE,
+    }
+}
+
+pub(crate) fn process() -> Process {
+    Process {
+        pid: 42,
+        start_ticks: 7,
+        started_at: now(100_000).wall,
+    }
+}
+
+pub(crate) fn view(id: &str, phase: HostPhase) -> AttemptView {
+    AttemptView {
+        attempt: attempt(id),
+        phase,
+        memo: memo(),
+    }
+}
+
+pub(crate) fn running(id: &str) -> AttemptView {
+    view(id, HostPhase::Running(process()))
+}
+
+fn host_end() -> HostEnd {
+    HostEnd {
+        process: Some(process()),
+        exit: Exit::Code(0),
+        ended_at: now(100_000).wall,
+    }
+}
+
+pub(crate) fn ended(id: &str) -> AttemptView {
+    view(id, HostPhase::Ended(host_end()))
+}
+
+pub(crate) fn gone(id: &str) -> AttemptView {
+    view(id, HostPhase::Gone(host_end()))
+}
+
+/// The one spawn among `outputs`.
+pub(crate) fn spawn_of(outputs: &[Output]) -> &SpawnSpec {
+    let mut specs = outputs.iter().filter_map(|output| match output {
+        Output::Supervise(ToSupervisor::Spawn(spec)) => Some(spec),
+        _ => None,
+    });
+    let spec = specs.next().expect("a spawn");
+    assert_eq!(specs.next(), None, "one spawn only");
+    spec
+}
+
+/// What is to be done, one phrase for each output, in order, parted by `; `.
+pub(crate) fn words(outputs: &[Output]) -> String {
+    outputs.iter().map(word).collect::<Vec<_>>().join("; ")
+}
+
+fn word(output: &Output) -> String {
+    match output {
+        Output::SaveEpoch(epoch) => format!("save {}", epoch.counter),
+        Output::Greet {
+            link,
+            highest_epoch,
+            attempts,
+        } => {
+            let epoch = highest_epoch.as_ref().map_or(0, |epoch| epoch.counter);
+            let attempts: Vec<String> = attempts.iter().map(status_word).collect();
+            format!("greet {} epoch {epoch} [{}]", link.0, attempts.join(", "))
+        }
+        Output::Send {
+            link,
+            message: FromNode::Status(status),
+        } => format!("{}: {}", link.0, status_word(status)),
+        Output::Send { link, message } => format!("{}: {message:?}", link.0),
+        Output::Reject { link, message } => format!("reject {}: {message}", link.0),
+        Output::Supervise(message) => supervise_word(message),
+        Output::SetTimer {
+            key: TimerKey::Grace(id),
+            at,
+        } => format!("wake {id} {}", at.0),
+        Output::SetTimer {
+            key: TimerKey::Timeout(id),
+            at,
+        } => format!("timeout {id} {}", at.0),
+    }
+}
+
+fn supervise_word(message: &ToSupervisor) -> String {
+    match message {
+        ToSupervisor::Spawn(spec) => format!("spawn {}", spec.attempt),
+        ToSupervisor::Signal {
+            attempt,
+            signal: StopSignal::Terminate,
+        } => format!("TERM {attempt}"),
+        ToSupervisor::Signal {
+            attempt,
+            signal: StopSignal::Kill,
+        } => format!("KILL {attempt}"),
+        ToSupervisor::Renew { until } => format!("renew {}", until.0),
+        ToSupervisor::Forget { attempt } => format!("drop {attempt}"),
+        ToSupervisor::List => "list".to_owned(),
+    }
+}
+
+fn status_word(status: &AttemptStatus) -> String {
+    format!("{} {}", status.attempt, phase_word(&status.phase))
+}
+
+fn phase_word(phase: &AttemptPhase) -> String {
+    match phase {
+        AttemptPhase::Starting => "starting".to_owned(),
+        AttemptPhase::Running(_) => "running".to_owned(),
+        AttemptPhase::Stopping { why, .. } => format!("stopping {why:?}"),
+        AttemptPhase::Ended(end) => format!("ended {:?}", end.exit),
+        AttemptPhase::Released(end) => format!("released {:?}", end.exit),
+    }
+}

@@ -1,0 +1,186 @@
+//! Whom the host greets, obeys and rejects.
+
+use agent_core::{Input, LinkId, Output};
+use sluice_common::wire::{Command, ToNode};
+
+use crate::bench::*;
+
+fn dialled(link: u64) -> Input {
+    Input::Dialled { link: LinkId(link) }
+}
+
+/// An order as good as any.
+fn any_order() -> ToNode {
+    ToNode::Assign(assignment("a.1"))
+}
+
+#[test]
+fn a_hello_says_all_that_the_host_knows() {
+    let mut bench = Bench::running();
+    bench.feed(assign("b.1"));
+    bench.feed(stop("c.1", 0));
+    let hello = "greet 2 epoch 5 [a.1 running, b.1 starting, c.1 released Unknown]";
+    assert_eq!(bench.told(dialled(2)), hello);
+}
+
+#[test]
+fn nobody_is_greeted_before_the_supervisor_has_told_what_runs() {
+    let mut bench = Bench::with_epoch(Some(epoch(3)));
+    assert_eq!(bench.told(dialled(1)), "");
+    let told = bench.told(up(vec![running("a.1")]));
+    assert_eq!(told, "greet 1 epoch 3 [a.1 running]");
+}
+
+#[test]
+fn of_several_links_only_the_newest_waits_for_the_supervisor() {
+    let mut bench = Bench::new();
+    bench.feed(dialled(1));
+    bench.feed(dialled(2));
+    assert_eq!(bench.told(up(vec![])), "greet 2 epoch 0 []");
+}
+
+#[test]
+fn a_supervisor_that_is_away_does_not_delay_a_hello_once_it_has_spoken() {
+    let mut bench = Bench::running();
+    bench.feed(Input::SupervisorDown);
+    assert_eq!(bench.told(dialled(2)), "greet 2 epoch 5 [a.1 running]");
+    let told = bench.told(up(vec![running("a.1")]));
+    assert_eq!(told, "renew 400000", "greeted once only");
+}
+
+#[test]
+fn statuses_go_to_the_newest_link_and_to_none_before_its_hello() {
+    let mut bench = Bench::running();
+    bench.feed(dialled(2));
+    let told = bench.told(Input::Attempt(gone("a.1")));
+    assert_eq!(told, "2: a.1 ended Code(0); 2: a.1 released Code(0)");
+
+    let mut waiting = Bench::new();
+    waiting.feed(dialled(1));
+    assert_eq!(waiting.told(Input::Attempt(gone("a.1"))), "");
+}
+
+#[test]
+fn without_a_link_nothing_is_sent_and_nothing_stops() {
+    let mut bench = Bench::running();
+    assert_eq!(bench.told(Input::LinkLost { link: LINK }), "");
+    assert_eq!(bench.phase("a.1"), "running");
+    let told = bench.told(Input::Attempt(gone("a.1")));
+    assert_eq!(told, "");
+    let told = bench.told(dialled(2));
+    assert_eq!(told, "greet 2 epoch 5 [a.1 released Code(0)]");
+}
+
+#[test]
+fn words_of_a_link_that_was_replaced_or_lost_are_ignored() {
+    let old = LINK;
+    for event in [
+        welcomed(old, 9),
+        order(any_order()),
+        order_as(old, epoch(9), any_order()),
+        acked(100_000),
+        Input::LinkLost { link: old },
+    ] {
+        let mut replaced = Bench::linked();
+        replaced.feed(dialled(2));
+        replaced.feed(welcomed(LinkId(2), 5));
+        replaced.pass(1000);
+        assert_eq!(replaced.told(event.clone()), "", "{event:?}");
+        let repeat = Input::Command {
+            link: LinkId(2),
+            command: Command {
+                epoch: epoch(5),
+                order: any_order(),
+            },
+        };
+        let told = replaced.told(repeat);
+        assert_eq!(told, "2: a.1 starting; spawn a.1", "the new link stands");
+
+        let mut lost = Bench::linked();
+        lost.feed(Input::LinkLost { link: old });
+        lost.pass(1000);
+        assert_eq!(lost.told(event.clone()), "", "{event:?}");
+    }
+}
+
+#[test]
+fn a_higher_epoch_is_saved_before_anything_else() {
+    let mut bench = Bench::with_epoch(Some(epoch(3)));
+    bench.feed(up(vec![]));
+    bench.feed(dialled(1));
+    assert_eq!(bench.told(welcomed(LINK, 4)), "save 4; renew 400000");
+    let raised = bench.told(order_as(LINK, epoch(7), any_order()));
+    assert_eq!(raised, "save 7; 1: a.1 starting; spawn a.1");
+    assert_eq!(bench.core.highest_epoch(), Some(&epoch(7)));
+}
+
+#[test]
+fn the_same_epoch_is_not_saved_again() {
+    let mut bench = Bench::linked();
+    bench.feed(dialled(2));
+    bench.pass(1);
+    assert_eq!(bench.told(welcomed(LinkId(2), 5)), "");
+}
+
+#[test]
+fn an_older_coordinator_or_a_foreign_one_is_rejected_and_not_heard_again() {
+    for (epoch, words) in [
+        (
+            epoch(4),
+            "epoch 4 of cluster `c`, but this host has obeyed epoch 5",
+        ),
+        (other_cluster(9), "speaks for cluster `other`"),
+    ] {
+        let mut bench = Bench::linked();
+        bench.feed(dialled(2));
+        let told = bench.told(welcome_as(LinkId(2), epoch.clone()));
+        assert!(told.starts_with("reject 2: "), "{told}");
+        assert!(told.contains(words), "{told}");
+        assert_eq!(bench.core.highest_epoch(), Some(&self::epoch(5)));
+        let order = order_as(LinkId(2), epoch, any_order());
+        assert_eq!(bench.told(order), "", "the link is forgotten");
+        assert_eq!(bench.phase("a.1"), "unknown");
+    }
+}
+
+#[test]
+fn an_order_of_an_older_epoch_breaks_the_link_and_does_nothing() {
+    for refused in [epoch(4), other_cluster(5), other_cluster(6)] {
+        for what in [
+            any_order(),
+            ToNode::Assign(assignment("b.1")),
+            ToNode::Forget {
+                attempt: attempt("a.1"),
+            },
+        ] {
+            let mut bench = Bench::running();
+            let outputs = bench.feed(order_as(LINK, refused.clone(), what));
+            let only_rejected = matches!(&outputs[..], [Output::Reject { link: LINK, .. }]);
+            assert!(only_rejected, "{outputs:?}");
+            assert_eq!(bench.phase("a.1"), "running");
+            assert_eq!(bench.phase("b.1"), "unknown");
+        }
+    }
+}
+
+#[test]
+fn a_coordinator_that_speaks_out_of_turn_is_rejected() {
+    let mut bench = Bench::new();
+    bench.feed(dialled(1));
+    let early = bench.told(welcomed(LINK, 5));
+    assert_eq!(
+        early,
+        "reject 1: the coordinator sent a welcome before the hello that it answers"
+    );
+
+    let mut bench = Bench::new();
+    bench.feed(up(vec![]));
+    bench.feed(dialled(1));
+    let early = bench.told(order(any_order()));
+    assert_eq!(
+        early,
+        "reject 1: the coordinator sent an order before its welcome"
+    );
+    assert_eq!(bench.phase("a.1"), "unknown");
+    assert_eq!(bench.core.highest_epoch(), None, "nor is its epoch taken");
+}

@@ -1,0 +1,312 @@
+//! Random lives of one host. A coordinator that may be stale, a supervisor that comes and goes, steps that resist and
+//! an agent that dies are played against the core; [`World`] holds it to its promises after every event, and at the
+//! end everything must come to rest.
+
+use std::collections::BTreeSet;
+
+use agent_core::{Input, LinkId};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+use sluice_common::wire::{AttemptPhase, StopWhy, ToNode};
+
+use crate::bench::{assignment, attempt, epoch, order_as, welcomed};
+use crate::world::World;
+
+/// Attempts in play; each has a nature of its own.
+const ATTEMPTS: u32 = 8;
+
+/// One thing that the world does.
+#[derive(Clone, Debug)]
+enum Act {
+    Dial,
+    Welcome { raises: bool },
+    OldWelcome,
+    LoseLink,
+    Acknowledge { sent_ago_millis: u64 },
+    Assign(u32),
+    Stop(u32, u64),
+    Forget(u32),
+    OldOrder(u32, u64),
+    Connect,
+    Disconnect,
+    LoseSupervisor,
+    RestartAgent,
+    Deliver,
+    Exit(u32),
+    Empty(u32),
+    Pass(u64),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let which = 1..=ATTEMPTS;
+    prop_oneof![
+        3 => Just(Act::Dial),
+        4 => any::<bool>().prop_map(|raises| Act::Welcome { raises }),
+        1 => Just(Act::OldWelcome),
+        1 => Just(Act::LoseLink),
+        3 => (0..20_000u64).prop_map(|sent_ago_millis| Act::Acknowledge { sent_ago_millis }),
+        10 => which.clone().prop_map(Act::Assign),
+        6 => (which.clone(), 0..15u64).prop_map(|(number, secs)| Act::Stop(number, secs)),
+        6 => which.clone().prop_map(Act::Forget),
+        1 => (which.clone(), 0..3u64).prop_map(|(number, kind)| Act::OldOrder(number, kind)),
+        4 => Just(Act::Connect),
+        2 => Just(Act::Disconnect),
+        1 => Just(Act::LoseSupervisor),
+        1 => Just(Act::RestartAgent),
+        12 => Just(Act::Deliver),
+        3 => which.clone().prop_map(Act::Exit),
+        3 => which.prop_map(Act::Empty),
+        8 => (0..9000u64).prop_map(Act::Pass),
+        1 => (60_000..400_000u64).prop_map(Act::Pass),
+    ]
+}
+
+/// The coordinator's side, and the world.
+struct Play {
+    world: World,
+    links: u64,
+    epoch: u64,
+    greeted_at: u64,
+    is_welcomed: bool,
+    forgotten: BTreeSet<AttemptId>,
+}
+
+/// Every attempt is of a step of its own, so that a name that remains is found.
+fn id(number: u32) -> AttemptId {
+    attempt(&format!("step{number}.{number}"))
+}
+
+impl Play {
+    /// Begins with supervisor and coordinator there, so that lives are eventful from the start.
+    fn new() -> Self {
+        let mut play = Self {
+            world: World::new(),
+            links: 0,
+            epoch: 5,
+            greeted_at: 0,
+            is_welcomed: false,
+            forgotten: BTreeSet::new(),
+        };
+        play.act(&Act::Connect);
+        play.act(&Act::Dial);
+        play.act(&Act::Welcome { raises: false });
+        play
+    }
+
+    fn act(&mut self, act: &Act) {
+        match *act {
+            Act::Dial => self.dial(),
+            Act::Welcome { raises } => self.welcome(raises),
+            Act::OldWelcome => self.old_welcome(),
+            Act::LoseLink => self.lose_link(),
+            Act::Acknowledge { sent_ago_millis } => self.acknowledge(sent_ago_millis),
+            Act::Assign(number) => self.assign(number),
+            Act::Stop(number, secs) => self.stop(number, secs),
+            Act::Forget(number) => self.forget(number),
+            Act::OldOrder(number, kind) => self.old_order(number, kind),
+            Act::Connect => self.connect(),
+            Act::Disconnect => self.world.disconnect(),
+            Act::LoseSupervisor => self.world.lose_supervisor(),
+            Act::RestartAgent => self.restart_agent(),
+            Act::Deliver => _ = self.world.deliver(),
+            Act::Exit(number) => self.world.exit(&id(number)),
+            Act::Empty(number) => self.world.empty(&id(number)),
+            Act::Pass(millis) => self.world.pass(millis),
+        }
+    }
+
+    // The link.
+
+    fn dial(&mut self) {
+        self.links += 1;
+        let link = LinkId(self.links);
+        self.world.link = Some(link);
+        self.is_welcomed = false;
+        self.greeted_at = self.world.boot;
+        self.world.feed(Input::Dialled { link });
+    }
+
+    fn welcome(&mut self, raises: bool) {
+        // Before its hello a coordinator that keeps to the protocol says nothing.
+        if let Some(link) = self.world.link.filter(|_| self.world.is_connected) {
+            self.epoch += u64::from(raises);
+            self.world.answered = self
+                .world
+                .answered
+                .max(self.world.boot.min(self.greeted_at));
+            self.world.feed(welcomed(link, self.epoch));
+            assert_eq!(self.world.link, Some(link), "let in");
+            self.is_welcomed = true;
+        }
+    }
+
+    fn old_welcome(&mut self) {
+        let saved = self.world.saved_epoch.clone();
+        if let (Some(link), Some(saved)) = (self.world.link, saved) {
+            let messages = self.world.messages;
+            self.world.feed(welcomed(link, saved.counter - 1));
+            assert_eq!(self.world.link, None, "rejected");
+            assert_eq!(self.world.messages, messages, "it renews nothing");
+            self.is_welcomed = false;
+        }
+    }
+
+    fn lose_link(&mut self) {
+        if let Some(link) = self.world.link.take() {
+            self.is_welcomed = false;
+            self.world.feed(Input::LinkLost { link });
+        }
+    }
+
+    fn acknowledge(&mut self, sent_ago_millis: u64) {
+        if let Some(link) = self.world.link.filter(|_| self.is_welcomed) {
+            let sent = self
+                .world
+                .boot
+                .saturating_sub(sent_ago_millis)
+                .max(self.greeted_at);
+            self.world.answered = self.world.answered.max(sent);
+            let sent = BootMillis(sent);
+            self.world.feed(Input::HeartbeatAcked { link, sent });
+        }
+    }
+
+    fn connect(&mut self) {
+        // A hello that waited for the supervisor goes out now.
+        if !self.is_welcomed {
+            self.greeted_at = self.world.boot;
+        }
+        self.world.connect();
+    }
+
+    fn restart_agent(&mut self) {
+        self.is_welcomed = false;
+        self.world.restart_agent();
+    }
+
+    // Orders.
+
+    fn order(&mut self, order: ToNode) {
+        if let Some(link) = self.world.link.filter(|_| self.is_welcomed) {
+            self.world.feed(order_as(link, epoch(self.epoch), order));
+        }
+    }
+
+    /// A number is not used again once the attempt was forgotten.
+    fn assign(&mut self, number: u32) {
+        if self.forgotten.contains(&id(number)) {
+            return;
+        }
+        let mut assignment = assignment(&id(number).to_string());
+        assignment.timeout = number.is_multiple_of(2).then_some(Span::from_secs(20));
+        self.order(ToNode::Assign(assignment));
+    }
+
+    fn stop(&mut self, number: u32, secs: u64) {
+        let attempt = id(number);
+        let is_open = match self.world.core.status(&attempt) {
+            None | Some(AttemptPhase::Released(_)) => false,
+            Some(_) => self.is_welcomed,
+        };
+        if is_open {
+            let asked = self.world.boot + secs * 1000;
+            let deadline = self.world.deadlines.entry(attempt.clone()).or_insert(asked);
+            *deadline = asked.min(*deadline);
+        }
+        self.order(ToNode::Stop {
+            attempt,
+            why: StopWhy::Cancelled,
+            grace: Span::from_secs(secs),
+        });
+    }
+
+    fn forget(&mut self, number: u32) {
+        let attempt = id(number);
+        let status = self.world.core.status(&attempt);
+        self.order(ToNode::Forget {
+            attempt: attempt.clone(),
+        });
+        match status {
+            Some(AttemptPhase::Released(_)) if self.is_welcomed => {
+                self.world.is_forgotten(&attempt);
+                self.forgotten.insert(attempt);
+            }
+            before => assert_eq!(self.world.core.status(&attempt), before, "kept"),
+        }
+    }
+
+    /// An order of an older epoch changes nothing, says nothing to the supervisor and breaks the link.
+    fn old_order(&mut self, number: u32, kind: u64) {
+        let Some(link) = self.world.link.filter(|_| self.is_welcomed) else {
+            return;
+        };
+        let attempt = id(number);
+        let order = match kind {
+            0 => ToNode::Assign(assignment(&attempt.to_string())),
+            1 => ToNode::Forget { attempt },
+            _ => ToNode::Stop {
+                attempt,
+                why: StopWhy::Cancelled,
+                grace: Span::ZERO,
+            },
+        };
+        let (messages, before) = (self.world.messages, self.statuses());
+        self.world
+            .feed(order_as(link, epoch(self.epoch - 1), order));
+        assert_eq!(self.statuses(), before);
+        assert_eq!(self.world.messages, messages);
+        assert_eq!(self.world.link, None, "rejected");
+        self.is_welcomed = false;
+    }
+
+    fn statuses(&self) -> Vec<sluice_common::wire::AttemptStatus> {
+        self.world.core.statuses().collect()
+    }
+
+    // The end.
+
+    /// With everyone there and heard, everything stops, is released and is forgotten.
+    fn come_to_rest(&mut self) {
+        self.connect();
+        self.dial();
+        self.welcome(false);
+        for number in 1..=ATTEMPTS {
+            self.stop(number, 1);
+        }
+        for _ in 0..10 {
+            while self.world.deliver() {}
+            self.world.pass(1000);
+        }
+        assert_eq!(self.world.alive(), 0, "everything that was stopped is gone");
+        for status in self.statuses() {
+            assert!(
+                matches!(status.phase, AttemptPhase::Released(_)),
+                "{status:?}"
+            );
+            self.forget(status.attempt.number);
+        }
+        assert_eq!(self.statuses(), []);
+    }
+}
+
+proptest! {
+    // Always the same lives, so that a failure is found again; `PROPTEST_CASES` asks for more of them.
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_promise_holds_in_any_life_and_all_comes_to_rest(acts in vec(act(), 0..150)) {
+        let mut play = Play::new();
+        for act in &acts {
+            play.act(act);
+        }
+        play.come_to_rest();
+    }
+}

@@ -1,0 +1,121 @@
+//! A supervisor that comes, goes, forgets, or outlives an agent.
+
+use agent_core::Input;
+
+use crate::bench::*;
+
+#[test]
+fn a_new_agent_adopts_what_runs_as_it_stands() {
+    let mut bench = Bench::new();
+    bench.feed(Input::Dialled { link: LINK });
+    let told = bench.told(up(vec![running("a.1"), ended("b.1"), gone("c.1")]));
+    let hello = "greet 1 epoch 0 [a.1 running, b.1 ended Code(0), c.1 released Code(0)]";
+    assert_eq!(told, format!("TERM b.1; wake b.1 110000; {hello}"));
+}
+
+#[test]
+fn a_view_of_an_unknown_attempt_is_adopted_and_reported() {
+    let mut bench = Bench::linked();
+    let told = bench.told(Input::Attempt(running("a.1")));
+    assert_eq!(told, "1: a.1 running");
+    let told = bench.told(Input::Attempt(gone("b.1")));
+    assert_eq!(told, "1: b.1 ended Code(0); 1: b.1 released Code(0)");
+}
+
+#[test]
+fn while_the_supervisor_is_down_nothing_is_said_to_it() {
+    let mut bench = Bench::running();
+    bench.feed(Input::SupervisorDown);
+    assert_eq!(bench.told(assign("b.1")), "1: b.1 starting");
+    let told = bench.told(stop("a.1", 5));
+    assert_eq!(told, "1: a.1 stopping Cancelled; wake a.1 105000");
+    bench.pass(5000);
+    assert_eq!(bench.told(grace_timer("a.1")), "wake a.1 106000");
+    let told = bench.told(up(vec![running("a.1")]));
+    assert_eq!(
+        told, "renew 400000; KILL a.1; spawn b.1",
+        "all of it is made good"
+    );
+}
+
+#[test]
+fn a_spawn_that_was_lost_is_said_again_and_one_that_arrived_is_not() {
+    let mut bench = Bench::linked();
+    bench.feed(assign("a.1"));
+    bench.feed(assign("b.1"));
+    bench.feed(Input::SupervisorDown);
+    let told = bench.told(up(vec![running("a.1")]));
+    assert_eq!(told, "renew 400000; 1: a.1 running; spawn b.1");
+}
+
+#[test]
+fn a_stop_sends_its_signal_again_by_its_stage() {
+    for (secs, signal) in [(5, "TERM a.1"), (0, "KILL a.1")] {
+        let mut bench = Bench::running();
+        bench.feed(stop("a.1", secs));
+        bench.feed(Input::SupervisorDown);
+        let told = bench.told(up(vec![running("a.1")]));
+        assert_eq!(told, format!("renew 400000; {signal}"));
+    }
+    let mut bench = Bench::running();
+    bench.feed(Input::Attempt(ended("a.1")));
+    bench.feed(Input::SupervisorDown);
+    let told = bench.told(up(vec![ended("a.1")]));
+    assert_eq!(told, "renew 400000; TERM a.1", "for what was left behind");
+}
+
+#[test]
+fn a_kill_that_was_lost_reaches_what_is_left_of_a_step_that_ended_meanwhile() {
+    let mut bench = Bench::running();
+    bench.feed(stop("a.1", 5));
+    bench.feed(Input::SupervisorDown);
+    bench.pass(5000);
+    bench.feed(grace_timer("a.1"));
+    let told = bench.told(up(vec![ended("a.1")]));
+    assert_eq!(told, "renew 400000; 1: a.1 ended Code(0); KILL a.1");
+}
+
+#[test]
+fn what_the_supervisor_has_lost_ended_unseen() {
+    let mut bench = Bench::running();
+    bench.feed(Input::SupervisorDown);
+    let told = bench.told(up(vec![]));
+    assert_eq!(
+        told,
+        "renew 400000; 1: a.1 ended Unknown; 1: a.1 released Unknown"
+    );
+
+    let mut bench = Bench::running();
+    bench.feed(Input::Attempt(ended("a.1")));
+    bench.feed(Input::SupervisorDown);
+    let told = bench.told(up(vec![]));
+    assert_eq!(
+        told, "renew 400000; 1: a.1 released Code(0)",
+        "its end was seen"
+    );
+}
+
+#[test]
+fn a_start_that_is_stopped_and_lost_is_not_spawned_again() {
+    let mut bench = Bench::linked();
+    bench.feed(Input::SupervisorDown);
+    bench.feed(assign("a.1"));
+    bench.feed(stop("a.1", 5));
+    let told = bench.told(up(vec![]));
+    assert_eq!(
+        told,
+        "renew 400000; 1: a.1 ended Unknown; 1: a.1 released Unknown"
+    );
+    assert_eq!(bench.told(assign("a.1")), "1: a.1 released Unknown");
+}
+
+#[test]
+fn a_supervisor_that_is_back_finds_released_attempts_untouched() {
+    let mut bench = Bench::running();
+    bench.feed(Input::Attempt(gone("a.1")));
+    bench.feed(Input::SupervisorDown);
+    assert_eq!(bench.told(up(vec![gone("a.1")])), "renew 400000");
+    bench.feed(Input::SupervisorDown);
+    assert_eq!(bench.told(up(vec![])), "renew 400000");
+    assert_eq!(bench.phase("a.1"), "released Code(0)");
+}

@@ -1,0 +1,480 @@
+//! The world around a core, for the model test: a supervisor with steps that heed, resist or fail to start, timers
+//! that fire on time, and a note of every promise. It panics at the first that is broken.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use agent_core::{Core, Input, LinkId, Output, TimerKey, check};
+use sluice_common::id::{AttemptId, Epoch};
+use sluice_common::supervision::{
+    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
+    ToSupervisor,
+};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
+
+use crate::bench::{GRACE, LEASE, now, settings, up};
+
+/// How a step takes a signal.
+#[derive(Clone, Copy, Debug)]
+enum Nature {
+    /// It dies of the first signal, with all its children.
+    Heeds,
+    /// It dies of the first kill only.
+    Resists,
+    /// The first kill takes the main process and leaves a child, the second takes that.
+    Breeds,
+    /// It cannot be made.
+    Unmakeable,
+}
+
+const NATURES: [Nature; 4] = [
+    Nature::Heeds,
+    Nature::Resists,
+    Nature::Breeds,
+    Nature::Unmakeable,
+];
+
+/// One attempt, as it truly is.
+#[derive(Debug)]
+struct Truth {
+    view: AttemptView,
+    nature: Nature,
+    lease_until: u64,
+    kills: u32,
+}
+
+impl Truth {
+    fn is_alive(&self) -> bool {
+        !matches!(self.view.phase, HostPhase::Gone(_))
+    }
+}
+
+/// Core, supervisor, clock and the promises.
+pub(crate) struct World {
+    pub(crate) core: Core,
+    pub(crate) boot: u64,
+    pub(crate) link: Option<LinkId>,
+    pub(crate) is_connected: bool,
+    pub(crate) saved_epoch: Option<Epoch>,
+    /// When words went out that the coordinator has answered, at the latest.
+    pub(crate) answered: u64,
+    /// How many messages the supervisor was sent.
+    pub(crate) messages: usize,
+    /// By when each stopping attempt must have been killed.
+    pub(crate) deadlines: BTreeMap<AttemptId, u64>,
+    truth: BTreeMap<AttemptId, Truth>,
+    inbox: VecDeque<AttemptView>,
+    timers: BTreeMap<TimerKey, u64>,
+    renewed_until: u64,
+    greeted: Option<LinkId>,
+    /// How far each attempt was reported on this link.
+    ranks: BTreeMap<AttemptId, u8>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            core: Core::new(settings(), None),
+            boot: 100_000,
+            link: None,
+            is_connected: false,
+            saved_epoch: None,
+            answered: 0,
+            messages: 0,
+            deadlines: BTreeMap::new(),
+            truth: BTreeMap::new(),
+            inbox: VecDeque::new(),
+            timers: BTreeMap::new(),
+            renewed_until: 0,
+            greeted: None,
+            ranks: BTreeMap::new(),
+        }
+    }
+
+    /// Feeds one event, does what the core wants and checks every promise.
+    pub(crate) fn feed(&mut self, input: Input) {
+        self.core.handle(now(self.boot), input);
+        let outputs: Vec<Output> = self.core.outputs().collect();
+        for output in outputs {
+            self.obey(output);
+        }
+        check(&self.core).expect("every invariant holds after every event");
+        self.note_stops();
+        self.every_stop_is_killed_in_time();
+    }
+
+    // Time.
+
+    /// Lets time pass, with every timer and lease on time.
+    pub(crate) fn pass(&mut self, millis: u64) {
+        let until = self.boot + millis;
+        while let Some(at) = self.next_moment().filter(|at| *at <= until) {
+            self.boot = self.boot.max(at);
+            self.expire_leases();
+            self.fire_timers();
+        }
+        self.boot = until;
+        self.nothing_outlives_its_timeout();
+    }
+
+    fn next_moment(&self) -> Option<u64> {
+        let alive = self.truth.values().filter(|truth| truth.is_alive());
+        let leases = alive.map(|truth| truth.lease_until);
+        self.timers.values().copied().chain(leases).min()
+    }
+
+    fn fire_timers(&mut self) {
+        let boot = self.boot;
+        let due: Vec<TimerKey> = self
+            .timers
+            .extract_if(.., |_, at| *at <= boot)
+            .map(|(key, _)| key)
+            .collect();
+        for key in due {
+            self.feed(Input::Timer(key));
+        }
+    }
+
+    fn expire_leases(&mut self) {
+        let boot = self.boot;
+        let expired: Vec<AttemptId> = self
+            .truth
+            .iter()
+            .filter(|(_, truth)| truth.is_alive() && truth.lease_until <= boot)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in expired {
+            self.end(&id, Exit::LeaseExpired);
+            self.vanish(&id);
+        }
+    }
+
+    // The supervisor.
+
+    /// The supervisor answers a new connection with all that it has.
+    pub(crate) fn connect(&mut self) {
+        self.is_connected = true;
+        self.inbox.clear();
+        let views = self.truth.values().map(|truth| truth.view.clone());
+        self.feed(up(views.collect()));
+    }
+
+    /// The connection breaks; steps run on.
+    pub(crate) fn disconnect(&mut self) {
+        self.is_connected = false;
+        self.inbox.clear();
+        self.feed(Input::SupervisorDown);
+    }
+
+    /// The supervisor dies, its steps with it, and comes back without memory.
+    pub(crate) fn lose_supervisor(&mut self) {
+        self.truth.clear();
+        self.disconnect();
+    }
+
+    /// The agent dies and comes back with what it had saved.
+    pub(crate) fn restart_agent(&mut self) {
+        self.core = Core::new(settings(), self.saved_epoch.clone());
+        self.is_connected = false;
+        self.link = None;
+        self.greeted = None;
+        self.renewed_until = 0;
+        self.inbox.clear();
+        self.timers.clear();
+        self.deadlines.clear();
+    }
+
+    /// One view arrives; false where none is under way.
+    pub(crate) fn deliver(&mut self) -> bool {
+        let view = self.inbox.pop_front();
+        let is_some = view.is_some();
+        if let Some(view) = view {
+            self.feed(Input::Attempt(view));
+        }
+        is_some
+    }
+
+    /// A step's main process exits by itself.
+    pub(crate) fn exit(&mut self, id: &AttemptId) {
+        self.end(id, Exit::Code(0));
+    }
+
+    /// Nothing of a step whose main process has exited is left.
+    pub(crate) fn empty(&mut self, id: &AttemptId) {
+        let ended = self.truth.get(id).map(|truth| &truth.view.phase);
+        if matches!(ended, Some(HostPhase::Ended(_))) {
+            self.vanish(id);
+        }
+    }
+
+    pub(crate) fn alive(&self) -> usize {
+        self.truth.values().filter(|truth| truth.is_alive()).count()
+    }
+
+    fn end(&mut self, id: &AttemptId, exit: Exit) {
+        let ended_at = now(self.boot).wall;
+        let Some(truth) = self.truth.get_mut(id) else {
+            return;
+        };
+        if let HostPhase::Running(process) = truth.view.phase {
+            let end = HostEnd {
+                process: Some(process),
+                exit,
+                ended_at,
+            };
+            self.show(id, HostPhase::Ended(end));
+        }
+    }
+
+    fn vanish(&mut self, id: &AttemptId) {
+        if let Some(HostPhase::Ended(end)) = self.truth.get(id).map(|truth| &truth.view.phase) {
+            let end = end.clone();
+            self.show(id, HostPhase::Gone(end));
+        }
+    }
+
+    fn show(&mut self, id: &AttemptId, phase: HostPhase) {
+        let truth = self.truth.get_mut(id).expect("the attempt exists");
+        truth.view.phase = phase;
+        if self.is_connected {
+            self.inbox.push_back(truth.view.clone());
+        }
+    }
+
+    fn spawn(&mut self, spec: SpawnSpec) {
+        let id = spec.attempt;
+        assert!(!self.truth.contains_key(&id), "{id} is spawned twice");
+        let lease_until = spec.lease_until.expect("every attempt has a lease").0;
+        assert!(lease_until > self.boot, "{id} starts after its lease");
+        assert!(
+            lease_until <= self.answered + LEASE.millis(),
+            "{id}: nobody answered for that"
+        );
+        let nature = NATURES[usize::try_from(id.number).expect("small") % NATURES.len()];
+        let phase = self.born(nature);
+        let truth = Truth {
+            view: view(&id, phase.clone(), spec.memo),
+            nature,
+            lease_until,
+            kills: 0,
+        };
+        self.truth.insert(id.clone(), truth);
+        self.show(&id, phase);
+    }
+
+    fn born(&self, nature: Nature) -> HostPhase {
+        let wall = now(self.boot).wall;
+        match nature {
+            Nature::Unmakeable => HostPhase::Gone(HostEnd {
+                process: None,
+                exit: Exit::StartFailed("no such file".to_owned()),
+                ended_at: wall,
+            }),
+            Nature::Heeds | Nature::Resists | Nature::Breeds => HostPhase::Running(Process {
+                pid: 42,
+                start_ticks: 7,
+                started_at: wall,
+            }),
+        }
+    }
+
+    fn signal(&mut self, id: &AttemptId, signal: StopSignal) {
+        let Some(truth) = self.truth.get_mut(id) else {
+            return;
+        };
+        let is_kill = signal == StopSignal::Kill;
+        truth.kills += u32::from(is_kill);
+        let (dies, leaves_a_child) = match truth.nature {
+            Nature::Heeds => (true, false),
+            Nature::Resists | Nature::Unmakeable => (is_kill, false),
+            Nature::Breeds => (is_kill, truth.kills == 1),
+        };
+        if dies {
+            self.end(id, Exit::Signal(if is_kill { 9 } else { 15 }));
+        }
+        if dies && !leaves_a_child {
+            self.vanish(id);
+        }
+    }
+
+    fn renew(&mut self, until: BootMillis) {
+        assert!(until.0 >= self.renewed_until, "a lease went back");
+        assert!(
+            until.0 <= self.answered + LEASE.millis(),
+            "nobody answered for that lease"
+        );
+        self.renewed_until = until.0;
+        for truth in self.truth.values_mut() {
+            truth.lease_until = truth.lease_until.max(until.0);
+        }
+    }
+
+    // What the core wants.
+
+    fn obey(&mut self, output: Output) {
+        match output {
+            Output::SaveEpoch(epoch) => self.save(epoch),
+            Output::Greet { link, attempts, .. } => self.greet(link, &attempts),
+            Output::Send { link, message } => self.hear(link, message),
+            Output::Reject { link, .. } => {
+                assert_eq!(self.link, Some(link), "the link that counts");
+                self.link = None;
+            }
+            Output::Supervise(message) => self.supervise(message),
+            Output::SetTimer { key, at } => {
+                self.timers.insert(key, at.0);
+            }
+        }
+    }
+
+    fn save(&mut self, epoch: Epoch) {
+        let saved = self.saved_epoch.as_ref();
+        assert!(
+            saved.is_none_or(|saved| saved.counter < epoch.counter),
+            "an epoch went back"
+        );
+        self.saved_epoch = Some(epoch);
+    }
+
+    fn greet(&mut self, link: LinkId, attempts: &[AttemptStatus]) {
+        assert_eq!(self.link, Some(link), "greeted on the link that counts");
+        for id in self.truth.keys() {
+            let is_told = attempts.iter().any(|status| status.attempt == *id);
+            // What came to be while the supervisor could not be heard is told when it is.
+            assert!(is_told || !self.is_connected, "the hello leaves {id} out");
+        }
+        self.greeted = Some(link);
+        self.ranks.clear();
+        for status in attempts {
+            self.note(status);
+        }
+    }
+
+    fn hear(&mut self, link: LinkId, message: FromNode) {
+        assert_eq!(self.link, Some(link), "sent on the link that counts");
+        assert_eq!(self.greeted, Some(link), "sent after its hello");
+        match message {
+            FromNode::Status(status) => self.note(&status),
+            FromNode::Inventory(_) => panic!("the core knows no inventory"),
+        }
+    }
+
+    fn note(&mut self, status: &AttemptStatus) {
+        let id = &status.attempt;
+        let rank = rank(&status.phase);
+        let before = self.ranks.insert(id.clone(), rank);
+        assert!(
+            before.is_none_or(|before| before <= rank),
+            "{id} went back: {:?}",
+            status.phase
+        );
+        if let AttemptPhase::Released(_) = status.phase {
+            let is_alive = self.truth.get(id).is_some_and(Truth::is_alive);
+            assert!(!is_alive, "{id} is released and runs");
+        }
+    }
+
+    fn supervise(&mut self, message: ToSupervisor) {
+        assert!(self.is_connected, "{message:?} is said to nobody");
+        self.messages += 1;
+        match message {
+            ToSupervisor::Spawn(spec) => self.spawn(spec),
+            ToSupervisor::Signal { attempt, signal } => self.signal(&attempt, signal),
+            ToSupervisor::Renew { until } => self.renew(until),
+            ToSupervisor::Forget { attempt } => {
+                let truth = self.truth.remove(&attempt);
+                assert!(
+                    truth.is_none_or(|truth| !truth.is_alive()),
+                    "{attempt} is dropped alive"
+                );
+            }
+            ToSupervisor::List => panic!("a list could cross an order"),
+        }
+    }
+
+    // Promises.
+
+    /// Nothing of a forgotten attempt remains, and the coordinator's book on it is closed.
+    pub(crate) fn is_forgotten(&mut self, id: &AttemptId) {
+        assert_eq!(self.core.status(id), None);
+        let core = format!("{:?}", self.core);
+        let name = format!("{:?}", id.step);
+        assert!(!core.contains(&name), "{id} remains in {core}");
+        self.ranks.remove(id);
+        self.deadlines.remove(id);
+    }
+
+    /// A stop that the core began by itself has the grace of its step.
+    fn note_stops(&mut self) {
+        for status in self.core.statuses() {
+            if let AttemptPhase::Stopping { .. } | AttemptPhase::Ended(_) = status.phase {
+                let deadline = self.boot + GRACE.millis();
+                self.deadlines.entry(status.attempt).or_insert(deadline);
+            }
+        }
+    }
+
+    fn every_stop_is_killed_in_time(&self) {
+        for (id, deadline) in &self.deadlines {
+            let truth = self.truth.get(id).filter(|truth| truth.is_alive());
+            let is_reachable = self.is_connected && self.is_seen(id);
+            let timer = TimerKey::Grace(id.clone());
+            // The timers of one moment fire one after the other: this one's turn may come next.
+            let is_due_now = self.boot == *deadline || self.timers.get(&timer) == Some(&self.boot);
+            if let Some(truth) = truth.filter(|_| is_reachable && !is_due_now) {
+                let is_late = self.boot > *deadline && truth.kills == 0;
+                assert!(
+                    !is_late,
+                    "{id} should have been killed at {deadline}: {truth:?}"
+                );
+            }
+        }
+    }
+
+    /// Whether the core was shown a process of it.
+    fn is_seen(&self, id: &AttemptId) -> bool {
+        match self.core.status(id) {
+            None | Some(AttemptPhase::Starting | AttemptPhase::Stopping { started: None, .. }) => {
+                false
+            }
+            Some(
+                AttemptPhase::Running(_)
+                | AttemptPhase::Stopping { .. }
+                | AttemptPhase::Ended(_)
+                | AttemptPhase::Released(_),
+            ) => true,
+        }
+    }
+
+    fn nothing_outlives_its_timeout(&self) {
+        for status in self.core.statuses() {
+            let truth = self.truth.get(&status.attempt);
+            let timeout = truth.and_then(|truth| truth.view.memo.timeout);
+            if let (AttemptPhase::Running(started), Some(timeout)) = (&status.phase, timeout) {
+                let ran_for = now(self.boot).wall.since(started.at);
+                assert!(
+                    ran_for <= timeout,
+                    "{} runs on after its timeout",
+                    status.attempt
+                );
+            }
+        }
+    }
+}
+
+fn view(id: &AttemptId, phase: HostPhase, memo: Memo) -> AttemptView {
+    AttemptView {
+        attempt: id.clone(),
+        phase,
+        memo,
+    }
+}
+
+fn rank(phase: &AttemptPhase) -> u8 {
+    match phase {
+        AttemptPhase::Starting => 0,
+        AttemptPhase::Running(_) => 1,
+        AttemptPhase::Stopping { .. } => 2,
+        AttemptPhase::Ended(_) => 3,
+        AttemptPhase::Released(_) => 4,
+    }
+}
