@@ -1,7 +1,10 @@
 //! Every test that needs more than one crate, in one binary: linking is what costs.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod bad_input;
 mod crash;
+mod partition;
 mod road;
 mod sim;
 mod tidy;
