@@ -1,6 +1,9 @@
 //! From submit to the step's first instruction, beside its floors measured in the same run: one durable append and one
 //! spawn of `/bin/true`. `cargo bench -p sluice-tests` after `cargo build --release`; prints medians of 100.
-#![expect(clippy::unwrap_used, reason = "a benchmark that cannot measure has nothing to say")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot measure has nothing to say"
+)]
 
 use std::fs::{self, File};
 use std::io::Write;

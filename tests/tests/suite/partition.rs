@@ -276,7 +276,6 @@ fn running(step: &str, attempt: u32) -> Vec<u32> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "a check that was not made says so")]
 fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
     if !Net::can_be_made() {
         eprintln!("skipped: network namespaces need root and `ip`");

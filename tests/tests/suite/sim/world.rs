@@ -96,10 +96,6 @@ enum Event {
     Fault,
 }
 
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a hello is rare and nothing here is kept"
-)]
 enum ToCoordinator {
     Hello(Hello),
     Say(FromNode),
@@ -433,7 +429,7 @@ impl World {
         spec.resources = ResourceSettings::default();
         spec.request = Amounts::new().with(MCPU, cores).with(STEP_RUN, 1);
         spec.grace = Span::from_secs(number % 20);
-        spec.timeout = (number % 7 == 0).then_some(Span::from_secs(200));
+        spec.timeout = (number.is_multiple_of(7)).then_some(Span::from_secs(200));
         self.after(2000, Event::Submit(number));
         self.decide(Input::Submit {
             reply: ReplyId(number),
@@ -442,7 +438,7 @@ impl World {
                 spec,
             }],
         });
-        if number % 5 == 0 && self.one_in(2) {
+        if number.is_multiple_of(5) && self.one_in(2) {
             self.decide(Input::Cancel {
                 reply: ReplyId(1000 + number),
                 step: id,
