@@ -79,6 +79,18 @@ fn however_it_ends_then_it_was_cancelled() {
 }
 
 #[test]
+fn a_cancel_that_was_answered_is_not_taken_back_by_a_timeout() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.cancel("a");
+    rig.status("n", "a.1", stopping(StopWhy::TimedOut));
+    let end = end(Exit::Signal(15), Some(StopWhy::TimedOut));
+    rig.status("n", "a.1", AttemptPhase::Ended(end));
+    cancelled_now(&rig);
+}
+
+#[test]
 fn one_that_is_over_stays_as_it_is() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", spec(1, 1000)).unwrap();

@@ -1,8 +1,10 @@
 //! What a host says it holds, against what is true here.
 
+use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
@@ -211,4 +213,15 @@ fn an_attempt_that_is_listed_twice_is_taken_once() {
     let fed = rig.hello(back(twice));
     assert_eq!(rig.state("a"), StepState::Succeeded);
     assert_eq!(fed.orders, ["forget a.1", "stop a.1 Superseded 7s"]);
+}
+
+#[test]
+fn a_host_that_makes_up_attempts_without_end_fills_no_memory() {
+    let mut rig = Rig::new();
+    let made_up = (1..=MAX_ATTEMPTS_PER_NODE as u32 + 10)
+        .map(|number| status(&format!("x.{number}"), running()));
+    let fed = rig.hello(back(made_up.collect()));
+    assert_eq!(fed.orders.len(), MAX_ATTEMPTS_PER_NODE + 10);
+    let strays = &rig.core.contacts[&node("n")].strays;
+    assert_eq!(strays.len(), MAX_ATTEMPTS_PER_NODE);
 }

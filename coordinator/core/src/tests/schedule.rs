@@ -160,6 +160,25 @@ fn pools_do_not_wait_for_each_other() {
 }
 
 #[test]
+fn a_node_that_leaves_a_pool_lets_those_go_on_who_waited_behind_one_for_it() {
+    let mut rig = Rig::one_node(0, 1);
+    rig.put_pool("other");
+    let mut big = hello("big", 4, 4);
+    rig.hello(big.clone());
+    rig.submit("a", spec(4, 1000)).unwrap();
+    rig.submit("b", spec(4, 1000)).unwrap();
+    rig.submit("c", spec(0, 1000)).unwrap();
+    big.pool = PoolName::new("other").unwrap();
+    let fed = rig.hello(big);
+    assert_eq!(
+        fed.orders,
+        ["assign a.1", "assign c.1"],
+        "a.1 was not listed"
+    );
+    assert_eq!(rig.code("b"), ReasonCode::NoHostFits);
+}
+
+#[test]
 fn what_is_used_is_told_by_host_and_by_pool() {
     let mut rig = Rig::one_node(2, 8);
     rig.submit("a", spec(1, 1000)).unwrap();

@@ -248,4 +248,11 @@ fn the_oldest_ends_are_forgotten_and_their_ids_are_free_again() {
             .created
     );
     assert!(rig.core.state().step(&step("b")).is_none());
+    let batch = ["d", "e", "f", "g"].map(|id| (id, in_pool(spec(0, 0), "nowhere")));
+    rig.submit_all(batch.into());
+    let left = rig.core.state().steps().keys();
+    assert_eq!(
+        left.collect::<alloc::vec::Vec<_>>(),
+        [&step("f"), &step("g")]
+    );
 }
