@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sluice_common::id::{AttemptId, BootId, NameError, StepId};
 
-/// Most of an environment that is searched for the marks. Linux lets one grow to 6 MiB; ours are near the front only
-/// by chance, and a step's own are at most 1 MiB.
+/// Most of an environment that is searched for the marks: twice what a step may bring. Linux lets one grow to 6 MiB.
 const MAX_ENVIRON_BYTES: u64 = 2 * 1024 * 1024;
 
 /// What `/proc/PID/stat` says of a process.

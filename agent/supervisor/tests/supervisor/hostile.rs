@@ -10,7 +10,7 @@ use sluice_codec::frame;
 use sluice_common::supervision::{Exit, ToSupervisor};
 
 use crate::client::{DEADLINE, sh};
-use crate::host::Host;
+use crate::host::{Host, until};
 
 fn still_works(host: &Host, id: &str) {
     assert_eq!(host.client().run(&sh(id, "exit 3")), Exit::Code(3));
@@ -51,8 +51,13 @@ fn garbage_and_giant_lengths_end_the_connection_and_nothing_else() {
         assert!(is_dropped_after(&host.socket(), bytes), "case {n}");
         still_works(&host, &format!("after.{}", n + 1));
     }
+    until("it says so", || {
+        host.log
+            .lock()
+            .unwrap()
+            .contains("does not keep to the protocol")
+    });
     let log = host.log.lock().unwrap();
-    assert!(log.contains("does not keep to the protocol"), "{log}");
     assert!(!log.contains("panicked"), "{log}");
 }
 
@@ -114,7 +119,9 @@ fn another_user_is_refused_and_the_configured_one_is_not() {
         0,
         "without the file's help, the supervisor does"
     );
-    assert!(host.log.lock().unwrap().contains("uid=4321"));
+    until("it says so", || {
+        host.log.lock().unwrap().contains("uid=4321")
+    });
 
     assert_eq!(
         host.client().run(&sh("mine.1", "echo hello")),

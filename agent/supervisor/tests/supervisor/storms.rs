@@ -115,3 +115,35 @@ fn a_full_host_refuses_and_can_still_tell_all_it_holds() {
         HostPhase::Gone(_)
     ));
 }
+
+/// How often a process has gone to sleep.
+fn sleeps(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn with_nothing_to_do_it_sleeps() {
+    let mut host = Host::start();
+    let mut client = host.client();
+    // One of each: taken over, running, ended with an orphan, failed.
+    client.spawn(&sh("old.1", "exec sleep 1000"));
+    client.wait_running(&"old.1".parse().unwrap());
+    host.kill();
+    host.restart();
+    let mut client = host.client();
+    client.spawn(&sh("runs.1", "exec sleep 1000"));
+    client.spawn(&sh("orphan.1", "setsid sleep 1000 & exit 0"));
+    client.wait_running(&"runs.1".parse().unwrap());
+    client.wait_ended(&"orphan.1".parse().unwrap());
+    client.run(&spec("failed.1", &["/no/such"]));
+    // It may wake a few times more, while it cannot tell whose the orphan is; then it has to sleep for a whole second.
+    until("it sleeps", || {
+        let before = sleeps(host.pid());
+        std::thread::sleep(Duration::from_secs(1));
+        sleeps(host.pid()) == before
+    });
+}
