@@ -1,2 +1,54 @@
-//! stub
-fn main() {}
+//! `sluice`, the command line: reads what was typed, talks to a cluster by its public API, prints what it learned.
+//!
+//! The arrows inside: `commands` use `client`, `follow` and `render`; `dev` starts the daemons and uses `client` to see
+//! them ready; only `out` writes to the terminal. Nothing here decides anything about scheduling.
+
+mod args;
+mod client;
+mod commands;
+mod context;
+mod dev;
+mod failure;
+mod follow;
+mod order;
+mod out;
+mod render;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{Args, Command};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::out::Out;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let out = Out::detect(args.output);
+    let own_failure = args.command.own_failure_code();
+    let code = match dispatch(args, out) {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print(out);
+            failure.exit_code().unwrap_or(own_failure)
+        }
+    };
+    ExitCode::from(code)
+}
+
+fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
+    let chosen = args.context.as_deref();
+    let client = || context::load(chosen).map(Client::new);
+    match args.command {
+        Command::Dev(args) => dev::run(&args, out),
+        Command::Run(args) => commands::run::run(&client()?, args, out),
+        Command::Submit(args) => commands::submit::run(&client()?, args, out),
+        Command::Get(args) => commands::get::run(&client()?, &args, out),
+        Command::Describe(args) => commands::describe::run(&client()?, &args, out),
+        Command::Logs(args) => commands::logs::run(&client()?, &args, out),
+        Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),
+        Command::Wait(args) => commands::wait::run(&client()?, args, out),
+    }
+}

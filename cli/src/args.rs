@@ -1,0 +1,397 @@
+//! What was typed. What was meant by it is worked out by `order` and by the commands.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use sluice_common::state::StepState;
+use sluice_common::step::OnPreempt;
+use sluice_common::time::Span;
+
+use crate::failure::{FAILED, RUN_FAILED};
+
+/// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.
+#[derive(Debug, Parser)]
+#[command(
+    name = "sluice",
+    version,
+    max_term_width = 100,
+    subcommand_required = true
+)]
+pub(crate) struct Args {
+    /// The file that says which cluster to talk to and as whom.
+    #[arg(long, global = true, value_name = "FILE", env = "SLUICE_CONTEXT")]
+    pub(crate) context: Option<PathBuf>,
+
+    /// How results are printed.
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub(crate) output: Format,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns, for people.
+    Table,
+    /// JSON with the field names of the HTTP API, for programs.
+    Json,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Start a whole cluster on this machine, for as long as this command runs.
+    Dev(DevArgs),
+    /// Submit a step, follow its output and exit with its exit code. Ctrl-C cancels it.
+    Run(RunArgs),
+    /// Submit a step, or the steps of a file, and print the ids.
+    Submit(SubmitArgs),
+    /// List steps, nodes, pools or events.
+    Get(GetArgs),
+    /// Show everything about one step, node or pool.
+    Describe(DescribeArgs),
+    /// Print what a step has written.
+    Logs(LogsArgs),
+    /// Cancel steps. A step that has ended already is left as it is.
+    Cancel(CancelArgs),
+    /// Wait until steps have ended, or have come to a state.
+    Wait(WaitArgs),
+}
+
+impl Command {
+    /// The exit code for failures that are not the caller's. `run` has its own, so that it is not taken for the step's.
+    pub(crate) fn own_failure_code(&self) -> u8 {
+        match self {
+            Command::Run(_) => RUN_FAILED,
+            _ => FAILED,
+        }
+    }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DevArgs {
+    /// Keep the state in this folder (made if absent) instead of a temporary one.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Where the HTTP API listens; port 0 picks a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) http: std::net::SocketAddr,
+    /// Where agents dial in; port 0 picks a free one.
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
+    pub(crate) quic: std::net::SocketAddr,
+    /// Show the daemons' logs here instead of keeping them in files.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+/// What a step takes and how it is treated: the flags that `run` and `submit` share.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Step")]
+pub(crate) struct StepFlags {
+    /// Whole GPUs on each host.
+    #[arg(long, value_name = "N")]
+    pub(crate) gpus: Option<u64>,
+    /// Cores on each host, such as 4 or 0.5.
+    #[arg(long, value_name = "X")]
+    pub(crate) cpus: Option<f64>,
+    /// Memory on each host, such as 16GiB.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<String>,
+    /// An amount of a custom resource; may be repeated.
+    #[arg(long = "resource", value_name = "KEY=N", value_parser = key_amount)]
+    pub(crate) resources: Vec<(String, u64)>,
+    /// Never make it give way to another step.
+    #[arg(long)]
+    pub(crate) non_preemptible: bool,
+    /// The one pool that it may run in.
+    #[arg(long, value_name = "POOL")]
+    pub(crate) pool: Option<String>,
+    /// The kind of hardware, such as h100.
+    #[arg(long, value_name = "PLATFORM")]
+    pub(crate) platform: Option<String>,
+    /// On how many hosts it runs at once.
+    #[arg(long, value_name = "N")]
+    pub(crate) nodes: Option<u32>,
+    /// On whose behalf.
+    #[arg(long, value_name = "SUBJECT")]
+    pub(crate) subject: Option<String>,
+    /// How often it is tried again after a failure of its own.
+    #[arg(long, value_name = "N")]
+    pub(crate) retries: Option<u32>,
+    /// How long it may run, such as 2h.
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) timeout: Option<Span>,
+    /// Time between the stop signal and the kill, such as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = span)]
+    pub(crate) grace: Option<Span>,
+    /// What happens when it must give way.
+    #[arg(long, value_name = "ACTION", value_parser = on_preempt_parser())]
+    pub(crate) on_preempt: Option<OnPreempt>,
+    /// A variable of its environment; may be repeated.
+    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value)]
+    pub(crate) env: Vec<(String, String)>,
+    /// The directory that it starts in, on the host.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// A name for people; the program's where absent.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Order among the steps of the same subject; higher goes first.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) priority: Option<i64>,
+    /// An id of your own choice, so that a repeat is harmless.
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) step: StepFlags,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).args(["file", "command"]))]
+pub(crate) struct SubmitArgs {
+    /// A YAML file of steps, `kind: step` each; `-` is stdin.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "StepFlags")]
+    pub(crate) file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) step: StepFlags,
+    /// The program and its arguments.
+    #[arg(last = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+/// What can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// What was submitted.
+    #[value(alias = "step")]
+    Steps,
+    /// The hosts.
+    #[value(alias = "node")]
+    Nodes,
+    /// The groups of hosts.
+    #[value(alias = "pool")]
+    Pools,
+    /// What happened, oldest first.
+    #[value(alias = "event")]
+    Events,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// What to list.
+    #[arg(value_enum, value_name = "KIND")]
+    pub(crate) kind: Kind,
+    /// Only these.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Only what is in this pool.
+    #[arg(long, value_name = "POOL")]
+    pub(crate) pool: Option<String>,
+    /// Only steps of this subject.
+    #[arg(long, value_name = "SUBJECT")]
+    pub(crate) subject: Option<String>,
+    /// Only steps in this state.
+    #[arg(long, value_name = "STATE", value_parser = state_parser())]
+    pub(crate) state: Option<StepState>,
+    /// Only steps on this node.
+    #[arg(long, value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    /// Only events after this number.
+    #[arg(long, value_name = "SEQ")]
+    pub(crate) since: Option<u64>,
+    /// Go on with what happens next; for events.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+}
+
+/// What can be described.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Described {
+    /// One step.
+    #[value(alias = "steps")]
+    Step,
+    /// One host.
+    #[value(alias = "nodes")]
+    Node,
+    /// One group of hosts.
+    #[value(alias = "pools")]
+    Pool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DescribeArgs {
+    /// What kind of thing it is.
+    #[arg(value_enum, value_name = "KIND")]
+    pub(crate) kind: Described,
+    /// Its id or name.
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogsArgs {
+    /// Whose output.
+    #[arg(value_name = "STEP")]
+    pub(crate) step: String,
+    /// Go on as the step writes, until it has ended.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only its stdout.
+    #[arg(long, conflicts_with = "stderr")]
+    pub(crate) stdout: bool,
+    /// Only its stderr, printed on stdout.
+    #[arg(long)]
+    pub(crate) stderr: bool,
+    /// Only the last N lines of each stream.
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    /// Of this attempt, from 1; the latest where absent.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// Which.
+    #[arg(value_name = "STEP", required = true)]
+    pub(crate) steps: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct WaitArgs {
+    /// For which.
+    #[arg(value_name = "STEP", required = true)]
+    pub(crate) steps: Vec<String>,
+    /// Until they are in this state; without it, until they have ended, however they ended.
+    #[arg(long = "for", value_name = "STATE", value_parser = state_parser())]
+    pub(crate) state: Option<StepState>,
+    /// Give up, with exit code 75, after this time.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+fn span(text: &str) -> Result<Span, String> {
+    text.parse()
+        .map_err(|e: sluice_common::time::SpanError| e.to_string())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    span(text).map(|span| Duration::from_millis(span.millis()))
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write NAME=VALUE, such as `MODE=fast`".into()),
+    }
+}
+
+fn key_amount(text: &str) -> Result<(String, u64), String> {
+    let way_out = || "write KEY=N with a whole number, such as `tensorrt_sessions=2`".to_owned();
+    let (key, amount) = key_value(text).map_err(|_| way_out())?;
+    Ok((key, amount.parse().map_err(|_| way_out())?))
+}
+
+/// The states by the names that the API gives them, listed in help and in errors.
+fn state_parser() -> impl clap::builder::TypedValueParser<Value = StepState> {
+    use clap::builder::TypedValueParser;
+    let names = StepState::ALL.map(StepState::as_str);
+    clap::builder::PossibleValuesParser::new(names).map(|name| {
+        StepState::ALL
+            .into_iter()
+            .find(|state| state.as_str() == name)
+            .expect("only names of states are let through")
+    })
+}
+
+fn on_preempt_parser() -> impl clap::builder::TypedValueParser<Value = OnPreempt> {
+    use clap::builder::TypedValueParser;
+    clap::builder::PossibleValuesParser::new(["requeue", "suspend", "fail"]).map(|name| match name
+        .as_str()
+    {
+        "suspend" => OnPreempt::Suspend,
+        "fail" => OnPreempt::Fail,
+        _ => OnPreempt::Requeue,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from(std::iter::once("sluice").chain(line.iter().copied()))
+    }
+
+    #[test]
+    fn the_grammar_holds_together() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn kinds_are_taken_in_singular_and_plural() {
+        for (word, kind) in [
+            ("step", Kind::Steps),
+            ("steps", Kind::Steps),
+            ("node", Kind::Nodes),
+            ("pools", Kind::Pools),
+            ("event", Kind::Events),
+        ] {
+            let Command::Get(args) = parse(&["get", word]).unwrap().command else {
+                panic!("`get` was typed");
+            };
+            assert_eq!(args.kind, kind, "{word}");
+        }
+        assert!(parse(&["describe", "steps", "a"]).is_ok());
+        assert_eq!(parse(&["get", "pods"]).unwrap_err().exit_code(), 2);
+    }
+
+    #[test]
+    fn wrong_values_are_usage_errors_that_say_the_way_out() {
+        for (line, word) in [
+            (&["run", "--timeout", "5", "--", "a"][..], "such as `30s`"),
+            (&["run", "--env", "X", "--", "a"], "NAME=VALUE"),
+            (&["run", "--resource", "x=y", "--", "a"], "KEY=N"),
+            (
+                &["run", "--on-preempt", "x", "--", "a"],
+                "requeue, suspend, fail",
+            ),
+            (&["wait", "a", "--for", "done"], "succeeded"),
+            (&["logs", "a", "--attempt", "0"], "--attempt"),
+            (&["run"], "<CMD>"),
+            (&["submit"], "--file"),
+            (
+                &["submit", "-f", "a.yaml", "--gpus", "1"],
+                "cannot be used with",
+            ),
+            (
+                &["logs", "a", "--stdout", "--stderr"],
+                "cannot be used with",
+            ),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{line:?}");
+            assert!(error.to_string().contains(word), "{line:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_follows_two_dashes_is_the_step_s_own() {
+        let args = parse(&["run", "--gpus", "1", "--", "sh", "-c", "echo --gpus 7"]).unwrap();
+        let Command::Run(run) = args.command else {
+            panic!("`run` was typed")
+        };
+        assert_eq!(run.command, ["sh", "-c", "echo --gpus 7"]);
+        assert_eq!(run.step.gpus, Some(1));
+    }
+}

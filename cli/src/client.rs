@@ -1,0 +1,632 @@
+//! The HTTP API as functions: one for each call that the command line makes, and the rule for trying again. Every call
+//! is harmless when repeated (a submit carries its id), so what failed on the way may always be tried again.
+
+mod sse;
+
+use std::io::Read;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::de::DeserializeOwned;
+use sluice_common::api::{
+    BatchRequest, BatchView, ErrorBody, ErrorView, NodeView, Page, PoolView, StepView,
+};
+use sluice_common::request::StepRequest;
+use sluice_common::state::StepState;
+use sluice_common::wire::LogStream;
+use ureq::http::{self, Response, StatusCode};
+use ureq::{Agent, Body};
+
+use crate::context::{Context, ContextError};
+
+pub(crate) use sse::Events;
+
+/// How long a coordinator may take to accept a connection.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long an ordinary answer may take: a commit on a busy disk takes a quarter of a second at worst, a batch of ten
+/// thousand steps a few seconds.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+/// Silence after which a followed stream is taken for dead and opened anew where it stopped. A step that writes nothing
+/// costs one request a minute by this; a host that vanished without a word is noticed.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+/// The header that says which byte of an output is the first of an answer.
+const OFFSET_HEADER: &str = "sluice-log-offset";
+/// Items of a list asked for at a time.
+const PAGE_ITEMS: &str = "500";
+/// The most that one answer may hold in memory.
+const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Why a call did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ApiError {
+    /// The coordinator could not be reached, or was lost before it had answered.
+    #[error("cannot reach the coordinator at {http}: {message}")]
+    Unreachable {
+        /// Where it should be.
+        http: String,
+        /// What went wrong.
+        message: String,
+    },
+    /// It answered with an error.
+    #[error("{}", refusal(*status, error))]
+    Refused {
+        /// HTTP status.
+        status: u16,
+        /// What it said.
+        error: ErrorView,
+    },
+    /// Its answer made no sense.
+    #[error(
+        "the coordinator at {http} gave an answer that this version does not understand: {message}"
+    )]
+    Garbled {
+        /// Where it is.
+        http: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The cluster went away for good while it was being talked to.
+    #[error(transparent)]
+    Gone(Box<ContextError>),
+}
+
+fn refusal(status: u16, error: &ErrorView) -> String {
+    if status == 401 {
+        return format!(
+            "{}: the token in the context file is not one that this cluster knows (an old file of an earlier `sluice dev`?)",
+            error.message
+        );
+    }
+    error.message.clone()
+}
+
+impl ApiError {
+    /// Whether the same call may well succeed a moment later.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            ApiError::Unreachable { .. } => true,
+            ApiError::Refused { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),
+            ApiError::Garbled { .. } | ApiError::Gone(_) => false,
+        }
+    }
+
+    /// The HTTP status of a refusal.
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            ApiError::Refused { status, .. } => Some(*status),
+            ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
+        }
+    }
+}
+
+/// How long to go on trying when a call fails in passing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// For so long: what somebody waits for at a prompt.
+    For(Duration),
+    /// As long as the cluster can come back.
+    Endless,
+}
+
+impl Patience {
+    /// Reading something at a prompt: a coordinator that is being restarted is worth a moment.
+    pub(crate) const READ: Patience = Patience::For(Duration::from_secs(3));
+    /// Changing something: worth more of a wait, since a script would have to start over.
+    pub(crate) const CHANGE: Patience = Patience::For(Duration::from_secs(15));
+
+    fn is_spent(self, since: Instant) -> bool {
+        match self {
+            Patience::For(limit) => since.elapsed() >= limit,
+            Patience::Endless => false,
+        }
+    }
+}
+
+/// Pauses between tries: doubling from the first to the longest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// For calls to a coordinator: a restart takes some tens of milliseconds, an outage any time.
+    pub(crate) const fn for_calls() -> Self {
+        Self::new(Duration::from_millis(50), Duration::from_secs(2))
+    }
+
+    /// From `first` to `longest`.
+    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+        Self {
+            first,
+            longest,
+            next: first,
+        }
+    }
+
+    /// The next pause.
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (self.next * 2).min(self.longest);
+        pause
+    }
+
+    /// Something went well: begin anew.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+/// Which steps to list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepFilter {
+    /// In this state.
+    pub(crate) state: Option<StepState>,
+    /// Of this subject.
+    pub(crate) subject: Option<String>,
+    /// In this pool.
+    pub(crate) pool: Option<String>,
+    /// On this node.
+    pub(crate) node: Option<String>,
+}
+
+/// A stretch of output being read.
+pub(crate) struct LogBody {
+    /// Offset of the first byte.
+    pub(crate) start: u64,
+    /// The bytes; an end without an error is the end of the output.
+    pub(crate) reader: Box<dyn Read + Send>,
+}
+
+/// A connection to one cluster; cheap to clone, usable from several threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Client {
+    agent: Agent,
+    context: Arc<Context>,
+}
+
+type Query<'a> = Vec<(&'a str, String)>;
+
+impl Client {
+    /// For the cluster of `context`. No proxy is used: the address in a context is meant as it stands.
+    pub(crate) fn new(context: Context) -> Self {
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_LIMIT))
+            .timeout_recv_response(Some(ANSWER_LIMIT))
+            .build();
+        Self {
+            agent: config.new_agent(),
+            context: Arc::new(context),
+        }
+    }
+
+    /// Where this cluster was found and what its file says.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Repeats `call` while it fails in passing and `patience` lasts; `on_outage` hears of each failure.
+    pub(crate) fn keep_trying<T>(
+        &self,
+        patience: Patience,
+        mut on_outage: impl FnMut(&ApiError),
+        mut call: impl FnMut() -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let since = Instant::now();
+        let mut backoff = Backoff::for_calls();
+        loop {
+            match call() {
+                Err(error) if error.is_passing() && !patience.is_spent(since) => {
+                    self.check_alive()?;
+                    on_outage(&error);
+                    thread::sleep(backoff.next());
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Whether the cluster can still come back.
+    pub(crate) fn check_alive(&self) -> Result<(), ApiError> {
+        self.context
+            .check_alive()
+            .map_err(|e| ApiError::Gone(Box::new(e)))
+    }
+
+    /// `POST /v1/steps`.
+    pub(crate) fn submit(&self, request: &StepRequest) -> Result<StepView, ApiError> {
+        self.post("/v1/steps", request)
+    }
+
+    /// `POST /v1/steps:batch`.
+    pub(crate) fn submit_batch(&self, steps: Vec<StepRequest>) -> Result<BatchView, ApiError> {
+        self.post("/v1/steps:batch", &BatchRequest { steps })
+    }
+
+    /// `GET /v1/steps/{id}`.
+    pub(crate) fn step(&self, id: &str) -> Result<StepView, ApiError> {
+        self.get(&format!("/v1/steps/{}", segment(id)), &Query::new())
+    }
+
+    /// `GET /v1/steps`, every page of it.
+    pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
+        let fields = [
+            ("state", filter.state.map(|state| state.to_string())),
+            ("subject", filter.subject.clone()),
+            ("pool", filter.pool.clone()),
+            ("node", filter.node.clone()),
+        ];
+        let query = fields
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect();
+        self.all_pages("/v1/steps", query)
+    }
+
+    /// `POST /v1/steps/{id}:cancel`.
+    pub(crate) fn cancel(&self, id: &str) -> Result<StepView, ApiError> {
+        self.post(
+            &format!("/v1/steps/{}:cancel", segment(id)),
+            &serde_json::json!({}),
+        )
+    }
+
+    /// `GET /v1/steps/{id}:wait`: the step when it is in `state` (or has ended, where `None`), when it can never be, or
+    /// when `limit` has passed.
+    pub(crate) fn wait(
+        &self,
+        id: &str,
+        state: Option<StepState>,
+        limit: Duration,
+    ) -> Result<StepView, ApiError> {
+        let mut query = vec![("timeout", format!("{}ms", limit.as_millis()))];
+        if let Some(state) = state {
+            query.push(("for", state.to_string()));
+        }
+        let path = format!("/v1/steps/{}:wait", segment(id));
+        self.parse(self.call(&path, &query, Some(limit + ANSWER_LIMIT), None)?)
+    }
+
+    /// `GET /v1/steps/{id}/logs`: output of an attempt from `offset` on.
+    pub(crate) fn logs(
+        &self,
+        id: &str,
+        attempt: u32,
+        stream: LogStream,
+        offset: u64,
+        follow: bool,
+    ) -> Result<LogBody, ApiError> {
+        let stream = match stream {
+            LogStream::Stdout => "stdout",
+            LogStream::Stderr => "stderr",
+        };
+        let query = vec![
+            ("stream", stream.to_owned()),
+            ("offset", offset.to_string()),
+            ("follow", follow.to_string()),
+            ("attempt", attempt.to_string()),
+        ];
+        let path = format!("/v1/steps/{}/logs", segment(id));
+        let response = self.call(&path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;
+        let start = response.headers().get(OFFSET_HEADER);
+        let start = start.and_then(|value| value.to_str().ok()?.parse().ok());
+        // Without it nobody knows which bytes these are.
+        let start =
+            start.ok_or_else(|| self.garbled(&format!("output without `{OFFSET_HEADER}`")))?;
+        Ok(LogBody {
+            start,
+            reader: Box::new(response.into_body().into_reader()),
+        })
+    }
+
+    /// `GET /v1/nodes`.
+    pub(crate) fn nodes(&self) -> Result<Vec<NodeView>, ApiError> {
+        self.all_pages("/v1/nodes", Query::new())
+    }
+
+    /// `GET /v1/nodes/{node}`.
+    pub(crate) fn node(&self, name: &str) -> Result<NodeView, ApiError> {
+        self.get(&format!("/v1/nodes/{}", segment(name)), &Query::new())
+    }
+
+    /// `GET /v1/pools`.
+    pub(crate) fn pools(&self) -> Result<Vec<PoolView>, ApiError> {
+        self.all_pages("/v1/pools", Query::new())
+    }
+
+    /// `GET /v1/pools/{pool}`.
+    pub(crate) fn pool(&self, name: &str) -> Result<PoolView, ApiError> {
+        self.get(&format!("/v1/pools/{}", segment(name)), &Query::new())
+    }
+
+    /// `GET /v1/events`: one page of what happened after `since`, from the oldest that is kept where `None`.
+    pub(crate) fn events_page(
+        &self,
+        since: Option<u64>,
+    ) -> Result<Page<serde_json::Value>, ApiError> {
+        let mut query = since_query(since);
+        query.push(("limit", PAGE_ITEMS.to_owned()));
+        self.get("/v1/events", &query)
+    }
+
+    /// `GET /v1/events?follow=true`: what happens after `since`, as it happens.
+    pub(crate) fn follow_events(
+        &self,
+        since: Option<u64>,
+    ) -> Result<Events<impl Read + use<>>, ApiError> {
+        let mut query = since_query(since);
+        query.push(("follow", "true".to_owned()));
+        let response = self.call(
+            "/v1/events",
+            &query,
+            Some(ANSWER_LIMIT),
+            Some(SILENCE_LIMIT),
+        )?;
+        Ok(Events::new(response.into_body().into_reader()))
+    }
+
+    /// `GET /readyz`: whether the coordinator takes calls.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.call("/readyz", &Query::new(), Some(ANSWER_LIMIT), None)
+            .is_ok()
+    }
+
+    fn all_pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: Query<'_>,
+    ) -> Result<Vec<T>, ApiError> {
+        let mut items = Vec::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let mut query = query.clone();
+            query.push(("limit", PAGE_ITEMS.to_owned()));
+            query.extend(cursor.take().map(|cursor| ("cursor", cursor)));
+            let page: Page<T> =
+                self.keep_trying(Patience::READ, |_| (), || self.get(path, &query))?;
+            let empty = page.items.is_empty();
+            items.extend(page.items);
+            match page.next_cursor {
+                Some(next) if !empty => cursor = Some(next),
+                _ => return Ok(items),
+            }
+        }
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str, query: &Query<'_>) -> Result<T, ApiError> {
+        self.parse(self.call(path, query, Some(ANSWER_LIMIT), None)?)
+    }
+
+    /// A `GET` whose answer begins within `answer` and never falls silent for longer than `silence`.
+    fn call(
+        &self,
+        path: &str,
+        query: &Query<'_>,
+        answer: Option<Duration>,
+        silence: Option<Duration>,
+    ) -> Result<Response<Body>, ApiError> {
+        let request = self.agent.get(self.url(path, query));
+        let request = self
+            .authorized(request)
+            .config()
+            .timeout_recv_response(answer);
+        let request = match silence {
+            Some(limit) => request.timeout_per_read(Some(limit)),
+            None => request.timeout_recv_body(Some(ANSWER_LIMIT)),
+        };
+        self.checked(request.build().call())
+    }
+
+    fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<T, ApiError> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.garbled(&e))?;
+        let request = self.agent.post(self.url(path, &Query::new()));
+        let request = self.authorized(request).content_type("application/json");
+        let request = request
+            .config()
+            .timeout_recv_body(Some(ANSWER_LIMIT))
+            .build();
+        self.parse(self.checked(request.send(&bytes[..]))?)
+    }
+
+    fn url(&self, path: &str, query: &Query<'_>) -> String {
+        let mut url = format!("http://{}{path}", self.context.file.http);
+        for (i, (name, value)) in query.iter().enumerate() {
+            url.push(if i == 0 { '?' } else { '&' });
+            url.push_str(&format!("{name}={}", segment(value)));
+        }
+        url
+    }
+
+    fn authorized<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.context.file.token {
+            Some(token) => request.header(http::header::AUTHORIZATION, format!("Bearer {token}")),
+            None => request,
+        }
+    }
+
+    fn checked(
+        &self,
+        answer: Result<Response<Body>, ureq::Error>,
+    ) -> Result<Response<Body>, ApiError> {
+        let response = answer.map_err(|e| self.unreachable(&e))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let body = self.read_all(response)?;
+        Err(ApiError::Refused {
+            status: status.as_u16(),
+            error: serde_json::from_slice(&body)
+                .map_or_else(|_| wordless(status, &body), |body: ErrorBody| body.error),
+        })
+    }
+
+    fn parse<T: DeserializeOwned>(&self, response: Response<Body>) -> Result<T, ApiError> {
+        let body = self.read_all(response)?;
+        serde_json::from_slice(&body).map_err(|e| self.garbled(&e))
+    }
+
+    fn read_all(&self, response: Response<Body>) -> Result<Vec<u8>, ApiError> {
+        let body = response
+            .into_body()
+            .into_with_config()
+            .limit(MAX_ANSWER_BYTES);
+        body.read_to_vec().map_err(|e| self.unreachable(&e))
+    }
+
+    /// A stream that broke while it was being read.
+    pub(crate) fn lost(&self, error: &std::io::Error) -> ApiError {
+        ApiError::Unreachable {
+            http: self.context.file.http.clone(),
+            message: error.to_string(),
+        }
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> ApiError {
+        ApiError::Unreachable {
+            http: self.context.file.http.clone(),
+            message: match error {
+                ureq::Error::Io(source) => source.to_string(),
+                other => other.to_string(),
+            },
+        }
+    }
+
+    fn garbled(&self, error: &impl ToString) -> ApiError {
+        ApiError::Garbled {
+            http: self.context.file.http.clone(),
+            message: error.to_string(),
+        }
+    }
+}
+
+fn since_query(since: Option<u64>) -> Query<'static> {
+    since
+        .map(|since| ("since", since.to_string()))
+        .into_iter()
+        .collect()
+}
+
+/// An error that is not in the API's own words: a proxy's, or a path that this coordinator does not have.
+fn wordless(status: StatusCode, body: &[u8]) -> ErrorView {
+    let text = String::from_utf8_lossy(body);
+    let first: String = text
+        .lines()
+        .next()
+        .unwrap_or("")
+        .chars()
+        .take(200)
+        .collect();
+    let message = match first.trim() {
+        "" => format!("the coordinator answered {status}"),
+        words => format!(
+            "the coordinator answered {status}: {}",
+            words.escape_debug()
+        ),
+    };
+    ErrorView {
+        code: "http".into(),
+        message,
+        detail: std::collections::BTreeMap::new(),
+    }
+}
+
+/// A text as one piece of a path or query: all but the unreserved characters of RFC 3986 as `%XX`.
+fn segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(token: Option<&str>) -> Client {
+        Client::new(Context {
+            path: "/x".into(),
+            file: crate::context::ContextFile {
+                http: "127.0.0.1:9".into(),
+                token: token.map(Into::into),
+                ..Default::default()
+            },
+        })
+    }
+
+    #[test]
+    fn no_name_climbs_out_of_its_place_in_a_path() {
+        assert_eq!(segment("a/../b?c=d&e%20"), "a%2F..%2Fb%3Fc%3Dd%26e%2520");
+        let query = vec![("cursor", "a b".to_owned()), ("limit", "5".to_owned())];
+        let url = client(None).url("/v1/steps", &query);
+        assert_eq!(url, "http://127.0.0.1:9/v1/steps?cursor=a%20b&limit=5");
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_begin_anew() {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(150));
+        let pauses = [backoff.next(), backoff.next(), backoff.next()].map(|d| d.as_millis());
+        assert_eq!(pauses, [50, 100, 150]);
+        backoff.reset();
+        assert_eq!(backoff.next().as_millis(), 50);
+    }
+
+    #[test]
+    fn only_passing_failures_are_tried_again_and_only_so_often() {
+        let refused = |status| ApiError::Refused {
+            status,
+            error: wordless(StatusCode::from_u16(status).unwrap(), b""),
+        };
+        let client = client(None);
+        let mut calls = 0;
+        let result: Result<(), _> = client.keep_trying(
+            Patience::Endless,
+            |_| (),
+            || {
+                calls += 1;
+                Err(refused(if calls < 3 { 503 } else { 404 }))
+            },
+        );
+        assert_eq!((calls, result.unwrap_err().status()), (3, Some(404)));
+        let spent = client.keep_trying(
+            Patience::For(Duration::ZERO),
+            |_| (),
+            || Err::<(), _>(refused(503)),
+        );
+        assert_eq!(spent.unwrap_err().status(), Some(503));
+    }
+
+    #[test]
+    fn an_error_in_no_words_of_ours_is_shown_harmlessly() {
+        let error = wordless(StatusCode::BAD_GATEWAY, b"bad \x1b[2J gateway\nmore");
+        assert!(error.message.contains("502"), "{}", error.message);
+        assert!(!error.message.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_coordinator_that_is_not_there_is_named() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let http = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let mut context = client(None).context().clone();
+        context.file.http = http.clone();
+        let error = Client::new(context).step("a").unwrap_err();
+        assert!(error.is_passing());
+        assert!(error.to_string().contains(&http), "{error}");
+    }
+}

@@ -1,0 +1,146 @@
+//! Server-sent events out of a stream of bytes, by the rules of the WHATWG specification that the API uses: fields
+//! `id`, `event` and `data`, comments as signs of life, an empty line after each event.
+
+use std::io::{self, BufRead, BufReader, Read};
+
+/// Longest line taken; an event is one record, and no record comes near this.
+const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
+
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    /// Its kind; `message` where the stream names none.
+    pub(crate) kind: String,
+    /// Its data, lines joined.
+    pub(crate) data: String,
+}
+
+/// The events of a stream. Ends when the stream ends; what stands unfinished then is no event.
+pub(crate) struct Events<R> {
+    lines: BufReader<R>,
+}
+
+impl<R: Read> Events<R> {
+    /// Reads from `stream`.
+    pub(crate) fn new(stream: R) -> Self {
+        Self {
+            lines: BufReader::new(stream),
+        }
+    }
+
+    fn next_line(&mut self) -> io::Result<Option<String>> {
+        let mut line = Vec::new();
+        let read = (&mut self.lines)
+            .take(MAX_LINE_BYTES)
+            .read_until(b'\n', &mut line)?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if line.pop() != Some(b'\n') {
+            let message = "the stream of events ended within a line, or the line has no end";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
+        }
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        String::from_utf8(line)
+            .map(Some)
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+    }
+
+    fn next_event(&mut self) -> io::Result<Option<Event>> {
+        let mut kind = String::new();
+        let mut data: Option<String> = None;
+        while let Some(line) = self.next_line()? {
+            if line.is_empty() {
+                if let Some(data) = data.take() {
+                    let kind = if kind.is_empty() {
+                        "message".to_owned()
+                    } else {
+                        kind
+                    };
+                    return Ok(Some(Event { kind, data }));
+                }
+                kind.clear();
+                continue;
+            }
+            match field(&line) {
+                ("event", value) => kind = value.to_owned(),
+                ("data", value) => match &mut data {
+                    Some(data) => {
+                        data.push('\n');
+                        data.push_str(value);
+                    }
+                    None => data = Some(value.to_owned()),
+                },
+                // Comments begin with a colon and so have an empty name; `id` stands in the data as well.
+                _ => {}
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// A line's name and value; one space after the colon belongs to neither.
+fn field(line: &str) -> (&str, &str) {
+    let (name, value) = line.split_once(':').unwrap_or((line, ""));
+    (name, value.strip_prefix(' ').unwrap_or(value))
+}
+
+impl<R: Read> Iterator for Events<R> {
+    type Item = io::Result<Event>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_event().transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parse(text: &str) -> Vec<Event> {
+        Events::new(text.as_bytes()).map(Result::unwrap).collect()
+    }
+
+    fn event(kind: &str, data: &str) -> Event {
+        Event {
+            kind: kind.into(),
+            data: data.into(),
+        }
+    }
+
+    #[test]
+    fn fields_comments_and_line_ends_are_read_as_specified() {
+        let text = ": hello\n\nid: 1\nevent: step_queued\ndata: {\"seq\":1}\n\n:\n\
+                    data:a\ndata: b\ndata:  c\r\n\r\nevent: nothing\n\ndata\n\n";
+        assert_eq!(
+            parse(text),
+            [
+                event("step_queued", "{\"seq\":1}"),
+                event("message", "a\nb\n c"),
+                event("message", "")
+            ]
+        );
+    }
+
+    #[test]
+    fn what_stands_unfinished_at_the_end_is_no_event() {
+        assert_eq!(parse("data: a\n\ndata: b\n"), [event("message", "a")]);
+        let cut = Events::new(&b"data: a\n\ndata: b"[..]).last().unwrap();
+        assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    proptest! {
+        #[test]
+        fn data_of_any_text_comes_back(text in "[^\r\n]{0,40}") {
+            prop_assert_eq!(parse(&format!("data: {text}\n\n")), [event("message", &text)]);
+        }
+
+        #[test]
+        fn no_bytes_make_the_parser_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Events::new(&bytes[..]).take(300).count();
+        }
+    }
+}

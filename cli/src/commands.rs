@@ -1,0 +1,23 @@
+//! One file for each command. Each takes what was typed, makes calls, and answers with an exit code.
+
+pub(crate) mod cancel;
+pub(crate) mod describe;
+pub(crate) mod get;
+pub(crate) mod logs;
+pub(crate) mod run;
+pub(crate) mod submit;
+pub(crate) mod wait;
+
+use crate::client::ApiError;
+use crate::out::Out;
+
+/// Says once, to somebody who watches, that the coordinator is away and is tried again.
+fn outage_note(out: Out) -> impl FnMut(&ApiError) {
+    let mut said = false;
+    move |error| {
+        if !said {
+            out.progress(&format!("{error}; trying again"));
+            said = true;
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! One attempt being followed by `run`: both of its streams, each on a thread of its own that writes to its own
+//! descriptor, and whether they still move.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_common::api::StepView;
+use sluice_common::wire::LogStream;
+
+use super::Event;
+use crate::client::Client;
+use crate::commands::outage_note;
+use crate::failure::Failure;
+use crate::follow::{News, Source, follow};
+use crate::out::{Out, Sink};
+
+/// The first attempt after `followed` whose process ran: its output is what comes next.
+pub(super) fn next_to_follow(step: &StepView, followed: u32) -> Option<u32> {
+    let ran = step
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.started_at.is_some());
+    ran.map(|attempt| attempt.number)
+        .filter(|number| *number > followed)
+        .min()
+}
+
+/// What the threads of one attempt share with the loop.
+#[derive(Debug)]
+struct Pulse {
+    begun: Instant,
+    /// When bytes last came, in milliseconds since `begun`.
+    moved_millis: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Pulse {
+    fn millis(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// An attempt whose output is passed on.
+#[derive(Debug)]
+pub(super) struct Attempt {
+    number: u32,
+    open: u8,
+    pulse: Arc<Pulse>,
+    /// When it was first seen to be over.
+    over: OnceLock<Instant>,
+}
+
+impl Attempt {
+    /// Starts to pass on both streams; each tells `send` when it has ended.
+    pub(super) fn start(
+        client: &Client,
+        step: &str,
+        number: u32,
+        send: &Sender<Event>,
+        out: Out,
+    ) -> Result<Self, Failure> {
+        let pulse = Arc::new(Pulse {
+            begun: Instant::now(),
+            moved_millis: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+        });
+        for (stream, sink) in [
+            (LogStream::Stdout, Sink::stdout()?),
+            (LogStream::Stderr, Sink::stderr()?),
+        ] {
+            let source = Source {
+                client: client.clone(),
+                step: step.to_owned(),
+                attempt: number,
+                stream,
+                follow: true,
+            };
+            let (pulse, send) = (Arc::clone(&pulse), send.clone());
+            thread::spawn(move || pass_on(&source, sink, &pulse, &send, out));
+        }
+        Ok(Self {
+            number,
+            open: 2,
+            pulse,
+            over: OnceLock::new(),
+        })
+    }
+
+    /// Which attempt.
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// One stream has ended; whether both have now.
+    pub(super) fn stream_ended(&mut self) -> bool {
+        self.open = self.open.saturating_sub(1);
+        self.open == 0
+    }
+
+    /// Whether no byte has come for `patience`, counted from the first call at the earliest: the first call says that
+    /// the attempt is over.
+    pub(super) fn stood_still_since_over(&self, patience: Duration) -> bool {
+        let over = self.over.get_or_init(Instant::now).elapsed();
+        let moved = Duration::from_millis(self.pulse.moved_millis.load(Ordering::Relaxed));
+        over.min(self.pulse.begun.elapsed().saturating_sub(moved)) >= patience
+    }
+
+    /// Not a byte more.
+    pub(super) fn stop(&self) {
+        self.pulse.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn pass_on(source: &Source, mut sink: Sink, pulse: &Pulse, send: &Sender<Event>, out: Out) {
+    let mut note = outage_note(out);
+    let end = follow(source, 0, &mut sink, &mut |news| {
+        match news {
+            News::Bytes => pulse.moved_millis.store(pulse.millis(), Ordering::Relaxed),
+            News::Gap(bytes) => out.warning(&format!(
+                "{bytes} bytes of older output were dropped on the host"
+            )),
+            News::Broken(error, pause) => {
+                note(error);
+                thread::sleep(pause);
+            }
+        }
+        if pulse.stop.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    });
+    // Nobody listens once the loop has ended.
+    let _ = send.send(Event::StreamEnded(source.attempt, end));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::step::tests::running;
+
+    #[test]
+    fn attempts_that_ran_are_followed_in_turn() {
+        let mut step = running();
+        let first = step.attempts[0].clone();
+        let mut never_ran = first.clone();
+        (never_ran.number, never_ran.started_at) = (2, None);
+        let mut third = first;
+        third.number = 3;
+        step.attempts.extend([never_ran, third]);
+        assert_eq!(next_to_follow(&step, 0), Some(1));
+        assert_eq!(next_to_follow(&step, 1), Some(3));
+        assert_eq!(next_to_follow(&step, 3), None);
+    }
+
+    #[test]
+    fn standing_still_counts_from_the_end_and_from_the_last_byte() {
+        let attempt = Attempt {
+            number: 1,
+            open: 2,
+            pulse: Arc::new(Pulse {
+                begun: Instant::now() - Duration::from_secs(100),
+                moved_millis: AtomicU64::new(0),
+                stop: AtomicBool::new(false),
+            }),
+            over: OnceLock::new(),
+        };
+        assert!(
+            !attempt.stood_still_since_over(Duration::from_secs(5)),
+            "it is over only now"
+        );
+        let long_over = Attempt {
+            over: OnceLock::from(Instant::now() - Duration::from_secs(50)),
+            ..attempt
+        };
+        assert!(long_over.stood_still_since_over(Duration::from_secs(5)));
+        long_over
+            .pulse
+            .moved_millis
+            .store(99_000, Ordering::Relaxed);
+        assert!(
+            !long_over.stood_still_since_over(Duration::from_secs(5)),
+            "a byte came a second ago"
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! What `run` makes of a step's end: its exit code, and the sentence where the code alone does not tell.
+
+use sluice_common::api::StepView;
+use sluice_common::state::StepState;
+
+use crate::render::{safe, step::exit};
+use crate::signals;
+
+/// How `run` ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// As the step's program ended.
+    Own(u8),
+    /// The step was cancelled; with this code.
+    Cancelled(u8),
+    /// The step did not end by itself: rejected, lost, never started.
+    Sluice,
+}
+
+/// How `run` ends for a step that has ended, where `interrupted` is the signal that made us cancel it.
+///
+/// Success is never made up: a program that ended with 0 because it was stopped did not do its work.
+pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> Ending {
+    let own = program_code(step);
+    match step.state {
+        StepState::Succeeded => Ending::Own(0),
+        StepState::Cancelled => {
+            let by_us = interrupted.map(signals::exit_code);
+            match own.filter(|code| *code != 0).or(by_us) {
+                Some(code) => Ending::Cancelled(code),
+                None => Ending::Sluice,
+            }
+        }
+        StepState::Failed => own
+            .filter(|code| *code != 0)
+            .map_or(Ending::Sluice, Ending::Own),
+        StepState::Rejected | StepState::Preempted => Ending::Sluice,
+        StepState::Queued
+        | StepState::Allocated
+        | StepState::Starting
+        | StepState::Running
+        | StepState::Suspending
+        | StepState::Suspended
+        | StepState::Resuming
+        | StepState::Stopping => Ending::Sluice,
+    }
+}
+
+/// The exit code of the program as a shell would give it.
+fn program_code(step: &StepView) -> Option<u8> {
+    let exit = step.exit.as_ref()?;
+    exit.code
+        .map(byte)
+        .or_else(|| exit.signal.map(signals::exit_code))
+}
+
+fn byte(code: i32) -> u8 {
+    u8::try_from(code).unwrap_or(u8::MAX)
+}
+
+/// What happened, with how the program ended.
+pub(super) fn sentence(step: &StepView) -> String {
+    let (id, message) = (safe(&step.id), safe(&step.reason.message));
+    let seen = step
+        .exit
+        .as_ref()
+        .filter(|exit| exit.code.is_some() || exit.signal.is_some());
+    let how = seen.map_or(String::new(), |end| format!(" ({})", exit(end)));
+    match step.state {
+        StepState::Rejected => format!("{id} was rejected: {message}"),
+        state => format!("{id} {state}{how}: {message}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::step::tests::running;
+    use sluice_common::api::ExitView;
+
+    fn ended(state: StepState, code: Option<i32>, signal: Option<i32>) -> StepView {
+        let mut step = running();
+        step.state = state;
+        step.exit = (code.is_some() || signal.is_some()).then_some(ExitView {
+            code,
+            signal,
+            message: None,
+        });
+        step
+    }
+
+    #[test]
+    fn a_program_s_end_is_passed_on() {
+        use StepState::{Failed, Succeeded};
+        for (state, code, signal, ending) in [
+            (Succeeded, Some(0), None, Ending::Own(0)),
+            (Failed, Some(7), None, Ending::Own(7)),
+            (Failed, Some(255), None, Ending::Own(255)),
+            (Failed, None, Some(9), Ending::Own(137)),
+            (Failed, None, None, Ending::Sluice),
+            (Failed, Some(0), None, Ending::Sluice),
+        ] {
+            assert_eq!(
+                of(&ended(state, code, signal), None),
+                ending,
+                "{state} {code:?} {signal:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_end_of_the_program_is_sluice_s() {
+        for state in [StepState::Rejected, StepState::Preempted] {
+            assert_eq!(
+                of(&ended(state, None, Some(15)), None),
+                Ending::Sluice,
+                "{state}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cancelled_step_never_looks_like_success() {
+        let state = StepState::Cancelled;
+        assert_eq!(
+            of(&ended(state, None, Some(15)), Some(2)),
+            Ending::Cancelled(143)
+        );
+        assert_eq!(
+            of(&ended(state, Some(0), None), Some(2)),
+            Ending::Cancelled(130)
+        );
+        assert_eq!(
+            of(&ended(state, None, None), Some(15)),
+            Ending::Cancelled(143)
+        );
+        assert_eq!(of(&ended(state, Some(0), None), None), Ending::Sluice);
+        assert_eq!(of(&ended(state, None, None), None), Ending::Sluice);
+        assert_eq!(of(&ended(state, Some(3), None), None), Ending::Cancelled(3));
+    }
+
+    #[test]
+    fn sentences_say_what_happened() {
+        let mut step = ended(StepState::Failed, None, Some(9));
+        step.reason.message = "it was killed".into();
+        assert_eq!(
+            sentence(&step),
+            "k3v9 failed (signal 9 (SIGKILL)): it was killed"
+        );
+        let mut step = ended(StepState::Rejected, None, None);
+        step.reason.message = "no host has 9 GPUs".into();
+        assert_eq!(sentence(&step), "k3v9 was rejected: no host has 9 GPUs");
+    }
+}

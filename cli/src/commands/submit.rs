@@ -1,0 +1,135 @@
+//! `sluice submit`: hands steps in and prints their ids, one a line, in order. A step that the cluster rejects is
+//! stored all the same; its reason goes to stderr and the exit code says so.
+
+use std::io::Read;
+use std::path::Path;
+
+use serde::Serialize;
+use sluice_common::api::{BatchItem, ErrorBody, StepView};
+use sluice_common::limit::MAX_BATCH_STEPS;
+use sluice_common::request::StepRequest;
+use sluice_common::state::StepState;
+
+use super::outage_note;
+use crate::args::{Format, SubmitArgs};
+use crate::client::{Client, Patience};
+use crate::failure::{FAILED, Failure};
+use crate::order::{self, Defaults};
+use crate::out::Out;
+use crate::render::safe;
+
+/// The largest file taken: a full batch.
+const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
+
+/// Runs the command.
+pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
+    let defaults = Defaults::of(&client.context().file)?;
+    let requests = match &args.file {
+        Some(path) => order::from_yaml(&read_file(path)?, &shown(path), &defaults)?,
+        None => vec![order::from_flags(args.step, args.command, &defaults)?],
+    };
+    match <[StepRequest; 1]>::try_from(requests) {
+        Ok([request]) => submit_one(client, &request, out),
+        Err(requests) => submit_many(client, requests, out),
+    }
+}
+
+fn read_file(path: &Path) -> Result<String, Failure> {
+    let text = if path == Path::new("-") {
+        bounded(std::io::stdin().lock())
+    } else {
+        std::fs::File::open(path).and_then(bounded)
+    };
+    text.map_err(|e| Failure::Failed(format!("cannot read {}: {e}", shown(path))))
+}
+
+fn bounded(from: impl Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    from.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(std::io::Error::other("it is larger than 16 MiB: split it"));
+    }
+    Ok(text)
+}
+
+fn shown(path: &Path) -> String {
+    if path == Path::new("-") {
+        "stdin".to_owned()
+    } else {
+        safe(&path.to_string_lossy())
+    }
+}
+
+fn submit_one(client: &Client, request: &StepRequest, out: Out) -> Result<u8, Failure> {
+    let step = client.keep_trying(Patience::CHANGE, outage_note(out), || {
+        client.submit(request)
+    })?;
+    match out.format() {
+        Format::Json => out.json(&step)?,
+        Format::Table => out.result(&step.id)?,
+    }
+    Ok(if tell_rejection(&step, out) {
+        FAILED
+    } else {
+        0
+    })
+}
+
+/// Says why a step was rejected, if it was.
+fn tell_rejection(step: &StepView, out: Out) -> bool {
+    let rejected = step.state == StepState::Rejected;
+    if rejected {
+        out.error(&format!(
+            "{} was rejected: {}",
+            safe(&step.id),
+            safe(&step.reason.message)
+        ));
+    }
+    rejected
+}
+
+/// What became of one step of several.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Outcome {
+    Step(Box<StepView>),
+    Error(ErrorBody),
+}
+
+fn submit_many(client: &Client, requests: Vec<StepRequest>, out: Out) -> Result<u8, Failure> {
+    let mut outcomes = Vec::new();
+    for batch in requests.chunks(MAX_BATCH_STEPS) {
+        let call = || client.submit_batch(batch.to_vec());
+        let view = client.keep_trying(Patience::CHANGE, outage_note(out), call)?;
+        outcomes.extend(view.results.into_iter().map(|item| match item {
+            BatchItem::Step(step) => Outcome::Step(step),
+            BatchItem::Error(error) => Outcome::Error(error),
+        }));
+    }
+    let mut failed = false;
+    for (i, outcome) in outcomes.iter().enumerate() {
+        failed |= tell_outcome(i + 1, outcome, out)?;
+    }
+    if out.format() == Format::Json {
+        out.json(&serde_json::json!({ "items": outcomes }))?;
+    }
+    Ok(if failed { FAILED } else { 0 })
+}
+
+fn tell_outcome(document: usize, outcome: &Outcome, out: Out) -> Result<bool, Failure> {
+    match outcome {
+        Outcome::Step(step) => {
+            if out.format() == Format::Table {
+                out.result(&step.id)?;
+            }
+            Ok(tell_rejection(step, out))
+        }
+        Outcome::Error(body) => {
+            out.error(&format!(
+                "document {document}: {}",
+                safe(&body.error.message)
+            ));
+            Ok(true)
+        }
+    }
+}

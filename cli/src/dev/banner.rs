@@ -1,0 +1,156 @@
+//! What `sluice dev` says when it is ready: where it is, what it found, what to try, how it ends.
+
+use std::path::Path;
+
+use sluice_common::inventory::{Gpu, Inventory};
+
+use crate::out::{Out, Tone};
+use crate::render::{amounts, safe, table::align};
+
+/// What the banner is about.
+#[derive(Debug)]
+pub(super) struct Facts<'a> {
+    pub(super) http: &'a str,
+    pub(super) quic: &'a str,
+    pub(super) node: &'a str,
+    pub(super) inventory: &'a Inventory,
+    pub(super) data: &'a Path,
+    pub(super) temporary: bool,
+    /// How this program was called.
+    pub(super) program: &'a str,
+    /// The context file, where a command would not find it by itself.
+    pub(super) context: Option<&'a Path>,
+}
+
+/// The banner.
+pub(super) fn banner(facts: &Facts<'_>, out: Out) -> String {
+    let title = out.paint_err(Tone::Strong, "Sluice is ready on this machine.");
+    let rows = rows(facts);
+    let label = |text: &str| format!("  {}", out.paint_err(Tone::Faint, text));
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|(key, value)| format!("{}\t{value}", label(key)))
+        .collect();
+    let try_it = out.paint_err(Tone::Good, example(facts));
+    format!(
+        "\n{title}\n\n{}\nTry it:  {try_it}\nStop it: Ctrl-C\n",
+        align(&lines)
+    )
+}
+
+fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
+    let inventory = facts.inventory;
+    let model = if inventory.cpu_model.is_empty() {
+        "unknown model"
+    } else {
+        &inventory.cpu_model
+    };
+    let cores = if inventory.cpus == 1 { "core" } else { "cores" };
+    let mut rows = vec![
+        ("api", format!("http://{}", facts.http)),
+        ("agents", format!("quic {}", facts.quic)),
+        ("node", format!("{} in pool default", safe(facts.node))),
+        (
+            "cpu",
+            format!("{}, {} {cores}", safe(model), inventory.cpus),
+        ),
+        ("memory", amounts::bytes(inventory.memory_bytes)),
+    ];
+    match gpu_lines(&inventory.gpus) {
+        lines if lines.is_empty() => rows.push(("gpus", "none".to_owned())),
+        lines => rows.extend(lines.into_iter().map(|line| ("gpus", line))),
+    }
+    rows.extend(inventory.notes.iter().map(|note| ("note", safe(note))));
+    let data = safe(&facts.data.to_string_lossy());
+    let fate = if facts.temporary {
+        " (removed at the end)"
+    } else {
+        ""
+    };
+    rows.push(("data", format!("{data}{fate}")));
+    rows
+}
+
+/// One line for each model, with how many there are.
+fn gpu_lines(gpus: &[Gpu]) -> Vec<String> {
+    let mut kinds: Vec<((&str, u64), usize)> = Vec::new();
+    for gpu in gpus {
+        let kind = (gpu.model.as_str(), gpu.memory_bytes);
+        match kinds.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, count)) => *count += 1,
+            None => kinds.push((kind, 1)),
+        }
+    }
+    let line =
+        |((model, memory), count)| format!("{count} x {}, {}", safe(model), amounts::bytes(memory));
+    kinds.into_iter().map(line).collect()
+}
+
+fn example(facts: &Facts<'_>) -> String {
+    let context = facts
+        .context
+        .map(|path| format!(" --context {}", safe(&path.to_string_lossy())));
+    let command = "sh -c 'echo hello from $SLUICE_NODE'";
+    format!(
+        "{}{} run -- {command}",
+        safe(facts.program),
+        context.unwrap_or_default()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gpu(model: &str) -> Gpu {
+        Gpu {
+            index: 0,
+            uuid: "GPU-a".into(),
+            model: model.into(),
+            memory_bytes: 80 << 30,
+        }
+    }
+
+    #[test]
+    fn it_says_where_what_and_how() {
+        let inventory = Inventory {
+            cpu_model: "AMD EPYC".into(),
+            cpus: 2,
+            memory_bytes: 8 << 30,
+            notes: vec!["no NVIDIA driver: CPU only".into()],
+            ..Inventory::default()
+        };
+        let facts = Facts {
+            http: "127.0.0.1:1",
+            quic: "127.0.0.1:2",
+            node: "box",
+            inventory: &inventory,
+            data: Path::new("/tmp/d"),
+            temporary: true,
+            program: "./sluice",
+            context: Some(Path::new("/tmp/d/context.json")),
+        };
+        let expected = "
+Sluice is ready on this machine.
+
+  api     http://127.0.0.1:1
+  agents  quic 127.0.0.1:2
+  node    box in pool default
+  cpu     AMD EPYC, 2 cores
+  memory  8GiB
+  gpus    none
+  note    no NVIDIA driver: CPU only
+  data    /tmp/d (removed at the end)
+
+Try it:  ./sluice --context /tmp/d/context.json run -- sh -c 'echo hello from $SLUICE_NODE'
+Stop it: Ctrl-C
+";
+        assert_eq!(banner(&facts, Out::plain()), expected);
+    }
+
+    #[test]
+    fn gpus_of_one_kind_share_a_line() {
+        let lines = gpu_lines(&[gpu("H100"), gpu("L40S"), gpu("H100")]);
+        assert_eq!(lines, ["2 x H100, 80GiB", "1 x L40S, 80GiB"]);
+    }
+}

@@ -1,0 +1,467 @@
+//! The daemons of `sluice dev` while they live: one loop that hears of signals, of children that changed and of what
+//! the coordinator says; starts again who died, with growing pauses; and in the end stops all of them, steps included.
+//!
+//! Children are reaped here and nowhere else, so a number that is signalled here cannot have become another's.
+
+use std::ffi::OsString;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use signal_hook::consts::SIGCHLD;
+
+use super::child::{Child, Program, ended};
+use crate::client::Backoff;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::signals;
+
+/// How long the coordinator may take to listen: it reads its whole log first.
+const LISTEN_LIMIT: Duration = Duration::from_secs(60);
+/// Between two looks at daemons that are becoming ready.
+const LOOK: Duration = Duration::from_millis(20);
+/// A daemon that lived so long did not die of its start: the next pause is the first again.
+const SOUND_AGE: Duration = Duration::from_secs(10);
+/// How long children of a `dev` that was killed may still hold what they held.
+const PREDECESSOR_LIMIT: Duration = Duration::from_secs(10);
+/// How long coordinator and agent may take to stop.
+const DAEMON_STOP_LIMIT: Duration = Duration::from_secs(5);
+/// How long the supervisor may take to stop all steps before it is told to hurry.
+const STEPS_STOP_LIMIT: Duration = Duration::from_secs(10);
+
+/// Which daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Member {
+    Coordinator,
+    Supervisor,
+    Agent,
+}
+
+/// Why `dev` does not go on.
+#[derive(Debug)]
+pub(super) enum Halt {
+    /// A signal said so.
+    Told(i32),
+    /// It cannot; the sentence says why.
+    Failed(String),
+}
+
+/// Where the coordinator listens.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(super) struct Addresses {
+    pub(super) http: String,
+    pub(super) quic: String,
+}
+
+enum Event {
+    Signal(i32),
+    Line(String),
+}
+
+/// A daemon that is to live.
+struct Ward {
+    member: Member,
+    program: Program,
+    child: Option<Child>,
+    backoff: Backoff,
+    due: Option<Instant>,
+}
+
+/// All of them.
+pub(super) struct Family {
+    out: Out,
+    wards: Vec<Ward>,
+    send: Sender<Event>,
+    events: Receiver<Event>,
+    /// Until when a daemon that dies at its start is tried again.
+    lenient_until: Instant,
+    raised: bool,
+}
+
+impl Family {
+    /// Nobody yet. `unclean` says that a `dev` was killed here and its children may still be leaving.
+    pub(super) fn new(out: Out, unclean: bool) -> Result<Self, Failure> {
+        let (send, events) = mpsc::channel();
+        let (tell, mut heard) = (send.clone(), signals::ending());
+        heard.push(SIGCHLD);
+        signals::forward(&heard, move |signal| {
+            tell.send(Event::Signal(signal)).is_ok()
+        })
+        .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
+        let leniency = if unclean {
+            PREDECESSOR_LIMIT
+        } else {
+            Duration::ZERO
+        };
+        Ok(Self {
+            out,
+            wards: Vec::new(),
+            send,
+            events,
+            lenient_until: Instant::now() + leniency,
+            raised: false,
+        })
+    }
+
+    /// Starts the coordinator and waits until it listens. From then on it is started with what `fixed` makes of its
+    /// addresses, so that it comes back where it was.
+    pub(super) fn start_coordinator(
+        &mut self,
+        program: Program,
+        fixed: impl FnOnce(&Addresses) -> Vec<OsString>,
+    ) -> Result<Addresses, Halt> {
+        self.start(Member::Coordinator, program)?;
+        let deadline = Instant::now() + LISTEN_LIMIT;
+        loop {
+            if let Some(Event::Line(line)) = self.wait(LOOK)? {
+                let addresses = parse_ready(&line).ok_or_else(|| {
+                    Halt::Failed(format!(
+                        "sluice-coordinator said `{}` instead of where it listens",
+                        line.escape_debug()
+                    ))
+                })?;
+                self.ward(Member::Coordinator).program.args = fixed(&addresses);
+                return Ok(addresses);
+            }
+            if Instant::now() > deadline {
+                return Err(Halt::Failed(format!(
+                    "sluice-coordinator did not listen within {}s",
+                    LISTEN_LIMIT.as_secs()
+                )));
+            }
+        }
+    }
+
+    /// Starts one.
+    pub(super) fn start(&mut self, member: Member, program: Program) -> Result<(), Halt> {
+        let mut ward = Ward {
+            member,
+            program,
+            child: None,
+            backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+            due: None,
+        };
+        ward.child = Some(spawn(&ward.program, &self.send)?);
+        self.wards.push(ward);
+        Ok(())
+    }
+
+    /// A moment while daemons become ready. One that dies now is not started again, unless its predecessors may still
+    /// hold what it needs.
+    pub(super) fn pause(&mut self) -> Result<(), Halt> {
+        self.wait(LOOK).map(drop)
+    }
+
+    /// Keeps all of them alive until a signal says that it is enough.
+    pub(super) fn keep_alive(&mut self) -> Result<(), Halt> {
+        self.raised = true;
+        loop {
+            let next = self.wards.iter().filter_map(|ward| ward.due).min();
+            let pause = next.map_or(Duration::MAX, |due| {
+                due.saturating_duration_since(Instant::now())
+            });
+            self.wait(pause)?;
+        }
+    }
+
+    /// Whether all of them were up: being told to stop is then what was waited for.
+    pub(super) fn was_raised(&self) -> bool {
+        self.raised
+    }
+
+    /// One event, if one comes in time; deaths and restarts are dealt with on the way.
+    fn wait(&mut self, limit: Duration) -> Result<Option<Event>, Halt> {
+        let event = match self
+            .events
+            .recv_timeout(limit.min(Duration::from_secs(3600)))
+        {
+            Ok(Event::Signal(SIGCHLD)) | Err(RecvTimeoutError::Timeout) => None,
+            Ok(Event::Signal(signal)) => return Err(Halt::Told(signal)),
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => unreachable!("we hold a sender"),
+        };
+        self.note_deaths()?;
+        self.restart_due()?;
+        Ok(event)
+    }
+
+    fn note_deaths(&mut self) -> Result<(), Halt> {
+        let lenient = self.raised || Instant::now() < self.lenient_until;
+        for ward in &mut self.wards {
+            let Some(child) = &mut ward.child else {
+                continue;
+            };
+            let Some(status) = child.ended() else {
+                continue;
+            };
+            let words = child.last_words(status);
+            let name = ward.program.name;
+            if !lenient {
+                return Err(Halt::Failed(format!("{name} could not start: {words}")));
+            }
+            if child.age() > SOUND_AGE {
+                ward.backoff.reset();
+            }
+            if self.raised {
+                let how = ended(status);
+                let why = if words == how {
+                    how
+                } else {
+                    format!("{how}: {words}")
+                };
+                self.out
+                    .notice(&format!("{name} died ({why}); starting it again"));
+            }
+            ward.child = None;
+            ward.due = Some(Instant::now() + ward.backoff.next());
+        }
+        Ok(())
+    }
+
+    fn restart_due(&mut self) -> Result<(), Halt> {
+        let now = Instant::now();
+        for ward in self
+            .wards
+            .iter_mut()
+            .filter(|ward| ward.due.is_some_and(|due| due <= now))
+        {
+            match spawn(&ward.program, &self.send) {
+                Ok(child) => (ward.child, ward.due) = (Some(child), None),
+                Err(halt) if !self.raised => return Err(halt),
+                // The program may be just being replaced by a newer one.
+                Err(_) => ward.due = Some(now + ward.backoff.next()),
+            }
+        }
+        Ok(())
+    }
+
+    fn ward(&mut self, member: Member) -> &mut Ward {
+        let ward = self.wards.iter_mut().find(|ward| ward.member == member);
+        ward.expect("only members that were started are asked for")
+    }
+
+    /// Stops all of them: first those who would give work or take it, then the supervisor with every step.
+    pub(super) fn stop(&mut self) {
+        for ward in &mut self.wards {
+            ward.due = None;
+            if ward.member != Member::Supervisor
+                && let Some(child) = &mut ward.child
+            {
+                child.close_stdin();
+            }
+        }
+        let daemons = [Member::Coordinator, Member::Agent];
+        if !self.wait_for_end(&daemons, DAEMON_STOP_LIMIT) {
+            self.each(&daemons, Child::kill);
+            self.wait_for_end(&daemons, DAEMON_STOP_LIMIT);
+        }
+        self.stop_supervisor();
+    }
+
+    fn stop_supervisor(&mut self) {
+        let supervisor = [Member::Supervisor];
+        self.revive_supervisor();
+        self.each(&supervisor, Child::close_stdin);
+        if self.wait_for_end(&supervisor, STEPS_STOP_LIMIT) {
+            return;
+        }
+        self.out.notice("steps are still ending; killing them");
+        self.each(&supervisor, Child::terminate);
+        if !self.wait_for_end(&supervisor, STEPS_STOP_LIMIT) {
+            self.out.warning(
+                "sluice-supervisor does not stop and is killed: look for steps that it left behind",
+            );
+            self.each(&supervisor, Child::kill);
+            self.wait_for_end(&supervisor, DAEMON_STOP_LIMIT);
+        }
+    }
+
+    /// Steps outlive a supervisor that was killed: only another one can stop them.
+    fn revive_supervisor(&mut self) {
+        let send = self.send.clone();
+        let Some(ward) = self
+            .wards
+            .iter_mut()
+            .find(|ward| ward.member == Member::Supervisor)
+        else {
+            return;
+        };
+        if ward
+            .child
+            .as_mut()
+            .is_none_or(|child| child.ended().is_some())
+        {
+            ward.child = spawn(&ward.program, &send).ok();
+        }
+    }
+
+    fn each(&mut self, members: &[Member], act: impl Fn(&mut Child)) {
+        let wards = self
+            .wards
+            .iter_mut()
+            .filter(|ward| members.contains(&ward.member));
+        wards.filter_map(|ward| ward.child.as_mut()).for_each(act);
+    }
+
+    /// Whether all of them have ended within `limit`; a further signal cuts it short.
+    fn wait_for_end(&mut self, members: &[Member], limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        loop {
+            let wards = self
+                .wards
+                .iter_mut()
+                .filter(|ward| members.contains(&ward.member));
+            let mut living = wards.filter_map(|ward| ward.child.as_mut());
+            if living.all(|child| child.ended().is_some()) {
+                return true;
+            }
+            match self
+                .events
+                .recv_timeout(deadline.saturating_duration_since(Instant::now()))
+            {
+                Ok(Event::Signal(SIGCHLD) | Event::Line(_)) => {}
+                Ok(Event::Signal(_)) | Err(_) => return false,
+            }
+        }
+    }
+}
+
+fn spawn(program: &Program, send: &Sender<Event>) -> Result<Child, Halt> {
+    let send = send.clone();
+    let tell = move |line| {
+        // Nobody listens any more once everything has ended.
+        let _ = send.send(Event::Line(line));
+    };
+    program.spawn(tell).map_err(|e| Halt::Failed(e.to_string()))
+}
+
+fn parse_ready(line: &str) -> Option<Addresses> {
+    serde_json::from_str(line.strip_prefix("ready ")?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::{Path, PathBuf};
+
+    fn shell(script: &str, log: &Path) -> Program {
+        Program {
+            name: "sluice-coordinator",
+            path: PathBuf::from("/bin/sh"),
+            args: vec!["-c".into(), script.into()],
+            log: Some(log.to_owned()),
+        }
+    }
+
+    fn until(family: &mut Family, what: &str, mut done: impl FnMut(&mut Family) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !done(family) {
+            assert!(Instant::now() < deadline, "{what}");
+            family.wait(LOOK).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_ready_line_is_understood() {
+        let line = r#"ready {"http":"127.0.0.1:1","quic":"127.0.0.1:2","more":1}"#;
+        let addresses = Addresses {
+            http: "127.0.0.1:1".into(),
+            quic: "127.0.0.1:2".into(),
+        };
+        assert_eq!(parse_ready(line), Some(addresses));
+        assert_eq!(parse_ready("hello"), None);
+    }
+
+    #[test]
+    fn one_that_dies_is_started_again_as_it_is_to_be_from_then_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, marks) = (dir.path().join("log"), dir.path().join("marks"));
+        let mut family = Family::new(Out::plain(), false).unwrap();
+        let ready = r#"echo 'ready {"http":"h","quic":"q"}'"#;
+        let again = format!("echo again >> {}; exec cat", marks.display());
+        let addresses = family
+            .start_coordinator(shell(&format!("{ready}; exec cat"), &log), |at| {
+                assert_eq!(at.http, "h");
+                vec!["-c".into(), again.into()]
+            })
+            .unwrap();
+        assert_eq!(addresses.quic, "q");
+        family.raised = true;
+        family.each(&[Member::Coordinator], Child::kill);
+        until(&mut family, "it was not started again", |_| marks.exists());
+        family.stop();
+        assert!(
+            family
+                .ward(Member::Coordinator)
+                .child
+                .as_mut()
+                .unwrap()
+                .ended()
+                .is_some()
+        );
+    }
+
+    #[test]
+    fn one_that_cannot_start_fails_with_its_own_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut family = Family::new(Out::plain(), false).unwrap();
+        let program = shell(
+            "echo 'error: the port is in use' >&2; exit 1",
+            &dir.path().join("log"),
+        );
+        match family.start_coordinator(program, |_| Vec::new()) {
+            Err(Halt::Failed(message)) => {
+                assert_eq!(
+                    message,
+                    "sluice-coordinator could not start: the port is in use"
+                );
+            }
+            other => panic!("{other:?}"),
+        }
+        family.stop();
+    }
+
+    #[test]
+    fn what_a_killed_predecessor_still_holds_is_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let free = dir.path().join("free");
+        let script = format!(
+            r#"test -e {0} || {{ touch {0}; exit 1; }}; echo 'ready {{"http":"h","quic":"q"}}'; exec cat"#,
+            free.display()
+        );
+        let mut family = Family::new(Out::plain(), true).unwrap();
+        let program = shell(&script, &dir.path().join("log"));
+        family.start_coordinator(program, |_| Vec::new()).unwrap();
+        family.stop();
+    }
+
+    #[test]
+    fn a_supervisor_that_was_killed_comes_back_to_stop_its_steps() {
+        let dir = tempfile::tempdir().unwrap();
+        let marks = dir.path().join("marks");
+        let script = format!("cat; echo stopped >> {}", marks.display());
+        let mut family = Family::new(Out::plain(), false).unwrap();
+        family
+            .start(Member::Supervisor, shell(&script, &dir.path().join("log")))
+            .unwrap();
+        family.each(&[Member::Supervisor], Child::kill);
+        until_dead(&mut family);
+        family.stop();
+        assert_eq!(std::fs::read_to_string(marks).unwrap(), "stopped\n");
+    }
+
+    fn until_dead(family: &mut Family) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while family
+            .ward(Member::Supervisor)
+            .child
+            .as_mut()
+            .unwrap()
+            .ended()
+            .is_none()
+        {
+            assert!(Instant::now() < deadline, "the supervisor lives");
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Following output: the bytes of one stream of one attempt, each exactly once and in order, however often the link
+//! breaks. `run` and `logs` drive it; when to stop is theirs to say.
+//!
+//! The rule is in the offsets. What was written to the sink is counted, a broken stream is opened again at that count,
+//! and what the server gives from before it is passed over. Only an end without an error is the end of the output.
+
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use sluice_common::wire::LogStream;
+
+use crate::client::{ApiError, Backoff, Client, LogBody};
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+/// Whose output, and which.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
+    /// The cluster.
+    pub(crate) client: Client,
+    /// The step.
+    pub(crate) step: String,
+    /// Which attempt, from 1.
+    pub(crate) attempt: u32,
+    /// Which of its outputs.
+    pub(crate) stream: LogStream,
+    /// Whether to go on until the attempt has ended; else only what there is now.
+    pub(crate) follow: bool,
+}
+
+/// What happens while following.
+#[derive(Debug)]
+pub(crate) enum News<'a> {
+    /// Bytes came and are about to be written.
+    Bytes,
+    /// The oldest output was dropped on its host: so many bytes are missing here.
+    Gap(u64),
+    /// The link broke: the listener waits this long, and it is tried again.
+    Broken(&'a ApiError, Duration),
+}
+
+/// How following ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The output is complete up to this offset.
+    Complete(u64),
+    /// The listener had enough; bytes after this offset were not written.
+    Stopped(u64),
+}
+
+/// Why following failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FollowError {
+    /// The cluster refused.
+    #[error(transparent)]
+    Api(#[from] ApiError),
+    /// The bytes could not be written.
+    #[error("cannot write the output: {0}")]
+    Sink(#[source] std::io::Error),
+}
+
+/// Writes the output from `offset` on to `sink`. `listen` hears what happens, waits between
+/// tries, and may break it off.
+pub(crate) fn follow(
+    source: &Source,
+    offset: u64,
+    sink: &mut dyn Write,
+    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
+) -> Result<End, FollowError> {
+    let mut backoff = Backoff::for_calls();
+    let mut at = offset;
+    loop {
+        let before = at;
+        let error = match stretch(source, &mut at, sink, listen)? {
+            Stretch::Over(end) => return Ok(end),
+            Stretch::Broken(error) => error,
+        };
+        if at > before {
+            backoff.reset();
+        }
+        source.client.check_alive()?;
+        if listen(News::Broken(&error, backoff.next())).is_break() {
+            return Ok(End::Stopped(at));
+        }
+    }
+}
+
+/// How one opened stream ended.
+enum Stretch {
+    Over(End),
+    Broken(ApiError),
+}
+
+fn stretch(
+    source: &Source,
+    at: &mut u64,
+    sink: &mut dyn Write,
+    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
+) -> Result<Stretch, FollowError> {
+    let opened = source.client.logs(
+        &source.step,
+        source.attempt,
+        source.stream,
+        *at,
+        source.follow,
+    );
+    let mut body = match opened {
+        Ok(body) => body,
+        Err(error) if error.is_passing() => return Ok(Stretch::Broken(error)),
+        Err(error) => return Err(error.into()),
+    };
+    if body.start > *at {
+        let missing = body.start - *at;
+        *at = body.start;
+        if listen(News::Gap(missing)).is_break() {
+            return Ok(Stretch::Over(End::Stopped(*at)));
+        }
+    }
+    pump(source, &mut body, at, sink, listen)
+}
+
+fn pump(
+    source: &Source,
+    body: &mut LogBody,
+    at: &mut u64,
+    sink: &mut dyn Write,
+    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
+) -> Result<Stretch, FollowError> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut position = body.start;
+    loop {
+        let read = match body.reader.read(&mut chunk) {
+            Ok(0) => return Ok(Stretch::Over(End::Complete(*at))),
+            Ok(read) => read,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(e) => return Ok(Stretch::Broken(source.client.lost(&e))),
+        };
+        let known = usize::try_from(at.saturating_sub(position))
+            .unwrap_or(usize::MAX)
+            .min(read);
+        position += read as u64;
+        if known == read {
+            continue;
+        }
+        if listen(News::Bytes).is_break() {
+            return Ok(Stretch::Over(End::Stopped(*at)));
+        }
+        sink.write_all(&chunk[known..read])
+            .map_err(FollowError::Sink)?;
+        *at = position;
+    }
+}
+
+#[cfg(test)]
+mod tests;

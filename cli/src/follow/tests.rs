@@ -1,0 +1,235 @@
+//! Following against a server that breaks the link: no byte is lost, none repeated.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::ControlFlow;
+use std::thread::JoinHandle;
+
+use sluice_common::wire::LogStream;
+
+use super::{End, FollowError, News, Source, follow};
+use crate::client::Client;
+use crate::context::{Context, ContextFile};
+
+/// What the server does with one request.
+#[derive(Clone, Copy)]
+enum Play {
+    /// Serves `bytes` from the offset asked for (less `early`, as a server that rounds down would), at most `at_most` of
+    /// them, in chunks, and then ends the body or breaks the link.
+    Serve {
+        early: usize,
+        at_most: usize,
+        complete: bool,
+    },
+    /// Begins later than asked, because the oldest bytes were dropped.
+    DropBefore(usize),
+    /// Answers with this status.
+    Status(u16),
+    /// Hangs up without an answer.
+    HangUp,
+}
+
+/// Serves one request for each play, then stops listening. Returns the queries that came.
+fn server(output: Vec<u8>, plays: Vec<Play>) -> (String, JoinHandle<Vec<String>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let serve = move || {
+        let mut queries = Vec::new();
+        for play in plays {
+            let (stream, _) = listener.accept().unwrap();
+            queries.push(answer(&stream, &output, play));
+        }
+        queries
+    };
+    (address, std::thread::spawn(serve))
+}
+
+fn answer(stream: &TcpStream, output: &[u8], play: Play) -> String {
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let request = lines.next().unwrap();
+    while lines.next().is_some_and(|line| !line.is_empty()) {}
+    let query = request.split(' ').nth(1).unwrap().to_owned();
+    let asked = query
+        .split(['?', '&'])
+        .find_map(|pair| pair.strip_prefix("offset="));
+    let asked: usize = asked.unwrap().parse().unwrap();
+    match play {
+        Play::HangUp => {}
+        Play::Status(status) => {
+            let body = r#"{"error":{"code":"x","message":"not now"}}"#;
+            let head = format!(
+                "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}",
+                body.len()
+            );
+            (&*stream)
+                .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+                .unwrap();
+        }
+        Play::Serve {
+            early,
+            at_most,
+            complete,
+        } => {
+            let from = asked.saturating_sub(early);
+            let to = output.len().min(from.saturating_add(at_most));
+            send_chunked(stream, from, &output[from..to], complete);
+        }
+        Play::DropBefore(from) => send_chunked(stream, from, &output[from..], true),
+    }
+    query
+}
+
+fn send_chunked(mut stream: &TcpStream, from: usize, bytes: &[u8], complete: bool) {
+    let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked";
+    write!(stream, "{head}\r\nsluice-log-offset: {from}\r\n\r\n").unwrap();
+    for chunk in bytes.chunks(1000) {
+        write!(stream, "{:x}\r\n", chunk.len()).unwrap();
+        stream.write_all(chunk).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+    }
+    if complete {
+        stream.write_all(b"0\r\n\r\n").unwrap();
+    }
+}
+
+fn source(http: String) -> Source {
+    Source {
+        client: Client::new(Context {
+            path: "/x".into(),
+            file: ContextFile {
+                http,
+                ..ContextFile::default()
+            },
+        }),
+        step: "s".into(),
+        attempt: 2,
+        stream: LogStream::Stderr,
+        follow: true,
+    }
+}
+
+/// Bytes that no text would hold, without a period that could hide a repeat.
+fn binary(len: u32) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+        .collect()
+}
+
+const WHOLE: Play = Play::Serve {
+    early: 0,
+    at_most: usize::MAX,
+    complete: true,
+};
+
+#[test]
+fn a_link_that_breaks_everywhere_loses_and_repeats_nothing() {
+    let output = binary(20_000);
+    let plays = vec![
+        Play::Serve {
+            early: 0,
+            at_most: 4321,
+            complete: false,
+        },
+        Play::HangUp,
+        Play::Status(503),
+        Play::Serve {
+            early: 0,
+            at_most: 0,
+            complete: false,
+        },
+        Play::Serve {
+            early: 1234,
+            at_most: 9000,
+            complete: false,
+        },
+        Play::Serve {
+            early: 100,
+            at_most: 50,
+            complete: false,
+        },
+        WHOLE,
+    ];
+    let (http, server) = server(output.clone(), plays);
+    let mut got = Vec::new();
+    let mut breaks = 0;
+    let end = follow(&source(http), 0, &mut got, &mut |news| {
+        breaks += usize::from(matches!(news, News::Broken(..)));
+        assert!(breaks < 10, "the server has gone: {news:?}");
+        ControlFlow::Continue(())
+    });
+    assert_eq!(end.unwrap(), End::Complete(20_000));
+    assert!(
+        got == output,
+        "{} bytes came, 20000 were written",
+        got.len()
+    );
+    assert_eq!(breaks, 6);
+    let queries = server.join().unwrap();
+    assert_eq!(
+        queries[0],
+        "/v1/steps/s/logs?stream=stderr&offset=0&follow=true&attempt=2"
+    );
+    assert!(queries[1].contains("offset=4321"), "{}", queries[1]);
+}
+
+#[test]
+fn an_offset_begins_where_it_says_and_a_gap_is_told() {
+    let output = binary(500);
+    let (http, server) = server(output.clone(), vec![Play::DropBefore(300)]);
+    let mut got = Vec::new();
+    let mut gap = 0;
+    let end = follow(&source(http), 100, &mut got, &mut |news| {
+        if let News::Gap(bytes) = news {
+            gap = bytes;
+        }
+        ControlFlow::Continue(())
+    });
+    assert_eq!((end.unwrap(), gap), (End::Complete(500), 200));
+    assert_eq!(got, output[300..]);
+    server.join().unwrap();
+}
+
+#[test]
+fn who_breaks_it_off_gets_no_byte_more() {
+    let (http, server) = server(binary(500), vec![WHOLE]);
+    let mut got = Vec::new();
+    let end = follow(&source(http), 0, &mut got, &mut |_| ControlFlow::Break(()));
+    assert_eq!(end.unwrap(), End::Stopped(0));
+    assert!(got.is_empty());
+    server.join().unwrap();
+}
+
+#[test]
+fn a_refusal_that_does_not_pass_ends_it() {
+    let (http, server) = server(Vec::new(), vec![Play::Status(404)]);
+    let end = follow(&source(http), 0, &mut Vec::new(), &mut |_| {
+        ControlFlow::Continue(())
+    });
+    let Err(FollowError::Api(error)) = end else {
+        panic!("{end:?}")
+    };
+    assert_eq!(
+        (error.status(), error.to_string()),
+        (Some(404), "not now".to_owned())
+    );
+    server.join().unwrap();
+}
+
+#[test]
+fn a_sink_that_fails_ends_it() {
+    struct Closed;
+    impl Write for Closed {
+        fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let (http, server) = server(binary(10), vec![WHOLE]);
+    let end = follow(&source(http), 0, &mut Closed, &mut |_| {
+        ControlFlow::Continue(())
+    });
+    assert!(matches!(end, Err(FollowError::Sink(_))), "{end:?}");
+    server.join().unwrap();
+}

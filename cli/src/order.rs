@@ -1,0 +1,286 @@
+//! What was meant: the flags of `run` and `submit`, or the documents of a file, as requests that the API takes. Values
+//! are checked here by the API's own rules, so that what is wrong is said at once and in the words of the caller.
+
+use std::path::{Path, PathBuf};
+
+use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
+
+use crate::args::StepFlags;
+use crate::context::ContextFile;
+use crate::failure::Failure;
+
+/// Characters of a random text: digits and letters that are hard to mistake for each other.
+const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// Characters in a fresh id: 60 random bits, so that ten million steps of one cluster do not meet.
+const ID_CHARS: usize = 12;
+
+/// The caller's side of a request: what fills in that which was not written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Defaults {
+    subject: Option<String>,
+    workdir: Option<String>,
+}
+
+impl Defaults {
+    /// From the context: its subject and, where steps run on this machine, the directory that we are in.
+    pub(crate) fn of(context: &ContextFile) -> Result<Self, Failure> {
+        let workdir = context.local.then(current_dir).transpose()?;
+        Ok(Self {
+            subject: context.subject.clone(),
+            workdir,
+        })
+    }
+
+    fn fill(&self, mut request: StepRequest) -> Result<StepRequest, Failure> {
+        request.subject = request.subject.or_else(|| self.subject.clone());
+        request.workdir = match request.workdir {
+            Some(dir) => Some(self.absolute(dir)?),
+            None => self.workdir.clone(),
+        };
+        if request.id.is_none() {
+            request.id = Some(fresh_id()?);
+        }
+        Ok(request)
+    }
+
+    /// A relative directory means something only where the caller's directory does.
+    fn absolute(&self, dir: String) -> Result<String, Failure> {
+        match &self.workdir {
+            Some(base) if !Path::new(&dir).is_absolute() => utf8(Path::new(base).join(dir)),
+            _ => Ok(dir),
+        }
+    }
+}
+
+fn current_dir() -> Result<String, Failure> {
+    let dir = std::env::current_dir()
+        .map_err(|e| Failure::Failed(format!("cannot tell the current directory: {e}")))?;
+    utf8(dir)
+}
+
+fn utf8(path: PathBuf) -> Result<String, Failure> {
+    path.into_os_string().into_string().map_err(|path| {
+        let shown = path.to_string_lossy().into_owned();
+        Failure::Usage(format!(
+            "`{shown}` is not UTF-8: choose another directory with --workdir"
+        ))
+    })
+}
+
+/// An id that nobody else has.
+fn fresh_id() -> Result<String, Failure> {
+    random_text(ID_CHARS)
+}
+
+/// A text that nobody can guess, of so many digits and letters with five random bits in each.
+pub(crate) fn random_text(chars: usize) -> Result<String, Failure> {
+    let mut bytes = vec![0; chars];
+    getrandom::fill(&mut bytes)
+        .map_err(|e| Failure::Failed(format!("no randomness to be had: {e}")))?;
+    Ok(bytes
+        .iter()
+        .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]))
+        .collect())
+}
+
+/// The request that flags and command describe.
+pub(crate) fn from_flags(
+    flags: StepFlags,
+    command: Vec<String>,
+    defaults: &Defaults,
+) -> Result<StepRequest, Failure> {
+    let request = defaults.fill(StepRequest {
+        id: flags.id,
+        name: flags.name,
+        subject: flags.subject,
+        pool: flags.pool,
+        platform: flags.platform,
+        command,
+        env: flags.env.into_iter().collect(),
+        workdir: flags.workdir,
+        resources: ResourceSettings {
+            gpu_count: flags.gpus,
+            cpu_count: flags.cpus,
+            memory: flags.memory,
+            preemptible: flags.non_preemptible.then_some(false),
+            pool_resources: flags.resources.into_iter().collect(),
+            ..ResourceSettings::default()
+        },
+        nodes: flags.nodes,
+        priority: flags.priority,
+        retries: flags.retries,
+        timeout: flags.timeout.map(|span| span.to_string()),
+        grace_period: flags.grace.map(|span| span.to_string()),
+        on_preempt: flags.on_preempt,
+        ..StepRequest::default()
+    })?;
+    check(&request).map_err(|e| Failure::Usage(format!("{}: {}", flag_of(&e.field), e.message)))?;
+    Ok(request)
+}
+
+fn check(request: &StepRequest) -> Result<(), FieldError> {
+    request.chosen_id()?;
+    request.clone().check().map(drop)
+}
+
+/// What the field is called on the command line.
+fn flag_of(field: &str) -> String {
+    if let Some(key) = field.strip_prefix("resources.pool_resources.") {
+        return format!("--resource {key}");
+    }
+    if let Some(name) = field.strip_prefix("env.") {
+        return format!("--env {name}");
+    }
+    match field {
+        "command" => "the command".to_owned(),
+        "resources.gpu_count" => "--gpus".to_owned(),
+        "resources.cpu_count" => "--cpus".to_owned(),
+        "resources.memory" => "--memory".to_owned(),
+        "grace_period" => "--grace".to_owned(),
+        other => format!("--{other}"),
+    }
+}
+
+/// The requests in the documents of a YAML file, in order.
+pub(crate) fn from_yaml(
+    text: &str,
+    file: &str,
+    defaults: &Defaults,
+) -> Result<Vec<StepRequest>, Failure> {
+    let documents: Vec<StepRequest> =
+        serde_saphyr::from_multiple(text).map_err(|e| Failure::Failed(format!("{file}: {e}")))?;
+    if documents.is_empty() {
+        return Err(Failure::Failed(format!(
+            "{file}: there is no step in it: write `kind: step` and a `command`"
+        )));
+    }
+    let several = documents.len() > 1;
+    let fill = |(i, document): (usize, StepRequest)| {
+        let request = defaults.fill(document)?;
+        check(&request).map_err(|e| {
+            let place = if several {
+                format!("{file}, document {}", i + 1)
+            } else {
+                file.to_owned()
+            };
+            Failure::Failed(format!("{place}: {e}"))
+        })?;
+        Ok(request)
+    };
+    documents.into_iter().enumerate().map(fill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use clap::Parser;
+
+    fn typed(line: &str, defaults: &Defaults) -> Result<StepRequest, Failure> {
+        let words = ["sluice", "run"].into_iter().chain(line.split(' '));
+        let Command::Run(run) = Args::try_parse_from(words).unwrap().command else {
+            panic!("`run` was typed");
+        };
+        from_flags(run.step, run.command, defaults)
+    }
+
+    fn local() -> Defaults {
+        Defaults {
+            subject: Some("dev".into()),
+            workdir: Some("/home/me".into()),
+        }
+    }
+
+    #[test]
+    fn every_flag_finds_its_field() {
+        let line = "--gpus 2 --cpus 0.5 --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
+                    --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail \
+                    --env A=1 --env B=x=y --workdir /w --name n --priority -5 --id mine -- python train.py";
+        let request = typed(line, &local()).unwrap();
+        let expected = serde_json::json!({
+            "id": "mine", "name": "n", "subject": "s", "pool": "p", "platform": "h100",
+            "command": ["python", "train.py"], "env": {"A": "1", "B": "x=y"}, "workdir": "/w",
+            "resources": {"gpu_count": 2, "cpu_count": 0.5, "memory": "16GiB", "preemptible": false,
+                          "pool_resources": {"tensorrt_sessions": 3}},
+            "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s",
+            "on_preempt": "fail",
+        });
+        assert_eq!(serde_json::to_value(&request).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_local_cluster_gets_directory_and_subject_of_the_caller() {
+        let request = typed("-- true", &local()).unwrap();
+        assert_eq!(request.workdir.as_deref(), Some("/home/me"));
+        assert_eq!(request.subject.as_deref(), Some("dev"));
+        let request = typed("--workdir sub -- true", &local()).unwrap();
+        assert_eq!(request.workdir.as_deref(), Some("/home/me/sub"));
+        let request = typed("-- true", &Defaults::default()).unwrap();
+        assert_eq!((request.workdir, request.subject), (None, None));
+    }
+
+    #[test]
+    fn ids_are_fresh_and_well_formed() {
+        let ids: std::collections::BTreeSet<_> = (0..100)
+            .map(|_| typed("-- true", &local()).unwrap().chosen_id().unwrap())
+            .collect();
+        assert_eq!(ids.len(), 100);
+    }
+
+    #[test]
+    fn bad_values_are_usage_errors_in_the_words_of_the_flags() {
+        for (line, words) in [
+            ("--memory 8gb -- true", "--memory: `8gb`"),
+            ("--cpus=-1 -- true", "--cpus: -1"),
+            ("--nodes 0 -- true", "--nodes: 0 hosts"),
+            ("--env SLUICE_X=1 -- true", "--env SLUICE_X: "),
+            ("--resource A=1 -- true", "--resource A: "),
+            ("--id ../x -- true", "--id: "),
+        ] {
+            let error = typed(line, &local()).unwrap_err();
+            assert!(matches!(error, Failure::Usage(_)), "{line}");
+            assert!(error.to_string().contains(words), "{line}: {error}");
+        }
+        let error = typed("--workdir sub -- true", &Defaults::default()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("--workdir: `sub` is not an absolute path"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn documents_become_requests_in_order() {
+        let text = "kind: step\nname: a\ncommand: [sleep, 10]\nenv: {N: \"1\"}\nresources: {gpu_count: 1, cpu_count: 1}\n\
+                    ---\nkind: step\nname: b\ncommand: [python, train.py]\nworkdir: /w\nsubject: s\n";
+        let requests = from_yaml(text, "f", &local()).unwrap();
+        assert_eq!(requests.len(), 2);
+        assert_eq!(requests[0].command, ["sleep", "10"]);
+        assert_eq!(requests[0].workdir.as_deref(), Some("/home/me"));
+        assert_eq!(requests[1].workdir.as_deref(), Some("/w"));
+        assert_eq!(requests[1].subject.as_deref(), Some("s"));
+        assert!(requests.iter().all(|request| request.id.is_some()));
+    }
+
+    #[test]
+    fn a_bad_document_is_named_with_its_field() {
+        for (text, words) in [
+            (
+                "kind: step\ncommand: [a]\n---\nkind: pool\ncommand: [a]\n",
+                "f, document 2: kind: `pool`",
+            ),
+            ("command: [a]\ngpus: 1\n", "gpus"),
+            (
+                "command: [a]\nresources: {memory: 8 GB}\n",
+                "f: resources.memory: `8 GB`",
+            ),
+            ("command: [a\n", "f: "),
+            ("", "there is no step in it"),
+        ] {
+            let error = from_yaml(text, "f", &local()).unwrap_err();
+            assert!(matches!(error, Failure::Failed(_)));
+            assert!(error.to_string().contains(words), "{text}: {error}");
+        }
+    }
+}

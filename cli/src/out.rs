@@ -1,0 +1,233 @@
+//! The only place that prints. Results go to stdout; progress, hints and errors go to stderr, and progress only where a
+//! person can see it.
+
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::failure::Failure;
+
+/// Where and how this process prints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Out {
+    format: Format,
+    stderr_terminal: bool,
+    color_out: bool,
+    color_err: bool,
+}
+
+/// What a colour means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// As it should be.
+    Good,
+    /// On its way or waiting.
+    Pending,
+    /// Wrong.
+    Bad,
+    /// Less important than the rest.
+    Faint,
+    /// More important than the rest.
+    Strong,
+}
+
+impl Tone {
+    const fn code(self) -> &'static str {
+        match self {
+            Tone::Good => "32",
+            Tone::Pending => "33",
+            Tone::Bad => "31",
+            Tone::Faint => "2",
+            Tone::Strong => "1",
+        }
+    }
+}
+
+impl Out {
+    /// Looks at the descriptors and the environment: colour only on a terminal, and never with `NO_COLOR` or on a
+    /// terminal that calls itself dumb.
+    pub(crate) fn detect(format: Format) -> Self {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        let colors = !set("NO_COLOR") && !dumb;
+        let stderr_terminal = io::stderr().is_terminal();
+        Self {
+            format,
+            stderr_terminal,
+            color_out: colors && io::stdout().is_terminal(),
+            color_err: colors && stderr_terminal,
+        }
+    }
+
+    /// Prints nothing but plain text, as in a pipe.
+    #[cfg(test)]
+    pub(crate) fn plain() -> Self {
+        Self {
+            format: Format::Table,
+            stderr_terminal: false,
+            color_out: false,
+            color_err: false,
+        }
+    }
+
+    /// What `-o` asked for.
+    pub(crate) fn format(self) -> Format {
+        self.format
+    }
+
+    /// Colours a word that goes to stdout.
+    pub(crate) fn paint(self, tone: Tone, text: impl Display) -> String {
+        painted(self.color_out, tone, text)
+    }
+
+    /// Colours a word that goes to stderr.
+    pub(crate) fn paint_err(self, tone: Tone, text: impl Display) -> String {
+        painted(self.color_err, tone, text)
+    }
+
+    /// Prints a result: `text` and, where it lacks one, a line end.
+    pub(crate) fn result(self, text: &str) -> Result<(), Failure> {
+        let mut stdout = io::stdout().lock();
+        let end = if text.ends_with('\n') || text.is_empty() {
+            ""
+        } else {
+            "\n"
+        };
+        stdout
+            .write_all(text.as_bytes())
+            .and_then(|()| stdout.write_all(end.as_bytes()))
+            .and_then(|()| stdout.flush())
+            .map_err(Failure::Output)
+    }
+
+    /// Prints a result for programs.
+    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
+        let text =
+            serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(e.to_string()))?;
+        self.result(&text)
+    }
+
+    /// Progress: for somebody who watches, nobody else.
+    pub(crate) fn progress(self, text: &str) {
+        if self.stderr_terminal {
+            self.stderr_line(&self.paint_err(Tone::Faint, text));
+        }
+    }
+
+    /// Something that belongs in a log of what happened, whether or not somebody watches.
+    pub(crate) fn notice(self, text: &str) {
+        self.stderr_line(text);
+    }
+
+    /// Something that may hurt.
+    pub(crate) fn warning(self, text: &str) {
+        let label = self.paint_err(Tone::Pending, "warning:");
+        self.stderr_line(&format!("{label} {text}"));
+    }
+
+    /// Why the command failed.
+    pub(crate) fn error(self, text: &str) {
+        let label = self.paint_err(Tone::Bad, "error:");
+        self.stderr_line(&format!("{label} {text}"));
+    }
+
+    /// One write for each line, so that lines of several threads do not mix. A closed stderr is nobody's loss.
+    fn stderr_line(self, text: &str) {
+        let _ = io::stderr()
+            .lock()
+            .write_all(format!("{text}\n").as_bytes());
+    }
+}
+
+fn painted(colored: bool, tone: Tone, text: impl Display) -> String {
+    if colored {
+        format!("\u{1b}[{}m{text}\u{1b}[0m", tone.code())
+    } else {
+        text.to_string()
+    }
+}
+
+/// A descriptor that takes a step's bytes unharmed: no line buffer, no encoding, and patient with a descriptor that
+/// somebody else has made non-blocking.
+#[derive(Debug)]
+pub(crate) struct Sink(File);
+
+impl Sink {
+    /// Our stdout.
+    pub(crate) fn stdout() -> Result<Self, Failure> {
+        Self::of(&io::stdout())
+    }
+
+    /// Our stderr.
+    pub(crate) fn stderr() -> Result<Self, Failure> {
+        Self::of(&io::stderr())
+    }
+
+    fn of(fd: &impl AsFd) -> Result<Self, Failure> {
+        let owned = fd.as_fd().try_clone_to_owned().map_err(Failure::Output)?;
+        Ok(Self(File::from(owned)))
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match self.0.write(bytes) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(&self.0)?,
+                done => return done,
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn wait_writable(file: &File) -> io::Result<()> {
+    let mut fds = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+    match poll(&mut fds, PollTimeout::NONE) {
+        Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_wrapped_round_the_word_or_left_out() {
+        assert_eq!(
+            painted(true, Tone::Bad, "failed"),
+            "\u{1b}[31mfailed\u{1b}[0m"
+        );
+        assert_eq!(painted(false, Tone::Bad, "failed"), "failed");
+    }
+
+    #[test]
+    fn a_sink_waits_for_a_full_pipe_that_does_not_block() {
+        let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).unwrap();
+        let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
+        let expected = bytes.clone();
+        let writer = std::thread::spawn(move || Sink(File::from(write)).write_all(&bytes));
+        let mut got = Vec::new();
+        let mut reader = File::from(read);
+        let mut chunk = [0; 4096];
+        loop {
+            match io::Read::read(&mut reader, &mut chunk) {
+                Ok(0) => break,
+                Ok(n) => got.extend_from_slice(&chunk[..n]),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(e) => panic!("{e}"),
+            }
+        }
+        writer.join().unwrap().unwrap();
+        assert!(got == expected, "no byte lost or changed");
+    }
+}

@@ -1,0 +1,74 @@
+//! Views of the API as text for people. Pure: what time it is and whether to colour come in as arguments; `out` prints.
+
+pub(crate) mod age;
+pub(crate) mod amounts;
+pub(crate) mod event;
+pub(crate) mod node;
+pub(crate) mod pool;
+pub(crate) mod sections;
+pub(crate) mod step;
+pub(crate) mod table;
+
+/// A text without anything that a terminal would obey or that would break a line or column: such characters are shown
+/// as escapes. Names from a cluster are not trusted more than any other text.
+pub(crate) fn safe(text: &str) -> String {
+    text.chars()
+        .fold(String::with_capacity(text.len()), |mut out, c| {
+            if is_harmful(c) {
+                out.extend(c.escape_default());
+            } else {
+                out.push(c);
+            }
+            out
+        })
+}
+
+/// Control characters, and those that turn the direction of a line or hide in it.
+fn is_harmful(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A value, or `-` where there is none.
+pub(crate) fn or_dash(text: Option<&str>) -> String {
+    match text {
+        Some(text) if !text.is_empty() => safe(text),
+        _ => "-".to_owned(),
+    }
+}
+
+/// A command as it could be typed into a shell.
+pub(crate) fn shell_words(command: &[String]) -> String {
+    let words: Vec<String> = command.iter().map(|word| shell_word(word)).collect();
+    words.join(" ")
+}
+
+fn shell_word(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    safe(&format!("'{}'", word.replace('\'', r"'\''")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_a_terminal_obeys_gets_through() {
+        assert_eq!(
+            safe("a\u{1b}[2J\tb\nc\u{202e}d"),
+            r"a\u{1b}[2J\tb\nc\u{202e}d"
+        );
+        assert_eq!(safe("grün 日本"), "grün 日本");
+        assert_eq!(or_dash(None), "-");
+        assert_eq!(or_dash(Some("")), "-");
+    }
+
+    #[test]
+    fn commands_are_shown_as_they_could_be_typed() {
+        let command = ["sh", "-c", "echo it's", ""].map(str::to_owned);
+        assert_eq!(shell_words(&command), r"sh -c 'echo it'\''s' ''");
+    }
+}

@@ -1,0 +1,153 @@
+//! Amounts of resources for people: cores instead of thousandths, memory with a unit, one word each.
+
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
+use sluice_common::request::ResourceSettings;
+
+/// Thousandths of a core as cores: `500` is `0.5`.
+pub(crate) fn cores(mcpu: u64) -> String {
+    decimal(mcpu / 1000, mcpu % 1000, 3)
+}
+
+/// Units of 10^6 bytes, in the largest unit that leaves a whole number before the point, to one digit after it.
+pub(crate) fn megabytes(mb: u64) -> String {
+    let (number, unit) = megabytes_in(mb, unit_of(mb));
+    format!("{number}{unit}")
+}
+
+/// `used/total` of something counted in units of 10^6 bytes, both in the unit of the total.
+pub(crate) fn megabytes_of(used: u64, total: u64) -> String {
+    let unit = unit_of(total);
+    let (used, _) = megabytes_in(used, unit);
+    let (total, unit) = megabytes_in(total, unit);
+    format!("{used}/{total}{unit}")
+}
+
+/// Bytes as memory is sold, in powers of 1024, to one digit after the point.
+pub(crate) fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut scale: u64 = 1;
+    let mut unit = 0;
+    while unit + 1 < UNITS.len() && bytes / scale >= 1024 {
+        scale *= 1024;
+        unit += 1;
+    }
+    let tenths = u128::from(bytes % scale) * 10 / u128::from(scale);
+    let tenths = u64::try_from(tenths).expect("a tenth of a remainder is below ten");
+    format!("{}{}", decimal(bytes / scale, tenths, 1), UNITS[unit])
+}
+
+fn unit_of(mb: u64) -> (u64, &'static str) {
+    match mb {
+        0..1000 => (1, "MB"),
+        1000..1_000_000 => (1000, "GB"),
+        _ => (1_000_000, "TB"),
+    }
+}
+
+fn megabytes_in(mb: u64, (scale, unit): (u64, &'static str)) -> (String, &'static str) {
+    let tenths = if scale == 1 {
+        0
+    } else {
+        mb % scale / (scale / 10)
+    };
+    (decimal(mb / scale, tenths, 1), unit)
+}
+
+/// A number with so many digits after the point, less the zeros at the end.
+fn decimal(whole: u64, fraction: u64, digits: usize) -> String {
+    let text = format!("{whole}.{fraction:0digits$}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// `gpu=2 cpu=1 memory=2GB`, custom keys after the known ones; `-` where there is nothing but the run itself.
+pub(crate) fn amounts(amounts: &Amounts) -> String {
+    let known = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+    let custom = amounts.iter().map(|(key, _)| key.as_str());
+    let custom = custom.filter(|key| !known.contains(key) && *key != STEP_RUN);
+    let words: Vec<String> = known
+        .into_iter()
+        .chain(custom)
+        .filter(|key| amounts.get(key) > 0)
+        .map(|key| word(key, amounts.get(key)))
+        .collect();
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(" ")
+    }
+}
+
+fn word(key: &str, amount: u64) -> String {
+    match key {
+        MCPU => format!("cpu={}", cores(amount)),
+        MEMORY_MB => format!("memory={}", megabytes(amount)),
+        STORAGE_MB => format!("storage={}", megabytes(amount)),
+        _ => format!("{key}={amount}"),
+    }
+}
+
+/// What was asked for, as it was written: `gpu=2 cpu=1 memory=2GiB`.
+pub(crate) fn settings(resources: &ResourceSettings) -> String {
+    let mut words = Vec::new();
+    words.extend(resources.gpu_count.map(|n| format!("gpu={n}")));
+    words.extend(resources.cpu_count.map(|n| format!("cpu={n}")));
+    words.extend(
+        resources
+            .memory
+            .as_deref()
+            .map(|m| format!("memory={}", super::safe(m))),
+    );
+    let custom = resources.pool_resources.iter();
+    words.extend(custom.map(|(key, n)| format!("{}={n}", super::safe(key))));
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::amount::Key;
+
+    #[test]
+    fn amounts_are_in_units_that_people_use() {
+        assert_eq!(
+            [0, 500, 1000, 2500, 1001].map(cores),
+            ["0", "0.5", "1", "2.5", "1.001"]
+        );
+        assert_eq!(
+            [0, 999, 1000, 17_180, 1_500_000].map(megabytes),
+            ["0MB", "999MB", "1GB", "17.1GB", "1.5TB"]
+        );
+        assert_eq!(megabytes_of(500, 8232), "0.5/8.2GB");
+        assert_eq!(megabytes_of(0, 0), "0/0MB");
+        let memory = [0, 1023, 1 << 30, 85_520_809_984, u64::MAX].map(bytes);
+        assert_eq!(memory, ["0B", "1023B", "1GiB", "79.6GiB", "16383.9PiB"]);
+    }
+
+    #[test]
+    fn known_keys_come_first_and_the_run_itself_is_left_out() {
+        let mut all = Amounts::new()
+            .with(GPU, 2)
+            .with(MCPU, 1000)
+            .with(MEMORY_MB, 2148)
+            .with(STEP_RUN, 1);
+        all.set(Key::new("a_license").unwrap(), 3);
+        assert_eq!(amounts(&all), "gpu=2 cpu=1 memory=2.1GB a_license=3");
+        assert_eq!(amounts(&Amounts::new().with(STEP_RUN, 1)), "-");
+    }
+
+    #[test]
+    fn settings_are_shown_as_written() {
+        let resources = ResourceSettings {
+            gpu_count: Some(2),
+            cpu_count: Some(0.5),
+            memory: Some("2GiB".into()),
+            ..ResourceSettings::default()
+        };
+        assert_eq!(settings(&resources), "gpu=2 cpu=0.5 memory=2GiB");
+        assert_eq!(settings(&ResourceSettings::default()), "-");
+    }
+}

@@ -1,0 +1,189 @@
+//! Events for people. The list of event types grows with every version, so events are read by the fields that they
+//! share (`seq`, `at`, `type`, `step` or `attempt`, `node`) and shown whole where they have others.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use super::age::age;
+use super::table::{align, table};
+use super::{or_dash, safe};
+
+const HEADER: [&str; 6] = ["SEQ", "AGE", "TYPE", "STEP", "NODE", "DETAIL"];
+
+/// Widths of the columns where rows come one by one and cannot be aligned to those that follow.
+const WIDTHS: [usize; 5] = [6, 6, 16, 14, 12];
+
+/// Fields that have a column of their own, or are too large for one.
+const NOT_DETAILS: [&str; 8] = [
+    "seq",
+    "at",
+    "type",
+    "step",
+    "attempt",
+    "node",
+    "spec",
+    "inventory",
+];
+
+/// A list of events.
+pub(crate) fn list(events: &[Value], now: Timestamp) -> String {
+    let rows: Vec<Vec<String>> = events.iter().map(|event| row(event, now)).collect();
+    table(&HEADER, &rows)
+}
+
+/// The header over lines.
+pub(crate) fn header_line() -> String {
+    line_of(&HEADER.map(str::to_owned))
+}
+
+/// One event as a line below others of its kind.
+pub(crate) fn line(event: &Value, now: Timestamp) -> String {
+    line_of(&row(event, now))
+}
+
+fn line_of(cells: &[String]) -> String {
+    let padded: Vec<String> = cells
+        .iter()
+        .enumerate()
+        .map(|(i, cell)| format!("{cell:0$}", WIDTHS.get(i).copied().unwrap_or(0)))
+        .collect();
+    align(&[padded.join("  ")])
+}
+
+/// Its place in the log; 0 where it has none.
+pub(crate) fn seq(event: &Value) -> u64 {
+    event.get("seq").and_then(Value::as_u64).unwrap_or(0)
+}
+
+fn row(event: &Value, now: Timestamp) -> Vec<String> {
+    let text = |name: &str| event.get(name).and_then(Value::as_str);
+    let step = text("step").or_else(|| text("attempt"));
+    vec![
+        seq(event).to_string(),
+        at(event).map_or("-".to_owned(), |at| age(at, now)),
+        or_dash(text("type")),
+        or_dash(step),
+        or_dash(text("node").or_else(|| first_node(event))),
+        details(event),
+    ]
+}
+
+/// The time, written as RFC 3339 or as milliseconds since 1970.
+fn at(event: &Value) -> Option<Timestamp> {
+    match event.get("at")? {
+        Value::String(text) => text.parse().ok(),
+        number => Timestamp::from_millisecond(number.as_i64()?).ok(),
+    }
+}
+
+fn first_node(event: &Value) -> Option<&str> {
+    event.get("placements")?.get(0)?.get("node")?.as_str()
+}
+
+fn details(event: &Value) -> String {
+    let Some(fields) = event.as_object() else {
+        return "-".to_owned();
+    };
+    let sentence = fields
+        .get("reason")
+        .and_then(|reason| reason.get("message"))
+        .and_then(Value::as_str);
+    let mut words = Vec::new();
+    words.extend(name(fields));
+    words.extend(
+        fields
+            .iter()
+            .filter_map(|(name, value)| detail(name, value)),
+    );
+    words.extend(exit(fields));
+    words.extend(sentence.map(safe));
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(" ")
+    }
+}
+
+/// The step's name for people, where the event brings the whole step.
+fn name(fields: &Map<String, Value>) -> Option<String> {
+    let name = fields.get("spec")?.get("name")?.as_str()?;
+    Some(format!("name={}", safe(name)))
+}
+
+fn detail(name: &str, value: &Value) -> Option<String> {
+    if NOT_DETAILS.contains(&name) {
+        return None;
+    }
+    match value {
+        Value::String(text) if text.is_empty() => None,
+        Value::String(text) => Some(format!("{}={}", safe(name), safe(text))),
+        Value::Number(number) => Some(format!("{}={number}", safe(name))),
+        Value::Bool(truth) => Some(format!("{}={truth}", safe(name))),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// How an attempt ended, such as `code=7`.
+fn exit(fields: &Map<String, Value>) -> Option<String> {
+    match fields.get("end")?.get("exit")? {
+        Value::String(word) => Some(safe(word)),
+        Value::Object(how) => {
+            let (name, value) = how.iter().next()?;
+            let value = value.as_str().map_or_else(|| value.to_string(), safe);
+            Some(format!("{}={value}", safe(name)))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::step::tests::now;
+    use super::*;
+    use serde_json::json;
+
+    fn events() -> Vec<Value> {
+        vec![
+            json!({"seq": 1, "at": 1_795_168_860_000u64, "type": "step_queued", "step": "k3v9",
+                   "spec": {"name": "train", "command": ["a"]}}),
+            json!({"seq": 2, "at": "2026-11-20T10:02:30Z", "type": "allocated", "attempt": "k3v9.1",
+                   "pool": "default", "placements": [{"node": "gpu-1", "gpus": []}]}),
+            json!({"seq": 3, "at": "2026-11-20T10:02:59Z", "type": "ended", "attempt": "k3v9.1", "node": "gpu-1",
+                   "end": {"exit": {"code": 7}}}),
+            json!({"seq": 4, "at": "2026-11-20T10:03:00Z", "type": "step_ended", "step": "k3v9", "state": "failed",
+                   "reason": {"code": "non_zero_exit", "message": "it exited\nwith code 7"}}),
+        ]
+    }
+
+    #[test]
+    fn events_are_listed_with_what_matters_of_each() {
+        assert_eq!(
+            list(&events(), now()),
+            "SEQ  AGE  TYPE         STEP    NODE   DETAIL\n\
+             1    2m   step_queued  k3v9    -      name=train\n\
+             2    30s  allocated    k3v9.1  gpu-1  pool=default\n\
+             3    1s   ended        k3v9.1  gpu-1  code=7\n\
+             4    0s   step_ended   k3v9    -      state=failed it exited\\nwith code 7\n"
+        );
+    }
+
+    #[test]
+    fn lines_stand_below_each_other() {
+        let line = line(&events()[2], now());
+        assert_eq!(
+            line,
+            "3       1s      ended             k3v9.1          gpu-1         code=7\n"
+        );
+        assert!(
+            header_line().starts_with(
+                "SEQ     AGE     TYPE              STEP            NODE          DETAIL"
+            )
+        );
+    }
+
+    #[test]
+    fn an_event_of_another_shape_is_still_a_row() {
+        assert_eq!(row(&json!({}), now()), ["0", "-", "-", "-", "-", "-"]);
+        assert_eq!(row(&json!([1]), now()), ["0", "-", "-", "-", "-", "-"]);
+    }
+}

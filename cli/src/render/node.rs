@@ -1,0 +1,159 @@
+//! Nodes for people.
+
+use jiff::Timestamp;
+use sluice_common::amount::{GPU, MCPU, MEMORY_MB};
+use sluice_common::api::NodeView;
+use sluice_common::state::NodeState;
+
+use super::age::age;
+use super::sections::Sections;
+use super::step::moment;
+use super::table::table;
+use super::{amounts, safe};
+use crate::out::{Out, Tone};
+
+const HEADER: [&str; 8] = [
+    "NAME", "POOL", "STATE", "GPUS", "CPU", "MEMORY", "STEPS", "AGE",
+];
+
+/// A list of nodes.
+pub(crate) fn list(nodes: &[NodeView], now: Timestamp, out: Out) -> String {
+    let rows: Vec<Vec<String>> = nodes.iter().map(|node| row(node, now, out)).collect();
+    table(&HEADER, &rows)
+}
+
+fn row(node: &NodeView, now: Timestamp, out: Out) -> Vec<String> {
+    let of = |key: &str| (node.used.get(key), node.capacity.get(key));
+    let ((gpus, all_gpus), (mcpu, all_mcpu)) = (of(GPU), of(MCPU));
+    let (memory, all_memory) = of(MEMORY_MB);
+    vec![
+        safe(&node.name),
+        safe(&node.pool),
+        out.paint(tone(node.state), node.state),
+        format!("{gpus}/{all_gpus}"),
+        format!("{}/{}", amounts::cores(mcpu), amounts::cores(all_mcpu)),
+        amounts::megabytes_of(memory, all_memory),
+        node.steps.len().to_string(),
+        age(node.joined_at, now),
+    ]
+}
+
+fn tone(state: NodeState) -> Tone {
+    match state {
+        NodeState::Ready => Tone::Good,
+        NodeState::Reconciling => Tone::Pending,
+        NodeState::Unreachable | NodeState::Lost => Tone::Bad,
+    }
+}
+
+/// Everything about one node.
+pub(crate) fn describe(node: &NodeView, now: Timestamp, out: Out) -> String {
+    let labels: Vec<String> = node
+        .labels
+        .iter()
+        .map(|(key, value)| format!("{}={}", safe(key), safe(value)))
+        .collect();
+    let mut text = Sections::default();
+    text.field("Name", safe(&node.name))
+        .field("State", out.paint(tone(node.state), node.state))
+        .field("Pool", safe(&node.pool))
+        .optional("Labels", (!labels.is_empty()).then(|| labels.join(" ")))
+        .field("Agent", safe(&node.version))
+        .field("Joined", moment(node.joined_at, now))
+        .field(
+            "Heard",
+            node.heard_at.map_or("-".to_owned(), |at| moment(at, now)),
+        )
+        .field("Capacity", amounts::amounts(&node.capacity))
+        .field("Used", amounts::amounts(&node.used));
+    hardware(&mut text, node);
+    if !node.steps.is_empty() {
+        text.section("Steps", |steps| {
+            for step in &node.steps {
+                steps.line(safe(step));
+            }
+        });
+    }
+    text.finish()
+}
+
+fn hardware(text: &mut Sections, node: &NodeView) {
+    let inventory = &node.inventory;
+    text.section("Hardware", |text| {
+        text.field(
+            "Kernel",
+            format!("{} {}", safe(&inventory.kernel), safe(&inventory.arch)),
+        )
+        .field(
+            "Processor",
+            format!("{}, {} cores", safe(&inventory.cpu_model), inventory.cpus),
+        )
+        .field("Memory", amounts::bytes(inventory.memory_bytes))
+        .field("Storage", amounts::bytes(inventory.storage_bytes))
+        .field("NVIDIA driver", super::or_dash(inventory.driver.as_deref()));
+        for gpu in &inventory.gpus {
+            let memory = amounts::bytes(gpu.memory_bytes);
+            let text_of = format!("{}, {memory}, {}", safe(&gpu.model), safe(&gpu.uuid));
+            text.field(&format!("GPU {}", gpu.index), text_of);
+        }
+        for note in &inventory.notes {
+            text.field("Note", safe(note));
+        }
+    });
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::step::tests::now;
+    use super::*;
+
+    /// A node with one GPU and one step.
+    pub(crate) fn node() -> NodeView {
+        serde_json::from_value(serde_json::json!({
+            "name": "gpu-1", "pool": "default", "state": "ready", "labels": {"zone": "a"}, "version": "0.1.0",
+            "capacity": {"gpu": 1, "mcpu": 8000, "memory_mb": 8232, "storage_mb": 100_000},
+            "used": {"gpu": 1, "mcpu": 500, "step_run": 1}, "steps": ["k3v9"],
+            "inventory": {"kernel": "6.1.0", "arch": "x86_64", "cpu_model": "AMD EPYC", "cpus": 8,
+                          "memory_bytes": 8_232_000_000u64, "storage_bytes": 100_000_000_000u64, "driver": "550.1",
+                          "gpus": [{"index": 0, "uuid": "GPU-a", "model": "NVIDIA L40S", "memory_bytes": 48_305_799_168u64}],
+                          "notes": ["no MIG"]},
+            "joined_at": "2026-11-20T10:00:00Z", "heard_at": "2026-11-20T10:02:59Z"
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn nodes_are_listed_with_what_is_used_of_what_there_is() {
+        assert_eq!(
+            list(&[node()], now(), Out::plain()),
+            "NAME   POOL     STATE  GPUS  CPU    MEMORY   STEPS  AGE\n\
+             gpu-1  default  ready  1/1   0.5/8  0/8.2GB  1      3m\n"
+        );
+    }
+
+    #[test]
+    fn a_description_tells_all() {
+        let expected = "\
+Name:             gpu-1
+State:            ready
+Pool:             default
+Labels:           zone=a
+Agent:            0.1.0
+Joined:           2026-11-20T10:00:00Z (3m ago)
+Heard:            2026-11-20T10:02:59Z (1s ago)
+Capacity:         gpu=1 cpu=8 memory=8.2GB storage=100GB
+Used:             gpu=1 cpu=0.5
+Hardware:
+  Kernel:         6.1.0 x86_64
+  Processor:      AMD EPYC, 8 cores
+  Memory:         7.6GiB
+  Storage:        93.1GiB
+  NVIDIA driver:  550.1
+  GPU 0:          NVIDIA L40S, 44.9GiB, GPU-a
+  Note:           no MIG
+Steps:
+  k3v9
+";
+        assert_eq!(describe(&node(), now(), Out::plain()), expected);
+    }
+}

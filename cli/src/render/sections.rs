@@ -1,0 +1,90 @@
+//! Descriptions: aligned `Key: value` lines, with named sections indented below them.
+
+use super::table::align;
+
+/// A description under construction. Values are already safe.
+#[derive(Debug, Default)]
+pub(crate) struct Sections {
+    lines: Vec<String>,
+    indent: usize,
+}
+
+impl Sections {
+    /// A key and its value.
+    pub(crate) fn field(&mut self, key: &str, value: impl AsRef<str>) -> &mut Self {
+        let indent = "  ".repeat(self.indent);
+        let value = value.as_ref();
+        let value = if value.is_empty() { "-" } else { value };
+        self.lines.push(format!("{indent}{key}:\t{value}"));
+        self
+    }
+
+    /// A key and its value, where there is one.
+    pub(crate) fn optional(&mut self, key: &str, value: Option<impl AsRef<str>>) -> &mut Self {
+        match value {
+            Some(value) => self.field(key, value),
+            None => self,
+        }
+    }
+
+    /// A section: `fill` writes what is in it.
+    pub(crate) fn section(&mut self, name: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
+        let indent = "  ".repeat(self.indent);
+        self.lines.push(format!("{indent}{name}:"));
+        self.indent += 1;
+        fill(self);
+        self.indent -= 1;
+        self
+    }
+
+    /// A line of its own.
+    pub(crate) fn line(&mut self, text: impl AsRef<str>) -> &mut Self {
+        let indent = "  ".repeat(self.indent);
+        self.lines.push(format!("{indent}{}", text.as_ref()));
+        self
+    }
+
+    /// The text. All values stand in one column, across sections.
+    pub(crate) fn finish(&self) -> String {
+        let (mut out, mut block) = (String::new(), Vec::new());
+        for line in &self.lines {
+            // A line without a value would end the block that the aligner sees, so widths are carried over it.
+            block.push(if line.contains('\t') {
+                line.clone()
+            } else {
+                format!("{line}\t")
+            });
+        }
+        for line in align(&block).lines() {
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stand_in_one_column() {
+        let mut sections = Sections::default();
+        sections
+            .field("Name", "a")
+            .optional("None", None::<&str>)
+            .section("Attempts", |attempts| {
+                attempts.section("1", |one| {
+                    one.field("Started", "now").field("Exit", "");
+                });
+            });
+        assert_eq!(
+            sections.finish(),
+            "Name:         a\n\
+             Attempts:\n\
+             \x20 1:\n\
+             \x20   Started:  now\n\
+             \x20   Exit:     -\n"
+        );
+    }
+}

@@ -1,0 +1,288 @@
+//! Steps for people.
+
+use jiff::Timestamp;
+use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
+use sluice_common::state::StepState;
+
+use super::age::age;
+use super::sections::Sections;
+use super::table::table;
+use super::{amounts, or_dash, safe, shell_words};
+use crate::out::{Out, Tone};
+
+const HEADER: [&str; 9] = [
+    "ID", "NAME", "STATE", "SUBJECT", "POOL", "NODE", "GPUS", "AGE", "REASON",
+];
+
+/// A list of steps.
+pub(crate) fn list(steps: &[StepView], now: Timestamp, out: Out) -> String {
+    let rows: Vec<Vec<String>> = steps.iter().map(|step| row(step, now, out)).collect();
+    table(&HEADER, &rows)
+}
+
+fn row(step: &StepView, now: Timestamp, out: Out) -> Vec<String> {
+    vec![
+        safe(&step.id),
+        safe(&step.name),
+        out.paint(tone(step.state), step.state),
+        safe(&step.subject),
+        or_dash(step.pool.as_deref()),
+        nodes(&step.placements),
+        gpus(step),
+        age(step.submitted_at, now),
+        step.reason.code.to_string(),
+    ]
+}
+
+/// What a state means to somebody who glances at it.
+pub(crate) fn tone(state: StepState) -> Tone {
+    match state {
+        StepState::Succeeded | StepState::Running => Tone::Good,
+        StepState::Failed | StepState::Rejected | StepState::Preempted => Tone::Bad,
+        StepState::Cancelled => Tone::Faint,
+        StepState::Queued
+        | StepState::Allocated
+        | StepState::Starting
+        | StepState::Suspending
+        | StepState::Suspended
+        | StepState::Resuming
+        | StepState::Stopping => Tone::Pending,
+    }
+}
+
+fn nodes(placements: &[PlacementView]) -> String {
+    match placements {
+        [] => "-".to_owned(),
+        [only] => safe(&only.node),
+        [first, rest @ ..] => format!("{}+{}", safe(&first.node), rest.len()),
+    }
+}
+
+/// GPUs that it asks for, over all hosts.
+fn gpus(step: &StepView) -> String {
+    let each = step.resources.gpu_count.unwrap_or(0);
+    each.saturating_mul(u64::from(step.nodes)).to_string()
+}
+
+/// How an attempt ended, in words.
+pub(crate) fn exit(exit: &ExitView) -> String {
+    let how = match (exit.code, exit.signal) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {}", signal_name(signal)),
+        (None, None) => "unknown".to_owned(),
+    };
+    match exit
+        .message
+        .as_deref()
+        .filter(|message| !message.is_empty())
+    {
+        Some(message) if exit.code.is_none() && exit.signal.is_none() => safe(message),
+        Some(message) => format!("{how} ({})", safe(message)),
+        None => how,
+    }
+}
+
+/// `9` as `9 (SIGKILL)`.
+pub(crate) fn signal_name(signal: i32) -> String {
+    match nix::sys::signal::Signal::try_from(signal) {
+        Ok(known) => format!("{signal} ({})", known.as_str()),
+        Err(_) => signal.to_string(),
+    }
+}
+
+/// Everything about one step.
+pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
+    let mut text = Sections::default();
+    text.field("ID", safe(&step.id))
+        .field("Name", safe(&step.name))
+        .field("State", out.paint(tone(step.state), step.state))
+        .field(
+            "Reason",
+            format!("{}: {}", step.reason.code, safe(&step.reason.message)),
+        )
+        .field("Subject", safe(&step.subject))
+        .field("Pool", or_dash(step.pool.as_deref()))
+        .optional("Platform", step.platform.as_deref().map(safe))
+        .field("Command", shell_words(&step.command))
+        .field(
+            "Directory",
+            step.workdir
+                .as_deref()
+                .map_or("the attempt's own".to_owned(), safe),
+        );
+    treatment(&mut text, step);
+    text.field("Submitted", moment(step.submitted_at, now))
+        .optional("Finished", step.finished_at.map(|at| moment(at, now)))
+        .optional(
+            "Took",
+            step.started_at
+                .zip(step.finished_at)
+                .map(|(from, to)| age(from, to)),
+        )
+        .optional("Exit", step.exit.as_ref().map(exit));
+    if !step.env.is_empty() {
+        text.section("Environment", |env| {
+            for (name, value) in &step.env {
+                env.line(format!("{}={}", safe(name), safe(value)));
+            }
+        });
+    }
+    attempts(&mut text, &step.attempts, now);
+    text.finish()
+}
+
+/// What it asked for and how it wants to be treated; defaults that say nothing are left out.
+fn treatment(text: &mut Sections, step: &StepView) {
+    let on_preempt = serde_json::to_value(step.on_preempt).ok();
+    let on_preempt = on_preempt
+        .as_ref()
+        .and_then(|value| value.as_str())
+        .unwrap_or("-");
+    let preemptible = match step.resources.preemptible {
+        Some(false) => "no".to_owned(),
+        _ => format!("yes, then {on_preempt}"),
+    };
+    text.field("Resources", amounts::settings(&step.resources))
+        .optional("Hosts", (step.nodes > 1).then(|| step.nodes.to_string()))
+        .optional(
+            "Priority",
+            (step.priority != 0).then(|| step.priority.to_string()),
+        )
+        .field("Preemptible", preemptible)
+        .optional(
+            "Retries",
+            (step.retries > 0).then(|| step.retries.to_string()),
+        )
+        .optional("Timeout", step.timeout.as_deref().map(safe))
+        .field("Grace", safe(&step.grace_period))
+        .optional("Preempted by", step.preempted_by.as_deref().map(safe));
+}
+
+fn attempts(text: &mut Sections, attempts: &[AttemptInfo], now: Timestamp) {
+    if attempts.is_empty() {
+        return;
+    }
+    text.section("Attempts", |text| {
+        for attempt in attempts {
+            text.section(&attempt.number.to_string(), |one| {
+                describe_attempt(one, attempt, now)
+            });
+        }
+    });
+}
+
+fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) {
+    for placement in &attempt.placements {
+        let gpus: Vec<String> = placement.gpus.iter().map(|uuid| safe(uuid)).collect();
+        let gpus = if gpus.is_empty() {
+            String::new()
+        } else {
+            format!(" with {}", gpus.join(" "))
+        };
+        text.field("Node", format!("{}{gpus}", safe(&placement.node)));
+    }
+    text.field("Allocated", moment(attempt.allocated_at, now))
+        .optional("Started", attempt.started_at.map(|at| moment(at, now)))
+        .optional("Ended", attempt.ended_at.map(|at| moment(at, now)))
+        .optional("Released", attempt.released_at.map(|at| moment(at, now)))
+        .optional("Exit", attempt.exit.as_ref().map(exit));
+}
+
+/// A point in time and how long ago it was.
+pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
+    format!(
+        "{} ({} ago)",
+        at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        age(at, now)
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The time at which all views are rendered.
+    pub(crate) fn now() -> Timestamp {
+        "2026-11-20T10:03:00Z".parse().unwrap()
+    }
+
+    /// A step that runs on one host with two GPUs.
+    pub(crate) fn running() -> StepView {
+        serde_json::from_value(serde_json::json!({
+            "id": "k3v9", "name": "train", "subject": "dev", "pool": "default", "platform": null,
+            "state": "running", "reason": {"code": "running", "message": "its process runs"},
+            "resources": {"gpu_count": 2, "cpu_count": 1.0, "memory": "2GiB"},
+            "request": {"gpu": 2, "mcpu": 1000, "memory_mb": 2148, "step_run": 1},
+            "command": ["python", "train.py", "--name", "a b"], "env": {"A": "x\u{1b}y"}, "workdir": "/w",
+            "nodes": 1, "priority": 0,
+            "placements": [{"node": "gpu-1", "gpus": ["GPU-a", "GPU-b"], "rank": 0}],
+            "attempt": 1,
+            "attempts": [{"number": 1, "placements": [{"node": "gpu-1", "gpus": ["GPU-a", "GPU-b"], "rank": 0}],
+                          "allocated_at": "2026-11-20T10:00:01Z", "started_at": "2026-11-20T10:00:02Z",
+                          "ended_at": null, "released_at": null, "exit": null}],
+            "exit": null, "submitted_at": "2026-11-20T10:00:00Z", "allocated_at": "2026-11-20T10:00:01Z",
+            "started_at": "2026-11-20T10:00:02Z", "finished_at": null,
+            "retries": 0, "timeout": "2h", "grace_period": "30s", "on_preempt": "requeue", "preempted_by": null
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn steps_are_listed_one_a_line() {
+        let mut waiting = running();
+        waiting.id = "x".into();
+        waiting.state = StepState::Queued;
+        waiting.placements.clear();
+        waiting.pool = None;
+        assert_eq!(
+            list(&[running(), waiting], now(), Out::plain()),
+            "ID    NAME   STATE    SUBJECT  POOL     NODE   GPUS  AGE  REASON\n\
+             k3v9  train  running  dev      default  gpu-1  2     3m   running\n\
+             x     train  queued   dev      -        -      2     3m   running\n"
+        );
+    }
+
+    #[test]
+    fn a_description_tells_all() {
+        let expected = "\
+ID:             k3v9
+Name:           train
+State:          running
+Reason:         running: its process runs
+Subject:        dev
+Pool:           default
+Command:        python train.py --name 'a b'
+Directory:      /w
+Resources:      gpu=2 cpu=1 memory=2GiB
+Preemptible:    yes, then requeue
+Timeout:        2h
+Grace:          30s
+Submitted:      2026-11-20T10:00:00Z (3m ago)
+Environment:
+  A=x\\u{1b}y
+Attempts:
+  1:
+    Node:       gpu-1 with GPU-a GPU-b
+    Allocated:  2026-11-20T10:00:01Z (2m59s ago)
+    Started:    2026-11-20T10:00:02Z (2m58s ago)
+";
+        assert_eq!(describe(&running(), now(), Out::plain()), expected);
+    }
+
+    #[test]
+    fn ends_are_told_in_words() {
+        let view = |code, signal, message: Option<&str>| ExitView {
+            code,
+            signal,
+            message: message.map(Into::into),
+        };
+        assert_eq!(exit(&view(Some(7), None, None)), "exit code 7");
+        assert_eq!(exit(&view(None, Some(9), None)), "signal 9 (SIGKILL)");
+        assert_eq!(
+            exit(&view(None, None, Some("no such file"))),
+            "no such file"
+        );
+        assert_eq!(exit(&view(None, None, None)), "unknown");
+        assert_eq!(signal_name(40), "40");
+    }
+}

@@ -1,0 +1,72 @@
+//! Signals to this process: which ones end a command, and the end that a closed pipe makes.
+//!
+//! A signal that whoever started us had told us to ignore (`nohup`, a background job of a script) stays ignored.
+
+use std::thread;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// Hands every signal of `wanted` to `deliver`, on a thread of its own, until `deliver` answers `false`.
+pub(crate) fn forward(
+    wanted: &[i32],
+    mut deliver: impl FnMut(i32) -> bool + Send + 'static,
+) -> std::io::Result<()> {
+    let mut signals = Signals::new(wanted)?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            for signal in signals.forever() {
+                if !deliver(signal) {
+                    break;
+                }
+            }
+        })?;
+    Ok(())
+}
+
+/// The signals that ask this process to end, less those that it was started to ignore.
+pub(crate) fn ending() -> Vec<i32> {
+    let ignored = ignored_mask();
+    let heard = |signal: &i32| ignored & (1 << (*signal - 1)) == 0;
+    [SIGINT, SIGTERM, SIGHUP]
+        .into_iter()
+        .filter(heard)
+        .collect()
+}
+
+/// The kernel's mask of ignored signals; none where it cannot be read.
+fn ignored_mask() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    parse_ignored(&status).unwrap_or(0)
+}
+
+fn parse_ignored(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// The exit code of a process that a signal ended, as shells have it.
+pub(crate) fn exit_code(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+/// Ends this process as one that wrote to a closed pipe ends: by SIGPIPE, without a word.
+pub(crate) fn end_like_a_closed_pipe() -> ! {
+    let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
+    std::process::exit(128 + SIGPIPE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ignored_mask_is_read_from_the_kernel_s_words() {
+        let status = "Name:\tsluice\nSigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n";
+        assert_eq!(parse_ignored(status), Some(0x1001));
+        assert_eq!(parse_ignored("Name:\tx\n"), None);
+    }
+}
