@@ -1,0 +1,419 @@
+//! `coordinator.toml`: what was written and what was meant.
+//!
+//! Flags override the environment (`SLUICE_*`), which overrides the file. Three types for three stages: [`RawConfig`] is
+//! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Args;
+use coordinator_core::Settings;
+use serde::Deserialize;
+use sluice_common::limit::{
+    DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
+    DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN,
+};
+use sluice_common::nearest::unknown_field;
+use sluice_common::time::Span;
+
+use crate::store::DEFAULT_RETENTION;
+
+/// Where agents dial in unless the config says otherwise.
+const DEFAULT_QUIC: &str = "127.0.0.1:7443";
+/// Where the API answers unless the config says otherwise.
+const DEFAULT_HTTP: &str = "127.0.0.1:7070";
+/// Where the store is unless the config says otherwise: the state directory of the packaged unit.
+pub const DEFAULT_DATA_DIR: &str = "/var/lib/sluice/coordinator";
+/// Steps in a terminal state that are remembered: some 1 kB each in memory and in a snapshot.
+const DEFAULT_KEEP_FINISHED: usize = 20_000;
+/// A token that is shorter could be guessed.
+const MIN_TOKEN_BYTES: usize = 16;
+
+/// The file as it was written.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RawConfig {
+    quic: Option<String>,
+    http: Option<String>,
+    data_dir: Option<PathBuf>,
+    lease: Option<String>,
+    stop_limit: Option<String>,
+    heartbeat: Option<String>,
+    unreachable_after: Option<String>,
+    lost_after: Option<String>,
+    retention: Option<u64>,
+    keep_finished: Option<usize>,
+    tls: Option<RawTls>,
+    api_token_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawTls {
+    ca: PathBuf,
+    cert: PathBuf,
+    key: PathBuf,
+}
+
+/// What flags and the environment say.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Overrides {
+    /// Address for agents, such as 127.0.0.1:7443; port 0 picks one.
+    #[arg(long, env = "SLUICE_QUIC", hide_env_values = true, value_name = "ADDR")]
+    pub quic: Option<String>,
+    /// Address for the HTTP API, such as 127.0.0.1:7070; port 0 picks one.
+    #[arg(long, env = "SLUICE_HTTP", hide_env_values = true, value_name = "ADDR")]
+    pub http: Option<String>,
+    /// Directory of the store and, where none are configured, the certificates.
+    #[arg(
+        long,
+        env = "SLUICE_DATA_DIR",
+        hide_env_values = true,
+        value_name = "DIR"
+    )]
+    pub data_dir: Option<PathBuf>,
+    /// How long steps run on without an acknowledged heartbeat, such as 5m.
+    #[arg(
+        long,
+        env = "SLUICE_LEASE",
+        hide_env_values = true,
+        value_name = "TIME"
+    )]
+    pub lease: Option<String>,
+    /// How long a host may take to stop a step whose lease has passed, such as 30s.
+    #[arg(
+        long,
+        env = "SLUICE_STOP_LIMIT",
+        hide_env_values = true,
+        value_name = "TIME"
+    )]
+    pub stop_limit: Option<String>,
+    /// Between two heartbeats of an agent, such as 3s.
+    #[arg(
+        long,
+        env = "SLUICE_HEARTBEAT",
+        hide_env_values = true,
+        value_name = "TIME"
+    )]
+    pub heartbeat: Option<String>,
+    /// Silence after which a node gets no new work, such as 15s.
+    #[arg(
+        long,
+        env = "SLUICE_UNREACHABLE_AFTER",
+        hide_env_values = true,
+        value_name = "TIME"
+    )]
+    pub unreachable_after: Option<String>,
+    /// Silence after which a node's steps are started elsewhere, such as 6m30s.
+    #[arg(
+        long,
+        env = "SLUICE_LOST_AFTER",
+        hide_env_values = true,
+        value_name = "TIME"
+    )]
+    pub lost_after: Option<String>,
+    /// Records kept for followers of events.
+    #[arg(
+        long,
+        env = "SLUICE_RETENTION",
+        hide_env_values = true,
+        value_name = "N"
+    )]
+    pub retention: Option<u64>,
+    /// Finished steps that are remembered.
+    #[arg(
+        long,
+        env = "SLUICE_KEEP_FINISHED",
+        hide_env_values = true,
+        value_name = "N"
+    )]
+    pub keep_finished: Option<usize>,
+    /// File with the token that API calls must carry.
+    #[arg(
+        long,
+        env = "SLUICE_API_TOKEN_FILE",
+        hide_env_values = true,
+        value_name = "FILE"
+    )]
+    pub api_token_file: Option<PathBuf>,
+}
+
+/// What was meant.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where agents dial in.
+    pub quic: SocketAddr,
+    /// Where the API answers.
+    pub http: SocketAddr,
+    /// The store's directory.
+    pub data_dir: PathBuf,
+    /// The core's terms.
+    pub settings: Settings,
+    /// Records kept for followers of events.
+    pub retention: u64,
+    /// Certificates, where the config names some; else throw-away ones in the data directory.
+    pub tls: Option<TlsPaths>,
+    /// What API calls must carry.
+    pub api_token: Option<ApiToken>,
+}
+
+/// Where the coordinator's certificates are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPaths {
+    /// Of the authority that signs agents' certificates.
+    pub ca: PathBuf,
+    /// The coordinator's own.
+    pub cert: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+}
+
+/// A secret: never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiToken(String);
+
+impl ApiToken {
+    /// The token's bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+impl std::fmt::Debug for ApiToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ApiToken(..)")
+    }
+}
+
+/// Why there is no config.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the config {}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not what a config may be.
+    #[error("{}, line {line}: {message}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Where, from 1.
+        line: usize,
+        /// What is wrong and the way out.
+        message: String,
+    },
+    /// A value is not what it may be.
+    #[error("{key}: {message}")]
+    Value {
+        /// Which.
+        key: &'static str,
+        /// What is wrong and the way out.
+        message: String,
+    },
+}
+
+fn invalid(key: &'static str, message: impl ToString) -> ConfigError {
+    ConfigError::Value {
+        key,
+        message: message.to_string(),
+    }
+}
+
+impl RawConfig {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// Where it cannot be read, is no TOML, or has a key or a type that no config has.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
+        toml::from_str(text).map_err(|error: toml::de::Error| {
+            let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            ConfigError::Malformed {
+                path: path.to_owned(),
+                line: text.as_bytes()[..at]
+                    .iter()
+                    .filter(|b| **b == b'\n')
+                    .count()
+                    + 1,
+                message: explain(error.message()),
+            }
+        })
+    }
+
+    /// Checks what `overrides` and the file come to.
+    ///
+    /// # Errors
+    /// The first value that may not be what it is, by its key.
+    pub fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
+        let over = overrides;
+        let settings = Settings {
+            lease: span("lease", over.lease.or(self.lease), DEFAULT_LEASE)?,
+            stop_limit: span(
+                "stop_limit",
+                over.stop_limit.or(self.stop_limit),
+                DEFAULT_STOP_LIMIT,
+            )?,
+            heartbeat: span(
+                "heartbeat",
+                over.heartbeat.or(self.heartbeat),
+                DEFAULT_HEARTBEAT,
+            )?,
+            unreachable_after: span(
+                "unreachable_after",
+                over.unreachable_after.or(self.unreachable_after),
+                DEFAULT_UNREACHABLE_AFTER,
+            )?,
+            lost_after: span(
+                "lost_after",
+                over.lost_after.or(self.lost_after),
+                DEFAULT_LOST_AFTER,
+            )?,
+            keep_finished: over
+                .keep_finished
+                .or(self.keep_finished)
+                .unwrap_or(DEFAULT_KEEP_FINISHED),
+        };
+        check_terms(&settings)?;
+        let config = Config {
+            quic: address("quic", over.quic.or(self.quic), DEFAULT_QUIC)?,
+            http: address("http", over.http.or(self.http), DEFAULT_HTTP)?,
+            data_dir: over
+                .data_dir
+                .or(self.data_dir)
+                .unwrap_or_else(|| DEFAULT_DATA_DIR.into()),
+            settings,
+            retention: over
+                .retention
+                .or(self.retention)
+                .unwrap_or(DEFAULT_RETENTION),
+            tls: self
+                .tls
+                .map(|RawTls { ca, cert, key }| TlsPaths { ca, cert, key }),
+            api_token: over
+                .api_token_file
+                .or(self.api_token_file)
+                .map(|path| read_token(&path))
+                .transpose()?,
+        };
+        config.check_exposure()?;
+        Ok(config)
+    }
+}
+
+/// serde's sentence, with the nearest known key where a key is unknown.
+fn explain(message: &str) -> String {
+    match unknown_field(message) {
+        Some((key, Some(near))) => format!("unknown key `{key}`: did you mean `{near}`?"),
+        Some((key, None)) => format!("unknown key `{key}`: {message}"),
+        None => message.to_owned(),
+    }
+}
+
+fn span(key: &'static str, text: Option<String>, default: Span) -> Result<Span, ConfigError> {
+    let Some(text) = text else { return Ok(default) };
+    let span = Span::from_str(&text).map_err(|error| invalid(key, error))?;
+    if span == Span::ZERO {
+        return Err(invalid(key, "it must be longer than nothing"));
+    }
+    Ok(span)
+}
+
+fn address(
+    key: &'static str,
+    text: Option<String>,
+    default: &str,
+) -> Result<SocketAddr, ConfigError> {
+    let text = text.unwrap_or_else(|| default.to_owned());
+    text.parse().map_err(|_| {
+        invalid(
+            key,
+            format!(
+                "`{}` is not an address with a port, such as `{default}`",
+                text.escape_default()
+            ),
+        )
+    })
+}
+
+fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
+    let key = "api_token_file";
+    let text = fs::read_to_string(path)
+        .map_err(|error| invalid(key, format!("cannot read {}: {error}", path.display())))?;
+    let token = text.trim();
+    if token.len() < MIN_TOKEN_BYTES || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        let message = format!(
+            "{} does not hold a token: write one line of at least {MIN_TOKEN_BYTES} letters, digits and signs without spaces",
+            path.display()
+        );
+        return Err(invalid(key, message));
+    }
+    Ok(ApiToken(token.to_owned()))
+}
+
+/// The terms must leave no moment in which a step may run on two hosts, and no node silent while it speaks.
+fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
+    let least = terms.lease + terms.stop_limit + DRIFT_MARGIN;
+    if terms.lost_after < least {
+        let message = format!(
+            "{} is too short: what is started elsewhere must have stopped on the lost host, so it must be at least {least} \
+             (lease {} + stop_limit {} + {DRIFT_MARGIN} by which clocks may differ)",
+            terms.lost_after, terms.lease, terms.stop_limit
+        );
+        return Err(invalid("lost_after", message));
+    }
+    if terms.unreachable_after <= terms.heartbeat || terms.unreachable_after > terms.lost_after {
+        let message = format!(
+            "{} must be longer than heartbeat {} and not longer than lost_after {}",
+            terms.unreachable_after, terms.heartbeat, terms.lost_after
+        );
+        return Err(invalid("unreachable_after", message));
+    }
+    if terms.lease <= terms.heartbeat {
+        let message = format!(
+            "{} must be longer than heartbeat {}, which renews it",
+            terms.lease, terms.heartbeat
+        );
+        return Err(invalid("lease", message));
+    }
+    Ok(())
+}
+
+impl Config {
+    /// What the network can reach must ask who is there: agents for a certificate that an admin made, callers for a
+    /// token.
+    fn check_exposure(&self) -> Result<(), ConfigError> {
+        for (key, address) in [("quic", self.quic), ("http", self.http)] {
+            if self.tls.is_none() && !address.ip().is_loopback() {
+                let message = format!(
+                    "{address} is reachable from other machines, which needs certificates: configure `tls` with `ca`, `cert` and `key`, \
+                     or listen on 127.0.0.1"
+                );
+                return Err(invalid(key, message));
+            }
+        }
+        if self.api_token.is_none() && !self.http.ip().is_loopback() {
+            let message = format!(
+                "{} is reachable from other machines, so callers must show a token: configure `api_token_file`, or listen on 127.0.0.1",
+                self.http
+            );
+            return Err(invalid("http", message));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! Each way in which a config can be wrong, and that the messages say what to do.
+
+use super::*;
+
+fn parse(text: &str) -> Result<RawConfig, ConfigError> {
+    RawConfig::parse(Path::new("coordinator.toml"), text)
+}
+
+fn check(text: &str) -> Result<Config, ConfigError> {
+    parse(text)?.check(Overrides::default())
+}
+
+fn refusal(text: &str) -> String {
+    check(text).unwrap_err().to_string()
+}
+
+#[test]
+fn an_empty_file_is_a_whole_config_on_loopback() {
+    let config = check("").unwrap();
+    assert_eq!(config.http.to_string(), DEFAULT_HTTP);
+    assert_eq!(config.quic.to_string(), DEFAULT_QUIC);
+    assert_eq!(config.settings.lost_after, DEFAULT_LOST_AFTER);
+    assert_eq!(config.retention, DEFAULT_RETENTION);
+    assert!(config.tls.is_none() && config.api_token.is_none());
+}
+
+#[test]
+fn flags_override_the_file() {
+    let flags = Overrides {
+        http: Some("127.0.0.1:0".to_owned()),
+        lease: Some("1m".to_owned()),
+        ..Overrides::default()
+    };
+    let config = parse("http = \"127.0.0.1:9\"\nlease = \"2m\"\nheartbeat = \"1s\"")
+        .unwrap()
+        .check(flags)
+        .unwrap();
+    assert_eq!(config.http.port(), 0);
+    assert_eq!(config.settings.lease, Span::from_secs(60));
+    assert_eq!(config.settings.heartbeat, Span::from_secs(1));
+}
+
+#[test]
+fn a_slip_in_a_key_names_key_file_line_and_the_nearest_one() {
+    let message = refusal("http = \"127.0.0.1:1\"\nleese = \"5m\"");
+    assert_eq!(
+        message,
+        "coordinator.toml, line 2: unknown key `leese`: did you mean `lease`?"
+    );
+    let message = refusal("[tls]\nca = \"a\"\ncret = \"b\"");
+    assert!(
+        message.contains("line 3") && message.contains("`cert`"),
+        "{message}"
+    );
+    let message = refusal("retention = \"many\"");
+    assert!(message.contains("line 1"), "{message}");
+    assert!(refusal("lease = ").contains("line 1"));
+}
+
+#[test]
+fn a_loss_that_is_declared_too_early_is_refused_with_all_numbers() {
+    let message = refusal("lease = \"5m\"\nstop_limit = \"30s\"\nlost_after = \"5m\"");
+    for number in [
+        "lost_after: 5m ",
+        "at least 5m40s",
+        "lease 5m",
+        "stop_limit 30s",
+        "10s",
+    ] {
+        assert!(message.contains(number), "{number} in {message}");
+    }
+    assert!(check("lost_after = \"5m40s\"").is_ok());
+}
+
+#[test]
+fn terms_that_contradict_each_other_are_refused() {
+    for (text, key) in [
+        ("heartbeat = \"20s\"", "unreachable_after"),
+        ("unreachable_after = \"1h\"", "unreachable_after"),
+        ("lease = \"2s\"", "lease"),
+        ("lease = \"5\"", "lease"),
+        ("lease = \"0s\"", "lease"),
+        ("http = \"localhost\"", "http"),
+        ("quic = \"127.0.0.1\"", "quic"),
+    ] {
+        let message = refusal(text);
+        assert!(
+            message.starts_with(&format!("{key}: ")),
+            "{text}: {message}"
+        );
+    }
+}
+
+#[test]
+fn only_loopback_without_certificates_and_no_open_api() {
+    for text in ["quic = \"0.0.0.0:7443\"", "http = \"[::]:7070\""] {
+        assert!(refusal(text).contains("`tls`"), "{text}");
+    }
+    let tls = "[tls]\nca = \"ca\"\ncert = \"cert\"\nkey = \"key\"";
+    assert!(check(&format!("quic = \"0.0.0.0:7443\"\n{tls}")).is_ok());
+    let open = refusal(&format!("http = \"0.0.0.0:7070\"\n{tls}"));
+    assert!(open.contains("`api_token_file`"), "{open}");
+}
+
+#[test]
+fn a_token_file_holds_one_long_word_that_is_never_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let config = |text: &str| {
+        fs::write(&path, text).unwrap();
+        check(&format!("api_token_file = {path:?}"))
+    };
+    let config_ok = config("0123456789abcdef\n").unwrap();
+    assert_eq!(
+        config_ok.api_token.as_ref().unwrap().as_bytes(),
+        b"0123456789abcdef"
+    );
+    assert!(!format!("{config_ok:?}").contains("0123456789abcdef"));
+    for text in ["", "short", "two words that are long enough"] {
+        let message = config(text).unwrap_err().to_string();
+        assert!(message.contains("at least 16"), "{message}");
+    }
+    assert!(refusal("api_token_file = \"/nowhere/token\"").contains("/nowhere/token"));
+}

@@ -1,0 +1,436 @@
+//! The loop: one thread that owns the core and the store, takes what has happened and does what follows.
+//!
+//! ```text
+//! wait -> take all that is in the inbox -> handle each -> drain the core
+//!      -> commit the records once -> send -> reply -> arm timers -> answer reads -> fire timers -> wait
+//! ```
+//!
+//! The order is the promise of the whole program: nobody is told of anything that is not durable. A commit that fails
+//! ends the loop, and with it the process, before anybody was told. Timers fire once everything was handled that was
+//! in the inbox when they came due, so that a sign of life that waits there is heard before silence is judged.
+//!
+//! Everybody else holds an [`EngineHandle`]. What an input means is the core's business.
+
+mod handle;
+mod interest;
+mod meter;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::thread;
+use std::time::Instant;
+
+use coordinator_core::{
+    Answer, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, TimerKey,
+};
+use sluice_common::id::{ClusterId, NodeName, StepId};
+use sluice_common::time::Time;
+use sluice_common::wire::{Command, Greeting, Hello};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::clock::Clock;
+use crate::store::{Recovered, Store, StoreError};
+
+pub use handle::{EngineGone, EngineHandle};
+pub use interest::Interest;
+pub use meter::Meter;
+
+use timers::Timers;
+
+/// Messages that may wait for the loop. Beyond them senders wait, which slows the network's readers and callers down
+/// to what the disk bears; enough that a group commit under load is a large one.
+const INBOX: usize = 4096;
+
+/// Messages that are handled between two commits. The first caller of a batch waits for the last one's handling.
+const MAX_BATCH: usize = 1024;
+
+/// Records of one commit, give or take those of one message: bounds the time and memory of a commit.
+const MAX_COMMIT_RECORDS: usize = 16 * 1024;
+
+/// To a session, in order.
+#[derive(Debug)]
+pub enum ToSession {
+    /// The answer to its hello.
+    Greeting(Greeting),
+    /// An order for its agent.
+    Command(Command),
+}
+
+/// Where orders for one connection go. The engine drops it when it overflows or the connection was replaced.
+#[derive(Debug)]
+pub struct Mouth {
+    orders: mpsc::Sender<ToSession>,
+    /// Tells the ear when it is dropped, at once, however many orders are still unsaid.
+    _held: oneshot::Sender<Infallible>,
+}
+
+/// The session's end of a [`Mouth`].
+#[derive(Debug)]
+pub struct Ear {
+    /// What to say, in order.
+    pub orders: mpsc::Receiver<ToSession>,
+    /// Comes to its end when the engine lets go of the connection.
+    pub let_go: oneshot::Receiver<Infallible>,
+}
+
+impl Mouth {
+    /// A queue of at most `bound` orders.
+    pub fn new(bound: usize) -> (Mouth, Ear) {
+        let (orders, queue) = mpsc::channel(bound);
+        let (held, let_go) = oneshot::channel();
+        let mouth = Mouth {
+            orders,
+            _held: held,
+        };
+        let ear = Ear {
+            orders: queue,
+            let_go,
+        };
+        (mouth, ear)
+    }
+}
+
+type ReadFn = Box<dyn FnOnce(&Core) + Send>;
+type ReplyFn = Box<dyn FnOnce(&Core, Answer) + Send>;
+
+/// What reaches the loop.
+enum Message {
+    Submit {
+        steps: Vec<NewStep>,
+        reply: ReplyFn,
+    },
+    Cancel {
+        step: StepId,
+        reply: ReplyFn,
+    },
+    Hello {
+        hello: Box<Hello>,
+        mouth: Mouth,
+        session: oneshot::Sender<SessionId>,
+    },
+    /// Of a session that said hello.
+    Session(Box<Input>),
+    Read(ReadFn),
+    Stop,
+}
+
+/// Why the loop ended other than by request.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// Records could not be made durable. Nobody was told of them.
+    #[error("the coordinator cannot go on without its store")]
+    Store(#[from] StoreError),
+    /// No thread for the loop.
+    #[error("cannot start the engine's thread")]
+    Thread(#[source] std::io::Error),
+    /// A defect: the loop panicked.
+    #[error("the engine has died of a defect; its report is above")]
+    Panicked,
+}
+
+/// The loop as seen by who must wait for its end.
+#[derive(Debug)]
+pub struct EngineThread {
+    ended: oneshot::Receiver<Result<(), EngineError>>,
+}
+
+impl EngineThread {
+    /// Waits until the loop has ended: after [`EngineHandle::stop`], or because it could not go on.
+    ///
+    /// # Errors
+    /// Why it could not go on.
+    pub async fn ended(&mut self) -> Result<(), EngineError> {
+        (&mut self.ended)
+            .await
+            .unwrap_or(Err(EngineError::Panicked))
+    }
+}
+
+/// Starts the loop on a thread of its own: the coordinator's epoch begins.
+///
+/// # Errors
+/// Where the epoch could not be made durable.
+pub fn start(
+    settings: Settings,
+    store: Store,
+    recovered: Recovered,
+) -> Result<(EngineHandle, EngineThread), EngineError> {
+    let (outbox, inbox) = mpsc::channel(INBOX);
+    let (committed, watched) = watch::channel(recovered.last_seq);
+    let handle = EngineHandle::new(outbox, watched);
+    let mut engine = Engine {
+        clock: Clock::start(recovered.last_at),
+        core: Core::recover(settings, recovered.state),
+        store,
+        inbox,
+        committed,
+        shared: handle.clone(),
+        timers: Timers::default(),
+        sessions: BTreeMap::new(),
+        welcomed: BTreeMap::new(),
+        replies: BTreeMap::new(),
+        effects: Effects::default(),
+        drawn: 0,
+        stopping: false,
+    };
+    engine.begin(recovered.cluster)?;
+    let (tell, ended) = oneshot::channel();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .map_err(EngineError::Thread)?;
+    thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || {
+            let result = runtime.block_on(engine.run());
+            // Nobody listens where the process is on its way out already.
+            let _ = tell.send(result);
+        })
+        .map_err(EngineError::Thread)?;
+    Ok((handle, EngineThread { ended }))
+}
+
+struct Engine {
+    core: Core,
+    store: Store,
+    clock: Clock,
+    inbox: mpsc::Receiver<Message>,
+    committed: watch::Sender<u64>,
+    shared: EngineHandle,
+    timers: Timers,
+    sessions: BTreeMap<SessionId, (NodeName, Mouth)>,
+    /// The session of each node that was let in last.
+    welcomed: BTreeMap<NodeName, SessionId>,
+    replies: BTreeMap<ReplyId, ReplyFn>,
+    effects: Effects,
+    /// Numbers drawn for sessions and callers.
+    drawn: u64,
+    stopping: bool,
+}
+
+/// What is to be done, in the order of doing.
+#[derive(Default)]
+struct Effects {
+    records: Vec<Stamped>,
+    sends: Vec<(SessionId, ToSession)>,
+    replies: Vec<(ReplyId, Answer)>,
+    timers: Vec<(TimerKey, Time)>,
+    reads: Vec<ReadFn>,
+}
+
+impl Engine {
+    fn begin(&mut self, cluster: ClusterId) -> Result<(), EngineError> {
+        self.core.start(self.clock.now(), cluster);
+        self.absorb();
+        Ok(self.flush()?)
+    }
+
+    async fn run(mut self) -> Result<(), EngineError> {
+        let mut batch = Vec::with_capacity(MAX_BATCH);
+        while !self.stopping {
+            self.wait(&mut batch).await;
+            let handled = batch.len();
+            for message in batch.drain(..) {
+                self.take(message);
+                if self.effects.records.len() >= MAX_COMMIT_RECORDS {
+                    self.flush()?;
+                }
+            }
+            self.flush()?;
+            self.fire_timers(handled)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for a message or a timer, and takes all that has come. Without a handle left nothing can come any more,
+    /// but the loop holds one itself, so only [`Message::Stop`] ends it.
+    async fn wait(&mut self, batch: &mut Vec<Message>) {
+        let inbox = self.inbox.recv_many(batch, MAX_BATCH);
+        match self.timers.next() {
+            None => {
+                inbox.await;
+            }
+            Some(at) => {
+                let _timer_came_first = tokio::time::timeout(self.clock.until(at), inbox).await;
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Submit { steps, reply } => {
+                let reply = self.expect_reply(reply);
+                self.handle(Input::Submit { reply, steps });
+            }
+            Message::Cancel { step, reply } => {
+                let reply = self.expect_reply(reply);
+                self.handle(Input::Cancel { reply, step });
+            }
+            Message::Hello {
+                hello,
+                mouth,
+                session,
+            } => self.on_hello(*hello, mouth, session),
+            Message::Session(input) => {
+                if let Input::NodeGone { session, node } = &*input {
+                    self.let_go(*session);
+                    if self.welcomed.get(node) == Some(session) {
+                        self.welcomed.remove(node);
+                    }
+                }
+                self.handle(*input);
+            }
+            Message::Read(read) => self.effects.reads.push(read),
+            Message::Stop => self.stopping = true,
+        }
+    }
+
+    fn draw(&mut self) -> u64 {
+        self.drawn += 1;
+        self.drawn
+    }
+
+    fn expect_reply(&mut self, reply: ReplyFn) -> ReplyId {
+        let id = ReplyId(self.draw());
+        self.replies.insert(id, reply);
+        id
+    }
+
+    fn on_hello(&mut self, hello: Hello, mouth: Mouth, tell: oneshot::Sender<SessionId>) {
+        let session = SessionId(self.draw());
+        if tell.send(session).is_err() {
+            return; // The connection is gone already; nobody would report its end.
+        }
+        self.sessions.insert(session, (hello.node.clone(), mouth));
+        self.handle(Input::NodeHello { session, hello });
+    }
+
+    fn handle(&mut self, input: Input) {
+        let began = Instant::now();
+        self.core.handle(self.clock.now(), input);
+        self.shared.meter().decided(began.elapsed());
+        self.absorb();
+    }
+
+    fn absorb(&mut self) {
+        let effects = &mut self.effects;
+        for output in self.core.outputs() {
+            match output {
+                Output::Record(record) => effects.records.push(record),
+                Output::Greet { session, greeting } => {
+                    effects.sends.push((session, ToSession::Greeting(greeting)));
+                }
+                Output::ToNode {
+                    session, command, ..
+                } => effects.sends.push((session, ToSession::Command(command))),
+                Output::Reply { reply, answer } => effects.replies.push((reply, answer)),
+                Output::SetTimer { key, at } => effects.timers.push((key, at)),
+            }
+        }
+    }
+
+    /// Does everything that was decided since the last flush, records first.
+    fn flush(&mut self) -> Result<(), StoreError> {
+        let effects = std::mem::take(&mut self.effects);
+        self.commit(&effects.records)?;
+        for (session, message) in effects.sends {
+            self.send(session, message);
+        }
+        for (id, answer) in effects.replies {
+            let reply = self.replies.remove(&id);
+            reply.expect("the core answers each caller once")(&self.core, answer);
+        }
+        for (key, at) in effects.timers {
+            self.timers.set(key, at);
+        }
+        for read in effects.reads {
+            read(&self.core);
+        }
+        if self.store.snapshot_due() {
+            self.store.snapshot(self.core.state())?;
+        }
+        Ok(())
+    }
+
+    fn commit(&mut self, records: &[Stamped]) -> Result<(), StoreError> {
+        let Some(last) = records.last() else {
+            return Ok(());
+        };
+        let began = Instant::now();
+        self.store.append(records)?;
+        self.shared
+            .meter()
+            .committed(records.len() as u64, began.elapsed());
+        self.committed.send_replace(last.seq);
+        self.shared.touch(records);
+        Ok(())
+    }
+
+    /// A session whose queue is full is cut off: the core says everything again after its next hello, while waiting
+    /// for it here would hold up every other node.
+    fn send(&mut self, session: SessionId, message: ToSession) {
+        let Some((node, mouth)) = self.sessions.get(&session) else {
+            return;
+        };
+        let welcomed = matches!(message, ToSession::Greeting(Greeting::Welcome(_)));
+        let node = node.clone();
+        if let Err(mpsc::error::TrySendError::Full(_)) = mouth.orders.try_send(message) {
+            tracing::warn!(%node, "the node does not take its orders fast enough: its connection is closed");
+            self.let_go(session);
+        }
+        if welcomed {
+            self.on_welcomed(session, node);
+        }
+    }
+
+    /// A node has one connection, the one that was let in last; one that was refused takes nobody's place.
+    fn on_welcomed(&mut self, session: SessionId, node: NodeName) {
+        let before = self.welcomed.insert(node, session);
+        if let Some(before) = before.filter(|before| *before != session) {
+            self.let_go(before);
+        }
+    }
+
+    fn let_go(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    fn fire_timers(&mut self, handled: usize) -> Result<(), StoreError> {
+        let due = self.timers.due(self.clock.now(), handled, self.inbox.len());
+        if due.is_empty() {
+            return Ok(());
+        }
+        for key in due {
+            self.handle(Input::Timer(key));
+        }
+        self.flush()
+    }
+}
+
+/// Which step a record is about, if it is about one.
+pub fn step_of(record: &coordinator_core::Record) -> Option<&StepId> {
+    use coordinator_core::Record as R;
+    match record {
+        R::StepQueued { step, .. }
+        | R::StepRejected { step, .. }
+        | R::Requeued { step, .. }
+        | R::StepEnded { step, .. }
+        | R::StepForgotten { step } => Some(step),
+        R::Allocated { attempt, .. }
+        | R::Starting { attempt, .. }
+        | R::Started { attempt, .. }
+        | R::Stopping { attempt, .. }
+        | R::Ended { attempt, .. }
+        | R::Released { attempt, .. } => Some(&attempt.step),
+        R::CoordinatorStarted { .. }
+        | R::PoolPut { .. }
+        | R::NodeReported { .. }
+        | R::NodeReady { .. }
+        | R::NodeReconciling { .. }
+        | R::NodeUnreachable { .. }
+        | R::NodeLost { .. } => None,
+    }
+}

@@ -1,0 +1,181 @@
+//! The engine's front: what everybody else calls. Cheap to clone; every call waits for room in the bounded inbox.
+
+use std::sync::Arc;
+
+use coordinator_core::{Answer, Core, Input, NewStep, Refusal, SessionId, Stamped, Submitted};
+use sluice_common::id::{NodeName, StepId};
+use sluice_common::wire::{FromNode, Hello};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::interest::{Interest, Interests};
+use super::{Message, Meter, Mouth};
+
+/// The engine has ended, or ended before it could answer. Whether a submit or a cancel took place is unknown then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the coordinator is stopping")]
+pub struct EngineGone;
+
+/// One result for each step of a submit, in order.
+type SubmitResults = Vec<Result<Submitted, Refusal>>;
+
+/// Calls the engine.
+#[derive(Clone, Debug)]
+pub struct EngineHandle {
+    inbox: mpsc::Sender<Message>,
+    committed: watch::Receiver<u64>,
+    interests: Interests,
+    meter: Arc<Meter>,
+}
+
+impl EngineHandle {
+    pub(super) fn new(inbox: mpsc::Sender<Message>, committed: watch::Receiver<u64>) -> Self {
+        Self {
+            inbox,
+            committed,
+            interests: Interests::default(),
+            meter: Arc::default(),
+        }
+    }
+
+    /// Submits steps in one durable commit. `view` sees the results and the state once they are durable, on the
+    /// engine's thread: it should copy and not compute.
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn submit<R: Send + 'static>(
+        &self,
+        steps: Vec<NewStep>,
+        view: impl FnOnce(&Core, SubmitResults) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Submitted(results) = answer else {
+                unreachable!("a submit is answered as one");
+            };
+            let _caller_may_be_gone = tell.send(view(core, results));
+        });
+        self.call(Message::Submit { steps, reply }, answer).await
+    }
+
+    /// Cancels a step. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn cancel<R: Send + 'static>(
+        &self,
+        step: StepId,
+        view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Cancelled(result) = answer else {
+                unreachable!("a cancel is answered as one");
+            };
+            let _caller_may_be_gone = tell.send(view(core, result));
+        });
+        self.call(Message::Cancel { step, reply }, answer).await
+    }
+
+    /// Looks at the core, on its thread, after the commit of the batch that the call arrived in.
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn read<R: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Core) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let read = Box::new(move |core: &Core| {
+            let _caller_may_be_gone = tell.send(read(core));
+        });
+        self.call(Message::Read(read), answer).await
+    }
+
+    /// Brings a node's hello; greeting and orders come through `mouth`.
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn hello(&self, hello: Hello, mouth: Mouth) -> Result<SessionId, EngineGone> {
+        let (session, answer) = oneshot::channel();
+        let message = Message::Hello {
+            hello: Box::new(hello),
+            mouth,
+            session,
+        };
+        self.call(message, answer).await
+    }
+
+    /// Brings what a node said after its hello.
+    ///
+    /// # Errors
+    /// Where the engine has ended.
+    pub async fn heard(
+        &self,
+        session: SessionId,
+        node: NodeName,
+        message: FromNode,
+    ) -> Result<(), EngineGone> {
+        let input = Input::FromNode {
+            session,
+            node,
+            message,
+        };
+        self.tell(Message::Session(Box::new(input))).await
+    }
+
+    /// Brings a node's sign of life. Once this has returned it stands in the inbox ahead of every timer that has not
+    /// come due.
+    ///
+    /// # Errors
+    /// Where the engine has ended.
+    pub async fn heartbeat(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
+        let input = Input::Heartbeat { session, node };
+        self.tell(Message::Session(Box::new(input))).await
+    }
+
+    /// Brings the end of a connection.
+    ///
+    /// # Errors
+    /// Where the engine has ended.
+    pub async fn gone(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
+        let input = Input::NodeGone { session, node };
+        self.tell(Message::Session(Box::new(input))).await
+    }
+
+    /// Asks the loop to end once what came before is done. It may have ended already.
+    pub async fn stop(&self) {
+        let _ended_already = self.tell(Message::Stop).await;
+    }
+
+    /// The number of the last record that is durable, and how it grows.
+    pub fn committed(&self) -> watch::Receiver<u64> {
+        self.committed.clone()
+    }
+
+    /// News of a step.
+    pub fn interest(&self, step: StepId) -> Interest {
+        self.interests.watch(step)
+    }
+
+    /// What the engine has done so far.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    pub(super) fn touch(&self, records: &[Stamped]) {
+        self.interests.touch(records);
+    }
+
+    async fn tell(&self, message: Message) -> Result<(), EngineGone> {
+        self.inbox.send(message).await.map_err(|_| EngineGone)
+    }
+
+    async fn call<R>(
+        &self,
+        message: Message,
+        answer: oneshot::Receiver<R>,
+    ) -> Result<R, EngineGone> {
+        self.tell(message).await?;
+        answer.await.map_err(|_| EngineGone)
+    }
+}

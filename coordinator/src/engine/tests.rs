@@ -1,0 +1,247 @@
+//! The loop's promises: nobody is told before the commit, a batch is one commit, silence is judged after what was said.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use sluice_common::id::{BootId, PoolName};
+use sluice_common::inventory::Inventory;
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::time::Span;
+use sluice_common::wire::{PROTOCOL_VERSION, ToNode};
+use tokio::time::timeout;
+
+use super::*;
+use crate::fixture::{Disk, settings, step};
+use crate::store::DEFAULT_RETENTION;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn begin(dir: &std::path::Path, settings: Settings) -> (EngineHandle, EngineThread) {
+    let (store, recovered) = Store::open(dir, DEFAULT_RETENTION).unwrap();
+    start(settings, store, recovered).unwrap()
+}
+
+fn hello(name: &str, cpus: u32) -> Hello {
+    Hello {
+        protocol: PROTOCOL_VERSION,
+        version: "test".to_owned(),
+        node: NodeName::new(name).unwrap(),
+        pool: PoolName::new("default").unwrap(),
+        labels: BTreeMap::new(),
+        boot_id: BootId::new("b1").unwrap(),
+        highest_epoch: None,
+        inventory: Inventory {
+            cpus,
+            ..Inventory::default()
+        },
+        attempts: Vec::new(),
+    }
+}
+
+fn created(results: Vec<Result<coordinator_core::Submitted, coordinator_core::Refusal>>) -> bool {
+    results
+        .into_iter()
+        .all(|result| result.is_ok_and(|step| step.created))
+}
+
+async fn submit(engine: &EngineHandle, id: &str) -> Result<bool, EngineGone> {
+    engine
+        .submit(vec![step(id)], |_, results| created(results))
+        .await
+}
+
+async fn node_state(engine: &EngineHandle, name: &str) -> Option<NodeState> {
+    let name = NodeName::new(name).unwrap();
+    let look = move |core: &Core| core.state().node(&name).map(|node| node.state);
+    engine.read(look).await.unwrap()
+}
+
+/// Waits until a node stands so; each look follows a commit.
+async fn until_node(engine: &EngineHandle, name: &str, state: NodeState) {
+    let mut committed = engine.committed();
+    let there = async {
+        while node_state(engine, name).await != Some(state) {
+            committed.changed().await.unwrap();
+        }
+    };
+    timeout(SOON, there)
+        .await
+        .expect("the node comes to the state");
+}
+
+#[tokio::test]
+async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
+    for syncs in 8..40 {
+        let disk = Disk::dying_after(syncs, Vec::new());
+        let Ok((store, recovered)) = Store::on_backend(disk.clone()) else {
+            continue;
+        };
+        let Ok((engine, mut thread)) = start(settings(), store, recovered) else {
+            continue;
+        };
+        let mut answered = BTreeSet::new();
+        for number in 0.. {
+            let id = format!("s{number}");
+            match submit(&engine, &id).await {
+                Ok(created) => assert!(created && answered.insert(id)),
+                Err(EngineGone) => break,
+            }
+        }
+        let end = thread.ended().await.unwrap_err();
+        assert!(
+            matches!(end, EngineError::Store(StoreError::Commit { .. })),
+            "{end}"
+        );
+        assert_eq!(engine.read(|_| ()).await, Err(EngineGone));
+        let (_, recovered) =
+            Store::on_backend(Disk::dying_after(9999, disk.remains(|_| false))).unwrap();
+        for id in answered {
+            let id = StepId::new(id).unwrap();
+            assert!(
+                recovered.state.step(&id).is_some(),
+                "{id} was answered, {syncs} syncs"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn callers_at_once_share_a_commit_and_each_gets_its_own_answer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, mut thread) = begin(dir.path(), settings());
+    let before = engine.meter().commits();
+    let mut calls = tokio::task::JoinSet::new();
+    for number in 0..500 {
+        let engine = engine.clone();
+        calls.spawn(async move { submit(&engine, &format!("s{}", number % 250)).await });
+    }
+    let answers = calls.join_all().await;
+    assert_eq!(
+        answers.iter().filter(|answer| **answer == Ok(true)).count(),
+        250
+    );
+    assert_eq!(
+        answers
+            .iter()
+            .filter(|answer| **answer == Ok(false))
+            .count(),
+        250
+    );
+    let commits = engine.meter().commits() - before;
+    assert!(commits < 250, "{commits} commits for 250 steps");
+    engine.stop().await;
+    thread.ended().await.unwrap();
+    let (_, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+    assert_eq!(recovered.state.steps().len(), 250);
+}
+
+#[tokio::test]
+async fn what_a_view_or_a_read_shows_is_durable_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, mut thread) = begin(dir.path(), settings());
+    let seq = engine
+        .submit(vec![step("a")], |core, _| core.state().seq())
+        .await
+        .unwrap();
+    assert!(*engine.committed().borrow() >= seq);
+    let read = engine.read(|core| core.state().seq()).await.unwrap();
+    assert!(*engine.committed().borrow() >= read);
+    assert!(engine.meter().records() >= seq && engine.meter().inputs() == 1);
+    engine.stop().await;
+    thread.ended().await.unwrap();
+    assert_eq!(submit(&engine, "b").await, Err(EngineGone));
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_step_is_woken_by_its_records_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, _thread) = begin(dir.path(), settings());
+    submit(&engine, "a").await.unwrap();
+    let a = StepId::new("a").unwrap();
+    let mut interest = engine.interest(a.clone());
+    submit(&engine, "b").await.unwrap();
+    assert!(
+        timeout(Duration::from_millis(50), interest.news())
+            .await
+            .is_err()
+    );
+    let cancelled = engine.cancel(a.clone(), |core, result| {
+        let step = result.unwrap();
+        core.state().step(&step).unwrap().state
+    });
+    assert_eq!(cancelled.await.unwrap(), StepState::Cancelled);
+    timeout(SOON, interest.news()).await.unwrap();
+    drop(interest);
+    let unknown = engine.cancel(StepId::new("x").unwrap(), |_, result| result.is_err());
+    assert!(unknown.await.unwrap());
+}
+
+#[tokio::test]
+async fn a_node_that_falls_silent_becomes_unreachable_and_one_that_speaks_does_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let terms = Settings {
+        unreachable_after: Span::from_millis(300),
+        ..settings()
+    };
+    let (engine, _thread) = begin(dir.path(), terms);
+    let (mouth, _quiet) = Mouth::new(16);
+    engine.hello(hello("quiet", 1), mouth).await.unwrap();
+    let (mouth, _loud) = Mouth::new(16);
+    let session = engine.hello(hello("loud", 1), mouth).await.unwrap();
+    let loud = NodeName::new("loud").unwrap();
+    let beat = async {
+        loop {
+            engine.heartbeat(session, loud.clone()).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        () = beat => unreachable!("it beats for ever"),
+        () = until_node(&engine, "quiet", NodeState::Unreachable) => {}
+    }
+    assert_eq!(node_state(&engine, "loud").await, Some(NodeState::Ready));
+}
+
+#[tokio::test]
+async fn orders_reach_the_session_of_the_node_after_its_welcome() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, _thread) = begin(dir.path(), settings());
+    let (mouth, mut ear) = Mouth::new(16);
+    let session = engine.hello(hello("n", 4), mouth).await.unwrap();
+    submit(&engine, "a").await.unwrap();
+    let first = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();
+    assert!(
+        matches!(first, ToSession::Greeting(Greeting::Welcome(_))),
+        "{first:?}"
+    );
+    let second = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();
+    let ToSession::Command(Command {
+        order: ToNode::Assign(assignment),
+        ..
+    }) = second
+    else {
+        panic!("{second:?}");
+    };
+    assert_eq!(assignment.attempt.to_string(), "a.1");
+    engine
+        .gone(session, NodeName::new("n").unwrap())
+        .await
+        .unwrap();
+    until_node(&engine, "n", NodeState::Unreachable).await;
+    assert!(timeout(SOON, ear.orders.recv()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_session_that_is_replaced_or_overflows_is_let_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, _thread) = begin(dir.path(), settings());
+    let (mouth, replaced) = Mouth::new(16);
+    engine.hello(hello("n", 64), mouth).await.unwrap();
+    let (mouth, slow) = Mouth::new(2);
+    engine.hello(hello("n", 64), mouth).await.unwrap();
+    assert!(timeout(SOON, replaced.let_go).await.unwrap().is_err());
+    for id in ["a", "b", "c"] {
+        submit(&engine, id).await.unwrap();
+    }
+    assert!(timeout(SOON, slow.let_go).await.unwrap().is_err());
+}

@@ -1,0 +1,104 @@
+//! Timers of the core, and when they may fire: no sooner than what was waiting in the inbox when they came due has
+//! been handled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coordinator_core::TimerKey;
+use sluice_common::time::Time;
+
+/// Armed timers, one for each key.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    by_key: BTreeMap<TimerKey, Time>,
+    by_time: BTreeSet<(Time, TimerKey)>,
+    /// Messages that are still ahead of the timers that have come due; `None` while none has.
+    ahead: Option<usize>,
+}
+
+impl Timers {
+    /// Arms a timer, in place of one with the same key.
+    pub(super) fn set(&mut self, key: TimerKey, at: Time) {
+        if let Some(before) = self.by_key.insert(key.clone(), at) {
+            self.by_time.remove(&(before, key.clone()));
+        }
+        self.by_time.insert((at, key));
+    }
+
+    /// When the first of them comes due.
+    pub(super) fn next(&self) -> Option<Time> {
+        self.by_time.first().map(|(at, _)| *at)
+    }
+
+    /// The timers that fire now, disarmed. `handled` messages were handled since the last call and `waiting` are in
+    /// the inbox: those are heard first, however many come after them.
+    pub(super) fn due(&mut self, now: Time, handled: usize, waiting: usize) -> Vec<TimerKey> {
+        if self.next().is_none_or(|at| at > now) {
+            self.ahead = None;
+            return Vec::new();
+        }
+        let ahead = self
+            .ahead
+            .map_or(waiting, |ahead| ahead.saturating_sub(handled));
+        if ahead > 0 {
+            self.ahead = Some(ahead);
+            return Vec::new();
+        }
+        self.ahead = None;
+        self.take(now)
+    }
+
+    fn take(&mut self, now: Time) -> Vec<TimerKey> {
+        let mut due = Vec::new();
+        while self.next().is_some_and(|at| at <= now) {
+            let (_, key) = self.by_time.pop_first().expect("it was just seen");
+            self.by_key.remove(&key);
+            due.push(key);
+        }
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::id::NodeName;
+
+    fn key(name: &str) -> TimerKey {
+        TimerKey::NodeSilence(NodeName::new(name).unwrap())
+    }
+
+    fn at(millis: u64) -> Time {
+        Time::from_unix_millis(millis)
+    }
+
+    #[test]
+    fn setting_a_timer_again_replaces_it() {
+        let mut timers = Timers::default();
+        timers.set(key("a"), at(10));
+        timers.set(key("b"), at(20));
+        timers.set(key("a"), at(30));
+        assert_eq!(timers.next(), Some(at(20)));
+        assert_eq!(timers.due(at(25), 0, 0), [key("b")]);
+        assert_eq!(timers.due(at(40), 0, 0), [key("a")]);
+        assert_eq!(timers.next(), None);
+    }
+
+    #[test]
+    fn what_waited_in_the_inbox_is_heard_first_and_what_comes_later_is_not_waited_for() {
+        let mut timers = Timers::default();
+        timers.set(key("a"), at(10));
+        assert!(timers.due(at(10), 5, 3).is_empty());
+        assert!(timers.due(at(11), 2, 100).is_empty());
+        assert_eq!(timers.due(at(12), 1, 100), [key("a")]);
+    }
+
+    #[test]
+    fn a_timer_that_was_put_off_by_what_was_heard_does_not_fire() {
+        let mut timers = Timers::default();
+        timers.set(key("a"), at(10));
+        assert!(timers.due(at(10), 0, 1).is_empty());
+        timers.set(key("a"), at(50));
+        assert!(timers.due(at(12), 1, 0).is_empty());
+        assert_eq!(timers.next(), Some(at(50)));
+    }
+}

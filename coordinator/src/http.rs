@@ -1,0 +1,130 @@
+//! The HTTP API: calls become calls of the engine, its answers become JSON.
+//!
+//! Every error has one shape and a stable code ([`error::ApiError`] lists them all); nothing of a framework's own texts
+//! reaches a caller. Bodies are bounded before they are parsed. What needs no decision, the log of records and the
+//! output of steps, goes past the engine: from the store and from the agents.
+
+mod auth;
+mod body;
+pub mod error;
+mod events;
+mod health;
+mod ids;
+mod logs;
+mod nodes;
+mod params;
+mod steps;
+mod submit;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::http::{Method, Uri};
+use axum::middleware;
+use axum::routing::{get, post};
+use axum::serve::ListenerExt;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::config::ApiToken;
+use crate::engine::EngineHandle;
+use crate::session::Nodes;
+use crate::store::StoreReader;
+
+use auth::TokenDigest;
+use error::ApiError;
+
+/// What the calls work on. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Api(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    engine: EngineHandle,
+    log: StoreReader,
+    nodes: Nodes,
+    token: Option<TokenDigest>,
+    stop: watch::Receiver<bool>,
+}
+
+impl Api {
+    /// The API over its parts. `stop` turns true when streams that would never end must end.
+    pub fn new(
+        engine: EngineHandle,
+        log: StoreReader,
+        nodes: Nodes,
+        token: Option<&ApiToken>,
+        stop: watch::Receiver<bool>,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            engine,
+            log,
+            nodes,
+            token: token.map(TokenDigest::of),
+            stop,
+        }))
+    }
+
+    fn engine(&self) -> &EngineHandle {
+        &self.0.engine
+    }
+
+    /// Comes back when the coordinator stops.
+    async fn stopped(&self) {
+        let mut stop = self.0.stop.clone();
+        // A sender that is gone stops nothing less.
+        let _ = stop.wait_for(|stop| *stop).await;
+    }
+}
+
+/// Answers on `listener` until `api`'s stop; then finishes what is under way.
+///
+/// # Errors
+/// Where the listener fails.
+pub async fn serve(listener: TcpListener, api: Api) -> std::io::Result<()> {
+    let stop = api.clone();
+    // An answer is one small write: waiting to fill a packet would only make it late.
+    let listener = listener.tap_io(|stream| {
+        let _slower_without = stream.set_nodelay(true);
+    });
+    axum::serve(listener, router(api))
+        .with_graceful_shutdown(async move { stop.stopped().await })
+        .await
+}
+
+fn router(api: Api) -> Router {
+    let v1 = Router::new()
+        .route("/v1/steps", get(steps::list).post(submit::one))
+        .route("/v1/steps:batch", post(submit::batch))
+        .route("/v1/steps/{step}", get(steps::get).post(steps::act))
+        .route("/v1/steps/{step}/logs", get(logs::logs))
+        .route("/v1/nodes", get(nodes::list))
+        .route("/v1/nodes/{node}", get(nodes::get))
+        .route("/v1/pools", get(nodes::list_pools))
+        .route("/v1/pools/{pool}", get(nodes::get_pool))
+        .route("/v1/events", get(events::events));
+    Router::new()
+        .merge(v1)
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(api.clone(), auth::check))
+        .with_state(api)
+}
+
+async fn unknown_route(uri: Uri) -> ApiError {
+    ApiError::UnknownRoute {
+        path: uri.path().to_owned(),
+    }
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> ApiError {
+    ApiError::MethodNotAllowed {
+        method: method.to_string(),
+        path: uri.path().to_owned(),
+    }
+}

@@ -1,0 +1,178 @@
+//! Bodies of calls: bounded before they are parsed, and refused with the field that is wrong.
+
+use std::time::Duration;
+
+use axum::body::BodyDataStream;
+use axum::extract::Request;
+use axum::http::header::CONTENT_LENGTH;
+use futures_util::StreamExt;
+use serde::Deserialize;
+use serde_json::error::Category;
+use sluice_common::nearest::unknown_field;
+
+use super::error::ApiError;
+
+/// How much of a body that is too large is read and thrown away, in times of the limit, and for how long: a caller who
+/// is still writing would see a broken connection in place of the answer.
+const DISCARD_TIMES: usize = 8;
+const DISCARD_LIMIT: Duration = Duration::from_secs(5);
+
+/// The body, where it has at most `limit` bytes, announced or not.
+pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let announced = announced(&request).unwrap_or(0);
+    let mut chunks = request.into_body().into_data_stream();
+    let mut bytes = Vec::new();
+    let mut large = announced > limit as u64;
+    while !large {
+        let Some(chunk) = chunks.next().await else {
+            return Ok(bytes);
+        };
+        let chunk = chunk.map_err(|error| ApiError::InvalidBody {
+            message: error.to_string(),
+            field: String::new(),
+        })?;
+        bytes.extend_from_slice(&chunk);
+        large = bytes.len() > limit;
+    }
+    discard(chunks, limit).await;
+    Err(ApiError::BodyTooLarge { limit })
+}
+
+fn announced(request: &Request) -> Option<u64> {
+    let length = request.headers().get(CONTENT_LENGTH)?;
+    length.to_str().ok()?.parse().ok()
+}
+
+async fn discard(mut chunks: BodyDataStream, limit: usize) {
+    let throw_away = async {
+        let mut left = limit.saturating_mul(DISCARD_TIMES);
+        while let Some(Ok(chunk)) = chunks.next().await {
+            left = left.saturating_sub(chunk.len());
+            if left == 0 {
+                break;
+            }
+        }
+    };
+    let _the_answer_goes_out_anyway = tokio::time::timeout(DISCARD_LIMIT, throw_away).await;
+}
+
+/// The value in `json`. `place` is what the fields are below, such as `steps[3]`; empty for the body itself.
+pub(super) fn parse<'a, T: Deserialize<'a>>(json: &'a [u8], place: &str) -> Result<T, ApiError> {
+    // A list in place of an object would be read field by field, in an order that nobody promised.
+    if json
+        .trim_ascii_start()
+        .first()
+        .is_some_and(|first| *first != b'{')
+    {
+        return Err(ApiError::InvalidBody {
+            message: "write a JSON object, `{...}`".to_owned(),
+            field: place.to_owned(),
+        });
+    }
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let value = serde_path_to_error::deserialize(&mut reader)
+        .map_err(|error| explain(place, &error.path().to_string(), error.inner()))?;
+    reader.end().map_err(|error| explain(place, ".", &error))?;
+    Ok(value)
+}
+
+fn explain(place: &str, path: &str, error: &serde_json::Error) -> ApiError {
+    let text = error.to_string();
+    if let Some((name, nearest)) = unknown_field(&text) {
+        return ApiError::UnknownField {
+            field: join(place, parent(path, name), name),
+            nearest: nearest.map(str::to_owned),
+        };
+    }
+    // Where the text itself is broken, the path is what happened to be read last.
+    let field = match error.classify() {
+        Category::Data => join(place, path, ""),
+        Category::Io | Category::Syntax | Category::Eof => place.to_owned(),
+    };
+    let message = match field.as_str() {
+        "" => text,
+        field => format!("{field}: {text}"),
+    };
+    ApiError::InvalidBody { message, field }
+}
+
+/// The path above an unknown field, whether or not the path names the field itself.
+fn parent<'a>(path: &'a str, name: &str) -> &'a str {
+    match path.strip_suffix(name) {
+        Some("") => "",
+        Some(above) => above.strip_suffix('.').unwrap_or(path),
+        None => path,
+    }
+}
+
+fn join(place: &str, path: &str, name: &str) -> String {
+    let path = if path == "." { "" } else { path };
+    let parts = [place, path, name]
+        .into_iter()
+        .filter(|part| !part.is_empty());
+    parts.collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::request::StepRequest;
+
+    fn refusal(json: &str, place: &str) -> ApiError {
+        parse::<StepRequest>(json.as_bytes(), place).unwrap_err()
+    }
+
+    #[test]
+    fn an_unknown_field_is_named_with_its_path_and_the_nearest() {
+        for (json, place, expected, near) in [
+            (r#"{"comand":["a"]}"#, "", "comand", Some("command")),
+            (
+                r#"{"command":["a"],"resources":{"gpu_cuont":1}}"#,
+                "",
+                "resources.gpu_cuont",
+                Some("gpu_count"),
+            ),
+            (
+                r#"{"resources":{"memori":"1GB"}}"#,
+                "steps[3]",
+                "steps[3].resources.memori",
+                Some("memory"),
+            ),
+            (r#"{"colour":1}"#, "", "colour", None),
+        ] {
+            let error = refusal(json, place);
+            let ApiError::UnknownField { field, nearest } = &error else {
+                panic!("{json}: {error}");
+            };
+            assert_eq!(
+                (field.as_str(), nearest.as_deref()),
+                (expected, near),
+                "{json}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_with_path_and_place() {
+        for (json, parts) in [
+            (
+                r#"{"resources":{"gpu_count":"two"}}"#,
+                &["resources.gpu_count", "line 1 column"][..],
+            ),
+            (r#"{"command":["a",7]}"#, &["command[1]", "integer `7`"]),
+            (r#"{"command":["a"]"#, &["line 1 column"]),
+            (r#"{"command":["a"]} x"#, &["trailing characters"]),
+            ("[]", &["a JSON object"]),
+            ("", &["line 1 column 0"]),
+        ] {
+            let error = refusal(json, "");
+            assert!(
+                matches!(error, ApiError::InvalidBody { .. }),
+                "{json}: {error}"
+            );
+            for part in parts {
+                assert!(error.to_string().contains(part), "{part}: {error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Every error that the API answers with: its code, its status and its words.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::WWW_AUTHENTICATE;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::Refusal;
+use sluice_common::api::{ErrorBody, ErrorView};
+use sluice_common::reason::Detail;
+use sluice_common::request::FieldError;
+
+use crate::engine::EngineGone;
+use crate::store::ReadError;
+
+/// An error of a call.
+#[derive(Debug, thiserror::Error)]
+pub enum ApiError {
+    /// `unauthorized`, 401.
+    #[error(
+        "this call needs the header `Authorization: Bearer TOKEN` with the token that the coordinator was configured with"
+    )]
+    Unauthorized,
+    /// `foreign_origin`, 403.
+    #[error(
+        "web pages of other sites may not call this coordinator: call it by its address or as `localhost`, or configure `api_token_file`"
+    )]
+    ForeignOrigin,
+    /// `unknown_route`, 404.
+    #[error(
+        "there is nothing at `{path}`: calls begin with /v1/steps, /v1/nodes, /v1/pools or /v1/events"
+    )]
+    UnknownRoute {
+        /// The path of the call.
+        path: String,
+    },
+    /// `method_not_allowed`, 405.
+    #[error("`{path}` does not take {method}")]
+    MethodNotAllowed {
+        /// The method of the call.
+        method: String,
+        /// The path of the call.
+        path: String,
+    },
+    /// `body_too_large`, 413.
+    #[error(
+        "the body is larger than {limit} bytes: keep large inputs in files that the step reads"
+    )]
+    BodyTooLarge {
+        /// The most that is read.
+        limit: usize,
+    },
+    /// `invalid_body`, 400.
+    #[error("the body cannot be read: {message}")]
+    InvalidBody {
+        /// What is wrong, and where.
+        message: String,
+        /// The field, such as `resources.gpu_count`; empty for the body as a whole.
+        field: String,
+    },
+    /// `unknown_field`, 400.
+    #[error("there is no field `{field}`{}", hint(nearest))]
+    UnknownField {
+        /// The field with its path.
+        field: String,
+        /// The known one that is nearest.
+        nearest: Option<String>,
+    },
+    /// `too_many_steps`, 400.
+    #[error("{count} steps in one batch: the most is {limit}, submit the rest in another")]
+    TooManySteps {
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// `unknown_parameter`, 400.
+    #[error("there is no parameter `{name}`{}", hint(nearest))]
+    UnknownParameter {
+        /// What was written.
+        name: String,
+        /// The known one that is nearest.
+        nearest: Option<String>,
+    },
+    /// `invalid_parameter`, 400.
+    #[error("the parameter `{name}`: {message}")]
+    InvalidParameter {
+        /// Which.
+        name: &'static str,
+        /// What is wrong and the way out.
+        message: String,
+    },
+    /// `invalid_idempotency_key`, 400.
+    #[error("the header `Idempotency-Key`: write 1 to {limit} visible characters")]
+    InvalidIdempotencyKey {
+        /// The most.
+        limit: usize,
+    },
+    /// A code of the field's own, such as `invalid_memory`, 400.
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    /// `unknown_step`, 404, or `id_in_use`, 409.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// `unknown_node`, 404.
+    #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
+    UnknownNode {
+        /// What was asked for.
+        node: String,
+    },
+    /// `unknown_pool`, 404.
+    #[error("there is no pool `{pool}`: `sluice get pools` lists them")]
+    UnknownPool {
+        /// What was asked for.
+        pool: String,
+    },
+    /// `unknown_attempt`, 404.
+    #[error(
+        "step `{step}` has no attempt {attempt}: the latest is {latest}, and very old ones are forgotten"
+    )]
+    UnknownAttempt {
+        /// The step.
+        step: String,
+        /// What was asked for.
+        attempt: u32,
+        /// The latest one; 0 before the first.
+        latest: u32,
+    },
+    /// `events_gone`, 410.
+    #[error("events before {first} are no longer kept: begin with since={}, and read the steps for what was before", first.saturating_sub(1))]
+    EventsGone {
+        /// First one that is kept.
+        first: u64,
+    },
+    /// `node_unreachable`, 503.
+    #[error(
+        "node `{node}`, which has the output, cannot be reached now: try again, output stays there"
+    )]
+    NodeUnreachable {
+        /// Which.
+        node: String,
+    },
+    /// `output_unavailable`, 404.
+    #[error("node `{node}` does not have the output: {message}")]
+    OutputUnavailable {
+        /// Which.
+        node: String,
+        /// What its agent says.
+        message: String,
+    },
+    /// `stopping`, 503.
+    #[error(
+        "the coordinator is stopping, and whether the call took place is unknown: repeat it with the same id when it is back"
+    )]
+    Stopping,
+    /// `internal`, 500.
+    #[error("the coordinator failed: {message}")]
+    Internal {
+        /// What happened.
+        message: String,
+    },
+}
+
+fn hint(nearest: &Option<String>) -> String {
+    nearest
+        .as_ref()
+        .map_or_else(String::new, |near| format!(": did you mean `{near}`?"))
+}
+
+impl ApiError {
+    /// The stable code and the status.
+    pub fn code(&self) -> (&'static str, StatusCode) {
+        use StatusCode as S;
+        match self {
+            ApiError::Unauthorized => ("unauthorized", S::UNAUTHORIZED),
+            ApiError::ForeignOrigin => ("foreign_origin", S::FORBIDDEN),
+            ApiError::UnknownRoute { .. } => ("unknown_route", S::NOT_FOUND),
+            ApiError::MethodNotAllowed { .. } => ("method_not_allowed", S::METHOD_NOT_ALLOWED),
+            ApiError::BodyTooLarge { .. } => ("body_too_large", S::PAYLOAD_TOO_LARGE),
+            ApiError::InvalidBody { .. } => ("invalid_body", S::BAD_REQUEST),
+            ApiError::UnknownField { .. } => ("unknown_field", S::BAD_REQUEST),
+            ApiError::TooManySteps { .. } => ("too_many_steps", S::BAD_REQUEST),
+            ApiError::UnknownParameter { .. } => ("unknown_parameter", S::BAD_REQUEST),
+            ApiError::InvalidParameter { .. } => ("invalid_parameter", S::BAD_REQUEST),
+            ApiError::InvalidIdempotencyKey { .. } => ("invalid_idempotency_key", S::BAD_REQUEST),
+            ApiError::Field(error) => (error.code, S::BAD_REQUEST),
+            ApiError::Refused(Refusal::UnknownStep { .. }) => ("unknown_step", S::NOT_FOUND),
+            ApiError::Refused(Refusal::IdInUse { .. }) => ("id_in_use", S::CONFLICT),
+            ApiError::UnknownNode { .. } => ("unknown_node", S::NOT_FOUND),
+            ApiError::UnknownPool { .. } => ("unknown_pool", S::NOT_FOUND),
+            ApiError::UnknownAttempt { .. } => ("unknown_attempt", S::NOT_FOUND),
+            ApiError::EventsGone { .. } => ("events_gone", S::GONE),
+            ApiError::NodeUnreachable { .. } => ("node_unreachable", S::SERVICE_UNAVAILABLE),
+            ApiError::OutputUnavailable { .. } => ("output_unavailable", S::NOT_FOUND),
+            ApiError::Stopping => ("stopping", S::SERVICE_UNAVAILABLE),
+            ApiError::Internal { .. } => ("internal", S::INTERNAL_SERVER_ERROR),
+        }
+    }
+
+    /// The names and numbers in the message.
+    fn detail(&self) -> Vec<(&'static str, Detail)> {
+        match self {
+            ApiError::Unauthorized
+            | ApiError::ForeignOrigin
+            | ApiError::Stopping
+            | ApiError::Internal { .. } => Vec::new(),
+            ApiError::UnknownRoute { path } | ApiError::MethodNotAllowed { path, .. } => {
+                vec![("path", text(path))]
+            }
+            ApiError::BodyTooLarge { limit } | ApiError::InvalidIdempotencyKey { limit } => {
+                vec![("limit", number(*limit))]
+            }
+            ApiError::InvalidBody { field, .. } => vec![("field", text(field))],
+            ApiError::UnknownField { field, nearest } => {
+                with_nearest(("field", text(field)), nearest)
+            }
+            ApiError::TooManySteps { count, limit } => {
+                vec![("count", number(*count)), ("limit", number(*limit))]
+            }
+            ApiError::UnknownParameter { name, nearest } => {
+                with_nearest(("parameter", text(name)), nearest)
+            }
+            ApiError::InvalidParameter { name, .. } => vec![("parameter", text(name))],
+            ApiError::Field(error) => vec![("field", text(&error.field))],
+            ApiError::Refused(Refusal::UnknownStep { step }) => vec![("step", text(step.as_str()))],
+            ApiError::Refused(Refusal::IdInUse { step, differs }) => {
+                vec![("step", text(step.as_str())), ("differs", text(differs))]
+            }
+            ApiError::UnknownNode { node }
+            | ApiError::NodeUnreachable { node }
+            | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],
+            ApiError::UnknownPool { pool } => vec![("pool", text(pool))],
+            ApiError::UnknownAttempt { latest, .. } => {
+                vec![("latest", Detail::Number(u64::from(*latest)))]
+            }
+            ApiError::EventsGone { first } => vec![("first", Detail::Number(*first))],
+        }
+    }
+
+    /// The body that says it.
+    pub fn body(&self) -> ErrorBody {
+        let detail = self.detail().into_iter();
+        ErrorBody {
+            error: ErrorView {
+                code: self.code().0.to_owned(),
+                message: self.to_string(),
+                detail: detail
+                    .map(|(name, detail)| (name.to_owned(), detail))
+                    .collect(),
+            },
+        }
+    }
+}
+
+fn text(text: &str) -> Detail {
+    Detail::Text(text.to_owned())
+}
+
+fn number(number: usize) -> Detail {
+    Detail::Number(number as u64)
+}
+
+fn with_nearest(
+    what: (&'static str, Detail),
+    nearest: &Option<String>,
+) -> Vec<(&'static str, Detail)> {
+    let near = nearest.as_ref().map(|near| ("nearest", text(near)));
+    std::iter::once(what).chain(near).collect()
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let (_, status) = self.code();
+        if status.is_server_error() {
+            tracing::warn!("{self}");
+        }
+        let mut response = (status, Json(self.body())).into_response();
+        if let ApiError::Unauthorized = self {
+            let scheme = axum::http::HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}
+
+impl From<EngineGone> for ApiError {
+    fn from(_: EngineGone) -> Self {
+        ApiError::Stopping
+    }
+}
+
+impl From<ReadError> for ApiError {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Gone { first } => ApiError::EventsGone { first },
+            ReadError::Store { .. } | ReadError::Damaged { .. } => ApiError::Internal {
+                message: error.to_string(),
+            },
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The log of records as events: pages of the past, or a stream that goes on. An event's id is its record's number, so
+//! a follower resumes where it stopped, and nothing is skipped or said twice.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sluice_common::api::Page;
+use sluice_common::id::StepId;
+use tokio::sync::watch;
+
+use super::Api;
+use super::error::ApiError;
+use super::params::{self, Params};
+use crate::engine::step_of;
+use crate::store::{Event, ReadError, StoreReader};
+
+/// Records that are read from the store at once.
+const READ: usize = 256;
+
+/// Records that one page may look at to find those of one step: a page ends there, with a cursor to go on.
+const MAX_LOOKED_AT: usize = 20_000;
+
+/// Between two signs of life on a stream on which nothing happens, so that proxies keep it open.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct EventParams {
+    since: Option<String>,
+    cursor: Option<String>,
+    limit: Option<String>,
+    follow: Option<String>,
+    step: Option<String>,
+}
+
+/// `GET /v1/events`: those after `since`; from the oldest that is kept where it is left out.
+pub(super) async fn events(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    Params(params): Params<EventParams>,
+) -> Result<Response, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let step = params.step.as_deref().map(params::step_id).transpose()?;
+    let since = since(&api, &headers, &params).await?;
+    let reading = Reading {
+        log: api.0.log.clone(),
+        since,
+        step,
+    };
+    if params::flag("follow", params.follow.as_deref())? {
+        return follow(api, reading).await;
+    }
+    Ok(Json(page(reading, limit).await?).into_response())
+}
+
+/// Where to begin: what a reconnecting browser says it has seen, else what the caller asks for.
+async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u64, ApiError> {
+    let last_seen = headers
+        .get("last-event-id")
+        .map(|id| id.to_str().unwrap_or("?"));
+    let asked = [
+        ("last-event-id", last_seen),
+        ("cursor", params.cursor.as_deref()),
+        ("since", params.since.as_deref()),
+    ];
+    let Some((name, text)) = asked.into_iter().find(|(_, text)| text.is_some()) else {
+        return oldest(api).await;
+    };
+    let since = params::number(name, text)?.unwrap_or(0);
+    let last = *api.engine().committed().borrow();
+    if since <= last {
+        return Ok(since);
+    }
+    Err(params::invalid(
+        name,
+        format!("{since} has not happened yet: the last event is {last}"),
+    ))
+}
+
+async fn oldest(api: &Api) -> Result<u64, ApiError> {
+    match read(&api.0.log, 0, 1).await {
+        Ok(_) => Ok(0),
+        Err(ReadError::Gone { first }) => Ok(first - 1),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A place in the log, and whose records are wanted.
+struct Reading {
+    log: StoreReader,
+    since: u64,
+    step: Option<StepId>,
+}
+
+impl Reading {
+    /// The wanted ones among the next records, and how many were looked at; none at the end of the log.
+    async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, usize), ReadError> {
+        let mut events = read(&self.log, self.since, limit).await?;
+        let looked_at = events.len();
+        self.since = events.last().map_or(self.since, |event| event.record.seq);
+        if let Some(step) = &self.step {
+            events.retain(|event| step_of(&event.record.record) == Some(step));
+        }
+        Ok((events, looked_at))
+    }
+}
+
+/// Reads off the runtime's threads: the disk may be slow.
+async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
+    let log = log.clone();
+    let reading = tokio::task::spawn_blocking(move || log.read(since, limit));
+    reading.await.expect("reading the log does not panic")
+}
+
+async fn page(mut reading: Reading, limit: usize) -> Result<Page<Box<RawValue>>, ApiError> {
+    let mut items: Vec<Event> = Vec::new();
+    let mut looked_at = 0;
+    let more = loop {
+        let (found, looked) = reading.next(READ).await?;
+        items.extend(found);
+        looked_at += looked;
+        if items.len() > limit || looked_at >= MAX_LOOKED_AT {
+            break true;
+        }
+        if looked == 0 {
+            break false;
+        }
+    };
+    let cut = items.len() > limit;
+    items.truncate(limit);
+    let last = items.last().filter(|_| cut);
+    let end = last.map_or(reading.since, |event| event.record.seq);
+    let raw = items
+        .into_iter()
+        .map(|event| RawValue::from_string(event.json));
+    let items = raw
+        .collect::<Result<_, _>>()
+        .map_err(|error| ApiError::Internal {
+            message: format!("a stored event is no JSON: {error}"),
+        })?;
+    let next_cursor = more.then(|| end.to_string());
+    Ok(Page { items, next_cursor })
+}
+
+async fn follow(api: Api, mut reading: Reading) -> Result<Response, ApiError> {
+    // The first read decides between a stream and an error.
+    let (found, _) = reading.next(READ).await?;
+    let follower = Follower {
+        committed: api.engine().committed(),
+        reading,
+        ready: found.into(),
+        api,
+        ended: false,
+    };
+    let events = Sse::new(stream(follower));
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    Ok(events.keep_alive(keep_alive).into_response())
+}
+
+fn stream(follower: Follower) -> impl Stream<Item = Result<SseEvent, Infallible>> {
+    unfold(follower, async |mut follower| {
+        let event = follower.next().await?;
+        Some((Ok(event), follower))
+    })
+}
+
+struct Follower {
+    api: Api,
+    reading: Reading,
+    committed: watch::Receiver<u64>,
+    ready: VecDeque<Event>,
+    ended: bool,
+}
+
+impl Follower {
+    /// The next event; `None` when the coordinator stops.
+    async fn next(&mut self) -> Option<SseEvent> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            if let Some(event) = self.ready.pop_front() {
+                return Some(said(&event));
+            }
+            match self.reading.next(READ).await {
+                Ok((found, looked_at)) => {
+                    self.ready = found.into();
+                    if looked_at == 0 {
+                        self.wait().await;
+                    }
+                }
+                // A follower that is slower than the log forgets is told so, in the stream: it must not go on as if
+                // it had seen everything.
+                Err(error) => {
+                    self.ended = true;
+                    return Some(failure(error));
+                }
+            }
+        }
+    }
+
+    /// Waits for a record that was not read.
+    async fn wait(&mut self) {
+        let since = self.reading.since;
+        tokio::select! {
+            grown = self.committed.wait_for(|last| *last > since) => self.ended = grown.is_err(),
+            () = self.api.stopped() => self.ended = true,
+        }
+    }
+}
+
+fn said(event: &Event) -> SseEvent {
+    SseEvent::default()
+        .id(event.record.seq.to_string())
+        .event(kind(&event.json))
+        .data(&event.json)
+}
+
+/// The record's `type`, as it stands in its JSON.
+fn kind(json: &str) -> String {
+    #[derive(Deserialize)]
+    struct Typed {
+        r#type: String,
+    }
+    serde_json::from_str(json).map_or_else(|_| "record".to_owned(), |typed: Typed| typed.r#type)
+}
+
+fn failure(error: ReadError) -> SseEvent {
+    let body = ApiError::from(error).body();
+    let text = serde_json::to_string(&body).expect("an error body is plain JSON");
+    SseEvent::default().event("error").data(text)
+}

@@ -1,0 +1,91 @@
+//! Ids of steps whose callers chose none: drawn at random, or derived from an idempotency key so that a repeat of the
+//! call is a repeat of the id.
+
+use axum::http::HeaderMap;
+use ring::digest::{SHA256, digest};
+use sluice_common::id::StepId;
+
+use super::error::ApiError;
+
+/// Letters that a person can tell apart and type; a power of two, so that every one is as likely.
+const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
+
+/// Characters of a drawn id: 60 bits less a little. Of a hundred thousand remembered steps, one in 10^13 new ids is one
+/// of theirs.
+const DRAWN_CHARS: usize = 12;
+
+/// Bytes of the hash in a derived id: 160 bits, which nobody hits by chance or by trying.
+const DERIVED_BYTES: usize = 20;
+
+/// Longest key.
+const MAX_KEY_BYTES: usize = 255;
+
+/// A fresh id: short, in lower case, beginning with a letter.
+pub(super) fn draw() -> Result<StepId, ApiError> {
+    let mut bytes = [0; DRAWN_CHARS];
+    getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
+        message: format!("cannot draw an id: {error}"),
+    })?;
+    let letter = |index: usize| char::from(ALPHABET[index]);
+    // Sixteen of the letters for the first place keep it as even as the others.
+    let first = letter(usize::from(bytes[0] % 16));
+    let rest = bytes[1..].iter().map(|byte| letter(usize::from(byte % 32)));
+    Ok(well_formed(std::iter::once(first).chain(rest).collect()))
+}
+
+/// The call's idempotency key, if it has one.
+pub(super) fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let Some(value) = headers.get("idempotency-key") else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or("");
+    if text.is_empty() || text.len() > MAX_KEY_BYTES {
+        return Err(ApiError::InvalidIdempotencyKey {
+            limit: MAX_KEY_BYTES,
+        });
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// The id of the step at `index` of a call with this key.
+pub(super) fn derive(key: &str, index: usize) -> StepId {
+    let hash = digest(&SHA256, format!("{index}:{key}").as_bytes());
+    let hex: String = hash.as_ref()[..DERIVED_BYTES]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    well_formed(format!("k{hex}"))
+}
+
+fn well_formed(text: String) -> StepId {
+    StepId::new(text).expect("letters and digits, fewer than 63")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_ids_are_short_lower_case_and_begin_with_a_letter() {
+        let ids: std::collections::BTreeSet<_> = (0..1000).map(|_| draw().unwrap()).collect();
+        assert_eq!(ids.len(), 1000);
+        for id in ids {
+            let text = id.as_str();
+            assert_eq!(text.len(), DRAWN_CHARS);
+            assert!(text.starts_with(|c: char| c.is_ascii_lowercase()), "{text}");
+            assert!(
+                text.chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_key_is_one_id_for_each_place() {
+        assert_eq!(derive("k", 0), derive("k", 0));
+        assert_ne!(derive("k", 0), derive("k", 1));
+        assert_ne!(derive("k", 11), derive("1:k", 1));
+        assert_eq!(derive("k", 0).as_str().len(), 41);
+    }
+}

@@ -1,0 +1,228 @@
+//! The output of steps, passed through from the agent that has it: bytes from an offset, and on, as they are written.
+//!
+//! Where the stream ends well the output is complete (so far, or for good when it is followed). Where the link to the
+//! agent breaks, the body is broken off, which HTTP tells apart, and the caller resumes at the offset it has come to.
+
+use std::io;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Attempt, Core, Refusal};
+use futures_util::stream::unfold;
+use serde::Deserialize;
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::wire::{LogReply, LogRequest, LogStream};
+use sluice_transport::{FrameReader, TransportError};
+use tokio::time::timeout;
+
+use super::Api;
+use super::error::ApiError;
+use super::params::{self, Params, Segment};
+
+/// Offset of the first byte of the body: later than asked for where the oldest output was dropped.
+const OFFSET_HEADER: &str = "sluice-log-offset";
+/// The attempt whose output it is; 0 where there is none.
+const ATTEMPT_HEADER: &str = "sluice-attempt";
+
+/// How long an agent may take to answer a request for output.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes that are passed on at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogParams {
+    stream: Option<String>,
+    offset: Option<String>,
+    follow: Option<String>,
+    attempt: Option<String>,
+}
+
+/// What is wanted.
+struct Wanted {
+    step: StepId,
+    attempt: Option<u32>,
+    stream: LogStream,
+    offset: u64,
+    follow: bool,
+}
+
+/// Where it is.
+enum Found {
+    /// There.
+    At(AttemptId, NodeName),
+    /// The step has not run, and may yet.
+    NotYet,
+    /// The step has not run and never will.
+    Never,
+}
+
+/// `GET /v1/steps/{id}/logs`.
+pub(super) async fn logs(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<LogParams>,
+) -> Result<Response, ApiError> {
+    let wanted = Wanted {
+        step: params::step_id(&segment)?,
+        attempt: params::number("attempt", params.attempt.as_deref())?
+            .map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        stream: log_stream(params.stream.as_deref())?,
+        offset: params::number("offset", params.offset.as_deref())?.unwrap_or(0),
+        follow: params::flag("follow", params.follow.as_deref())?,
+    };
+    tokio::select! {
+        answer = answer(&api, &wanted) => answer,
+        () = api.stopped() => Err(ApiError::Stopping),
+    }
+}
+
+fn log_stream(text: Option<&str>) -> Result<LogStream, ApiError> {
+    match text {
+        None | Some("stdout") => Ok(LogStream::Stdout),
+        Some("stderr") => Ok(LogStream::Stderr),
+        Some(text) => Err(params::invalid(
+            "stream",
+            format!("`{}` is neither `stdout` nor `stderr`", text.escape_debug()),
+        )),
+    }
+}
+
+async fn answer(api: &Api, wanted: &Wanted) -> Result<Response, ApiError> {
+    match locate(api, wanted).await? {
+        Found::At(attempt, node) => fetch(api, wanted, attempt, node).await,
+        // Nothing was written, and that is all there is.
+        Found::NotYet | Found::Never => Ok(octets(0, wanted.offset, Body::empty())),
+    }
+}
+
+/// Where the output is; a follower waits until it is somewhere, or can no longer be.
+async fn locate(api: &Api, wanted: &Wanted) -> Result<Found, ApiError> {
+    let mut interest = api.engine().interest(wanted.step.clone());
+    loop {
+        let (step, attempt) = (wanted.step.clone(), wanted.attempt);
+        let found = api
+            .engine()
+            .read(move |core| find(core, step, attempt))
+            .await??;
+        match found {
+            Found::NotYet if wanted.follow => interest.news().await,
+            found => return Ok(found),
+        }
+    }
+}
+
+fn find(core: &Core, id: StepId, number: Option<u32>) -> Result<Found, ApiError> {
+    let Some(step) = core.state().step(&id) else {
+        return Err(Refusal::UnknownStep { step: id }.into());
+    };
+    let latest = step.latest();
+    let attempt = match number {
+        None => latest,
+        Some(number) => Some(
+            step.attempt(number)
+                .ok_or_else(|| ApiError::UnknownAttempt {
+                    step: id.to_string(),
+                    attempt: number,
+                    latest: latest.map_or(0, |attempt| attempt.number),
+                })?,
+        ),
+    };
+    Ok(
+        match attempt.and_then(|attempt| Some((attempt, first_host(attempt)?))) {
+            Some((attempt, node)) => Found::At(step.attempt_id(attempt.number), node),
+            None if step.state.is_terminal() => Found::Never,
+            None => Found::NotYet,
+        },
+    )
+}
+
+/// The host of rank 0, which speaks for a gang.
+fn first_host(attempt: &Attempt) -> Option<NodeName> {
+    attempt.parts.first().map(|part| part.node.clone())
+}
+
+async fn fetch(
+    api: &Api,
+    wanted: &Wanted,
+    attempt: AttemptId,
+    node: NodeName,
+) -> Result<Response, ApiError> {
+    let number = attempt.number;
+    let request = LogRequest {
+        attempt,
+        stream: wanted.stream,
+        offset: wanted.offset,
+        follow: wanted.follow,
+    };
+    let unreachable = || ApiError::NodeUnreachable {
+        node: node.to_string(),
+    };
+    let asked = timeout(ANSWER_LIMIT, ask(api, &node, &request)).await;
+    let (reply, reader) = match asked {
+        Ok(Some(Ok(answer))) => answer,
+        Ok(Some(Err(error))) => {
+            tracing::info!(%node, "a request for output failed: {error}");
+            return Err(unreachable());
+        }
+        Ok(None) | Err(_) => return Err(unreachable()),
+    };
+    match reply {
+        LogReply::From { offset } => Ok(octets(number, offset, pass_on(api.clone(), reader))),
+        LogReply::Refused { message } => Err(ApiError::OutputUnavailable {
+            node: node.to_string(),
+            message,
+        }),
+    }
+}
+
+/// Asks the agent; `None` where the node is not linked.
+async fn ask(
+    api: &Api,
+    node: &NodeName,
+    request: &LogRequest,
+) -> Option<Result<(LogReply, FrameReader), TransportError>> {
+    let connection = api.0.nodes.get(node)?;
+    let exchange = async {
+        let (mut writer, mut reader) = connection.open().await?;
+        writer.send(request).await?;
+        writer.finish();
+        let reply = reader.next().await?;
+        Ok((reply.ok_or(TransportError::HalfFrame)?, reader))
+    };
+    Some(exchange.await)
+}
+
+/// The bytes as they come. Dropped by a caller who has gone, it tells the agent that nobody reads any more.
+fn pass_on(api: Api, reader: FrameReader) -> Body {
+    Body::from_stream(unfold(Some((api, reader)), async |state| {
+        let (api, mut reader) = state?;
+        let chunk = tokio::select! {
+            chunk = reader.read_bytes(CHUNK_BYTES) => chunk,
+            () = api.stopped() => return Some((Err(broken("the coordinator is stopping")), None)),
+        };
+        match chunk {
+            Ok(Some(bytes)) => Some((Ok(Bytes::from(bytes)), Some((api, reader)))),
+            Ok(None) => None,
+            Err(error) => Some((Err(broken(&error.to_string())), None)),
+        }
+    }))
+}
+
+/// Breaks the body off, so that it cannot be taken for complete.
+fn broken(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionAborted, why.to_owned())
+}
+
+fn octets(attempt: u32, offset: u64, body: Body) -> Response {
+    let headers = [
+        (CONTENT_TYPE.as_str(), "application/octet-stream".to_owned()),
+        (OFFSET_HEADER, offset.to_string()),
+        (ATTEMPT_HEADER, attempt.to_string()),
+    ];
+    (headers, body).into_response()
+}

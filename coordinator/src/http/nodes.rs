@@ -1,0 +1,140 @@
+//! Nodes and pools.
+
+use std::ops::Bound;
+
+use axum::Json;
+use axum::extract::State;
+use coordinator_core::Core;
+use serde::Deserialize;
+use sluice_common::api::{NodeView, Page, PoolView};
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::state::NodeState;
+
+use super::Api;
+use super::error::ApiError;
+use super::params::{self, Params, Segment};
+use crate::view;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NodeParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+    pool: Option<String>,
+    state: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PoolParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /v1/nodes`: by name.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Params(params): Params<NodeParams>,
+) -> Result<Json<Page<NodeView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<NodeName> = params::read("cursor", params.cursor.as_deref())?;
+    let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
+    let state = params.state.as_deref().map(node_state).transpose()?;
+    let look = move |core: &Core| {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let nodes = core
+            .state()
+            .nodes()
+            .range::<NodeName, _>((from, Bound::Unbounded));
+        let nodes = nodes.map(|(_, node)| node);
+        let wanted = nodes.filter(|node| {
+            pool.as_ref().is_none_or(|pool| node.pool == *pool)
+                && state.is_none_or(|state| node.state == state)
+        });
+        wanted
+            .take(limit + 1)
+            .map(|node| view::node(core, node))
+            .collect()
+    };
+    let items = api.engine().read(look).await?;
+    Ok(Json(page(items, limit, |node: &NodeView| {
+        node.name.clone()
+    })))
+}
+
+fn node_state(word: &str) -> Result<NodeState, ApiError> {
+    let known = [
+        NodeState::Ready,
+        NodeState::Reconciling,
+        NodeState::Unreachable,
+        NodeState::Lost,
+    ];
+    let found = known.into_iter().find(|state| state.as_str() == word);
+    found.ok_or_else(|| {
+        let all: Vec<_> = known.map(NodeState::as_str).into();
+        let message = format!(
+            "`{}` is no state: write one of {}",
+            word.escape_debug(),
+            all.join(", ")
+        );
+        params::invalid("state", message)
+    })
+}
+
+/// A page out of one item more than it may have.
+fn page<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next_cursor = items.last().filter(|_| more).map(name);
+    Page { items, next_cursor }
+}
+
+/// `GET /v1/nodes/{node}`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+) -> Result<Json<NodeView>, ApiError> {
+    let unknown = || ApiError::UnknownNode {
+        node: segment.escape_debug().to_string(),
+    };
+    let name = NodeName::new(segment.as_str()).map_err(|_| unknown())?;
+    let look = move |core: &Core| core.state().node(&name).map(|node| view::node(core, node));
+    api.engine().read(look).await?.map(Json).ok_or_else(unknown)
+}
+
+/// `GET /v1/pools`: by name.
+pub(super) async fn list_pools(
+    State(api): State<Api>,
+    Params(params): Params<PoolParams>,
+) -> Result<Json<Page<PoolView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<PoolName> = params::read("cursor", params.cursor.as_deref())?;
+    let look = move |core: &Core| {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let pools = core
+            .state()
+            .pools()
+            .range::<PoolName, _>((from, Bound::Unbounded));
+        pools
+            .take(limit + 1)
+            .map(|(_, pool)| view::pool(core, pool))
+            .collect()
+    };
+    let items = api.engine().read(look).await?;
+    Ok(Json(page(items, limit, |pool: &PoolView| {
+        pool.name.clone()
+    })))
+}
+
+/// `GET /v1/pools/{pool}`.
+pub(super) async fn get_pool(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+) -> Result<Json<PoolView>, ApiError> {
+    let unknown = || ApiError::UnknownPool {
+        pool: segment.escape_debug().to_string(),
+    };
+    let name = PoolName::new(segment.as_str()).map_err(|_| unknown())?;
+    let look = move |core: &Core| core.state().pool(&name).map(|pool| view::pool(core, pool));
+    api.engine().read(look).await?.map(Json).ok_or_else(unknown)
+}

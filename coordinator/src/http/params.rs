@@ -1,0 +1,172 @@
+//! The parts of a call's address: the name in the path and the parameters behind it.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde::de::DeserializeOwned;
+use sluice_common::id::StepId;
+use sluice_common::nearest::{nearest, unknown_field};
+use sluice_common::request::FieldError;
+use sluice_common::state::StepState;
+use sluice_common::time::Span;
+
+use super::error::ApiError;
+
+/// Items of a page unless the caller says otherwise.
+const DEFAULT_LIMIT: usize = 100;
+/// Most items of a page: bounds the time that a read takes of the engine.
+const MAX_LIMIT: usize = 1000;
+
+/// The one variable segment of a path.
+pub(super) struct Segment(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path: Result<Path<String>, PathRejection> =
+            Path::from_request_parts(parts, state).await;
+        match path {
+            Ok(Path(segment)) => Ok(Self(segment)),
+            // It is not UTF-8, so it is no name of anything.
+            Err(_) => Err(ApiError::UnknownRoute {
+                path: parts.uri.path().to_owned(),
+            }),
+        }
+    }
+}
+
+/// The parameters; each that is not a field of `T` is refused.
+pub(super) struct Params<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        match Query::try_from_uri(&parts.uri) {
+            Ok(Query(params)) => Ok(Self(params)),
+            Err(rejection) => Err(refusal(&rejection.body_text())),
+        }
+    }
+}
+
+fn refusal(text: &str) -> ApiError {
+    match unknown_field(text) {
+        Some((name, nearest)) => ApiError::UnknownParameter {
+            name: name.to_owned(),
+            nearest: nearest.map(str::to_owned),
+        },
+        None => ApiError::InvalidParameter {
+            name: "query",
+            message: text.to_owned(),
+        },
+    }
+}
+
+/// Reads a parameter whose type says itself what is wrong.
+pub(super) fn read<T: FromStr>(
+    name: &'static str,
+    text: Option<&str>,
+) -> Result<Option<T>, ApiError>
+where
+    T::Err: ToString,
+{
+    text.map(T::from_str)
+        .transpose()
+        .map_err(|error| invalid(name, error))
+}
+
+/// Reads a number.
+pub(super) fn number(name: &'static str, text: Option<&str>) -> Result<Option<u64>, ApiError> {
+    let parsed = text.map(|text| {
+        text.parse().map_err(|_| {
+            invalid(
+                name,
+                format!("`{}` is not a whole number", text.escape_debug()),
+            )
+        })
+    });
+    parsed.transpose()
+}
+
+/// Reads `true` or `false`; absent is false.
+pub(super) fn flag(name: &'static str, text: Option<&str>) -> Result<bool, ApiError> {
+    match text {
+        None | Some("false") => Ok(false),
+        Some("true") => Ok(true),
+        Some(text) => Err(invalid(
+            name,
+            format!("`{}` is neither `true` nor `false`", text.escape_debug()),
+        )),
+    }
+}
+
+/// Reads how many items a page may have.
+pub(super) fn limit(text: Option<&str>) -> Result<usize, ApiError> {
+    let limit = number("limit", text)?.unwrap_or(DEFAULT_LIMIT as u64);
+    usize::try_from(limit)
+        .ok()
+        .filter(|limit| (1..=MAX_LIMIT).contains(limit))
+        .ok_or_else(|| invalid("limit", format!("{limit}: write 1 to {MAX_LIMIT}")))
+}
+
+/// Reads one or more states with commas between them.
+pub(super) fn states(
+    name: &'static str,
+    text: Option<&str>,
+) -> Result<Option<Vec<StepState>>, ApiError> {
+    let parsed = text.map(|text| text.split(',').map(|word| state(name, word)).collect());
+    parsed.transpose()
+}
+
+/// Reads a state.
+pub(super) fn state(name: &'static str, word: &str) -> Result<StepState, ApiError> {
+    let known = StepState::ALL.into_iter();
+    if let Some(state) = known.clone().find(|state| state.as_str() == word) {
+        return Ok(state);
+    }
+    let near = nearest(word, known.clone().map(StepState::as_str));
+    let hint = near.map_or_else(
+        || {
+            let all: Vec<_> = known.map(StepState::as_str).collect();
+            format!("write one of {}", all.join(", "))
+        },
+        |near| format!("did you mean `{near}`?"),
+    );
+    Err(invalid(
+        name,
+        format!("`{}` is no state: {hint}", word.escape_debug()),
+    ))
+}
+
+/// Reads a length of time, cut to `most`.
+pub(super) fn time(
+    name: &'static str,
+    text: Option<&str>,
+    default: Span,
+    most: Span,
+) -> Result<Duration, ApiError> {
+    let span = read(name, text)?.unwrap_or(default).min(most);
+    Ok(Duration::from_millis(span.millis()))
+}
+
+/// Reads the id of a step out of a path.
+pub(super) fn step_id(text: &str) -> Result<StepId, ApiError> {
+    StepId::new(text).map_err(|error| {
+        ApiError::Field(FieldError {
+            code: "invalid_id",
+            field: "id".to_owned(),
+            message: error.to_string(),
+        })
+    })
+}
+
+pub(super) fn invalid(name: &'static str, message: impl ToString) -> ApiError {
+    ApiError::InvalidParameter {
+        name,
+        message: message.to_string(),
+    }
+}

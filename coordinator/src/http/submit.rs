@@ -1,0 +1,133 @@
+//! Submits: one step, or a batch in one durable commit.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Core, NewStep, Refusal, Submitted};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use sluice_common::api::{BatchItem, BatchView, StepView};
+use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES};
+use sluice_common::request::StepRequest;
+
+use super::error::ApiError;
+use super::{Api, body, ids};
+use crate::view;
+
+/// `POST /v1/steps`: 201 with the step, or 200 where it was there already.
+pub(super) async fn one(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let key = ids::key(&headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let step = understand(body::parse(&json, "")?, key.as_deref(), 0)?;
+    let submitted = api.engine().submit(vec![step], |core, results| {
+        let result = results.into_iter().next();
+        result
+            .expect("one result for one step")
+            .and_then(|step| seen(core, step))
+    });
+    let (created, view) = submitted.await??;
+    let status = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, Json(view)).into_response())
+}
+
+/// The body of a batch, with each step still as text: one that is malformed fails alone.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawBatch<'a> {
+    #[serde(borrow)]
+    steps: Vec<&'a RawValue>,
+}
+
+/// `POST /v1/steps:batch`: 200 with one result for each step, in order.
+pub(super) async fn batch(
+    State(api): State<Api>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Json<BatchView>, ApiError> {
+    let key = ids::key(&headers)?;
+    let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
+    let understood = understand_batch(&json, key.as_deref())?;
+    let (good, bad): (Vec<_>, Vec<_>) = (0..).zip(understood).partition(|(_, step)| step.is_ok());
+    let (places, steps): (Vec<usize>, Vec<NewStep>) = good
+        .into_iter()
+        .filter_map(|(place, step)| Some((place, step.ok()?)))
+        .unzip();
+    let stored = api.engine().submit(steps, |core, results| {
+        let views = results
+            .into_iter()
+            .map(|result| result.and_then(|step| seen(core, step)));
+        views.collect::<Vec<_>>()
+    });
+    let stored = places
+        .into_iter()
+        .zip(stored.await?)
+        .map(|(place, result)| {
+            let item = result.map_err(ApiError::from).map(|(_, view)| view);
+            (place, item)
+        });
+    let failed = bad
+        .into_iter()
+        .filter_map(|(place, step)| Some((place, Err(step.err()?))));
+    let mut results: Vec<(usize, Result<StepView, ApiError>)> = stored.chain(failed).collect();
+    results.sort_by_key(|(place, _)| *place);
+    Ok(Json(BatchView {
+        results: results
+            .into_iter()
+            .map(|(_, result)| item(result))
+            .collect(),
+    }))
+}
+
+fn item(result: Result<StepView, ApiError>) -> BatchItem {
+    match result {
+        Ok(view) => BatchItem::Step(Box::new(view)),
+        Err(error) => BatchItem::Error(error.body()),
+    }
+}
+
+fn understand_batch(
+    json: &[u8],
+    key: Option<&str>,
+) -> Result<Vec<Result<NewStep, ApiError>>, ApiError> {
+    let RawBatch { steps } = body::parse(json, "")?;
+    if steps.len() > MAX_BATCH_STEPS {
+        return Err(ApiError::TooManySteps {
+            count: steps.len(),
+            limit: MAX_BATCH_STEPS,
+        });
+    }
+    let understood = (0..).zip(steps).map(|(place, raw)| {
+        let request = body::parse(raw.get().as_bytes(), &format!("steps[{place}]"))?;
+        understand(request, key, place)
+    });
+    Ok(understood.collect())
+}
+
+/// A checked step with its id: the caller's own, else one of the call's key, else a fresh one.
+fn understand(request: StepRequest, key: Option<&str>, place: usize) -> Result<NewStep, ApiError> {
+    let id = match (request.chosen_id()?, key) {
+        (Some(id), _) => id,
+        (None, Some(key)) => ids::derive(key, place),
+        (None, None) => ids::draw()?,
+    };
+    let spec = request.check()?;
+    Ok(NewStep { id, spec })
+}
+
+/// The step as it stands. One that was rejected may have been forgotten again, where very few are kept.
+fn seen(core: &Core, submitted: Submitted) -> Result<(bool, StepView), Refusal> {
+    let view = view::step_by_id(core, &submitted.step);
+    let view = view.ok_or(Refusal::UnknownStep {
+        step: submitted.step,
+    })?;
+    Ok((submitted.created, view))
+}

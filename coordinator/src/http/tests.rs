@@ -1,0 +1,28 @@
+//! Real calls over loopback: each status and code, and what streams promise.
+
+mod calls;
+mod follow;
+mod logs;
+mod refused;
+
+use serde_json::{Value, json};
+
+use crate::fixture::{Answer, Rig};
+
+/// The code of an error, whose status must be this.
+fn code(answer: Answer, status: u16) -> String {
+    assert_eq!(answer.0, status, "{}", answer.1);
+    let error = &answer.1["error"];
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty()),
+        "{error}"
+    );
+    error["code"].as_str().unwrap().to_owned()
+}
+
+fn ids(page: &Value) -> Vec<&str> {
+    let items = page["items"].as_array().unwrap().iter();
+    items.map(|item| item["id"].as_str().unwrap()).collect()
+}

@@ -1,0 +1,207 @@
+//! What works.
+
+use super::*;
+
+#[test]
+fn a_submit_is_answered_with_the_whole_step_and_a_repeat_with_the_same() {
+    let rig = Rig::start();
+    let body = r#"{"id":"train","command":["python","t.py"],"env":{"A":"b"},"nodes":1,"timeout":"2h",
+        "resources":{"gpu_count":1,"cpu_count":0.1,"memory":"2GiB"},"subject":"prod"}"#;
+    let (status, step) = rig.post("/v1/steps", body);
+    assert_eq!((status, &step["state"]), (201, &json!("queued")), "{step}");
+    assert_eq!(step["name"], "python");
+    assert_eq!(step["reason"]["code"], "pool_empty");
+    assert_eq!(step["pool"], "default");
+    assert_eq!(
+        step["request"],
+        json!({"gpu":1,"mcpu":100,"memory_mb":2148,"step_run":1})
+    );
+    assert_eq!(step["resources"]["cpu_count"], json!(0.1));
+    assert_eq!((&step["attempt"], &step["exit"]), (&json!(0), &Value::Null));
+    assert_eq!(
+        (&step["timeout"], &step["grace_period"]),
+        (&json!("2h"), &json!("30s"))
+    );
+    let (status, again) = rig.post("/v1/steps", body);
+    assert_eq!((status, &again), (200, &step));
+    assert_eq!(rig.get("/v1/steps/train"), (200, step));
+}
+
+#[test]
+fn ids_are_drawn_or_derived_from_the_idempotency_key() {
+    let rig = Rig::start();
+    let body = r#"{"command":["true"]}"#;
+    let (_, first) = rig.post("/v1/steps", body);
+    let (_, second) = rig.post("/v1/steps", body);
+    assert_ne!(first["id"], second["id"]);
+    let key = [("Idempotency-Key", "run 7")];
+    let (created, first) = rig.post_with("/v1/steps", body, &key);
+    let (repeated, second) = rig.post_with("/v1/steps", body, &key);
+    assert_eq!((created, repeated), (201, 200));
+    assert_eq!(first["id"], second["id"]);
+    let other = rig.post_with("/v1/steps", r#"{"command":["false"]}"#, &key);
+    assert_eq!(code(other, 409), "id_in_use");
+}
+
+#[test]
+fn a_batch_is_one_commit_with_a_result_for_each_step() {
+    let rig = Rig::start();
+    let meter = rig.running.as_ref().unwrap().engine.clone();
+    let before = meter.meter().commits();
+    let body = r#"{"steps":[{"id":"a","command":["true"]},{"command":["true"],"colour":1},
+        {"id":"a","command":["false"]},{"command":[]},{"id":"b","command":["true"]}]}"#;
+    let (status, answer) = rig.post("/v1/steps:batch", body);
+    assert_eq!(status, 200, "{answer}");
+    let results = answer["results"].as_array().unwrap();
+    let told: Vec<&str> = results
+        .iter()
+        .map(|result| {
+            result["id"]
+                .as_str()
+                .or(result["error"]["code"].as_str())
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(
+        told,
+        ["a", "unknown_field", "id_in_use", "invalid_command", "b"]
+    );
+    assert_eq!(results[1]["error"]["detail"]["field"], "steps[1].colour");
+    assert_eq!(meter.meter().commits() - before, 1);
+    let key = [("Idempotency-Key", "k")];
+    let body = r#"{"steps":[{"command":["true"]},{"command":["true"]}]}"#;
+    let first = rig.post_with("/v1/steps:batch", body, &key).1;
+    assert_ne!(first["results"][0]["id"], first["results"][1]["id"]);
+    assert_eq!(rig.post_with("/v1/steps:batch", body, &key).1, first);
+}
+
+#[test]
+fn lists_page_by_cursor_and_filter() {
+    let rig = Rig::start();
+    let steps: Vec<Value> = (0..2500)
+        .map(|n| {
+            let subject = if n % 1000 == 999 { "rare" } else { "common" };
+            json!({"id": format!("s{n:04}"), "command": ["true"], "subject": subject})
+        })
+        .collect();
+    let (status, _) = rig.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
+    assert_eq!(status, 200);
+    let (_, page) = rig.get("/v1/steps?limit=2");
+    assert_eq!(ids(&page), ["s0000", "s0001"]);
+    let (_, page) = rig.get("/v1/steps?limit=2&cursor=s0001");
+    assert_eq!(ids(&page), ["s0002", "s0003"]);
+    // Found over more steps than one look at the core takes in.
+    let (_, page) = rig.get("/v1/steps?subject=rare");
+    assert_eq!(ids(&page), ["s0999", "s1999"]);
+    assert_eq!(page.get("next_cursor"), None);
+    let (_, page) = rig.get("/v1/steps?subject=rare&limit=1&state=queued,running&pool=default");
+    assert_eq!(
+        (ids(&page), &page["next_cursor"]),
+        (vec!["s0999"], &json!("s0999"))
+    );
+    for nothing in ["state=running", "pool=other", "node=n1", "subject=x"] {
+        let (_, page) = rig.get(&format!("/v1/steps?{nothing}"));
+        assert!(ids(&page).is_empty(), "{nothing}");
+    }
+}
+
+#[test]
+fn a_step_is_seen_from_its_grant_to_its_exit() {
+    let rig = Rig::start();
+    let mut agent = rig.agent("n1", 2);
+    rig.submit("a");
+    rig.runtime.block_on(agent.order());
+    let (_, step) = rig.get("/v1/steps/a");
+    assert_eq!(
+        (&step["state"], &step["attempt"]),
+        (&json!("allocated"), &json!(1))
+    );
+    assert_eq!(
+        step["placements"],
+        json!([{"node":"n1","gpus":[],"rank":0}])
+    );
+    rig.runtime.block_on(agent.ran("a.1", None));
+    let (_, step) = rig.get("/v1/steps/a:wait?for=running&timeout=20s");
+    assert_eq!(step["state"], "running");
+    assert_eq!(ids(&rig.get("/v1/steps?node=n1&state=running").1), ["a"]);
+    let (_, node) = rig.get("/v1/nodes/n1");
+    assert_eq!(
+        (&node["state"], &node["steps"]),
+        (&json!("ready"), &json!(["a"]))
+    );
+    assert!(node["heard_at"].is_string());
+    let (_, pool) = rig.get("/v1/pools/default");
+    assert_eq!(
+        (&pool["nodes_ready"], &pool["running"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(pool["capacity"]["mcpu"], 2000);
+
+    rig.runtime.block_on(agent.ran("a.1", Some(7)));
+    let (_, step) = rig.get("/v1/steps/a:wait?timeout=20s");
+    assert_eq!(
+        (&step["state"], &step["exit"]["code"]),
+        (&json!("failed"), &json!(7))
+    );
+    assert_eq!(step["reason"]["code"], "non_zero_exit");
+    for time in ["submitted_at", "allocated_at", "started_at", "finished_at"] {
+        assert!(step[time].is_string(), "{time}: {step}");
+    }
+    assert_eq!(rig.get("/v1/nodes/n1").1["steps"], json!([]));
+    assert_eq!(
+        rig.get("/v1/nodes?state=ready&pool=default").1["items"][0]["name"],
+        "n1"
+    );
+    assert_eq!(rig.get("/v1/nodes?state=lost").1["items"], json!([]));
+    assert_eq!(rig.get("/v1/pools").1["items"][0]["name"], "default");
+}
+
+#[test]
+fn a_wait_ends_with_the_step_or_with_its_time() {
+    let rig = Rig::start();
+    rig.submit("a");
+    let (status, step) = rig.get("/v1/steps/a:wait?timeout=10ms");
+    assert_eq!((status, &step["state"]), (200, &json!("queued")));
+    assert_eq!(rig.get("/v1/steps/a:wait?for=queued").1["state"], "queued");
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| rig.get("/v1/steps/a:wait?for=running&timeout=25s"));
+        let (status, step) = rig.post("/v1/steps/a:cancel", "");
+        assert_eq!((status, &step["state"]), (200, &json!("cancelled")));
+        assert_eq!(waiting.join().unwrap().1["state"], "cancelled");
+    });
+    let (status, again) = rig.post("/v1/steps/a:cancel", "");
+    assert_eq!((status, &again["state"]), (200, &json!("cancelled")));
+}
+
+#[test]
+fn what_was_answered_is_there_after_a_restart() {
+    let mut rig = Rig::start();
+    let step = rig.submit("a");
+    rig.restart();
+    assert_eq!(rig.get("/v1/steps/a"), (200, step));
+    rig.stop();
+}
+
+#[test]
+fn health_and_metrics_are_plain_and_right() {
+    let rig = Rig::start();
+    rig.submit("a");
+    assert_eq!(rig.get("/healthz"), (200, json!("ok\n")));
+    assert_eq!(rig.get("/readyz"), (200, json!("ok\n")));
+    let (status, text) = rig.get("/metrics");
+    let text = text.as_str().unwrap();
+    assert_eq!(status, 200);
+    for line in [
+        "sluice_steps{state=\"queued\"} 1",
+        "sluice_nodes{state=\"ready\"} 0",
+        "# TYPE sluice_commit_seconds_total counter",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    let (_, events) = rig.get("/v1/events");
+    let last = events["items"].as_array().unwrap().len();
+    assert!(
+        text.contains(&format!("\nsluice_last_record {last}\n")),
+        "{text}"
+    );
+}

@@ -1,0 +1,148 @@
+//! Events: pages and streams, resumed without a gap while others submit.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+use crate::config::Overrides;
+
+/// One event of a stream: its number, its type, its record.
+type Said = (u64, String, Value);
+
+/// The next events of a stream, as many as `count`.
+fn said(lines: &mut impl Iterator<Item = String>, count: usize) -> Vec<Said> {
+    let mut events = Vec::new();
+    let (mut id, mut kind) = (0, String::new());
+    while events.len() < count {
+        let line = lines.next().expect("the stream goes on");
+        if let Some(text) = line.strip_prefix("id: ") {
+            id = text.parse().unwrap();
+        } else if let Some(text) = line.strip_prefix("event: ") {
+            kind = text.to_owned();
+        } else if let Some(text) = line.strip_prefix("data: ") {
+            events.push((id, kind.clone(), serde_json::from_str(text).unwrap()));
+        }
+    }
+    events
+}
+
+#[test]
+fn pages_and_streams_say_the_same_in_the_same_order() {
+    let rig = Rig::start();
+    for id in ["a", "b", "c"] {
+        rig.submit(id);
+    }
+    let (_, all) = rig.get("/v1/events");
+    let items = all["items"].as_array().unwrap();
+    assert_eq!(
+        (items[0]["seq"].as_u64(), &items[0]["type"]),
+        (Some(1), &json!("coordinator_started"))
+    );
+    assert_eq!(all.get("next_cursor"), None);
+    let mut paged = Vec::new();
+    let mut path = "/v1/events?limit=2".to_owned();
+    loop {
+        let (_, page) = rig.get(&path);
+        paged.extend(page["items"].as_array().unwrap().clone());
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            break;
+        };
+        path = format!("/v1/events?limit=2&cursor={cursor}");
+    }
+    assert_eq!(&paged, items);
+    let events = said(&mut rig.lines("/v1/events?follow=true"), items.len());
+    for ((id, kind, record), item) in events.iter().zip(items) {
+        assert_eq!((record, item["seq"].as_u64()), (item, Some(*id)));
+        assert_eq!(item["type"], kind.as_str());
+    }
+    let (_, of_b) = rig.get("/v1/events?step=b");
+    assert_eq!(of_b["items"].as_array().unwrap().len(), 1);
+    assert_eq!(of_b["items"][0]["step"], "b");
+}
+
+#[test]
+fn a_follower_that_resumes_again_and_again_misses_nothing_and_hears_nothing_twice() {
+    let rig = Rig::start();
+    let done = AtomicBool::new(false);
+    let seen = std::thread::scope(|scope| {
+        for writer in 0..3 {
+            let (rig, done) = (&rig, &done);
+            scope.spawn(move || {
+                for number in 0.. {
+                    if done.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    rig.submit(&format!("s{writer}-{number}"));
+                }
+            });
+        }
+        let mut seen: Vec<u64> = Vec::new();
+        for round in 0..40 {
+            let since = seen.last().copied().unwrap_or(0);
+            let mut lines = rig.lines(&format!("/v1/events?since={since}&follow=true"));
+            let events = said(&mut lines, 1 + round % 7);
+            seen.extend(events.iter().map(|(id, ..)| *id));
+        }
+        done.store(true, Ordering::Relaxed);
+        seen
+    });
+    assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_follower_hears_of_one_step_and_of_what_happens_later() {
+    let rig = Rig::start();
+    rig.submit("a");
+    let mut lines = rig.lines("/v1/events?follow=true&step=b");
+    rig.submit("b");
+    rig.post("/v1/steps/b:cancel", "");
+    let kinds: Vec<String> = said(&mut lines, 2)
+        .into_iter()
+        .map(|(_, kind, _)| kind)
+        .collect();
+    assert_eq!(kinds, ["step_queued", "step_ended"]);
+}
+
+#[test]
+fn a_stream_resumes_by_the_browser_s_header_and_ends_when_the_coordinator_stops() {
+    let mut rig = Rig::start();
+    rig.submit("a");
+    let last = rig.get("/v1/events").1["items"].as_array().unwrap().len();
+    let header = (last - 1).to_string();
+    let response = rig.call(
+        "GET",
+        "/v1/events?since=0&follow=true",
+        &[("last-event-id", &header)],
+    );
+    use std::io::BufRead;
+    let reader = std::io::BufReader::new(response.into_body().into_reader());
+    let mut lines = reader.lines().map_while(Result::ok);
+    assert_eq!(said(&mut lines, 1)[0].0, last as u64);
+    rig.stop();
+    assert_eq!(lines.find(|line| !line.is_empty()), None);
+}
+
+#[test]
+fn events_that_are_no_longer_kept_are_gone_with_the_first_that_is() {
+    let mut rig = Rig::start_with(Overrides {
+        retention: Some(10),
+        ..Overrides::default()
+    });
+    // Two snapshots, so that the log is cut.
+    for round in 0..3 {
+        let steps: Vec<Value> = (0..8000)
+            .map(|n| json!({"id": format!("s{round}-{n}"), "command": ["true"]}))
+            .collect();
+        rig.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
+    }
+    let (status, error) = rig.get("/v1/events?since=0");
+    let first = error["error"]["detail"]["first"].as_u64().unwrap();
+    assert!(first > 1, "{error}");
+    assert_eq!(code((status, error), 410), "events_gone");
+    assert_eq!(
+        code(rig.get("/v1/events?since=0&follow=true"), 410),
+        "events_gone"
+    );
+    let (_, page) = rig.get("/v1/events?limit=1");
+    assert_eq!(page["items"][0]["seq"], first);
+    rig.stop();
+}

@@ -1,0 +1,105 @@
+//! Output, passed through from an agent that a test plays.
+
+use std::io::Read;
+
+use sluice_common::wire::{LogReply, LogStream};
+
+use super::*;
+
+#[test]
+fn output_comes_from_the_node_with_its_offset() {
+    let rig = Rig::start();
+    let mut agent = rig.agent("n1", 2);
+    rig.submit("a");
+    rig.runtime.block_on(agent.order());
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs?stream=stderr&offset=5", &[]));
+        rig.runtime.block_on(async {
+            let (request, mut writer) = agent.asked_for_output().await;
+            assert_eq!(request.attempt.to_string(), "a.1");
+            assert_eq!((request.stream, request.offset), (LogStream::Stderr, 5));
+            assert!(!request.follow);
+            writer.send(&LogReply::From { offset: 9 }).await.unwrap();
+            writer.send_bytes(b"oops\n").await.unwrap();
+            writer.finish();
+        });
+        let mut response = call.join().unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(
+            response.headers()["content-type"],
+            "application/octet-stream"
+        );
+        assert_eq!(response.headers()["sluice-log-offset"], "9");
+        assert_eq!(response.headers()["sluice-attempt"], "1");
+        assert_eq!(response.body_mut().read_to_string().unwrap(), "oops\n");
+    });
+}
+
+#[test]
+fn a_follower_waits_for_the_step_to_run_and_sees_a_broken_link_as_broken() {
+    let rig = Rig::start();
+    rig.submit("a");
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| {
+            let response = rig.call("GET", "/v1/steps/a/logs?follow=true", &[]);
+            assert_eq!(response.status(), 200);
+            let mut text = Vec::new();
+            let end = response.into_body().into_reader().read_to_end(&mut text);
+            (text, end)
+        });
+        let agent = rig.agent("n1", 2);
+        rig.runtime.block_on(async {
+            let (request, mut writer) = agent.asked_for_output().await;
+            assert!(request.follow);
+            writer.send(&LogReply::From { offset: 0 }).await.unwrap();
+            writer.send_bytes(b"half").await.unwrap();
+            // Only once it has arrived is the link broken.
+            tokio::time::timeout(std::time::Duration::from_millis(300), writer.unread())
+                .await
+                .ok();
+            agent.connection.close("the agent dies");
+        });
+        let (text, end) = call.join().unwrap();
+        assert_eq!(text, b"half");
+        assert!(end.is_err(), "a broken stream must not look complete");
+    });
+}
+
+#[test]
+fn a_step_that_never_ran_has_no_output_and_its_followers_are_told_at_once() {
+    let rig = Rig::start();
+    rig.submit("a");
+    let mut response = rig.call("GET", "/v1/steps/a/logs", &[]);
+    assert_eq!(response.headers()["sluice-attempt"], "0");
+    assert_eq!(response.body_mut().read_to_string().unwrap(), "");
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs?follow=true", &[]));
+        rig.post("/v1/steps/a:cancel", "");
+        let mut response = call.join().unwrap();
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.body_mut().read_to_string().unwrap(), "");
+    });
+}
+
+#[test]
+fn a_node_that_is_away_or_has_no_output_says_so() {
+    let rig = Rig::start();
+    let mut agent = rig.agent("n1", 2);
+    rig.submit("a");
+    rig.runtime.block_on(agent.order());
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| rig.get("/v1/steps/a/logs"));
+        rig.runtime.block_on(async {
+            let (_, mut writer) = agent.asked_for_output().await;
+            let message = "it was removed".to_owned();
+            writer.send(&LogReply::Refused { message }).await.unwrap();
+            writer.finish();
+            writer.delivered().await.unwrap();
+        });
+        assert_eq!(code(call.join().unwrap(), 404), "output_unavailable");
+    });
+    drop(agent);
+    let (status, error) = rig.get("/v1/steps/a/logs");
+    assert_eq!(error["error"]["detail"]["node"], "n1");
+    assert_eq!(code((status, error), 503), "node_unreachable");
+}

@@ -1,0 +1,219 @@
+//! Each way in which a call can be wrong.
+
+use std::io::{Read, Write};
+
+use super::*;
+use crate::config::Overrides;
+use crate::fixture::answer;
+
+#[test]
+fn bad_steps_are_refused_with_the_field() {
+    let rig = Rig::start();
+    for (body, status, expected, field) in [
+        (r#"{"comand":["a"]}"#, 400, "unknown_field", "comand"),
+        (
+            r#"{"command":["a"],"resources":{"gpus":1}}"#,
+            400,
+            "unknown_field",
+            "resources.gpus",
+        ),
+        (r#"{"command":"a"}"#, 400, "invalid_body", "command"),
+        (r#"{"command":["a"]"#, 400, "invalid_body", ""),
+        ("", 400, "invalid_body", ""),
+        (r#"[["a"]]"#, 400, "invalid_body", ""),
+        (r#"{"command":[]}"#, 400, "invalid_command", "command"),
+        (r#"{"command":["a"],"id":"../x"}"#, 400, "invalid_id", "id"),
+        (
+            r#"{"command":["a"],"resources":{"memory":"8 GB"}}"#,
+            400,
+            "invalid_memory",
+            "resources.memory",
+        ),
+    ] {
+        let (got, error) = rig.post("/v1/steps", body);
+        assert_eq!(error["error"]["detail"]["field"], field, "{body}: {error}");
+        assert_eq!(code((got, error), status), expected, "{body}");
+    }
+    let (_, error) = rig.post("/v1/steps", r#"{"comand":["a"]}"#);
+    assert_eq!(error["error"]["detail"]["nearest"], "command");
+    assert!(
+        ids(&rig.get("/v1/steps").1).is_empty(),
+        "nothing is half-done"
+    );
+}
+
+#[test]
+fn an_id_with_another_body_is_a_conflict_that_names_the_difference() {
+    let rig = Rig::start();
+    rig.submit("a");
+    let (status, error) = rig.post("/v1/steps", r#"{"id":"a","command":["true","x"]}"#);
+    assert_eq!(error["error"]["detail"]["differs"], "command", "{error}");
+    assert_eq!(code((status, error), 409), "id_in_use");
+}
+
+#[test]
+fn what_is_not_there_is_named() {
+    let rig = Rig::start();
+    for (path, expected) in [
+        ("/v1/steps/x", "unknown_step"),
+        ("/v1/steps/x:wait", "unknown_step"),
+        ("/v1/steps/x/logs", "unknown_step"),
+        ("/v1/nodes/x", "unknown_node"),
+        ("/v1/nodes/a%20b", "unknown_node"),
+        ("/v1/pools/x", "unknown_pool"),
+        ("/v1/jobs", "unknown_route"),
+        ("/", "unknown_route"),
+        ("/v1/steps/x:wiat", "unknown_route"),
+        ("/v1/steps/%ff", "unknown_route"),
+    ] {
+        assert_eq!(code(rig.get(path), 404), expected, "{path}");
+    }
+    assert_eq!(
+        code(rig.post("/v1/steps/x:cancel", ""), 404),
+        "unknown_step"
+    );
+    assert_eq!(
+        code(rig.post("/v1/steps/x:cancle", ""), 404),
+        "unknown_route"
+    );
+    rig.submit("a");
+    assert_eq!(
+        code(rig.get("/v1/steps/a/logs?attempt=3"), 404),
+        "unknown_attempt"
+    );
+    assert_eq!(code(rig.post("/v1/steps/a", ""), 405), "method_not_allowed");
+    let deleted = rig.call("DELETE", "/v1/nodes", &[]);
+    assert_eq!(code(answer(deleted), 405), "method_not_allowed");
+}
+
+#[test]
+fn parameters_that_are_not_or_cannot_be_are_named() {
+    let rig = Rig::start();
+    rig.submit("a");
+    for (path, expected) in [
+        ("/v1/steps?limt=3", "unknown_parameter"),
+        ("/v1/steps?limit=0", "invalid_parameter"),
+        ("/v1/steps?limit=x", "invalid_parameter"),
+        ("/v1/steps?limit=1001", "invalid_parameter"),
+        ("/v1/steps?state=runing", "invalid_parameter"),
+        ("/v1/steps?cursor=%2e", "invalid_parameter"),
+        ("/v1/steps/a%20b", "invalid_id"),
+        ("/v1/steps/a?for=running", "invalid_parameter"),
+        ("/v1/steps/a:wait?for=done", "invalid_parameter"),
+        ("/v1/steps/a:wait?timeout=5", "invalid_parameter"),
+        ("/v1/steps/a/logs?stream=both", "invalid_parameter"),
+        ("/v1/steps/a/logs?offset=-1", "invalid_parameter"),
+        ("/v1/nodes?state=up", "invalid_parameter"),
+        ("/v1/events?since=999999", "invalid_parameter"),
+        ("/v1/events?follow=yes", "invalid_parameter"),
+    ] {
+        assert_eq!(code(rig.get(path), 400), expected, "{path}");
+    }
+    let (_, error) = rig.get("/v1/steps?limt=3");
+    assert_eq!(error["error"]["detail"]["nearest"], "limit");
+    let (_, error) = rig.get("/v1/steps?state=runing");
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("`running`"),
+        "{error}"
+    );
+    let key = [("Idempotency-Key", "")];
+    let refused = rig.post_with("/v1/steps", r#"{"command":["true"]}"#, &key);
+    assert_eq!(code(refused, 400), "invalid_idempotency_key");
+}
+
+#[test]
+fn large_bodies_are_refused_unread() {
+    let rig = Rig::start();
+    let large = "x".repeat(2 * 1024 * 1024);
+    let (status, error) = rig.post("/v1/steps", &large);
+    assert_eq!(error["error"]["detail"]["limit"], 1024 * 1024);
+    assert_eq!(code((status, error), 413), "body_too_large");
+    let large = "x".repeat(17 * 1024 * 1024);
+    assert_eq!(
+        code(rig.post("/v1/steps:batch", &large), 413),
+        "body_too_large"
+    );
+    // A body of that size is taken by a batch, and without an announced length by nobody.
+    assert_eq!(
+        code(rig.post("/v1/steps:batch", &large[..2 << 20]), 400),
+        "invalid_body"
+    );
+    assert_eq!(chunked(&rig, 3000), 413);
+    let steps = vec![json!({"command":["true"]}); 10_001];
+    let many = rig.post("/v1/steps:batch", &json!({ "steps": steps }).to_string());
+    assert_eq!(code(many, 400), "too_many_steps");
+}
+
+/// Submits chunks of a kilobyte without saying how many; the status.
+fn chunked(rig: &Rig, chunks: usize) -> u16 {
+    let address = rig.running.as_ref().unwrap().http_addr;
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let head = "POST /v1/steps HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n";
+    stream.write_all(head.as_bytes()).unwrap();
+    let chunk = format!("400\r\n{}\r\n", "x".repeat(1024));
+    for _ in 0..chunks {
+        // The answer may come, and the reading end, before all is written.
+        if stream.write_all(chunk.as_bytes()).is_err() {
+            break;
+        }
+    }
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).unwrap();
+    std::str::from_utf8(&answer[9..]).unwrap().parse().unwrap()
+}
+
+#[test]
+fn with_a_token_every_call_shows_it_and_health_stays_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, "correct-horse-battery\n").unwrap();
+    let rig = Rig::start_with(Overrides {
+        api_token_file: Some(file),
+        ..Overrides::default()
+    });
+    for headers in [
+        &[][..],
+        &[("authorization", "Bearer wrong-horse-battery-")],
+        &[("authorization", "Bearer ")],
+        &[("authorization", "Basic correct-horse-battery")],
+    ] {
+        let response = rig.call("GET", "/v1/steps", headers);
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        assert_eq!(code(answer(response), 401), "unauthorized", "{headers:?}");
+    }
+    assert_eq!(code(rig.get("/v1/nothing"), 401), "unauthorized");
+    for scheme in ["Bearer", "bearer"] {
+        let header = format!("{scheme} correct-horse-battery");
+        let response = rig.call("GET", "/v1/steps", &[("authorization", &header)]);
+        assert_eq!(response.status(), 200);
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        assert_eq!(rig.get(path).0, 200, "{path}");
+    }
+}
+
+#[test]
+fn a_web_page_of_another_site_cannot_call() {
+    let rig = Rig::start();
+    let host = rig.running.as_ref().unwrap().http_addr.to_string();
+    let own = format!("http://{host}");
+    for (name, value, allowed) in [
+        ("origin", "https://evil.example", false),
+        ("origin", "null", false),
+        ("origin", own.as_str(), true),
+        ("host", "evil.example", false),
+        ("host", "evil.example:80", false),
+        ("host", "localhost:7070", true),
+        ("host", "[::1]:7070", true),
+    ] {
+        let answered = answer(rig.call("GET", "/v1/steps", &[(name, value)]));
+        if allowed {
+            assert_eq!(answered.0, 200, "{value}: {}", answered.1);
+        } else {
+            assert_eq!(code(answered, 403), "foreign_origin", "{value}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The coordinator: everything about it but its decisions, which are `coordinator-core`'s.
+//!
+//! ```text
+//!  HTTP callers --> http --+                        +--> store   commits, snapshots, the log of events
+//!                          +--> engine (owns core) -+
+//!  agents ------> session -+                        +--> back to http and session, after the commit
+//! ```
+//! [`engine`] is the loop, [`store`] what outlives it, [`http`] and [`session`] the two doors, [`config`] and [`identity`]
+//! what it is started with, [`run`] puts them together. The binary reads flags and logs, and calls [`run::run`].
+
+pub mod clock;
+pub mod config;
+pub mod engine;
+#[cfg(test)]
+mod fixture;
+pub mod http;
+pub mod identity;
+pub mod run;
+pub mod session;
+pub mod store;
+pub mod view;

@@ -1,0 +1,262 @@
+//! The whole coordinator, from a checked config to a clean end.
+
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use sluice_common::id::ClusterId;
+use sluice_transport::{Identity, Listener, TlsFiles, TransportError};
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::config::{Config, TlsPaths};
+use crate::engine::{self, EngineError, EngineHandle, EngineThread};
+use crate::http::{self, Api};
+use crate::identity;
+use crate::session::{self, Nodes};
+use crate::store::{Store, StoreError};
+
+/// How long callers may take to read their answers when the coordinator stops.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
+
+/// How long agents may take to notice the end of their links, as far as we wait for it.
+const CLOSE_LIMIT: Duration = Duration::from_millis(500);
+
+/// Why the coordinator did not start, or did not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The certificates below the data directory.
+    #[error(transparent)]
+    Identity(#[from] identity::IdentityError),
+    /// The certificates that were configured.
+    #[error(transparent)]
+    Certificates(#[from] sluice_transport::IdentityError),
+    /// An address that somebody else listens on.
+    #[error(
+        "{address} is in use: stop what listens there, or choose another address with --{flag}"
+    )]
+    InUse {
+        /// The address.
+        address: SocketAddr,
+        /// The flag that chooses it.
+        flag: &'static str,
+    },
+    /// An address on which one cannot listen.
+    #[error("cannot listen on {address}: choose another address with --{flag}")]
+    Bind {
+        /// The address.
+        address: SocketAddr,
+        /// The flag that chooses it.
+        flag: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The link's end could not be made.
+    #[error(transparent)]
+    Transport(TransportError),
+    /// The engine.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Signals cannot be listened for, or the API's listener broke.
+    #[error("cannot {action}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// Runs until it is told to stop by SIGTERM or SIGINT, or, where `exit_with_stdin`, by the end of its standard input.
+/// `ready` is called once with the addresses of the API and of the link, when it can take work.
+///
+/// # Errors
+/// Where it cannot start, or its store fails under it.
+pub async fn run(
+    config: Config,
+    exit_with_stdin: bool,
+    ready: impl FnOnce(SocketAddr, SocketAddr),
+) -> Result<(), RunError> {
+    let told = Told::listen(exit_with_stdin)?;
+    let mut running = Running::start(config).await?;
+    ready(running.http_addr, running.listener.local_addr());
+    tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
+    let outcome = tokio::select! {
+        ended = running.thread.ended() => ended.map_err(RunError::from),
+        why = told.wait() => {
+            tracing::info!("stopping: {why}");
+            return running.stop().await;
+        }
+    };
+    running.listener.close();
+    outcome
+}
+
+/// A coordinator that takes work.
+pub(crate) struct Running {
+    pub(crate) http_addr: SocketAddr,
+    pub(crate) listener: Arc<Listener>,
+    pub(crate) engine: EngineHandle,
+    thread: EngineThread,
+    http: JoinHandle<io::Result<()>>,
+    sessions: JoinHandle<()>,
+    stop: watch::Sender<bool>,
+}
+
+impl Running {
+    pub(crate) async fn start(config: Config) -> Result<Self, RunError> {
+        let (store, recovered) = Store::open(&config.data_dir, config.retention)?;
+        let files = tls_files(&config, &recovered.cluster)?;
+        let identity = Identity::load(&files)?;
+        // Both before the engine starts: an address in use must not cost an epoch.
+        let listener = Arc::new(bind_quic(config.quic, &identity)?);
+        let (http_listener, http_addr) = bind_http(config.http).await?;
+        tracing::info!(cluster = %recovered.cluster, records = recovered.last_seq, "store opened");
+        let log = store.reader();
+        let (engine, thread) = engine::start(config.settings, store, recovered)?;
+        let nodes = Nodes::default();
+        let (stop, stopping) = watch::channel(false);
+        let api = Api::new(
+            engine.clone(),
+            log,
+            nodes.clone(),
+            config.api_token.as_ref(),
+            stopping,
+        );
+        let http = tokio::spawn(http::serve(http_listener, api));
+        let door = Arc::clone(&listener);
+        let for_sessions = engine.clone();
+        let sessions =
+            tokio::spawn(async move { session::serve(&door, for_sessions, nodes).await });
+        Ok(Self {
+            http_addr,
+            listener,
+            engine,
+            thread,
+            http,
+            sessions,
+            stop,
+        })
+    }
+
+    /// Answers who is waiting for an answer, then ends the engine, then the links: so that no link's end is taken for
+    /// a node's.
+    pub(crate) async fn stop(mut self) -> Result<(), RunError> {
+        self.stop.send_replace(true);
+        let _callers_who_do_not_read = timeout(FAREWELL_LIMIT, &mut self.http).await;
+        self.engine.stop().await;
+        let outcome = self.thread.ended().await;
+        self.listener.close();
+        let _agents_who_do_not_answer = timeout(CLOSE_LIMIT, async {
+            self.listener.wait_idle().await;
+            let _ = self.sessions.await;
+        })
+        .await;
+        Ok(outcome?)
+    }
+}
+
+fn tls_files(config: &Config, cluster: &ClusterId) -> Result<TlsFiles, RunError> {
+    match &config.tls {
+        Some(TlsPaths { ca, cert, key }) => Ok(TlsFiles {
+            ca: ca.clone(),
+            cert: cert.clone(),
+            key: key.clone(),
+        }),
+        None => Ok(identity::ensure(&config.data_dir, cluster)?),
+    }
+}
+
+fn bind_quic(address: SocketAddr, identity: &Identity) -> Result<Listener, RunError> {
+    Listener::bind(address, identity).map_err(|error| match error {
+        TransportError::Bind { address, source } => bind_error(address, "quic", source),
+        other => RunError::Transport(other),
+    })
+}
+
+async fn bind_http(address: SocketAddr) -> Result<(TcpListener, SocketAddr), RunError> {
+    let failed = |source| bind_error(address, "http", source);
+    let listener = TcpListener::bind(address).await.map_err(failed)?;
+    let local = listener.local_addr().map_err(failed)?;
+    Ok((listener, local))
+}
+
+fn bind_error(address: SocketAddr, flag: &'static str, source: io::Error) -> RunError {
+    if source.kind() == io::ErrorKind::AddrInUse {
+        return RunError::InUse { address, flag };
+    }
+    RunError::Bind {
+        address,
+        flag,
+        source,
+    }
+}
+
+/// Whoever may tell the coordinator to stop. Listened for from the beginning, so that a start can be stopped as well.
+struct Told {
+    terminate: tokio::signal::unix::Signal,
+    interrupt: tokio::signal::unix::Signal,
+    stdin: Option<oneshot::Receiver<()>>,
+}
+
+impl Told {
+    fn listen(exit_with_stdin: bool) -> Result<Self, RunError> {
+        let hear = |kind| {
+            signal(kind).map_err(|source| RunError::Io {
+                action: "listen for signals",
+                source,
+            })
+        };
+        Ok(Self {
+            terminate: hear(SignalKind::terminate())?,
+            interrupt: hear(SignalKind::interrupt())?,
+            stdin: exit_with_stdin.then(stdin_end),
+        })
+    }
+
+    async fn wait(mut self) -> &'static str {
+        let stdin = async {
+            match self.stdin {
+                Some(end) => end.await.unwrap_or(()),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            () = stdin => "standard input has ended: whoever started this is gone",
+        }
+    }
+}
+
+/// Comes when standard input has ended. The thread waits in a read that nothing can interrupt, and ends with the
+/// process.
+fn stdin_end() -> oneshot::Receiver<()> {
+    let (tell, end) = oneshot::channel();
+    thread::spawn(move || {
+        let mut buffer = [0; 256];
+        let mut stdin = io::stdin().lock();
+        while stdin.read(&mut buffer).is_ok_and(|count| count > 0) {}
+        let _ = tell.send(());
+    });
+    end
+}
+
+/// Prints the line by which a parent learns that work can be taken, and where.
+///
+/// # Errors
+/// Where standard output is closed.
+pub fn print_ready(http: SocketAddr, quic: SocketAddr) -> io::Result<()> {
+    let addresses = serde_json::json!({ "http": http.to_string(), "quic": quic.to_string() });
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "ready {addresses}")?;
+    stdout.flush()
+}

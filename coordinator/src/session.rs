@@ -1,0 +1,273 @@
+//! Links with agents, from the handshake to the end: one task each, which turns frames into the engine's inputs and the
+//! engine's orders into frames.
+//!
+//! ```text
+//! handshake -> two streams, by kind -> hello -> checked -> engine -> greeting -> orders, words and heartbeats -> gone
+//! ```
+//! Everything from a peer has a deadline and a bound, and is checked in [`check`] before it becomes an input: a peer can
+//! close its own connection and nothing else. Heartbeats have a stream of their own and are acknowledged as soon as the
+//! engine has them in its inbox, without waiting for a commit.
+//!
+//! What a node's words mean is the core's business; transfers of output are opened by [`crate::http`] on the connection
+//! that [`Nodes`] knows.
+
+mod check;
+mod nodes;
+#[cfg(test)]
+mod tests;
+
+use std::future::Future;
+use std::time::Duration;
+
+use coordinator_core::SessionId;
+use sluice_common::id::NodeName;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::wire::{FromNode, Greeting, Heartbeat, HeartbeatAck, Hello, StreamKind};
+use sluice_transport::{
+    Connection, FrameReader, FrameWriter, Handshake, Listener, Peer, TransportError,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::engine::{Ear, EngineGone, EngineHandle, Mouth, ToSession};
+pub use nodes::Nodes;
+
+/// From the handshake to the hello. An agent has it ready when it dials.
+const OPENING_LIMIT: Duration = Duration::from_secs(10);
+
+/// How long a refusal may take to arrive before the link is closed over it.
+const FAREWELL_LIMIT: Duration = Duration::from_secs(2);
+
+/// Orders that may wait for a slow agent. After a hello the core may have something to say of every attempt that the
+/// host holds and of every one that it should hold, so a lower bound would cut a full host off again and again.
+const MAX_ORDERS: usize = 4 * MAX_ATTEMPTS_PER_NODE;
+
+/// Links at once: twice the largest cluster, so that one that dials anew finds room beside its dead link.
+const MAX_SESSIONS: usize = 20_000;
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+enum End {
+    #[error("the connection ended: {0}")]
+    Link(String),
+    #[error("the agent broke the protocol: {0}")]
+    Transport(#[from] TransportError),
+    #[error("the agent did not open its streams and say hello within {}s", OPENING_LIMIT.as_secs())]
+    Slow,
+    #[error("the agent opened two streams of one kind")]
+    TwoOfAKind,
+    #[error("the agent ended a stream that lasts as long as the link")]
+    StreamEnded,
+    #[error("the agent said what it may not: {0}")]
+    Invalid(#[from] check::Invalid),
+    #[error("the node was not let in: {0}")]
+    Refused(String),
+    #[error(
+        "another connection of this node has taken its place, or it did not take its orders fast enough"
+    )]
+    LetGo,
+    #[error(transparent)]
+    Stopping(#[from] EngineGone),
+}
+
+/// Takes whoever dials until the listener is closed; then waits for every session to end.
+pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes) {
+    let mut sessions = JoinSet::new();
+    while let Some(handshake) = listener.accept().await {
+        while sessions.try_join_next().is_some() {}
+        if sessions.len() >= MAX_SESSIONS {
+            tracing::warn!(from = %handshake.remote_addr(), "turned away: {MAX_SESSIONS} links are open");
+            continue;
+        }
+        sessions.spawn(session(handshake, engine.clone(), nodes.clone()));
+    }
+    sessions.join_all().await;
+}
+
+async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes) {
+    let from = handshake.remote_addr();
+    let connection = match handshake.finish().await {
+        Ok(connection) => connection,
+        Err(error) => return tracing::warn!(%from, "no link: {}", chain(&error)),
+    };
+    let name = match connection.peer() {
+        Peer::Node(name) => NodeName::new(name.as_str()),
+        // The listener lets only nodes in; were that to change, nothing more would be let in here.
+        Peer::Coordinator => return connection.close("only agents dial in here"),
+    };
+    let Ok(node) = name else {
+        return connection.close("the certificate's name is no node name");
+    };
+    let end = talk(&connection, &node, &engine, &nodes).await;
+    tracing::info!(%node, %from, "link closed: {}", chain(&end));
+    connection.close(&end.to_string());
+}
+
+/// An error and what it came from, on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text
+}
+
+/// The two streams that an agent opens.
+struct Streams {
+    control: (FrameWriter, FrameReader),
+    heartbeat: (FrameWriter, FrameReader),
+}
+
+async fn talk(
+    connection: &Connection,
+    node: &NodeName,
+    engine: &EngineHandle,
+    nodes: &Nodes,
+) -> End {
+    let opening = timeout(OPENING_LIMIT, open(connection)).await;
+    let (mut streams, hello) = match opening {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(end)) => return end,
+        Err(_) => return End::Slow,
+    };
+    let hello = match check::hello(hello, node) {
+        Ok(hello) => hello,
+        Err(invalid) => return refuse(&mut streams.control.0, invalid.to_string()).await,
+    };
+    let (mouth, ear) = Mouth::new(MAX_ORDERS);
+    let session = match engine.hello(hello, mouth).await {
+        Ok(session) => session,
+        Err(gone) => return gone.into(),
+    };
+    let link = Link {
+        node: node.clone(),
+        session,
+        connection: connection.clone(),
+        engine: engine.clone(),
+        nodes: nodes.clone(),
+    };
+    let end = link.run(streams, ear).await;
+    nodes.remove(node, session);
+    // Where the engine has ended nobody needs to know.
+    let _ = engine.gone(session, node.clone()).await;
+    end
+}
+
+async fn open(connection: &Connection) -> Result<(Streams, Hello), End> {
+    let first = accept(connection).await?;
+    let second = accept(connection).await?;
+    let (control, heartbeat) = match (first, second) {
+        ((StreamKind::Control, control), (StreamKind::Heartbeat, heartbeat))
+        | ((StreamKind::Heartbeat, heartbeat), (StreamKind::Control, control)) => {
+            (control, heartbeat)
+        }
+        ((StreamKind::Control, _), (StreamKind::Control, _))
+        | ((StreamKind::Heartbeat, _), (StreamKind::Heartbeat, _)) => return Err(End::TwoOfAKind),
+    };
+    let mut streams = Streams { control, heartbeat };
+    let hello = said(&mut streams.control.1).await?;
+    Ok((streams, hello))
+}
+
+async fn accept(connection: &Connection) -> Result<(StreamKind, (FrameWriter, FrameReader)), End> {
+    let (writer, mut reader) = connection.accept().await?;
+    let kind = said(&mut reader).await?;
+    Ok((kind, (writer, reader)))
+}
+
+/// The next message of a stream that must not end.
+async fn said<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> Result<T, End> {
+    reader.next().await?.ok_or(End::StreamEnded)
+}
+
+async fn refuse(control: &mut FrameWriter, message: String) -> End {
+    let greeting = Greeting::Refused {
+        message: message.clone(),
+    };
+    if control.send(&greeting).await.is_ok() {
+        see_off(control).await;
+    }
+    End::Refused(message)
+}
+
+/// Gives what was said last time to arrive, since closing a link throws away what is on its way.
+async fn see_off(control: &mut FrameWriter) {
+    control.finish();
+    let _ = timeout(FAREWELL_LIMIT, control.delivered()).await;
+}
+
+/// A link whose hello has reached the engine.
+struct Link {
+    node: NodeName,
+    session: SessionId,
+    connection: Connection,
+    engine: EngineHandle,
+    nodes: Nodes,
+}
+
+impl Link {
+    /// Runs until the first of its parts ends.
+    async fn run(&self, streams: Streams, ear: Ear) -> End {
+        let Streams {
+            control: (control_out, control_in),
+            heartbeat: (heartbeat_out, heartbeat_in),
+        } = streams;
+        tokio::select! {
+            end = ended(self.speak(control_out, ear.orders)) => end,
+            _ = ear.let_go => End::LetGo,
+            end = ended(self.listen(control_in)) => end,
+            end = ended(self.beat(heartbeat_out, heartbeat_in)) => end,
+            why = self.connection.closed() => End::Link(why),
+        }
+    }
+
+    async fn speak(
+        &self,
+        mut control: FrameWriter,
+        mut orders: mpsc::Receiver<ToSession>,
+    ) -> Result<(), End> {
+        while let Some(message) = orders.recv().await {
+            match message {
+                ToSession::Command(command) => control.send(&command).await?,
+                ToSession::Greeting(Greeting::Refused { message }) => {
+                    return Err(refuse(&mut control, message).await);
+                }
+                ToSession::Greeting(welcome @ Greeting::Welcome(_)) => {
+                    control.send(&welcome).await?;
+                    self.nodes
+                        .put(self.node.clone(), self.session, self.connection.clone());
+                    tracing::info!(node = %self.node, "node linked");
+                }
+            }
+        }
+        Err(End::LetGo)
+    }
+
+    async fn listen(&self, mut control: FrameReader) -> Result<(), End> {
+        loop {
+            let message: FromNode = said(&mut control).await?;
+            let message = check::from_node(message)?;
+            let heard = self.engine.heard(self.session, self.node.clone(), message);
+            heard.await?;
+        }
+    }
+
+    /// First into the engine's inbox, then the acknowledgement: the agent counts its leases from it, so it must not
+    /// be acknowledged what a timer could overtake.
+    async fn beat(&self, mut out: FrameWriter, mut heartbeats: FrameReader) -> Result<(), End> {
+        loop {
+            let Heartbeat { number } = said(&mut heartbeats).await?;
+            let heard = self.engine.heartbeat(self.session, self.node.clone());
+            heard.await?;
+            out.send(&HeartbeatAck { number }).await?;
+        }
+    }
+}
+
+async fn ended(part: impl Future<Output = Result<(), End>>) -> End {
+    part.await.err().unwrap_or(End::StreamEnded)
+}

@@ -1,0 +1,171 @@
+//! Real links with agents that behave and agents that do not.
+
+use sluice_common::inventory::Inventory;
+use sluice_common::state::NodeState;
+use sluice_common::wire::{HeartbeatAck, ToNode};
+
+use crate::fixture::{Agent, Rig, dial, open, words};
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn address(rig: &Rig) -> String {
+    let running = rig.running.as_ref().unwrap();
+    running.listener.local_addr().to_string()
+}
+
+/// Waits until a node stands so; each look follows a commit.
+async fn until_node(engine: &EngineHandle, name: &str, state: NodeState) {
+    let mut committed = engine.committed();
+    let there = async {
+        loop {
+            let name = NodeName::new(name).unwrap();
+            let look = engine.read(move |core| core.state().node(&name).map(|node| node.state));
+            if look.await.unwrap() == Some(state) {
+                return;
+            }
+            committed.changed().await.unwrap();
+        }
+    };
+    timeout(SOON, there)
+        .await
+        .expect("the node comes to the state");
+}
+
+#[test]
+fn an_agent_is_let_in_heard_told_and_missed() {
+    let rig = Rig::start();
+    let mut agent = rig.agent("n1", 4);
+    let engine = rig.running.as_ref().unwrap().engine.clone();
+    rig.submit("a");
+    rig.runtime.block_on(async {
+        until_node(&engine, "n1", NodeState::Ready).await;
+        let order = agent.order().await.order;
+        assert!(
+            matches!(&order, ToNode::Assign(a) if a.attempt.to_string() == "a.1"),
+            "{order:?}"
+        );
+        for number in [7, 8] {
+            agent.heartbeat.0.send(&Heartbeat { number }).await.unwrap();
+            let ack: HeartbeatAck = agent.heartbeat.1.next().await.unwrap().unwrap();
+            assert_eq!(ack.number, number);
+        }
+        let found = Inventory {
+            cpus: 64,
+            ..Inventory::default()
+        };
+        agent
+            .control
+            .0
+            .send(&FromNode::Inventory(found))
+            .await
+            .unwrap();
+        agent.ran("a.1", Some(0)).await;
+        let order = agent.order().await.order;
+        assert!(matches!(order, ToNode::Forget { .. }), "{order:?}");
+    });
+    let (_, node) = rig.get("/v1/nodes/n1");
+    assert_eq!(node["capacity"]["mcpu"], 64000);
+    drop(agent);
+    rig.runtime
+        .block_on(until_node(&engine, "n1", NodeState::Unreachable));
+}
+
+#[test]
+fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_words() {
+    let rig = Rig::start();
+    rig.runtime.block_on(async {
+        for (pool, expected) in [
+            ("default", "certificate is of node `n1`"),
+            ("defalt", "did you mean"),
+        ] {
+            let name = if pool == "default" { "other" } else { "n1" };
+            let mut hello = words(name, 1);
+            hello.pool = pool.parse().unwrap();
+            let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+            let greeting: Greeting = agent.told().await;
+            let Greeting::Refused { message } = greeting else {
+                panic!("{greeting:?}");
+            };
+            assert!(message.contains(expected), "{message}");
+            let why = timeout(SOON, agent.connection.closed()).await.unwrap();
+            assert!(why.contains(expected), "{why}");
+        }
+    });
+    assert_eq!(rig.get("/v1/nodes").1["items"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
+    let rig = Rig::start();
+    let mut good = rig.agent("good", 1);
+    rig.runtime.block_on(async {
+        let (_dialer, twice) = dial(&rig.data, "n1", &address(&rig)).await;
+        let _one = open(&twice, StreamKind::Control).await;
+        let _two = open(&twice, StreamKind::Control).await;
+        let why = timeout(SOON, twice.closed()).await.unwrap();
+        assert!(why.contains("two streams of one kind"), "{why}");
+
+        let (_dialer, garbage) = dial(&rig.data, "n2", &address(&rig)).await;
+        let mut stream = garbage.open().await.unwrap();
+        stream.0.send_bytes(&[0xff; 64]).await.unwrap();
+        let why = timeout(SOON, garbage.closed()).await.unwrap();
+        assert!(why.contains("broke the protocol"), "{why}");
+
+        let mut rude = Agent::link(&rig.data, "n3", &address(&rig), &words("n3", 1)).await;
+        rude.welcomed().await;
+        let notes = vec!["x".repeat(1_000_000)];
+        let found = Inventory {
+            notes,
+            ..Inventory::default()
+        };
+        rude.control
+            .0
+            .send(&FromNode::Inventory(found))
+            .await
+            .unwrap();
+        let why = timeout(SOON, rude.connection.closed()).await.unwrap();
+        assert!(why.contains("a note in the inventory"), "{why}");
+
+        good.heartbeat
+            .0
+            .send(&Heartbeat { number: 1 })
+            .await
+            .unwrap();
+        let ack: HeartbeatAck = good.heartbeat.1.next().await.unwrap().unwrap();
+        assert_eq!(ack.number, 1);
+    });
+}
+
+#[test]
+fn a_second_link_of_a_node_takes_the_place_of_the_first() {
+    let rig = Rig::start();
+    let first = rig.agent("n1", 1);
+    let mut second = rig.agent("n1", 1);
+    rig.runtime.block_on(async {
+        let why = timeout(SOON, first.connection.closed()).await.unwrap();
+        assert!(why.contains("another connection of this node"), "{why}");
+        // The end of the first is not taken for the node's.
+        second
+            .heartbeat
+            .0
+            .send(&Heartbeat { number: 1 })
+            .await
+            .unwrap();
+        let ack: HeartbeatAck = second.heartbeat.1.next().await.unwrap().unwrap();
+        assert_eq!(ack.number, 1);
+    });
+    // One that is refused takes nobody's place.
+    let mut hello = words("n1", 1);
+    hello.pool = "defalt".parse().unwrap();
+    rig.runtime.block_on(async {
+        let mut third = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+        let greeting: Greeting = third.told().await;
+        assert!(matches!(greeting, Greeting::Refused { .. }), "{greeting:?}");
+        timeout(SOON, third.connection.closed()).await.unwrap();
+    });
+    rig.submit("a");
+    let order = rig.runtime.block_on(second.order()).order;
+    assert!(matches!(order, ToNode::Assign(_)), "{order:?}");
+}

@@ -1,0 +1,195 @@
+//! The log of what happened, kept in one file: the only room that knows redb.
+//!
+//! Three tables. `log` holds every [`Stamped`] record by its number, `snapshot` the last two states by the number of
+//! the last record in them, `meta` the format and the cluster's id. Every value is a line of text, a checksum and JSON
+//! (see [`line`]), because redb gives back a flipped byte without a word and because a log that a person can read is
+//! half of a repair.
+//!
+//! **Contract**: once [`Store::append`] has returned, the records survive the death of the process and of the machine.
+//! A store that is damaged, or that has lost records it once had, does not open: the error names file, table and record.
+//!
+//! The engine's thread drives [`Store`]; followers of events read through [`StoreReader`] on threads of their own.
+//! What a record means is the core's business.
+
+mod error;
+mod guard;
+mod line;
+mod lock;
+mod open;
+mod read;
+#[cfg(test)]
+mod tests;
+mod tip;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use coordinator_core::{Stamped, State};
+use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
+use serde::{Deserialize, Serialize};
+use sluice_common::id::ClusterId;
+use sluice_common::time::Time;
+
+pub use error::StoreError;
+pub use read::{Event, ReadError, StoreReader};
+
+use lock::DirLock;
+use tip::Tip;
+
+const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
+const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
+const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
+
+/// The layout of the tables. A store of another one is refused, never guessed at.
+const FORMAT: u32 = 1;
+
+/// Records between two snapshots. A restart reads at most this many records beyond a snapshot, well below a second;
+/// writing a snapshot costs tens of milliseconds, so rarer is better.
+pub const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// Snapshots that are kept: the newest, and one more for whoever has to look into a damaged store.
+const SNAPSHOTS_KEPT: usize = 2;
+
+/// Records that stay readable for followers of events unless the config says otherwise: at about 500 bytes each this
+/// is 50 MB of disk and several hours of a busy cluster.
+pub const DEFAULT_RETENTION: u64 = 100_000;
+
+/// What a restart knows.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The realm that this store belongs to.
+    pub cluster: ClusterId,
+    /// The fold of all records.
+    pub state: State,
+    /// Number of the last record; 0 where there is none.
+    pub last_seq: u64,
+    /// Time of the last record. The clock must not start before it.
+    pub last_at: Time,
+}
+
+/// A state with its place in the log, as it is stored.
+#[derive(Serialize, Deserialize)]
+struct Snapshot<S> {
+    seq: u64,
+    at: Time,
+    state: S,
+}
+
+/// The open store; whoever has it is the only writer.
+#[derive(Debug)]
+pub struct Store {
+    db: Arc<Database>,
+    file: PathBuf,
+    tip: Tip,
+    retention: u64,
+    last_seq: u64,
+    last_at: Time,
+    last_snapshot: u64,
+    /// Given back when the store is dropped; `None` where a test runs on memory.
+    _lock: Option<DirLock>,
+}
+
+impl Store {
+    /// A reader for other threads.
+    pub fn reader(&self) -> StoreReader {
+        StoreReader::new(Arc::clone(&self.db), self.file.clone())
+    }
+
+    /// Number of the last record; 0 where there is none.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq
+    }
+
+    /// Makes `records` durable in one commit. They survive once this has returned; after an error nobody can tell, so
+    /// the process must end and open the store anew.
+    ///
+    /// # Errors
+    /// Where a record does not follow the last one, or the commit failed.
+    pub fn append(&mut self, records: &[Stamped]) -> Result<(), StoreError> {
+        let Some(last) = records.last() else {
+            return Ok(());
+        };
+        self.check_order(records)?;
+        self.commit_log(records)
+            .map_err(|source| StoreError::commit(&self.file, source))?;
+        self.last_seq = last.seq;
+        self.last_at = last.at;
+        // After the commit, never before: the tip may lag behind the log and must not run ahead of it.
+        self.tip.set(last.seq)
+    }
+
+    fn check_order(&self, records: &[Stamped]) -> Result<(), StoreError> {
+        let places = self.last_seq + 1..;
+        match places
+            .zip(records)
+            .find(|(place, record)| record.seq != *place)
+        {
+            None => Ok(()),
+            Some((expected, record)) => Err(StoreError::OutOfOrder {
+                expected,
+                found: record.seq,
+            }),
+        }
+    }
+
+    fn commit_log(&self, records: &[Stamped]) -> Result<(), redb::Error> {
+        let txn = self.db.begin_write()?;
+        {
+            let mut log = txn.open_table(LOG)?;
+            for record in records {
+                log.insert(record.seq, line::seal(record).as_slice())?;
+            }
+        }
+        Ok(txn.commit()?)
+    }
+
+    /// Whether enough has happened since the last snapshot.
+    pub fn snapshot_due(&self) -> bool {
+        self.last_seq - self.last_snapshot >= SNAPSHOT_EVERY
+    }
+
+    /// Stores `state`, which must be the fold of everything appended so far, and drops the part of the log that
+    /// neither a restart nor a follower of events may ask for.
+    ///
+    /// # Errors
+    /// Where the commit failed; the log is whole all the same.
+    pub fn snapshot(&mut self, state: &State) -> Result<(), StoreError> {
+        let snapshot = Snapshot {
+            seq: self.last_seq,
+            at: self.last_at,
+            state,
+        };
+        self.commit_snapshot(&line::seal(&snapshot))
+            .map_err(|source| StoreError::commit(&self.file, source))?;
+        self.last_snapshot = self.last_seq;
+        Ok(())
+    }
+
+    fn commit_snapshot(&self, sealed: &[u8]) -> Result<(), redb::Error> {
+        let txn = self.db.begin_write()?;
+        {
+            let mut snapshots = txn.open_table(SNAPSHOT)?;
+            snapshots.insert(self.last_seq, sealed)?;
+            while snapshots.len()? > SNAPSHOTS_KEPT as u64 {
+                snapshots.pop_first()?;
+            }
+            let oldest = snapshots.first()?.map_or(0, |(seq, _)| seq.value());
+            let cut = oldest.min(self.last_seq.saturating_sub(self.retention.max(1)));
+            txn.open_table(LOG)?.retain_in(..=cut, |_, _| false)?;
+        }
+        Ok(txn.commit()?)
+    }
+}
+
+/// Every table of a new file, so that readers never meet one that does not exist.
+fn make_tables(db: &Database, cluster: &ClusterId) -> Result<(), redb::Error> {
+    let txn = db.begin_write()?;
+    {
+        txn.open_table(LOG)?;
+        txn.open_table(SNAPSHOT)?;
+        let mut meta = txn.open_table(META)?;
+        meta.insert("format", line::seal(&FORMAT).as_slice())?;
+        meta.insert("cluster", line::seal(cluster).as_slice())?;
+    }
+    Ok(txn.commit()?)
+}

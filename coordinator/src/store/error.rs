@@ -1,0 +1,161 @@
+//! What can go wrong with the store, in words for the admin who has to act.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::line::Damage;
+
+/// What to do about a damaged store. The same for every kind of damage: nothing may be guessed back into place.
+const WAY_OUT: &str = "restore the data directory from a copy, or move it away to begin a new cluster (hosts stop \
+                       what still runs when its lease passes)";
+
+/// Why the store cannot be opened or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A file or directory could not be made, read or written.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another coordinator has the directory.
+    #[error(
+        "the data directory {} is in use by another coordinator ({holder}): stop it, or choose another directory with --data-dir",
+        dir.display()
+    )]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Such as `pid 4711`.
+        holder: String,
+    },
+    /// The file as a whole cannot be trusted.
+    #[error("the store {} is damaged: {what}; {WAY_OUT}", file.display())]
+    DamagedFile {
+        /// The file.
+        file: PathBuf,
+        /// In which way.
+        what: String,
+    },
+    /// One value cannot be trusted.
+    #[error("the store {} is damaged: table `{table}`, record {record}: {damage}; {WAY_OUT}", file.display())]
+    DamagedRecord {
+        /// The file.
+        file: PathBuf,
+        /// The table.
+        table: &'static str,
+        /// Its key.
+        record: String,
+        /// In which way.
+        damage: Damage,
+    },
+    /// The log ends before a record that is known to have been committed.
+    #[error(
+        "the store {} is damaged or an older copy: table `log` ends at record {found}, and record {committed} was committed; \
+         put the whole file back, or remove {} to go on from record {found} and lose what came after it",
+        file.display(), tip.display()
+    )]
+    Lost {
+        /// The store.
+        file: PathBuf,
+        /// The file that remembers.
+        tip: PathBuf,
+        /// Last record there is.
+        found: u64,
+        /// Last record there was.
+        committed: u64,
+    },
+    /// The store was written by another version.
+    #[error(
+        "the store {} has format {found}, and this version reads format {known}: run the version of the coordinator that wrote it",
+        file.display()
+    )]
+    OtherFormat {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// A commit failed: whether it took place is unknown until the store is opened again.
+    #[error("cannot commit to the store {}", file.display())]
+    Commit {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        source: Box<redb::Error>,
+    },
+    /// A record was offered out of its place: a defect of ours.
+    #[error("record {found} was offered to the log in place of record {expected}")]
+    OutOfOrder {
+        /// The place that was free.
+        expected: u64,
+        /// What was offered.
+        found: u64,
+    },
+    /// No random bytes for a new cluster's id.
+    #[error("cannot draw an id for a new cluster: {0}")]
+    Random(String),
+}
+
+impl StoreError {
+    pub(super) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
+        StoreError::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    pub(super) fn commit(file: &Path, source: redb::Error) -> Self {
+        StoreError::Commit {
+            file: file.to_owned(),
+            source: Box::new(source),
+        }
+    }
+
+    pub(super) fn damaged(file: &Path, what: impl ToString) -> Self {
+        StoreError::DamagedFile {
+            file: file.to_owned(),
+            what: what.to_string(),
+        }
+    }
+
+    pub(super) fn damaged_record(
+        file: &Path,
+        table: &'static str,
+        record: impl ToString,
+        damage: Damage,
+    ) -> Self {
+        StoreError::DamagedRecord {
+            file: file.to_owned(),
+            table,
+            record: record.to_string(),
+            damage,
+        }
+    }
+
+    /// What redb says while a store is opened: trouble with the disk is that, everything else is damage.
+    pub(super) fn opening(file: &Path, error: redb::Error) -> Self {
+        match error {
+            redb::Error::Io(source)
+                if !matches!(
+                    source.kind(),
+                    io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData
+                ) =>
+            {
+                StoreError::io("open", file, source)
+            }
+            redb::Error::DatabaseAlreadyOpen => StoreError::InUse {
+                dir: file.parent().unwrap_or(file).to_owned(),
+                holder: "another process has its store open".to_owned(),
+            },
+            other => StoreError::damaged(file, other),
+        }
+    }
+}

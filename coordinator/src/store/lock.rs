@@ -1,0 +1,55 @@
+//! One coordinator for one data directory: a lock on a file in it that the kernel gives back when the holder dies.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+
+use super::StoreError;
+
+/// Held as long as it lives.
+#[derive(Debug)]
+pub(super) struct DirLock {
+    _file: Flock<File>,
+}
+
+impl DirLock {
+    /// Locks `dir` and leaves our process id in the lock file for whoever is refused.
+    pub(super) fn take(dir: &Path) -> Result<Self, StoreError> {
+        let path = dir.join("lock");
+        let io = |action| move |source| StoreError::io(action, &dir.join("lock"), source);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(io("open"))?;
+        let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(locked) => locked,
+            Err((file, Errno::EWOULDBLOCK)) => return Err(in_use(dir, file)),
+            Err((_, errno)) => return Err(io("lock")(errno.into())),
+        };
+        file.set_len(0).map_err(io("write"))?;
+        file.rewind().map_err(io("write"))?;
+        writeln!(file, "{}", std::process::id()).map_err(io("write"))?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn in_use(dir: &Path, mut file: File) -> StoreError {
+    let mut text = String::new();
+    // Whoever holds the lock may be about to write its id; without one the message is still right.
+    let pid = file
+        .read_to_string(&mut text)
+        .ok()
+        .and_then(|_| text.trim().parse::<u32>().ok());
+    StoreError::InUse {
+        dir: dir.to_owned(),
+        holder: pid.map_or_else(|| "pid unknown".to_owned(), |pid| format!("pid {pid}")),
+    }
+}

@@ -1,0 +1,273 @@
+//! Opening a store: make it or check every byte of it, and fold the log into a state.
+
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use coordinator_core::{Stamped, State};
+use redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError};
+use sluice_common::id::ClusterId;
+use sluice_common::time::Time;
+
+use super::guard::guarded;
+use super::line::{self, Damage};
+use super::lock::DirLock;
+use super::tip::Tip;
+use super::{FORMAT, LOG, META, Recovered, SNAPSHOT, Snapshot, Store, StoreError, make_tables};
+
+/// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is hot.
+const CACHE_BYTES: usize = 32 * 1024 * 1024;
+
+/// Random bytes in a cluster's id.
+const CLUSTER_ID_BYTES: usize = 8;
+
+impl Store {
+    /// Opens the store in `dir`, making both where there is nothing, and keeps `retention` records for followers.
+    ///
+    /// # Errors
+    /// Where the directory is in use, the disk fails, or anything in the store is not as it was written.
+    pub fn open(dir: &Path, retention: u64) -> Result<(Store, Recovered), StoreError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(dir)
+            .map_err(|source| StoreError::io("make the data directory", dir, source))?;
+        let lock = DirLock::take(dir)?;
+        let file = dir.join("store.redb");
+        let tip_path = dir.join("tip");
+        let committed = Tip::read(&tip_path)?;
+        if !file.exists() {
+            if let Some(committed) = committed.filter(|seq| *seq > 0) {
+                return Err(lost(&file, &tip_path, 0, committed));
+            }
+            create(dir, &file)?;
+        }
+        let (db, recovered, last_snapshot) = guarded(|| check_and_load(&file))
+            .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
+        if let Some(committed) = committed.filter(|seq| *seq > recovered.last_seq) {
+            return Err(lost(&file, &tip_path, recovered.last_seq, committed));
+        }
+        let tip = Tip::open(&tip_path)?;
+        tip.set(recovered.last_seq)?;
+        let store = Store {
+            db: Arc::new(db),
+            file,
+            tip,
+            retention,
+            last_seq: recovered.last_seq,
+            last_at: recovered.last_at,
+            last_snapshot,
+            _lock: Some(lock),
+        };
+        Ok((store, recovered))
+    }
+
+    /// Opens a store on a disk that a test made.
+    #[cfg(test)]
+    pub(crate) fn on_backend(
+        backend: impl redb::StorageBackend,
+    ) -> Result<(Store, Recovered), StoreError> {
+        let file = std::path::PathBuf::from("memory");
+        let opening = |error| StoreError::opening(&file, error);
+        let new = backend.len().map_or(0, |len| len) == 0;
+        let db = Builder::new()
+            .create_with_backend(backend)
+            .map_err(|e| opening(e.into()))?;
+        if new {
+            make_tables(&db, &new_cluster()?).map_err(opening)?;
+        }
+        let (recovered, last_snapshot) = load(&db, &file)?;
+        let store = Store {
+            db: Arc::new(db),
+            tip: Tip::Nowhere,
+            retention: super::DEFAULT_RETENTION,
+            last_seq: recovered.last_seq,
+            last_at: recovered.last_at,
+            last_snapshot,
+            _lock: None,
+            file,
+        };
+        Ok((store, recovered))
+    }
+}
+
+fn lost(file: &Path, tip: &Path, found: u64, committed: u64) -> StoreError {
+    StoreError::Lost {
+        file: file.to_owned(),
+        tip: tip.to_owned(),
+        found,
+        committed,
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// A new store comes to be under another name, so that a death half-way leaves nothing that looks like a damaged one.
+fn create(dir: &Path, file: &Path) -> Result<(), StoreError> {
+    let draft = dir.join("store.redb.new");
+    match fs::remove_file(&draft) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(StoreError::io("remove", &draft, e));
+        }
+        Ok(()) | Err(_) => {}
+    }
+    let db = builder()
+        .create(&draft)
+        .map_err(|error| StoreError::opening(&draft, error.into()))?;
+    make_tables(&db, &new_cluster()?).map_err(|source| StoreError::commit(&draft, source))?;
+    drop(db);
+    fs::rename(&draft, file).map_err(|source| StoreError::io("make", file, source))?;
+    File::open(dir)
+        .and_then(|dir| dir.sync_all())
+        .map_err(|source| StoreError::io("sync", dir, source))
+}
+
+fn new_cluster() -> Result<ClusterId, StoreError> {
+    let mut bytes = [0; CLUSTER_ID_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| StoreError::Random(error.to_string()))?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(ClusterId::new(hex).expect("hexadecimal digits are an id"))
+}
+
+/// Opens the file and looks at all of it: redb's own checksums find damage in what holds the records together, ours
+/// find damage in the records.
+fn check_and_load(file: &Path) -> Result<(Database, Recovered, u64), StoreError> {
+    let opening = |error| StoreError::opening(file, error);
+    let mut db = builder().open(file).map_err(|e| opening(e.into()))?;
+    if !db.check_integrity().map_err(|e| opening(e.into()))? {
+        tracing::warn!(file = %file.display(), "the store's page table was mended; every record was found whole");
+    }
+    let (recovered, last_snapshot) = load(&db, file)?;
+    Ok((db, recovered, last_snapshot))
+}
+
+/// The fold of everything in `db`, and the number of the newest snapshot.
+fn load(db: &Database, file: &Path) -> Result<(Recovered, u64), StoreError> {
+    let opening = |error| StoreError::opening(file, error);
+    let txn = db.begin_read().map_err(|e| opening(e.into()))?;
+    let cluster = read_meta(&txn, file)?;
+    let snapshot = read_snapshots(&txn, file)?;
+    let last_snapshot = snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
+    let mut recovered = Recovered {
+        cluster,
+        state: State::default(),
+        last_seq: 0,
+        last_at: Time::default(),
+    };
+    if let Some(snapshot) = snapshot {
+        recovered.state = snapshot.state;
+        recovered.last_seq = snapshot.seq;
+        recovered.last_at = snapshot.at;
+    }
+    read_log(&txn, file, &mut recovered)?;
+    Ok((recovered, last_snapshot))
+}
+
+/// A table that every store has: without it the file is no store of ours.
+fn table<K: redb::Key + 'static>(
+    txn: &ReadTransaction,
+    file: &Path,
+    definition: redb::TableDefinition<'_, K, &'static [u8]>,
+) -> Result<redb::ReadOnlyTable<K, &'static [u8]>, StoreError> {
+    txn.open_table(definition).map_err(|error| match error {
+        TableError::TableDoesNotExist(name) => {
+            StoreError::damaged(file, format!("it has no table `{name}`"))
+        }
+        other => StoreError::opening(file, other.into()),
+    })
+}
+
+fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId, StoreError> {
+    let format: u32 = read_meta_value(txn, file, "format")?;
+    if format != FORMAT {
+        return Err(StoreError::OtherFormat {
+            file: file.to_owned(),
+            found: format,
+            known: FORMAT,
+        });
+    }
+    read_meta_value(txn, file, "cluster")
+}
+
+fn read_meta_value<T: serde::de::DeserializeOwned>(
+    txn: &ReadTransaction,
+    file: &Path,
+    key: &str,
+) -> Result<T, StoreError> {
+    let value = table(txn, file, META)?
+        .get(key)
+        .map_err(|error| StoreError::opening(file, error.into()))?;
+    let damaged = |damage| StoreError::damaged_record(file, "meta", key, damage);
+    let value = value.ok_or_else(|| damaged(Damage::Missing))?;
+    line::parse(value.value()).map_err(damaged)
+}
+
+/// The newest snapshot; the checksums of all of them are looked at.
+fn read_snapshots(
+    txn: &ReadTransaction,
+    file: &Path,
+) -> Result<Option<Snapshot<State>>, StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let snapshots = table(txn, file, SNAPSHOT)?;
+    for entry in snapshots.iter().map_err(opening)? {
+        let (seq, line) = entry.map_err(opening)?;
+        line::unseal(line.value())
+            .map_err(|damage| StoreError::damaged_record(file, "snapshot", seq.value(), damage))?;
+    }
+    let Some((seq, line)) = snapshots.last().map_err(opening)? else {
+        return Ok(None);
+    };
+    let damaged = |damage| StoreError::damaged_record(file, "snapshot", seq.value(), damage);
+    let snapshot: Snapshot<State> = line::parse(line.value()).map_err(damaged)?;
+    if snapshot.seq != seq.value() || snapshot.state.seq() != snapshot.seq {
+        return Err(damaged(Damage::Misplaced { seq: snapshot.seq }));
+    }
+    Ok(Some(snapshot))
+}
+
+/// Checks that the log has no gap and no damage, and applies what follows the snapshot.
+fn read_log(
+    txn: &ReadTransaction,
+    file: &Path,
+    recovered: &mut Recovered,
+) -> Result<(), StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let damaged = |seq: u64, damage| StoreError::damaged_record(file, "log", seq, damage);
+    let log = table(txn, file, LOG)?;
+    let snapshot = recovered.last_seq;
+    let mut expected = None;
+    for entry in log.iter().map_err(opening)? {
+        let (seq, line) = entry.map_err(opening)?;
+        let seq = seq.value();
+        // Before the snapshot the log may begin anywhere; the record right after it must be there.
+        let place = expected.unwrap_or_else(|| seq.min(snapshot + 1));
+        if seq != place {
+            return Err(damaged(place, Damage::Missing));
+        }
+        expected = Some(seq + 1);
+        if seq <= snapshot {
+            line::unseal(line.value()).map_err(|damage| damaged(seq, damage))?;
+            continue;
+        }
+        let record: Stamped = line::parse(line.value()).map_err(|damage| damaged(seq, damage))?;
+        if record.seq != seq {
+            return Err(damaged(seq, Damage::Misplaced { seq: record.seq }));
+        }
+        recovered
+            .state
+            .apply(&record)
+            .map_err(|misfit| damaged(seq, Damage::Unfit(misfit.what)))?;
+        recovered.last_seq = seq;
+        recovered.last_at = recovered.last_at.max(record.at);
+    }
+    // The log keeps the record of the newest snapshot, so one that ends before it has lost its tail.
+    match expected.unwrap_or(snapshot.max(1)) {
+        next if next <= snapshot => Err(damaged(next, Damage::Missing)),
+        _ => Ok(()),
+    }
+}

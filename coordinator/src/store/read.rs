@@ -1,0 +1,121 @@
+//! Reading the log beside the writer: each call sees one committed state of the store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use coordinator_core::Stamped;
+use redb::{Database, ReadableDatabase, ReadableTable};
+
+use super::LOG;
+use super::line::{self, Damage};
+
+/// Most bytes of one read. A record may carry a specification of a megabyte; a page of a thousand of those must not
+/// fill the memory.
+const MAX_READ_BYTES: usize = 4 * 1024 * 1024;
+
+/// One record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The record.
+    pub record: Stamped,
+    /// Its JSON.
+    pub json: String,
+}
+
+/// Why the log cannot be read from a place.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// What was asked for is older than what is kept.
+    #[error("the log begins at record {first}")]
+    Gone {
+        /// First record that is kept.
+        first: u64,
+    },
+    /// redb failed.
+    #[error("cannot read the store {}", file.display())]
+    Store {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: Box<redb::Error>,
+    },
+    /// A record is damaged.
+    #[error("the store {} is damaged: table `log`, record {seq}", file.display())]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// Which.
+        seq: u64,
+        /// In which way.
+        source: Damage,
+    },
+}
+
+/// Reads the log; cheap to clone.
+#[derive(Clone, Debug)]
+pub struct StoreReader {
+    db: Arc<Database>,
+    file: PathBuf,
+}
+
+impl StoreReader {
+    pub(super) fn new(db: Arc<Database>, file: PathBuf) -> Self {
+        Self { db, file }
+    }
+
+    /// The records after `since`, oldest first: at most `limit`, and fewer where they are large. Empty means that
+    /// nothing follows `since` yet.
+    ///
+    /// # Errors
+    /// Where the log no longer reaches back to `since`, or cannot be read.
+    pub fn read(&self, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
+        let failed = |source| ReadError::Store {
+            file: self.file.clone(),
+            source: Box::new(source),
+        };
+        let (first, lines) = self.lines(since, limit).map_err(failed)?;
+        if first.is_some_and(|first| since + 1 < first) {
+            return Err(ReadError::Gone {
+                first: first.unwrap_or(0),
+            });
+        }
+        lines
+            .into_iter()
+            .map(|(seq, line)| self.event(seq, &line))
+            .collect()
+    }
+
+    fn lines(&self, since: u64, limit: usize) -> Result<(Option<u64>, Vec<Line>), redb::Error> {
+        let txn = self.db.begin_read()?;
+        let log = txn.open_table(LOG)?;
+        let first = log.first()?.map(|(seq, _)| seq.value());
+        let mut lines = Vec::new();
+        let mut bytes = 0;
+        for entry in log.range(since.saturating_add(1)..)?.take(limit) {
+            let (seq, line) = entry?;
+            bytes += line.value().len();
+            if bytes > MAX_READ_BYTES && !lines.is_empty() {
+                break;
+            }
+            lines.push((seq.value(), line.value().to_vec()));
+        }
+        Ok((first, lines))
+    }
+
+    fn event(&self, seq: u64, sealed: &[u8]) -> Result<Event, ReadError> {
+        let damaged = |source| ReadError::Damaged {
+            file: self.file.clone(),
+            seq,
+            source,
+        };
+        let json = line::unseal(sealed).map_err(damaged)?;
+        let record = serde_json::from_slice(json).map_err(|e| damaged(Damage::Content(e)))?;
+        Ok(Event {
+            record,
+            // The checksum has matched and it parsed as JSON: it is the text that was written.
+            json: String::from_utf8_lossy(json).into_owned(),
+        })
+    }
+}
+
+type Line = (u64, Vec<u8>);

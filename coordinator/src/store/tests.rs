@@ -1,0 +1,154 @@
+//! The store's contract: what was appended is there after any death, and what is damaged does not open.
+
+mod crash;
+mod damage;
+
+use std::path::Path;
+
+use super::*;
+use crate::fixture::Scribe;
+
+/// Opens, and begins to write.
+fn begin(dir: &Path) -> (Store, Scribe) {
+    begin_with(dir, DEFAULT_RETENTION)
+}
+
+fn begin_with(dir: &Path, retention: u64) -> (Store, Scribe) {
+    let (mut store, recovered) = Store::open(dir, retention).unwrap();
+    let (scribe, records) = Scribe::on(recovered.state, recovered.cluster);
+    store.append(&records).unwrap();
+    (store, scribe)
+}
+
+fn write(store: &mut Store, scribe: &mut Scribe, ids: std::ops::Range<u32>) {
+    for id in ids {
+        store.append(&scribe.submit(&format!("s{id}"))).unwrap();
+    }
+}
+
+fn reopen(dir: &Path) -> Recovered {
+    Store::open(dir, DEFAULT_RETENTION).unwrap().1
+}
+
+fn refusal(dir: &Path) -> String {
+    let error = Store::open(dir, DEFAULT_RETENTION).map(|_| ()).unwrap_err();
+    error.to_string()
+}
+
+#[test]
+fn a_new_store_is_empty_and_keeps_its_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("a/b");
+    let first = reopen(&data);
+    assert_eq!((first.last_seq, &first.state), (0, &State::default()));
+    assert_eq!(reopen(&data).cluster, first.cluster);
+    assert_ne!(reopen(&dir.path().join("c")).cluster, first.cluster);
+}
+
+#[test]
+fn what_was_appended_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    write(&mut store, &mut scribe, 0..20);
+    let last = store.last_seq();
+    drop(store);
+    let recovered = reopen(dir.path());
+    assert_eq!(recovered.state, *scribe.state());
+    assert_eq!(recovered.last_seq, last);
+    assert_eq!(recovered.last_at, Time::from_unix_millis(1020));
+    assert!(recovered.state.step(&"s19".parse().unwrap()).is_some());
+}
+
+#[test]
+fn a_snapshot_and_what_follows_it_come_back_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    write(&mut store, &mut scribe, 0..10);
+    store.snapshot(scribe.state()).unwrap();
+    assert!(!store.snapshot_due());
+    drop(store);
+    assert_eq!(
+        reopen(dir.path()).state,
+        *scribe.state(),
+        "with nothing after it"
+    );
+
+    let (mut store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+    assert_eq!(recovered.last_at, Time::from_unix_millis(1010));
+    write(&mut store, &mut scribe, 10..15);
+    drop(store);
+    assert_eq!(reopen(dir.path()).state, *scribe.state());
+}
+
+#[test]
+fn snapshots_let_go_of_what_nobody_may_ask_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin_with(dir.path(), 5);
+    let reader = store.reader();
+    for round in 0..4 {
+        write(&mut store, &mut scribe, round * 10..round * 10 + 10);
+        store.snapshot(scribe.state()).unwrap();
+    }
+    // Kept back to the older of two snapshots, which is farther than the retention.
+    let last = store.last_seq();
+    let error = reader.read(0, 1).unwrap_err();
+    assert!(
+        matches!(error, ReadError::Gone { first } if first == last - 9),
+        "{error}"
+    );
+    assert_eq!(reader.read(last - 10, 100).unwrap().len(), 10);
+    assert!(reader.read(last, 100).unwrap().is_empty());
+    drop((store, reader));
+    assert_eq!(reopen(dir.path()).state, *scribe.state());
+}
+
+#[test]
+fn the_log_reads_back_in_order_as_it_was_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    write(&mut store, &mut scribe, 0..30);
+    let reader = store.reader();
+    let mut seen = Vec::new();
+    loop {
+        let since = seen.last().map_or(0, |event: &Event| event.record.seq);
+        let page = reader.read(since, 7).unwrap();
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page);
+    }
+    let numbers: Vec<u64> = seen.iter().map(|event| event.record.seq).collect();
+    assert_eq!(numbers, (1..=store.last_seq()).collect::<Vec<_>>());
+    let fold = seen.iter().fold(State::default(), |mut state, event| {
+        state.apply(&event.record).unwrap();
+        state
+    });
+    assert_eq!(fold, *scribe.state());
+    assert_eq!(
+        serde_json::from_str::<Stamped>(&seen[3].json).unwrap(),
+        seen[3].record
+    );
+}
+
+#[test]
+fn a_gap_is_refused_before_it_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    let skipped = scribe.submit("a");
+    let error = store.append(&scribe.submit("b")).unwrap_err();
+    assert!(matches!(error, StoreError::OutOfOrder { .. }), "{error}");
+    store.append(&skipped).unwrap();
+}
+
+#[test]
+fn two_coordinators_cannot_have_one_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _) = begin(dir.path());
+    let message = refusal(dir.path());
+    let pid = format!("pid {}", std::process::id());
+    for part in [dir.path().to_str().unwrap(), &pid, "--data-dir"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    drop(store);
+    reopen(dir.path());
+}

@@ -1,0 +1,167 @@
+//! The core's state in the words of the API. Pure functions of the state, called on the engine's thread: they copy and
+//! decide nothing.
+
+use coordinator_core::{Attempt, Core, Node, Part, Pool, Step};
+use jiff::Timestamp;
+use sluice_common::api::{
+    AttemptInfo, ExitView, NodeView, PlacementView, PoolView, StepView, duration, timestamp,
+};
+use sluice_common::id::{AttemptId, StepId};
+use sluice_common::state::NodeState;
+use sluice_common::supervision::Exit;
+use sluice_common::time::Time;
+
+/// A step, if it is remembered.
+pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
+    core.state().step(id).map(|found| step(core, found))
+}
+
+/// A step.
+pub fn step(core: &Core, step: &Step) -> StepView {
+    let spec = &step.spec;
+    let latest = step.latest().map(attempt);
+    let pool = step
+        .latest()
+        .map_or_else(|| step.pool(), |a| a.pool.clone());
+    StepView {
+        id: step.id.to_string(),
+        name: spec.name.clone(),
+        subject: spec.subject.to_string(),
+        pool: Some(pool.to_string()),
+        platform: spec.platform.clone(),
+        state: step.state,
+        reason: core.reason(step),
+        resources: spec.resources.clone(),
+        request: spec.request.clone(),
+        command: spec.command.clone(),
+        env: spec.env.clone(),
+        workdir: spec.workdir.clone(),
+        nodes: spec.nodes,
+        priority: spec.priority,
+        placements: latest
+            .as_ref()
+            .map_or_else(Vec::new, |a| a.placements.clone()),
+        attempt: latest.as_ref().map_or(0, |a| a.number),
+        attempts: step.attempts.iter().map(attempt).collect(),
+        exit: latest.as_ref().and_then(|a| a.exit.clone()),
+        submitted_at: timestamp(step.submitted_at),
+        allocated_at: latest.as_ref().map(|a| a.allocated_at),
+        started_at: latest.as_ref().and_then(|a| a.started_at),
+        finished_at: step.finished.map(|end| timestamp(end.at)),
+        retries: spec.retries,
+        timeout: spec.timeout.map(duration),
+        grace_period: duration(spec.grace),
+        on_preempt: spec.on_preempt,
+        // Nothing gives way in this version.
+        preempted_by: None,
+    }
+}
+
+fn attempt(attempt: &Attempt) -> AttemptInfo {
+    let parts = &attempt.parts;
+    AttemptInfo {
+        number: attempt.number,
+        placements: (0..)
+            .zip(parts)
+            .map(|(rank, part)| placement(rank, part))
+            .collect(),
+        allocated_at: timestamp(attempt.allocated_at),
+        started_at: parts
+            .iter()
+            .filter_map(|p| p.started.map(|s| s.at))
+            .min()
+            .map(timestamp),
+        ended_at: last_of_all(parts, |part| part.end.as_ref().map(|end| end.at)),
+        released_at: last_of_all(parts, |part| part.released_at),
+        exit: exit(parts),
+    }
+}
+
+fn placement(rank: u32, part: &Part) -> PlacementView {
+    PlacementView {
+        node: part.node.to_string(),
+        gpus: part.gpus.clone(),
+        rank,
+    }
+}
+
+/// The last of the times, once every part has one.
+fn last_of_all(parts: &[Part], time: impl Fn(&Part) -> Option<Time>) -> Option<Timestamp> {
+    let times: Option<Vec<Time>> = parts.iter().map(time).collect();
+    times?.into_iter().max().map(timestamp)
+}
+
+/// How an attempt ended, once all of it has: as the first part that did not end well, or as the first.
+fn exit(parts: &[Part]) -> Option<ExitView> {
+    let ends: Option<Vec<&Exit>> = parts
+        .iter()
+        .map(|p| p.end.as_ref().map(|end| &end.exit))
+        .collect();
+    let ends = ends?;
+    let bad = ends.iter().find(|exit| ***exit != Exit::Code(0));
+    bad.or(ends.first()).map(|exit| exit_view(exit))
+}
+
+fn exit_view(exit: &Exit) -> ExitView {
+    let told = |message: &str| ExitView {
+        message: Some(message.to_owned()),
+        ..ExitView::default()
+    };
+    match exit {
+        Exit::Code(code) => ExitView {
+            code: Some(*code),
+            ..ExitView::default()
+        },
+        Exit::Signal(signal) => ExitView {
+            signal: Some(*signal),
+            ..ExitView::default()
+        },
+        Exit::StartFailed(message) => told(message),
+        Exit::LeaseExpired => {
+            told("its lease passed before the coordinator was heard again, so its host stopped it")
+        }
+        Exit::HostRebooted => told("its host was rebooted under it"),
+        Exit::Unknown => told("nobody saw how it ended"),
+    }
+}
+
+/// A node.
+pub fn node(core: &Core, node: &Node) -> NodeView {
+    let state = core.state();
+    let mut steps: Vec<String> = state
+        .attempts_on(&node.name)
+        .map(|AttemptId { step, .. }| step.to_string())
+        .collect();
+    steps.dedup();
+    NodeView {
+        name: node.name.to_string(),
+        pool: node.pool.to_string(),
+        state: node.state,
+        labels: node.labels.clone(),
+        version: node.version.clone(),
+        capacity: node.capacity(),
+        used: state.used_on(&node.name),
+        steps,
+        inventory: node.inventory.clone(),
+        joined_at: timestamp(node.joined_at),
+        heard_at: core.heard_at(&node.name).map(timestamp),
+    }
+}
+
+/// A pool.
+pub fn pool(core: &Core, pool: &Pool) -> PoolView {
+    let state = core.state();
+    let ready = state
+        .nodes_of(&pool.name)
+        .filter(|node| node.state == NodeState::Ready);
+    PoolView {
+        name: pool.name.to_string(),
+        description: pool.description.clone(),
+        nodes: state.nodes_of(&pool.name).count() as u64,
+        nodes_ready: ready.count() as u64,
+        capacity: state.capacity_of(&pool.name),
+        used: state.used_of(&pool.name),
+        queued: state.queue_len(&pool.name) as u64,
+        running: state.holding_of(&pool.name) as u64,
+    }
+}

@@ -1,0 +1,288 @@
+//! The program as a parent or an admin meets it: its lines, its exit codes, and its deaths.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test stops at what it does not expect"
+)]
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn program() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sluice-coordinator"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SLUICE_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn running(data: &Path) -> Command {
+    let mut command = program();
+    command.args(["--http", "127.0.0.1:0", "--quic", "127.0.0.1:0"]);
+    command.arg("--data-dir").arg(data);
+    command
+}
+
+/// Runs to the end; the exit code and what it said on stderr.
+fn refusal(command: &mut Command) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command.output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+/// A coordinator that has said that it is ready; killed when dropped.
+struct Coordinator {
+    child: Child,
+    http: String,
+}
+
+impl Coordinator {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.as_mut().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        let addresses = line
+            .strip_prefix("ready ")
+            .expect("the first line says ready");
+        let addresses: Value = serde_json::from_str(addresses).unwrap();
+        assert!(
+            addresses["quic"]
+                .as_str()
+                .unwrap()
+                .starts_with("127.0.0.1:")
+        );
+        Self {
+            child,
+            http: addresses["http"].as_str().unwrap().to_owned(),
+        }
+    }
+
+    fn submit(&self, id: &str) -> bool {
+        let body = format!(r#"{{"id":"{id}","command":["true"]}}"#);
+        let url = format!("http://{}/v1/steps", self.http);
+        ureq::post(url)
+            .send(&body)
+            .is_ok_and(|answer| answer.status() == 201)
+    }
+
+    fn has(&self, id: &str) -> bool {
+        ureq::get(format!("http://{}/v1/steps/{id}", self.http))
+            .call()
+            .is_ok()
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill")
+            .arg(name)
+            .arg(self.child.id().to_string())
+            .status();
+        assert!(status.unwrap().success());
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn it_says_ready_and_ends_well_on_a_signal_or_with_its_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let mut coordinator = Coordinator::start(&mut running(dir.path()));
+        // A caller that would wait for ever does not hold it up.
+        let follow = format!("http://{}/v1/events?follow=true", coordinator.http);
+        let mut events = ureq::get(follow).call().unwrap().into_body().into_reader();
+        events.read_exact(&mut [0; 4]).unwrap();
+        coordinator.signal(signal);
+        assert_eq!(coordinator.exit_code(), Some(0), "{signal}");
+    }
+    let mut coordinator = Coordinator::start(running(dir.path()).arg("--exit-with-stdin"));
+    assert!(coordinator.submit("a"));
+    drop(coordinator.child.stdin.take());
+    assert_eq!(coordinator.exit_code(), Some(0));
+}
+
+#[test]
+fn what_it_answered_outlives_a_kill_at_any_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut answered: Vec<String> = Vec::new();
+    for round in 0..8 {
+        let mut coordinator = Coordinator::start(&mut running(dir.path()));
+        for id in &answered {
+            assert!(coordinator.has(id), "{id} was answered, round {round}");
+        }
+        let count = AtomicUsize::new(0);
+        let more = std::thread::scope(|scope| {
+            let submits = scope.spawn(|| {
+                let mut more = Vec::new();
+                for number in 0.. {
+                    let id = format!("s{round}-{number}");
+                    if !coordinator.submit(&id) {
+                        break;
+                    }
+                    more.push(id);
+                    count.store(more.len(), Ordering::Relaxed);
+                }
+                more
+            });
+            let deadline = Instant::now() + SOON;
+            while count.load(Ordering::Relaxed) <= round * 2 && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            coordinator.signal("-KILL");
+            submits.join().unwrap()
+        });
+        assert!(more.len() > round * 2, "{} answers", more.len());
+        answered.extend(more);
+        assert_eq!(coordinator.exit_code(), None);
+    }
+}
+
+#[test]
+fn a_cluster_is_made_and_nodes_are_issued_their_certificates() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let output = program()
+        .arg("init")
+        .arg("--data-dir")
+        .arg(&data)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("issue-node"));
+    let out = dir.path().join("n1");
+    // The directory comes from the environment as well.
+    let mut issue = program();
+    issue
+        .args(["issue-node", "n1", "--out"])
+        .arg(&out)
+        .env("SLUICE_DATA_DIR", &data);
+    assert_eq!(refusal(&mut issue), (Some(0), String::new()));
+    for file in ["ca.pem", "node.pem", "node.key"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    let (code, message) = refusal(
+        program()
+            .args(["issue-node", "a b", "--out", "x"])
+            .env("SLUICE_DATA_DIR", &data),
+    );
+    assert_eq!(code, Some(1));
+    assert!(message.contains("node name"), "{message}");
+    Coordinator::start(&mut running(&data));
+}
+
+#[test]
+fn each_start_that_cannot_be_ends_with_one_line_that_says_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("data");
+    let coordinator = Coordinator::start(&mut running(&data));
+    let pid = coordinator.child.id().to_string();
+    let other = dir.path().join("other");
+    let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+    let quic = udp.local_addr().unwrap().to_string();
+    let http = tcp.local_addr().unwrap().to_string();
+    let config = dir.path().join("coordinator.toml");
+    std::fs::write(&config, "http = \"127.0.0.1:0\"\nretension = 5\n").unwrap();
+
+    let (data, other, config) = (data.display(), other.display(), config.display());
+    let free = "--http 127.0.0.1:0 --quic 127.0.0.1:0";
+    let cases: [(String, &[&str]); 8] = [
+        (
+            format!("{free} --data-dir {data}"),
+            &["in use by another coordinator", &pid, "--data-dir"],
+        ),
+        (
+            format!("init --data-dir {data}"),
+            &["in use by another coordinator", &pid],
+        ),
+        (
+            format!("--http 127.0.0.1:0 --quic {quic} --data-dir {other}"),
+            &[&quic, "in use", "--quic"],
+        ),
+        (
+            format!("--http {http} --quic 127.0.0.1:0 --data-dir {other}"),
+            &[&http, "in use", "--http"],
+        ),
+        (
+            format!("{free} --data-dir {other} --config {config}"),
+            &["coordinator.toml, line 2", "`retension`", "`retention`"],
+        ),
+        (
+            format!("--data-dir {other} --config /nowhere.toml"),
+            &["/nowhere.toml"],
+        ),
+        (
+            format!("{free} --data-dir {other} --lost-after 1m"),
+            &["lost_after", "at least 5m40s"],
+        ),
+        (
+            format!("--http 0.0.0.0:0 --data-dir {other}"),
+            &["http", "`tls`", "127.0.0.1"],
+        ),
+    ];
+    for (arguments, parts) in cases {
+        let (code, message) = refusal(program().args(arguments.split(' ')));
+        assert_eq!(code, Some(1), "{arguments}: {message}");
+        let errors: Vec<&str> = message
+            .lines()
+            .filter(|line| line.starts_with("error: "))
+            .collect();
+        assert_eq!(errors.len(), 1, "{message}");
+        for part in parts {
+            assert!(errors[0].contains(part), "{part}: {message}");
+        }
+        assert!(!message.contains("panicked"), "{message}");
+    }
+    let (code, message) = refusal(program().arg("--htp"));
+    assert_eq!(code, Some(2), "{message}");
+}
+
+#[test]
+fn a_damaged_store_stops_the_start_without_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut coordinator = Coordinator::start(&mut running(dir.path()));
+    assert!(coordinator.submit("a"));
+    coordinator.signal("-KILL");
+    coordinator.exit_code();
+    let file = dir.path().join("store.redb");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let place = bytes
+        .windows(11)
+        .position(|window| window == b"step_queued")
+        .unwrap();
+    bytes[place] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let (code, message) = refusal(&mut running(dir.path()));
+    assert_eq!(code, Some(1), "{message}");
+    for part in ["store.redb is damaged", "table `log`", "record 3"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    assert!(!message.contains("panicked"), "{message}");
+}
