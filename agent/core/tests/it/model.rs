@@ -140,6 +140,8 @@ impl Play {
                 .max(self.world.boot.min(self.greeted_at));
             self.world.feed(welcomed(link, self.epoch));
             assert_eq!(self.world.link, Some(link), "let in");
+            let saved = self.world.saved_epoch.as_ref();
+            assert_eq!(saved, Some(&epoch(self.epoch)), "saved before it is obeyed");
             self.is_welcomed = true;
         }
     }

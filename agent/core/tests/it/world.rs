@@ -13,6 +13,9 @@ use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
 use crate::bench::{GRACE, LEASE, now, settings, up};
 
+/// Moments of one pass of time: each attempt may be killed once a second for as long as one pass lasts.
+const MOST_MOMENTS: u32 = 10_000;
+
 /// How a step takes a signal.
 #[derive(Clone, Copy, Debug)]
 enum Nature {
@@ -107,10 +110,16 @@ impl World {
     /// Lets time pass, with every timer and lease on time.
     pub(crate) fn pass(&mut self, millis: u64) {
         let until = self.boot + millis;
+        let mut moments = 0;
         while let Some(at) = self.next_moment().filter(|at| *at <= until) {
             self.boot = self.boot.max(at);
             self.expire_leases();
             self.fire_timers();
+            moments += 1;
+            assert!(
+                moments < MOST_MOMENTS,
+                "a timer is set for a time that has come"
+            );
         }
         self.boot = until;
         self.nothing_outlives_its_timeout();
