@@ -8,8 +8,10 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let mut best: Option<(usize, &str)> = None;
     for candidate in known {
         let distance = edits(word, candidate);
+        // `gpus` means what begins with `gpu`.
+        let stem = word.strip_suffix('s').unwrap_or(word);
         let prefix =
-            word.len() >= 3 && (candidate.starts_with(word) || word.starts_with(candidate));
+            stem.len() >= 3 && (candidate.starts_with(stem) || word.starts_with(candidate));
         let near = distance * 3 <= candidate.chars().count().max(3) || prefix;
         if near && best.is_none_or(|(least, _)| distance < least) {
             best = Some((distance, candidate));
@@ -53,6 +55,7 @@ mod tests {
         let known = ["gpu_count", "cpu_count", "memory", "preemptible"];
         assert_eq!(nearest("gpu_cuont", known), Some("gpu_count"));
         assert_eq!(nearest("mem", known), Some("memory"));
+        assert_eq!(nearest("gpus", known), Some("gpu_count"));
         assert_eq!(nearest("preemptable", known), Some("preemptible"));
         assert_eq!(nearest("colour", known), None);
     }

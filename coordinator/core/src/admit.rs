@@ -169,7 +169,6 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         && *preemptible == new.preemptible
         && without_cores(resources) == without_cores(&new.resources);
     let fields = [
-        ("name", *name == new.name),
         ("subject", *subject == new.subject),
         ("pool", *pool == new.pool),
         ("platform", *platform == new.platform),
@@ -184,6 +183,8 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ("grace_period", *grace == new.grace),
         ("on_preempt", *on_preempt == new.on_preempt),
         ("allow_pending", *allow_pending == new.allow_pending),
+        // Last: where it was not written it follows the command, which is what was meant to differ.
+        ("name", *name == new.name),
     ];
     let different = fields.into_iter().find(|(_, same)| !same);
     different.map(|(field, _)| field)
