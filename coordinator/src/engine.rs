@@ -242,7 +242,7 @@ impl Engine {
             self.flush()?;
             self.fire_timers(handled)?;
         }
-        Ok(())
+        Ok(self.store.close()?)
     }
 
     /// Waits for a message or a timer, and takes all that has come. Without a handle left nothing can come any more,

@@ -20,6 +20,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod tip;
+mod whole;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -141,6 +142,19 @@ impl Store {
             }
         }
         Ok(txn.commit()?)
+    }
+
+    /// Ends well: the next start knows the file by its checksum. Where a reader is still at work the file stays open
+    /// to the end of the process, as after a death, and the next start looks at it all the closer.
+    ///
+    /// # Errors
+    /// Where the file or its witness cannot be read or written; everything appended is durable all the same.
+    pub fn close(self) -> Result<(), StoreError> {
+        let Some(db) = Arc::into_inner(self.db) else {
+            return Ok(());
+        };
+        drop(db);
+        self.tip.close(self.last_seq, &self.file)
     }
 
     /// Whether enough has happened since the last snapshot.

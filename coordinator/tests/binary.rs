@@ -121,6 +121,9 @@ fn it_says_ready_and_ends_well_on_a_signal_or_with_its_parent() {
         events.read_exact(&mut [0; 4]).unwrap();
         coordinator.signal(signal);
         assert_eq!(coordinator.exit_code(), Some(0), "{signal}");
+        // The store was closed, not left.
+        let mark = std::fs::read_to_string(dir.path().join("tip")).unwrap();
+        assert!(mark.contains("crc32"), "{mark}");
     }
     let mut coordinator = Coordinator::start(running(dir.path()).arg("--exit-with-stdin"));
     assert!(coordinator.submit("a"));

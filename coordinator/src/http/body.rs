@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::error::Category;
 use sluice_common::nearest::unknown_field;
 
-use super::error::ApiError;
+use super::error::{ApiError, known_fields};
 
 /// How much of a body that is too large is read and thrown away, in times of the limit, and for how long: a caller who
 /// is still writing would see a broken connection in place of the answer.
@@ -82,6 +82,7 @@ fn explain(place: &str, path: &str, error: &serde_json::Error) -> ApiError {
         return ApiError::UnknownField {
             field: join(place, parent(path, name), name),
             nearest: nearest.map(str::to_owned),
+            known: known_fields(&text),
         };
     }
     // Where the text itself is broken, the path is what happened to be read last.
@@ -141,7 +142,7 @@ mod tests {
             (r#"{"colour":1}"#, "", "colour", None),
         ] {
             let error = refusal(json, place);
-            let ApiError::UnknownField { field, nearest } = &error else {
+            let ApiError::UnknownField { field, nearest, .. } = &error else {
                 panic!("{json}: {error}");
             };
             assert_eq!(
@@ -150,6 +151,16 @@ mod tests {
                 "{json}"
             );
         }
+    }
+
+    #[test]
+    fn where_no_field_is_near_all_are_listed() {
+        let text = refusal(r#"{"resources":{"colour":1}}"#, "").to_string();
+        assert!(
+            text.starts_with("there is no field `resources.colour`: expected one of `gpu_count`, "),
+            "{text}"
+        );
+        assert!(text.ends_with("`max_concurrency`"), "{text}");
     }
 
     #[test]

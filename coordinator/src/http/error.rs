@@ -58,12 +58,14 @@ pub enum ApiError {
         field: String,
     },
     /// `unknown_field`, 400.
-    #[error("there is no field `{field}`{}", hint(nearest))]
+    #[error("there is no field `{field}`: {}", hint(nearest, known))]
     UnknownField {
         /// The field with its path.
         field: String,
         /// The known one that is nearest.
         nearest: Option<String>,
+        /// What is known, in words.
+        known: String,
     },
     /// `too_many_steps`, 400.
     #[error("{count} steps in one batch: the most is {limit}, submit the rest in another")]
@@ -74,12 +76,14 @@ pub enum ApiError {
         limit: usize,
     },
     /// `unknown_parameter`, 400.
-    #[error("there is no parameter `{name}`{}", hint(nearest))]
+    #[error("there is no parameter `{name}`: {}", hint(nearest, known))]
     UnknownParameter {
         /// What was written.
         name: String,
         /// The known one that is nearest.
         nearest: Option<String>,
+        /// What is known, in words.
+        known: String,
     },
     /// `invalid_parameter`, 400.
     #[error("the parameter `{name}`: {message}")]
@@ -160,10 +164,22 @@ pub enum ApiError {
     },
 }
 
-fn hint(nearest: &Option<String>) -> String {
-    nearest
-        .as_ref()
-        .map_or_else(String::new, |near| format!(": did you mean `{near}`?"))
+fn hint(nearest: &Option<String>, known: &str) -> String {
+    match nearest {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => known.to_owned(),
+    }
+}
+
+/// What serde's sentence about an unknown field says of the known ones, such as ``expected one of `a`, `b` ``.
+pub(super) fn known_fields(sentence: &str) -> String {
+    let known = sentence
+        .split_once("`, ")
+        .map_or("nothing is expected here", |(_, known)| known);
+    let known = known
+        .split_once(" at line ")
+        .map_or(known, |(known, _)| known);
+    known.to_owned()
 }
 
 impl ApiError {
@@ -210,13 +226,13 @@ impl ApiError {
                 vec![("limit", number(*limit))]
             }
             ApiError::InvalidBody { field, .. } => vec![("field", text(field))],
-            ApiError::UnknownField { field, nearest } => {
+            ApiError::UnknownField { field, nearest, .. } => {
                 with_nearest(("field", text(field)), nearest)
             }
             ApiError::TooManySteps { count, limit } => {
                 vec![("count", number(*count)), ("limit", number(*limit))]
             }
-            ApiError::UnknownParameter { name, nearest } => {
+            ApiError::UnknownParameter { name, nearest, .. } => {
                 with_nearest(("parameter", text(name)), nearest)
             }
             ApiError::InvalidParameter { name, .. } => vec![("parameter", text(name))],

@@ -13,7 +13,7 @@ use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 
-use super::error::ApiError;
+use super::error::{ApiError, known_fields};
 
 /// Items of a page unless the caller says otherwise.
 const DEFAULT_LIMIT: usize = 100;
@@ -58,6 +58,7 @@ fn refusal(text: &str) -> ApiError {
         Some((name, nearest)) => ApiError::UnknownParameter {
             name: name.to_owned(),
             nearest: nearest.map(str::to_owned),
+            known: known_fields(text),
         },
         None => ApiError::InvalidParameter {
             name: "query",

@@ -36,19 +36,27 @@ impl Store {
         let lock = DirLock::take(dir)?;
         let file = dir.join("store.redb");
         let tip_path = dir.join("tip");
-        let committed = Tip::read(&tip_path)?;
+        let mark = Tip::read(&tip_path)?.unwrap_or_default();
         if !file.exists() {
-            if let Some(committed) = committed.filter(|seq| *seq > 0) {
-                return Err(lost(&file, &tip_path, 0, committed));
+            if mark.seq > 0 {
+                return Err(lost(&file, &tip_path, 0, mark.seq));
             }
             create(dir, &file)?;
         }
-        let (db, recovered, last_snapshot) = guarded(|| check_and_load(&file))
-            .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
-        if let Some(committed) = committed.filter(|seq| *seq > recovered.last_seq) {
-            return Err(lost(&file, &tip_path, recovered.last_seq, committed));
+        if let Some(whole) = &mark.closed {
+            whole
+                .check(&file)
+                .map_err(|changed| diagnose(&file, changed))?;
         }
         let tip = Tip::open(&tip_path)?;
+        // Before redb may change the file.
+        tip.set(mark.seq)?;
+        tip.sync()?;
+        let (db, recovered, last_snapshot) = guarded(|| check_and_load(&file))
+            .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
+        if mark.seq > recovered.last_seq {
+            return Err(lost(&file, &tip_path, recovered.last_seq, mark.seq));
+        }
         tip.set(recovered.last_seq)?;
         let store = Store {
             db: Arc::new(db),
@@ -146,8 +154,18 @@ fn check_and_load(file: &Path) -> Result<(Database, Recovered, u64), StoreError>
     Ok((db, recovered, last_snapshot))
 }
 
+/// The damaged record in a file that has changed since it was closed, or the error as it is, where the damage is
+/// elsewhere. Leaves the file as it was found.
+fn diagnose(file: &Path, changed: StoreError) -> StoreError {
+    let looked = guarded(|| {
+        let db = builder().open_read_only(file).ok()?;
+        load(&db, file).err()
+    });
+    looked.ok().flatten().unwrap_or(changed)
+}
+
 /// The fold of everything in `db`, and the number of the newest snapshot.
-fn load(db: &Database, file: &Path) -> Result<(Recovered, u64), StoreError> {
+fn load(db: &impl ReadableDatabase, file: &Path) -> Result<(Recovered, u64), StoreError> {
     let opening = |error| StoreError::opening(file, error);
     let txn = db.begin_read().map_err(|e| opening(e.into()))?;
     let cluster = read_meta(&txn, file)?;

@@ -4,15 +4,30 @@
 //! would lose records that were acknowledged, in silence. So the number of the last committed record is written to a
 //! file of its own after each commit, without a sync: it outlives any death of the process, and after a power failure
 //! it may lag behind the log but never runs ahead of it.
+//!
+//! After a clean end it holds the store's checksum as well (see [`super::whole`]), until the next start.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::StoreError;
 use super::line;
+use super::whole::Whole;
 
-/// Where the number is kept.
+/// What is remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Mark {
+    /// Number of the last committed record.
+    pub(super) seq: u64,
+    /// The store's file after a clean end; `None` while it is open, or where it was not closed.
+    pub(super) closed: Option<Whole>,
+}
+
+/// Where it is kept.
 #[derive(Debug)]
 pub(super) enum Tip {
     /// In this file.
@@ -27,12 +42,12 @@ pub(super) enum Tip {
     Nowhere,
 }
 
-/// Digits of the number, so that every line has one length and overwrites the last one whole.
-const DIGITS: usize = 20;
+/// Bytes of the file, so that every mark overwrites the last one whole. The longest takes about a hundred.
+const WIDTH: usize = 160;
 
 impl Tip {
-    /// Reads the number at `path`; `None` where there is none yet.
-    pub(super) fn read(path: &Path) -> Result<Option<u64>, StoreError> {
+    /// Reads the mark at `path`; `None` where there is none yet.
+    pub(super) fn read(path: &Path) -> Result<Option<Mark>, StoreError> {
         let text = match std::fs::read(path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -41,14 +56,9 @@ impl Tip {
         if text.is_empty() {
             return Ok(None);
         }
-        let digits: Result<String, _> = line::parse(text.trim_ascii_end());
-        match digits.map(|digits| digits.parse()) {
-            Ok(Ok(seq)) => Ok(Some(seq)),
-            Ok(Err(_)) | Err(_) => Err(StoreError::damaged(
-                path,
-                "it does not hold the number of a record",
-            )),
-        }
+        let mark = line::parse(text.trim_ascii_end());
+        mark.map(Some)
+            .map_err(|damage| StoreError::damaged(path, damage))
     }
 
     /// Opens the file for writing.
@@ -68,9 +78,27 @@ impl Tip {
 
     /// Remembers that record `seq` was committed.
     pub(super) fn set(&self, seq: u64) -> Result<(), StoreError> {
+        self.write(&Mark { seq, closed: None })
+    }
+
+    /// Remembers that record `seq` was the last and how the store's file is now that it is closed.
+    pub(super) fn close(&self, seq: u64, store: &Path) -> Result<(), StoreError> {
+        match self {
+            Tip::File { .. } => self.write(&Mark {
+                seq,
+                closed: Some(Whole::measure(store)?),
+            }),
+            #[cfg(test)]
+            Tip::Nowhere => Ok(()),
+        }
+    }
+
+    /// Remembers `mark`.
+    fn write(&self, mark: &Mark) -> Result<(), StoreError> {
         match self {
             Tip::File { path, file } => {
-                let mut text = line::seal(&format!("{seq:0DIGITS$}"));
+                let mut text = line::seal(mark);
+                text.resize(WIDTH - 1, b' ');
                 text.push(b'\n');
                 file.write_all_at(&text, 0)
                     .map_err(|source| StoreError::io("write", path, source))
@@ -78,5 +106,45 @@ impl Tip {
             #[cfg(test)]
             Tip::Nowhere => Ok(()),
         }
+    }
+
+    /// Makes what is remembered outlive a power failure.
+    pub(super) fn sync(&self) -> Result<(), StoreError> {
+        match self {
+            Tip::File { path, file } => file
+                .sync_data()
+                .map_err(|source| StoreError::io("sync", path, source)),
+            #[cfg(test)]
+            Tip::Nowhere => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_overwrites_a_longer_one_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tip");
+        assert_eq!(Tip::read(&path).unwrap(), None);
+        let tip = Tip::open(&path).unwrap();
+        let longest = Mark {
+            seq: u64::MAX,
+            closed: Some(Whole {
+                bytes: u64::MAX,
+                crc32: u32::MAX,
+            }),
+        };
+        tip.write(&longest).unwrap();
+        assert_eq!(Tip::read(&path).unwrap(), Some(longest));
+        tip.set(7).unwrap();
+        let short = Mark {
+            seq: 7,
+            closed: None,
+        };
+        assert_eq!(Tip::read(&path).unwrap(), Some(short));
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), WIDTH as u64);
     }
 }

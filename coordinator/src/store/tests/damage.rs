@@ -5,15 +5,28 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// A closed store of some records with a snapshot among them.
+/// A store of some records with a snapshot among them, whose coordinator has died.
+fn left() -> (tempfile::TempDir, State) {
+    let (dir, store, state) = filled();
+    drop(store);
+    (dir, state)
+}
+
+/// The same, ended well.
 fn closed() -> (tempfile::TempDir, State) {
+    let (dir, store, state) = filled();
+    store.close().unwrap();
+    (dir, state)
+}
+
+fn filled() -> (tempfile::TempDir, Store, State) {
     let dir = tempfile::tempdir().unwrap();
     let (mut store, mut scribe) = begin(dir.path());
     write(&mut store, &mut scribe, 0..40);
     store.snapshot(scribe.state()).unwrap();
     write(&mut store, &mut scribe, 40..60);
     let state = scribe.state().clone();
-    (dir, state)
+    (dir, store, state)
 }
 
 /// Changes the log behind the store's back.
@@ -39,7 +52,7 @@ fn a_damaged_record_is_named_whether_or_not_a_snapshot_covers_it() {
     ];
     for seq in [7, 55] {
         for (expected, spoil) in spoils {
-            let (dir, _) = closed();
+            let (dir, _) = left();
             tamper(dir.path(), |log| {
                 let mut line = stored(log, seq);
                 spoil(&mut line);
@@ -56,18 +69,18 @@ fn a_damaged_record_is_named_whether_or_not_a_snapshot_covers_it() {
 
 #[test]
 fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
-    let (dir, _) = closed();
+    let (dir, _) = left();
     tamper(dir.path(), |log| drop(log.remove(9).unwrap()));
     assert!(refusal(dir.path()).contains("table `log`, record 9: it is missing"));
 
-    let (dir, _) = closed();
+    let (dir, _) = left();
     tamper(dir.path(), |log| {
         let other = stored(log, 50);
         log.insert(51, other.as_slice()).unwrap();
     });
     assert!(refusal(dir.path()).contains("table `log`, record 51: it holds record 50"));
 
-    let (dir, _) = closed();
+    let (dir, _) = left();
     tamper(dir.path(), |log| {
         let other: Stamped = line::parse(&stored(log, 50)).unwrap();
         let twice = Stamped { seq: 51, ..other };
@@ -79,7 +92,7 @@ fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
         "{message}"
     );
 
-    let (dir, _) = closed();
+    let (dir, _) = left();
     tamper(dir.path(), |log| {
         log.insert(51, line::seal(&"colour").as_slice()).unwrap();
     });
@@ -89,7 +102,7 @@ fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
         "{message}"
     );
 
-    let (dir, _) = closed();
+    let (dir, _) = left();
     tamper(dir.path(), |log| log.retain_in(40.., |_, _| false).unwrap());
     let message = refusal(dir.path());
     assert!(
@@ -100,7 +113,7 @@ fn records_that_are_missing_misplaced_or_cannot_have_happened_are_named() {
 
 #[test]
 fn a_damaged_snapshot_or_cluster_is_named() {
-    let (dir, _) = closed();
+    let (dir, _) = left();
     let db = Database::open(dir.path().join("store.redb")).unwrap();
     let txn = db.begin_write().unwrap();
     txn.open_table(SNAPSHOT)
@@ -115,7 +128,7 @@ fn a_damaged_snapshot_or_cluster_is_named() {
         "{message}"
     );
 
-    let (dir, _) = closed();
+    let (dir, _) = left();
     let db = Database::open(dir.path().join("store.redb")).unwrap();
     let txn = db.begin_write().unwrap();
     txn.open_table(META)
@@ -126,7 +139,7 @@ fn a_damaged_snapshot_or_cluster_is_named() {
     drop(db);
     assert!(refusal(dir.path()).contains("table `meta`, record cluster"));
 
-    let (dir, _) = closed();
+    let (dir, _) = left();
     let db = Database::open(dir.path().join("store.redb")).unwrap();
     let txn = db.begin_write().unwrap();
     txn.open_table(META)
@@ -155,7 +168,7 @@ fn a_file_that_is_cut_emptied_replaced_or_gone_is_refused() {
         ("ends at record 0", |file| fs::remove_file(file).unwrap()),
     ];
     for (expected, spoil) in spoils {
-        let (dir, _) = closed();
+        let (dir, _) = left();
         spoil(&dir.path().join("store.redb"));
         let message = refusal(dir.path());
         assert!(
@@ -195,7 +208,7 @@ fn an_older_copy_of_the_store_is_refused_until_the_admin_says_so() {
 
 #[test]
 fn a_damaged_witness_is_refused_by_name() {
-    let (dir, _) = closed();
+    let (dir, _) = left();
     fs::write(dir.path().join("tip"), "12").unwrap();
     let message = refusal(dir.path());
     assert!(
@@ -251,11 +264,44 @@ fn flip(dir: &Path, expected: &State, places: impl Iterator<Item = usize>) -> us
 }
 
 #[test]
-fn any_flipped_bit_is_refused_or_harmless_after_a_clean_end_and_after_a_death() {
+fn every_flipped_bit_is_seen_after_a_clean_end() {
     let (dir, state) = closed();
+    let file = dir.path().join("store.redb");
+    let bits = fs::metadata(&file).unwrap().len() as usize * 8;
+    let mut dice = Dice(3);
+    let anywhere = (0..60).map(|_| dice.below(bits));
+    assert_eq!(flip(dir.path(), &state, anywhere), 60);
+    assert_eq!(reopen(dir.path()).state, state);
+
+    let (dir, _) = closed();
+    let file = dir.path().join("store.redb");
+    let whole = fs::read(&file).unwrap();
+    // What a record says is all over the file; some of those places hold nothing now.
+    let places = whole.windows(5).enumerate();
+    let places: Vec<usize> = places
+        .filter(|(_, w)| w == b"\"s57\"")
+        .map(|(at, _)| at)
+        .collect();
+    let mut named = 0;
+    for at in places {
+        let mut bytes = whole.clone();
+        bytes[at + 2] ^= 1;
+        fs::write(&file, bytes).unwrap();
+        let message = refusal(dir.path());
+        assert!(message.contains("store.redb is damaged"), "{message}");
+        named += usize::from(message.contains("table `log`, record 60: the checksum"));
+    }
+    assert!(named > 0, "none of them was the record's own");
+    fs::write(&file, whole).unwrap();
+    reopen(dir.path());
+}
+
+#[test]
+fn any_flipped_bit_is_refused_or_harmless_after_a_death() {
+    let (dir, state) = left();
     let bits = fs::metadata(dir.path().join("store.redb")).unwrap().len() as usize * 8;
     let mut dice = Dice(1);
-    let anywhere = (0..60).map(|_| dice.below(bits));
+    let anywhere = (0..40).map(|_| dice.below(bits));
     flip(dir.path(), &state, anywhere);
     // The first bytes say where everything is; no checksum covers some of them.
     let head = (0..320 * 8).step_by(31);
@@ -268,7 +314,7 @@ fn any_flipped_bit_is_refused_or_harmless_after_a_clean_end_and_after_a_death() 
     write(&mut store, &mut scribe, 60..70);
     let dead = copy(dir.path());
     let mut dice = Dice(2);
-    let anywhere = (0..60).map(|_| dice.below(bits));
+    let anywhere = (0..40).map(|_| dice.below(bits));
     flip(dead.path(), scribe.state(), anywhere);
     assert!(flip(dead.path(), scribe.state(), (0..320 * 8).step_by(31)) > 5);
     drop(store);
