@@ -182,34 +182,40 @@ impl Attempt {
 
     /// What the agent is told; nothing before the program runs.
     pub fn view(&self, attempt: &AttemptId) -> Option<AttemptView> {
-        let phase = match &self.phase {
-            Phase::Starting(..) => return None,
-            Phase::Running(process, _) => HostPhase::Running(*process),
-            Phase::Ended(end) => HostPhase::Ended(end.clone()),
-            Phase::Gone(end) => HostPhase::Gone(end.clone()),
-        };
-        Some(AttemptView {
+        match &self.phase {
+            Phase::Starting(..) => None,
+            Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => Some(self.listed(attempt)),
+        }
+    }
+
+    /// Where it stands for an agent that has just connected. One whose start has not been confirmed counts as running:
+    /// left out, it would pass for an attempt that this host does not have, and be started a second time elsewhere.
+    pub fn listed(&self, attempt: &AttemptId) -> AttemptView {
+        AttemptView {
             attempt: attempt.clone(),
-            phase,
+            phase: self.known_phase(),
             memo: self.memo,
-        })
+        }
     }
 
     /// What is kept on disk.
     pub fn record(&self, attempt: &AttemptId, boot_id: &BootId) -> Record {
-        let phase = match &self.phase {
-            Phase::Starting(process, _) | Phase::Running(process, _) => {
-                HostPhase::Running(*process)
-            }
-            Phase::Ended(end) => HostPhase::Ended(end.clone()),
-            Phase::Gone(end) => HostPhase::Gone(end.clone()),
-        };
         Record {
             attempt: attempt.clone(),
             boot_id: boot_id.clone(),
             memo: self.memo,
             lease: self.lease,
-            phase,
+            phase: self.known_phase(),
+        }
+    }
+
+    fn known_phase(&self) -> HostPhase {
+        match &self.phase {
+            Phase::Starting(process, _) | Phase::Running(process, _) => {
+                HostPhase::Running(*process)
+            }
+            Phase::Ended(end) => HostPhase::Ended(end.clone()),
+            Phase::Gone(end) => HostPhase::Gone(end.clone()),
         }
     }
 }

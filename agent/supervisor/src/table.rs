@@ -86,7 +86,7 @@ impl Table {
             attempts: self
                 .attempts
                 .iter()
-                .filter_map(|(id, attempt)| attempt.view(id))
+                .map(|(id, attempt)| attempt.listed(id))
                 .collect(),
         }
     }

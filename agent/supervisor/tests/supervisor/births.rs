@@ -238,3 +238,14 @@ fn a_place_where_nothing_can_be_written_fails_the_start() {
         "{why}"
     );
 }
+
+#[test]
+fn one_that_is_being_started_is_listed() {
+    let host = Host::start();
+    let mut client = host.client();
+    for number in 1..=50 {
+        let spec = sh(&format!("early.{number}"), "exit 0");
+        client.spawn(&spec);
+        assert!(client.list().contains_key(&spec.attempt), "{number}");
+    }
+}
