@@ -300,4 +300,15 @@ mod tests {
             assert!(message.contains(expected), "{text}\n{message}");
         }
     }
+
+    #[test]
+    fn the_config_that_is_shipped_is_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/config/agent.toml");
+        let config = RawConfig::read(&path)
+            .unwrap()
+            .check(Overrides::default())
+            .unwrap();
+        assert_eq!(config.coordinators, ["coord-1:7443"]);
+        assert_eq!(config.state_dir, Path::new(DEFAULT_STATE_DIR));
+    }
 }

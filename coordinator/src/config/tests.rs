@@ -122,3 +122,14 @@ fn a_token_file_holds_one_long_word_that_is_never_printed() {
     }
     assert!(refusal("api_token_file = \"/nowhere/token\"").contains("/nowhere/token"));
 }
+
+#[test]
+fn the_config_that_is_shipped_is_one() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/config/coordinator.toml");
+    let config = RawConfig::load(&path)
+        .unwrap()
+        .check(Overrides::default())
+        .unwrap();
+    assert!(config.tls.is_some() && !config.quic.ip().is_loopback());
+    assert_eq!(config.data_dir, Path::new(DEFAULT_DATA_DIR));
+}

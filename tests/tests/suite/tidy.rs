@@ -258,3 +258,11 @@ fn files_stay_readable() {
         );
     }
 }
+
+#[test]
+fn ci_runs_the_readme_s_test_command() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let ci = fs::read_to_string(root().join(".ci/run")).unwrap();
+    let command = "cargo build --workspace && cargo test --workspace";
+    assert!(readme.lines().any(|line| line == command) && ci.lines().any(|line| line == command));
+}
