@@ -19,6 +19,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Process, SpawnSpec};
 
 use crate::{clock, process, sys};
@@ -194,6 +195,7 @@ impl Spawner {
             gate: &at_gate,
             report: &to_report,
             open_files: self.open_files,
+            begun: &begun(&self.attempts_dir, &spec.attempt),
             workdir: &workdir,
             program: &program,
         };
@@ -246,6 +248,12 @@ impl Spawner {
         self.reader_uid
             .map_or(Ok(()), |uid| fchown(made, Some(uid), None))
     }
+}
+
+/// The sign that an attempt's child has passed its gate. Where a recorded attempt has none and its child is gone, its
+/// program never ran.
+pub fn begun(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
+    attempts_dir.join(attempt.to_string()).join("begun")
 }
 
 fn pipe() -> Result<(PipeReader, PipeWriter), SpawnError> {

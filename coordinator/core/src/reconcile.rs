@@ -73,12 +73,14 @@ impl Core {
         let Some((_, attempt, part)) = self.live_on(node, id) else {
             return;
         };
-        let untold = part.phase == PartPhase::Allocated && attempt.stopping.is_none();
+        // A host lists whatever it has begun, so one that was not seen running has not: the order was lost with an
+        // agent, be it before or after that agent had acknowledged it.
+        let unbegun = part.phase <= PartPhase::Starting && attempt.stopping.is_none();
         if part.phase == PartPhase::Ended {
             self.record_released(node, id);
         } else if rebooted {
             self.vanish(node, id, Exit::HostRebooted, Witness::Host);
-        } else if untold {
+        } else if unbegun {
             self.send_assignment(node, id);
         } else {
             self.vanish(node, id, Exit::Unknown, Witness::Host);

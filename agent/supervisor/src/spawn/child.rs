@@ -33,6 +33,9 @@ pub(super) struct Child<'a> {
     pub(super) gate: &'a PipeReader,
     pub(super) report: &'a PipeWriter,
     pub(super) open_files: (rlim_t, rlim_t),
+    /// Made when the gate has opened: the sign by which the next supervisor tells a child that was about to become the
+    /// program from one that never will.
+    pub(super) begun: &'a Path,
     pub(super) workdir: &'a Path,
     pub(super) program: &'a Program,
 }
@@ -46,7 +49,8 @@ impl Child<'_> {
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
-        let Err(sentence) = prepared.and_then(|()| self.become_program()) else {
+        let ready = prepared.and_then(|()| self.begin());
+        let Err(sentence) = ready.and_then(|()| self.become_program()) else {
             return;
         };
         let mut report = self.report;
@@ -70,6 +74,12 @@ impl Child<'_> {
         sys::default_signals();
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
             .map_err(|e| failed("unblock signals", e))
+    }
+
+    fn begin(&self) -> Result<(), String> {
+        let made = File::create(self.begun);
+        made.map(drop)
+            .map_err(|e| format!("the host could not make {}: {e}", self.begun.display()))
     }
 
     fn become_program(&self) -> Result<(), String> {

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use sluice_common::supervision::{Exit, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
 
@@ -10,6 +13,7 @@ use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Owners, Path, Phase, Spawner,
     Spool, Table, TableError, clock, info, process, warn,
 };
+use crate::spawn::begun;
 use crate::spool::Record;
 use crate::sys;
 
@@ -35,7 +39,7 @@ impl Table {
         let boot_id = process::boot_id()?;
         let spool = Spool::open(state_dir)?;
         let renewed = spool.load_renewal(&boot_id);
-        let attempts = restore(&spool, &boot_id, renewed)?;
+        let attempts = restore(&spool, &attempts_dir, &boot_id, renewed)?;
         Ok(Self {
             boot_id,
             spool,
@@ -61,6 +65,7 @@ fn one_thread() -> Result<(), TableError> {
 
 fn restore(
     spool: &Spool,
+    attempts_dir: &Path,
     boot_id: &BootId,
     renewed: Option<BootMillis>,
 ) -> Result<BTreeMap<AttemptId, Attempt>, TableError> {
@@ -68,6 +73,11 @@ fn restore(
     let mut attempts = BTreeMap::new();
     for record in loaded.records {
         let id = record.attempt.clone();
+        if never_began(&record, attempts_dir, boot_id) {
+            info!(attempt = %id, "its program never ran: it is forgotten and can be started");
+            spool.remove(&id)?;
+            continue;
+        }
         let mut attempt = take_over(record, boot_id);
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
@@ -117,6 +127,43 @@ fn take_over(record: Record, boot_id: &BootId) -> Attempt {
     attempt
 }
 
+/// How long a child without a supervisor may take to pass its gate, or to exit at it: it does one of them at once.
+const GATE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Whether the supervisor died between recording a child and letting it pass its gate. Such a child exits by itself;
+/// one that does neither is killed before it could begin.
+fn never_began(record: &Record, attempts_dir: &Path, boot_id: &BootId) -> bool {
+    let HostPhase::Running(process) = record.phase else {
+        return false;
+    };
+    if record.boot_id != *boot_id {
+        return false;
+    }
+    let begun = begun(attempts_dir, &record.attempt);
+    let deadline = Instant::now() + GATE_PATIENCE;
+    loop {
+        // In this order: a child that has passed is not asked whether it lives.
+        let lives = find(process).is_some();
+        if begun.exists() {
+            return false;
+        }
+        if !lives {
+            return true;
+        }
+        if Instant::now() > deadline {
+            kill(process);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn kill(process: Process) {
+    if let Ok(pid) = i32::try_from(process.pid) {
+        // It may have gone by itself meanwhile, which is as good.
+        let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
 /// The process, if it is still the one that was recorded.
 fn find(process: Process) -> Option<Phase> {
     let lives = || {
@@ -137,5 +184,53 @@ fn end_of(process: Process, exit: Exit, now: Time) -> HostEnd {
         process: Some(process),
         exit,
         ended_at: now.max(process.started_at),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::supervision::Memo;
+    use sluice_common::time::Span;
+
+    /// A process that is gone.
+    fn gone() -> Process {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        let start_ticks = process::stat(pid).map_or(1, |p| p.start_ticks);
+        child.wait().unwrap();
+        let started_at = Time::from_unix_millis(1);
+        Process {
+            pid,
+            start_ticks,
+            started_at,
+        }
+    }
+
+    #[test]
+    fn a_child_that_died_at_its_gate_never_began() {
+        let dir = tempfile::tempdir().unwrap();
+        let boot_id = BootId::new("boot-1").unwrap();
+        let attempt: AttemptId = "a.1".parse().unwrap();
+        fs::create_dir(dir.path().join("a.1")).unwrap();
+        let memo = Memo {
+            timeout: None,
+            grace: Span::ZERO,
+        };
+        let record = Record {
+            attempt: attempt.clone(),
+            boot_id: boot_id.clone(),
+            memo,
+            lease: None,
+            phase: HostPhase::Running(gone()),
+        };
+        assert!(never_began(&record, dir.path(), &boot_id));
+        let other = BootId::new("boot-2").unwrap();
+        assert!(
+            !never_began(&record, dir.path(), &other),
+            "a reboot says more"
+        );
+        fs::write(begun(dir.path(), &attempt), "").unwrap();
+        assert!(!never_began(&record, dir.path(), &boot_id));
     }
 }
