@@ -1,6 +1,7 @@
 //! The HTTP API as functions: one for each call that the command line makes, and the rule for trying again. Every call
 //! is harmless when repeated (a submit carries its id), so what failed on the way may always be tried again.
 
+mod patience;
 mod sse;
 
 use std::io::Read;
@@ -20,6 +21,7 @@ use ureq::{Agent, Body};
 
 use crate::context::{Context, ContextError};
 
+pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
 
 /// How long a coordinator may take to accept a connection.
@@ -97,65 +99,6 @@ impl ApiError {
             ApiError::Refused { status, .. } => Some(*status),
             ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
         }
-    }
-}
-
-/// How long to go on trying when a call fails in passing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Patience {
-    /// For so long: what somebody waits for at a prompt.
-    For(Duration),
-    /// As long as the cluster can come back.
-    Endless,
-}
-
-impl Patience {
-    /// Reading something at a prompt: a coordinator that is being restarted is worth a moment.
-    pub(crate) const READ: Patience = Patience::For(Duration::from_secs(3));
-    /// Changing something: worth more of a wait, since a script would have to start over.
-    pub(crate) const CHANGE: Patience = Patience::For(Duration::from_secs(15));
-
-    fn is_spent(self, since: Instant) -> bool {
-        match self {
-            Patience::For(limit) => since.elapsed() >= limit,
-            Patience::Endless => false,
-        }
-    }
-}
-
-/// Pauses between tries: doubling from the first to the longest.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Backoff {
-    first: Duration,
-    longest: Duration,
-    next: Duration,
-}
-
-impl Backoff {
-    /// For calls to a coordinator: a restart takes some tens of milliseconds, an outage any time.
-    pub(crate) const fn for_calls() -> Self {
-        Self::new(Duration::from_millis(50), Duration::from_secs(2))
-    }
-
-    /// From `first` to `longest`.
-    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
-        Self {
-            first,
-            longest,
-            next: first,
-        }
-    }
-
-    /// The next pause.
-    pub(crate) fn next(&mut self) -> Duration {
-        let pause = self.next;
-        self.next = (self.next * 2).min(self.longest);
-        pause
-    }
-
-    /// Something went well: begin anew.
-    pub(crate) fn reset(&mut self) {
-        self.next = self.first;
     }
 }
 
@@ -575,15 +518,6 @@ mod tests {
         let query = vec![("cursor", "a b".to_owned()), ("limit", "5".to_owned())];
         let url = client(None).url("/v1/steps", &query);
         assert_eq!(url, "http://127.0.0.1:9/v1/steps?cursor=a%20b&limit=5");
-    }
-
-    #[test]
-    fn pauses_double_up_to_the_longest_and_begin_anew() {
-        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(150));
-        let pauses = [backoff.next(), backoff.next(), backoff.next()].map(|d| d.as_millis());
-        assert_eq!(pauses, [50, 100, 150]);
-        backoff.reset();
-        assert_eq!(backoff.next().as_millis(), 50);
     }
 
     #[test]

@@ -121,8 +121,16 @@ fn collect(dir: &Path, found: &mut BTreeMap<String, String>) {
     }
 }
 
+/// Fixtures, like tests, are compiled for tests alone.
 fn is_product(path: &str) -> bool {
-    !path.starts_with("tests/") && !path.contains("/tests/") && !path.contains("/benches/")
+    let apart = [
+        "/tests/",
+        "/tests.rs",
+        "/benches/",
+        "/fixture/",
+        "/fixture.rs",
+    ];
+    !path.starts_with("tests/") && !apart.iter().any(|place| path.contains(place))
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! When to try again, and for how long. Every call is harmless when repeated, so the only question is who waits.
+
+use std::time::{Duration, Instant};
+
+/// How long to go on trying when a call fails in passing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Patience {
+    /// For so long: what somebody waits for at a prompt.
+    For(Duration),
+    /// As long as the cluster can come back.
+    Endless,
+}
+
+impl Patience {
+    /// Reading something at a prompt: a coordinator that is being restarted is worth a moment.
+    pub(crate) const READ: Patience = Patience::For(Duration::from_secs(3));
+    /// Changing something: worth more of a wait, since a script would have to start over.
+    pub(crate) const CHANGE: Patience = Patience::For(Duration::from_secs(15));
+
+    pub(super) fn is_spent(self, since: Instant) -> bool {
+        match self {
+            Patience::For(limit) => since.elapsed() >= limit,
+            Patience::Endless => false,
+        }
+    }
+}
+
+/// Pauses between tries: doubling from the first to the longest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Backoff {
+    first: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl Backoff {
+    /// For calls to a coordinator: a restart takes some tens of milliseconds, an outage any time.
+    pub(crate) const fn for_calls() -> Self {
+        Self::new(Duration::from_millis(50), Duration::from_secs(2))
+    }
+
+    /// From `first` to `longest`.
+    pub(crate) const fn new(first: Duration, longest: Duration) -> Self {
+        Self {
+            first,
+            longest,
+            next: first,
+        }
+    }
+
+    /// The next pause.
+    pub(crate) fn next(&mut self) -> Duration {
+        let pause = self.next;
+        self.next = (self.next * 2).min(self.longest);
+        pause
+    }
+
+    /// Something went well: begin anew.
+    pub(crate) fn reset(&mut self) {
+        self.next = self.first;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_begin_anew() {
+        let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_millis(150));
+        let pauses = [backoff.next(), backoff.next(), backoff.next()].map(|d| d.as_millis());
+        assert_eq!(pauses, [50, 100, 150]);
+        backoff.reset();
+        assert_eq!(backoff.next().as_millis(), 50);
+    }
+}
