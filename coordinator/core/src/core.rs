@@ -89,6 +89,7 @@ impl Core {
         let counter = before.saturating_add(1);
         self.record(Record::CoordinatorStarted {
             epoch: Epoch { cluster, counter },
+            lost_after: self.settings.lost_after,
         });
         if self.state.pool(&default_pool()).is_none() {
             self.record(Record::PoolPut {

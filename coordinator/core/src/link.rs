@@ -110,6 +110,7 @@ impl Core {
                     cluster: highest.cluster.clone(),
                     counter: highest.counter + 1,
                 },
+                lost_after: self.settings.lost_after,
             });
         }
     }
@@ -287,17 +288,18 @@ impl Core {
         if known.is_none_or(|state| state == NodeState::Lost) {
             return;
         }
-        let silence = self.now.since(since);
-        if silence >= self.settings.lost_after {
+        let unreachable_at = since + self.settings.unreachable_after;
+        let lost_at = (since + self.settings.lost_after).max(self.state.no_loss_before());
+        if self.now >= lost_at {
             return self.lose(node);
         }
-        let next = if silence >= self.settings.unreachable_after {
+        let next = if self.now >= unreachable_at {
             self.call_unreachable(node);
-            self.settings.lost_after
+            lost_at
         } else {
-            self.settings.unreachable_after
+            unreachable_at
         };
-        self.set_timer(TimerKey::NodeSilence(node.clone()), since + next);
+        self.set_timer(TimerKey::NodeSilence(node.clone()), next);
     }
 
     fn lose(&mut self, node: &NodeName) {

@@ -11,7 +11,7 @@ use sluice_common::inventory::Inventory;
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.
@@ -43,6 +43,9 @@ pub enum Record {
     CoordinatorStarted {
         /// Its epoch.
         epoch: Epoch,
+        /// Silence after which it calls a node lost. The leases that it gives run out before that.
+        #[serde(default)]
+        lost_after: Span,
     },
     /// A pool was made or changed.
     PoolPut {

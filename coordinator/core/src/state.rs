@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::time::{Span, Time};
 
 pub use apply::Misfit;
 pub use node::{Node, Pool};
@@ -41,6 +42,12 @@ pub(crate) struct Kept {
     /// The number of the last record that was applied.
     seq: u64,
     epoch: Option<Epoch>,
+    /// Terms of the coordinator that began last.
+    #[serde(default)]
+    lost_after: Span,
+    /// Until then, leases that an earlier coordinator gave may keep attempts running on silent nodes.
+    #[serde(default)]
+    no_loss_before: Time,
     pools: BTreeMap<PoolName, Pool>,
     nodes: BTreeMap<NodeName, Node>,
     steps: BTreeMap<StepId, Step>,
@@ -68,6 +75,12 @@ impl State {
     /// The epoch that was begun last.
     pub fn epoch(&self) -> Option<&Epoch> {
         self.kept.epoch.as_ref()
+    }
+
+    /// No node may be called lost before: leases of earlier coordinators, under terms that may have been longer, may
+    /// still run.
+    pub fn no_loss_before(&self) -> Time {
+        self.kept.no_loss_before
     }
 
     /// Every pool, by name.

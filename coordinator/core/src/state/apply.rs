@@ -9,7 +9,7 @@ use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
 use super::step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
@@ -49,7 +49,9 @@ impl State {
 
     fn fold(&mut self, at: Time, record: &Record) -> Fit {
         match record {
-            Record::CoordinatorStarted { epoch } => self.on_coordinator_started(epoch),
+            Record::CoordinatorStarted { epoch, lost_after } => {
+                self.on_coordinator_started(at, epoch, *lost_after)
+            }
             Record::PoolPut { pool, description } => self.on_pool_put(pool, description),
             Record::NodeReported { .. } => self.on_node_reported(at, record),
             Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
@@ -84,12 +86,16 @@ impl State {
         }
     }
 
-    fn on_coordinator_started(&mut self, epoch: &Epoch) -> Fit {
+    fn on_coordinator_started(&mut self, at: Time, epoch: &Epoch, lost_after: Span) -> Fit {
         let before = self.epoch().map_or(0, |epoch| epoch.counter);
         need(epoch.counter > before, || {
             format!("epoch {} after {before}", epoch.counter)
         })?;
         self.kept.epoch = Some(epoch.clone());
+        // The leases that earlier ones gave run on under their terms, even where ours are shorter.
+        let earlier = at + self.kept.lost_after;
+        self.kept.no_loss_before = self.kept.no_loss_before.max(earlier);
+        self.kept.lost_after = lost_after;
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Hello};
 
 use super::rig::*;
-use crate::{Input, Record, TimerKey};
+use crate::{Input, Record, Settings, TimerKey};
 
 #[test]
 fn the_first_start_begins_epoch_1_and_makes_the_default_pool_once() {
@@ -25,7 +25,10 @@ fn the_first_start_begins_epoch_1_and_makes_the_default_pool_once() {
     let fed = rig.restart(0);
     assert_eq!(
         fed.records,
-        [Record::CoordinatorStarted { epoch: epoch(2) }]
+        [Record::CoordinatorStarted {
+            epoch: epoch(2),
+            lost_after: rig.core.settings().lost_after,
+        }]
     );
 }
 
@@ -160,6 +163,24 @@ fn a_silent_node_is_unreachable_then_lost_and_its_steps_go_elsewhere() {
     assert_eq!(fed.orders, ["assign a.2"]);
     assert_eq!(rig.placed("a").0, "m");
     assert_eq!(rig.step("a").retries_spent, 0);
+}
+
+#[test]
+fn leases_that_were_given_under_longer_terms_run_out_before_a_node_is_lost() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let shorter = Settings {
+        lease: Span::from_secs(1),
+        stop_limit: Span::from_secs(1),
+        lost_after: Span::from_secs(20),
+        ..SETTINGS
+    };
+    rig.restart_with(shorter, 0);
+    // A second start under the shorter terms changes nothing about what the first coordinator gave.
+    rig.restart_with(shorter, 0);
+    assert!(rig.pass(388).records.is_empty());
+    assert_eq!(rig.pass(1).types()[0], "node_lost");
 }
 
 #[test]

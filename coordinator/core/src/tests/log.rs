@@ -5,7 +5,7 @@ use alloc::vec;
 
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopWhy;
 
 use super::rig::*;
@@ -25,7 +25,10 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
     };
     let misfits = [
         (
-            Record::CoordinatorStarted { epoch: epoch(1) },
+            Record::CoordinatorStarted {
+                epoch: epoch(1),
+                lost_after: Span::ZERO,
+            },
             "epoch 1 after 1",
         ),
         (

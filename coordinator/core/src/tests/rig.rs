@@ -132,6 +132,11 @@ impl Rig {
 
     /// Dies and comes back from a snapshot made at the `snapshot_at`-th record and the records after it.
     pub(super) fn restart(&mut self, snapshot_at: usize) -> Fed {
+        self.restart_with(*self.core.settings(), snapshot_at)
+    }
+
+    /// The same under terms that somebody has changed meanwhile.
+    pub(super) fn restart_with(&mut self, settings: Settings, snapshot_at: usize) -> Fed {
         let mut state = State::default();
         for stamped in &self.log[..snapshot_at] {
             state.apply(stamped).unwrap();
@@ -145,7 +150,7 @@ impl Rig {
         let log = core::mem::take(&mut self.log);
         let trace = core::mem::take(&mut self.trace);
         let now = self.now;
-        *self = Self::over(*self.core.settings(), state, log);
+        *self = Self::over(settings, state, log);
         self.trace = trace;
         self.now = now + Span::from_secs(1);
         self.start()
