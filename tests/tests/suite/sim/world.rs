@@ -10,6 +10,7 @@ use coordinator_core::{
 use sluice_common::amount::{Amounts, MCPU, STEP_RUN};
 use sluice_common::id::{AttemptId, ClusterId, PoolName, StepId};
 use sluice_common::inventory::Inventory;
+use sluice_common::reason::ReasonCode;
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
@@ -130,6 +131,8 @@ pub(crate) struct World {
     wires: BTreeMap<u64, Wire>,
     accepted: BTreeSet<StepId>,
     faulty: bool,
+    /// Attempts whose end nobody could see.
+    orphaned: BTreeSet<AttemptId>,
     /// Supervisors keep leases; a world in which they do not must be found out.
     leases_kept: bool,
 }
@@ -150,6 +153,7 @@ impl World {
             wires: BTreeMap::new(),
             accepted: BTreeSet::new(),
             faulty: true,
+            orphaned: BTreeSet::new(),
             leases_kept: true,
         };
         world.after(0, Event::StartCoordinator);
@@ -210,6 +214,16 @@ impl World {
                 .filter(|line| line.contains(&needle))
                 .count();
             assert_eq!(ends, 1, "ends of {id} ({self})");
+            let step = step.expect("it has a state");
+            let unseen = step.reason.code == ReasonCode::ExitUnknown;
+            let orphaned = || {
+                self.orphaned
+                    .contains(&step.attempt_id(step.attempts.len() as u32))
+            };
+            assert!(
+                !unseen || orphaned(),
+                "somebody saw the end of {id} ({self})"
+            );
         }
         for host in &self.hosts {
             let left: Vec<_> = host.procs.keys().collect();
@@ -780,10 +794,19 @@ impl World {
                 self.kill_agent(host);
                 self.hosts[host].reboot(self.now);
             }
-            _ => self.hosts[host]
-                .procs
-                .values_mut()
-                .for_each(|proc| proc.orphaned = true),
+            _ => self.orphan(host),
+        }
+    }
+
+    /// The host's supervisor dies and comes back: exits of what runs by then cannot be seen any more.
+    fn orphan(&mut self, host: usize) {
+        let running = self.hosts[host]
+            .procs
+            .iter_mut()
+            .filter(|(_, proc)| proc.runs());
+        for (attempt, proc) in running {
+            proc.orphaned = true;
+            self.orphaned.insert(attempt.clone());
         }
     }
 
