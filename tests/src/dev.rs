@@ -45,6 +45,8 @@ pub struct DevOptions {
     pub ordinary_user: bool,
     /// Keep its state here rather than in a folder of the test's own.
     pub data: Option<PathBuf>,
+    /// NVML's library in place of the loader's, and the host file that the stand-in reads.
+    pub gpus: Option<(PathBuf, PathBuf)>,
 }
 
 /// A running `sluice dev`. Dropping it ends it and checks nothing.
@@ -117,6 +119,11 @@ impl Dev {
             .arg(&data)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        if let Some((library, host)) = options.gpus {
+            command
+                .env("SLUICE_AGENT_NVML_LIBRARY", library)
+                .env("SLUICE_NVML_STANDIN", host);
+        }
         let log = fs::File::create(folder.path().join("dev.log")).expect("our own folder");
         let mut child = command.stderr(log).spawn().expect("sluice can be started");
         let mut line = String::new();

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod crash;
+mod gpus;
 mod partition;
 mod road;
 mod sim;

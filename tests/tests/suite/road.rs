@@ -28,7 +28,7 @@ fn an_ordinary_user_drives_the_same_road() {
     }
     let dev = Dev::with(DevOptions {
         ordinary_user: true,
-        data: None,
+        ..DevOptions::default()
     });
     let ran = dev.sluice(&BOTH_STREAMS);
     assert_eq!(

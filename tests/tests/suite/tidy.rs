@@ -35,6 +35,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("sluice", &["coordinator-core", "sluice-common"]),
     ("sluice-tests", &["sluice-common"]),
+    ("sluice-nvml-standin", &[]),
 ];
 
 /// Crates that must not reach a clock, a socket or a file: without `std` they cannot.
