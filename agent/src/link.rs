@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent_core::{Input, LinkId};
+use sluice_common::chain::chain;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{Greeting, Heartbeat, HeartbeatAck, StreamKind, Welcome};
@@ -19,7 +20,6 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::engine::{Event, OUTBOX, ToLink};
 use crate::logs::Logs;
-use crate::supervisor::chain;
 
 /// How long a coordinator may take to answer a hello; it commits a record first, which on a busy disk takes long.
 const GREETING_WITHIN: Duration = Duration::from_secs(10);

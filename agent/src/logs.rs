@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use sluice_common::chain::chain;
 use sluice_common::id::AttemptId;
 use sluice_common::wire::{LogReply, LogRequest, LogStream};
 use sluice_transport::{FrameReader, FrameWriter, TransportError};
@@ -66,7 +67,7 @@ impl Logs {
             Err(error) => Err(error.into()),
         };
         if let Err(error) = outcome {
-            debug!(error = %crate::supervisor::chain(&error), "a transfer of output ended early");
+            debug!(error = %chain(&error), "a transfer of output ended early");
         }
     }
 

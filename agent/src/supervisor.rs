@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use agent_core::Input;
 use sluice_codec::{CodecError, FrameBuffer, frame};
+use sluice_common::chain::chain;
 use sluice_common::supervision::{
     FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, SUPERVISION_VERSION, ToSupervisor,
 };
@@ -55,17 +56,6 @@ pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
         }
         tokio::time::sleep(RETRY).await;
     }
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// One connection, from its making to its end. `Ok` where the loop is gone.

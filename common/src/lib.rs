@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod amount;
 pub mod api;
+pub mod chain;
 pub mod id;
 pub mod inventory;
 pub mod limit;

@@ -20,6 +20,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use coordinator_core::SessionId;
+use sluice_common::chain::chain;
 use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::{FromNode, Greeting, Heartbeat, HeartbeatAck, Hello, StreamKind};
@@ -102,18 +103,6 @@ async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes) {
     let end = talk(&connection, &node, &engine, &nodes).await;
     tracing::info!(%node, %from, "link closed: {}", chain(&end));
     connection.close(&end.to_string());
-}
-
-/// An error and what it came from, on one line.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }
 
 /// The two streams that an agent opens.

@@ -4,9 +4,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use sluice_common::chain::chain;
 use sluice_supervisor::options::{self, Command, Options};
 use sluice_supervisor::server::{Server, ServerError};
-use sluice_supervisor::table::chain;
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 

@@ -124,7 +124,7 @@ fn read_config(path: &Path) -> Result<Config, OptionsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::chain;
+    use sluice_common::chain::chain;
 
     fn run(args: &[&str]) -> Result<Command, OptionsError> {
         parse(args.iter().map(OsString::from))

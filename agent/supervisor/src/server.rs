@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use sluice_common::chain::chain;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, FromSupervisor, StopSignal, ToSupervisor};
 use sluice_common::time::Span;
@@ -25,7 +26,7 @@ use tracing::{error, info, warn};
 use crate::connection::{Connection, PartError, peer_uid};
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::table::{Table, TableError, chain};
+use crate::table::{Table, TableError};
 use crate::{clock, reap};
 
 /// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.

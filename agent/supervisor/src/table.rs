@@ -12,6 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use sluice_common::chain::chain;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{
@@ -314,15 +315,4 @@ impl Attempt {
             Phase::Running(..) | Phase::Ended(_) => {}
         }
     }
-}
-
-/// An error with all that caused it, in one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(e) = cause {
-        text = format!("{text}: {e}");
-        cause = e.source();
-    }
-    text
 }

@@ -1,0 +1,36 @@
+//! An error with all that caused it, on one line: for the edge, where an error is told to a person.
+
+use core::error::Error;
+use core::fmt::Write;
+
+use alloc::string::{String, ToString};
+
+/// The error's sentence and its causes', outermost first, with colons between.
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        write!(text, ": {error}").expect("a string takes all that is written");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the file is bad")]
+    struct Inner;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot start")]
+    struct Outer(#[source] Inner);
+
+    #[test]
+    fn causes_follow_their_effects() {
+        assert_eq!(chain(&Outer(Inner)), "cannot start: the file is bad");
+        assert_eq!(chain(&Inner), "the file is bad");
+    }
+}
