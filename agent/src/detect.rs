@@ -5,27 +5,87 @@ mod host;
 mod nvml;
 mod storage;
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use sluice_common::inventory::Inventory;
+use tokio::sync::mpsc;
+use tokio::task::spawn_blocking;
+use tracing::{info, warn};
 
 use crate::config::Reserve;
+use crate::engine::Event;
 
-/// Asks every detector. Takes milliseconds, with NVML up to seconds where the driver is cold.
+/// Between two looks at the host while the agent runs. A GPU that falls off the bus should be gone from the pool within
+/// seconds; a look costs a few calls of the driver.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
+
+/// What detection needs to know, and what it keeps open between two looks.
+pub(crate) struct Host {
+    state_dir: PathBuf,
+    reserve: Reserve,
+    driver: nvml::Driver,
+}
+
+impl Host {
+    /// `state_dir` tells which disk counts; `nvml_library` replaces the loader's choice; `reserve` is kept for the
+    /// system and not reported.
+    pub(crate) fn new(state_dir: PathBuf, nvml_library: Option<PathBuf>, reserve: Reserve) -> Self {
+        Self {
+            state_dir,
+            reserve,
+            driver: nvml::Driver::new(nvml_library),
+        }
+    }
+
+    /// Asks every detector. Takes milliseconds, with NVML up to seconds where the driver is cold.
+    pub(crate) fn look(&mut self) -> Inventory {
+        let mut inventory = Inventory::default();
+        host::detect(&mut inventory);
+        storage::detect(&self.state_dir, &mut inventory);
+        self.driver.detect(&mut inventory);
+        keep_back(&self.reserve, &mut inventory);
+        inventory
+    }
+}
+
+/// Looks again and again, and tells the loop when the host has changed. Ends with the loop.
 ///
-/// `state_dir` tells which disk counts; `nvml_library` replaces the loader's choice; `reserve` is kept for the system
-/// and not reported.
-pub(crate) fn inventory(
-    state_dir: &Path,
-    nvml_library: Option<&Path>,
-    reserve: &Reserve,
-) -> Inventory {
-    let mut inventory = Inventory::default();
-    host::detect(&mut inventory);
-    storage::detect(state_dir, &mut inventory);
-    nvml::detect(nvml_library, &mut inventory);
-    keep_back(reserve, &mut inventory);
-    inventory
+/// A detector that does not come back holds up the next look and nothing else: what was last seen stays.
+pub(crate) async fn watch(mut host: Host, mut last: Inventory, events: mpsc::Sender<Event>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let look = spawn_blocking(move || {
+            let found = host.look();
+            (host, found)
+        });
+        let Ok((back, found)) = look.await else {
+            warn!("detection has died of a defect: what was last seen stays");
+            return std::future::pending().await;
+        };
+        host = back;
+        if found == last {
+            continue;
+        }
+        info!(
+            gpus = found.gpus.len(),
+            cpus = found.cpus,
+            "the host has changed"
+        );
+        found
+            .notes
+            .iter()
+            .filter(|note| !last.notes.contains(note))
+            .for_each(|note| warn!("{note}"));
+        last = found.clone();
+        if events
+            .send(Event::HostChanged(Box::new(found)))
+            .await
+            .is_err()
+        {
+            return;
+        }
+    }
 }
 
 fn keep_back(reserve: &Reserve, inventory: &mut Inventory) {
@@ -36,6 +96,11 @@ fn keep_back(reserve: &Reserve, inventory: &mut Inventory) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
+
+    fn inventory(dir: &Path, library: Option<&Path>, reserve: &Reserve) -> Inventory {
+        Host::new(dir.into(), library.map(Path::to_path_buf), reserve.clone()).look()
+    }
 
     #[test]
     fn a_host_reports_itself_less_what_is_kept_back() {

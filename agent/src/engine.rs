@@ -40,6 +40,8 @@ pub(crate) enum Event {
         attempts: Vec<AttemptView>,
         outbox: mpsc::Sender<ToSupervisor>,
     },
+    /// What the host has is no longer what it had.
+    HostChanged(Box<Inventory>),
     /// Anything that needs no wiring.
     Core(Input),
 }
@@ -131,6 +133,11 @@ impl Engine {
                 );
                 self.feed(Input::SupervisorUp { boot_id, attempts })?;
                 self.supervised.send_replace(true);
+                Ok(())
+            }
+            Event::HostChanged(inventory) => {
+                self.identity.inventory = *inventory;
+                self.tell_inventory();
                 Ok(())
             }
             Event::Core(input) => {
@@ -233,6 +240,14 @@ impl Engine {
             highest_epoch,
             inventory: self.identity.inventory.clone(),
             attempts,
+        }
+    }
+
+    /// Over the link that stands now; one that is made later begins with it.
+    fn tell_inventory(&mut self) {
+        if let Some((link, _)) = &self.link {
+            let message = FromNode::Inventory(self.identity.inventory.clone());
+            self.say(*link, ToLink::Say(message));
         }
     }
 

@@ -20,6 +20,7 @@ use agent_core::Core;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use sluice_common::id::BootId;
+use sluice_common::inventory::Inventory;
 use sluice_transport::{Dialer, Identity};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
@@ -127,7 +128,7 @@ fn print_detection(args: &Args) -> anyhow::Result<()> {
     };
     let (dir, library, reserve) = config::for_detection(raw)?;
     let library = args.nvml_library.clone().or(library);
-    let inventory = detect::inventory(&dir, library.as_deref(), &reserve);
+    let inventory = detect::Host::new(dir, library, reserve).look();
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &inventory)?;
     writeln!(out)?;
@@ -196,7 +197,13 @@ async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
         path: config.path.clone(),
     };
     let core = Core::new(settings, epoch.load()?);
-    let identity = identify(&config)?;
+    let mut host = detect::Host::new(
+        config.state_dir.clone(),
+        config.nvml_library.clone(),
+        config.reserve.clone(),
+    );
+    let inventory = host.look();
+    let identity = identify(&config, inventory.clone())?;
     let live = Arc::new(Live::default());
     let watcher = Watcher::start()
         .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
@@ -219,7 +226,8 @@ async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
     };
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
-        () = supervisor::run(config.supervisor_socket, events) => bail!("the supervisor's task has ended"),
+        () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
+        () = detect::watch(host, inventory, events) => bail!("the detector's task has ended"),
         () = link.run(is_supervised) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);
@@ -228,14 +236,9 @@ async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
     }
 }
 
-fn identify(config: &Config) -> anyhow::Result<engine::Identity> {
+fn identify(config: &Config, inventory: Inventory) -> anyhow::Result<engine::Identity> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot_id = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
-    let inventory = detect::inventory(
-        &config.state_dir,
-        config.nvml_library.as_deref(),
-        &config.reserve,
-    );
     info!(
         node = %config.node, pool = %config.pool, cpus = inventory.cpus, memory_bytes = inventory.memory_bytes,
         gpus = inventory.gpus.len(), "host detected"

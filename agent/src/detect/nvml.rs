@@ -1,7 +1,7 @@
 //! NVIDIA GPUs, by the driver's own library, opened at run time: a host without it is a CPU-only host.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
@@ -10,28 +10,52 @@ use sluice_common::inventory::{Gpu, Inventory};
 /// The name by which the loader finds the driver's library; the unversioned one is only in development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// Fills in driver and GPUs. A GPU that does not answer is left out and noted; the others are reported.
-pub(crate) fn detect(library: Option<&Path>, inventory: &mut Inventory) {
-    let path = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
-    let nvml = match Nvml::builder().lib_path(path).init() {
-        Ok(nvml) => nvml,
-        Err(error) => {
-            inventory.notes.push(absence(path, &error));
-            return;
+/// The driver's library, held open between two looks: opening it anew each time would wake the driver each time.
+pub(crate) struct Driver {
+    library: Option<PathBuf>,
+    nvml: Option<Nvml>,
+}
+
+impl Driver {
+    /// Opens nothing yet. `library` replaces the loader's choice.
+    pub(crate) fn new(library: Option<PathBuf>) -> Self {
+        Self {
+            library,
+            nvml: None,
         }
-    };
-    match nvml.sys_driver_version() {
-        Ok(version) => inventory.driver = Some(version),
-        Err(error) => inventory
-            .notes
-            .push(format!("the driver does not tell its version: {error}")),
     }
-    match nvml.device_count() {
-        Ok(count) => (0..count).for_each(|index| add_gpu(&nvml, index, inventory)),
-        Err(error) => inventory
-            .notes
-            .push(format!("the driver does not count its GPUs: {error}")),
+
+    /// Fills in driver and GPUs. A GPU that does not answer is left out and noted; the others are reported. Where there
+    /// is no driver, the next look tries again: it may be loaded by then.
+    pub(crate) fn detect(&mut self, inventory: &mut Inventory) {
+        let nvml = match self.nvml.take() {
+            Some(nvml) => nvml,
+            None => {
+                let path = self
+                    .library
+                    .as_deref()
+                    .map_or(OsStr::new(LIBRARY), Path::as_os_str);
+                match Nvml::builder().lib_path(path).init() {
+                    Ok(nvml) => nvml,
+                    Err(error) => return inventory.notes.push(absence(path, &error)),
+                }
+            }
+        };
+        match read_host(&nvml, inventory) {
+            Ok(()) => self.nvml = Some(nvml),
+            // A driver that was unloaded or replaced under us answers only those who begin anew.
+            Err(error) => inventory
+                .notes
+                .push(format!("the driver does not answer: {error}")),
+        }
     }
+}
+
+fn read_host(nvml: &Nvml, inventory: &mut Inventory) -> Result<(), NvmlError> {
+    inventory.driver = Some(nvml.sys_driver_version()?);
+    let count = nvml.device_count()?;
+    (0..count).for_each(|index| add_gpu(nvml, index, inventory));
+    Ok(())
 }
 
 fn add_gpu(nvml: &Nvml, index: u32, inventory: &mut Inventory) {

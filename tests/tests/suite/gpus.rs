@@ -137,3 +137,56 @@ fn steps_get_gpus_by_uuid_and_never_share_one() {
         "none asked, none seen"
     );
 }
+
+/// Rewrites a host file under the library that reads it.
+fn rewrite(path: &Path, host: &Value) {
+    let beside = path.with_extension("new");
+    fs::write(&beside, host.to_string()).unwrap();
+    fs::rename(&beside, path).unwrap();
+}
+
+#[test]
+fn a_gpu_that_is_lost_leaves_the_capacity_and_comes_back_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.json");
+    let whole: Value = serde_json::from_slice(&fs::read(host("l40sx4.json")).unwrap()).unwrap();
+    rewrite(&path, &whole);
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    let capacity = || {
+        let (_, nodes) = dev.call("GET", "/v1/nodes", None);
+        nodes["items"][0]["capacity"]["gpu"].as_u64()
+    };
+    assert_eq!(capacity(), Some(4));
+
+    let mut short = whole.clone();
+    short["gpus"][1]["lost"] = Value::Bool(true);
+    rewrite(&path, &short);
+    sluice_tests::eventually("three GPUs", || (capacity() == Some(3)).then_some(()));
+    let lost = whole["gpus"][1]["uuid"].as_str().unwrap();
+    let output = dev.ok(&[
+        "run",
+        "--gpus",
+        "3",
+        "--",
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES",
+    ]);
+    assert!(!output.contains(lost), "{output}");
+
+    rewrite(&path, &whole);
+    sluice_tests::eventually("four GPUs", || (capacity() == Some(4)).then_some(()));
+    let output = dev.ok(&[
+        "run",
+        "--gpus",
+        "4",
+        "--",
+        "sh",
+        "-c",
+        "echo $CUDA_VISIBLE_DEVICES",
+    ]);
+    assert!(output.contains(lost), "{output}");
+}
