@@ -141,6 +141,16 @@ pub struct Process {
     pub started_at: Time,
 }
 
+/// Milliseconds in one of the ticks that the kernel tells user programs: `USER_HZ` is 100 on every Linux.
+const MILLIS_A_TICK: u64 = 10;
+
+impl Process {
+    /// The start on the boot clock, to ten milliseconds. Unlike the wall clock it cannot have been set since.
+    pub const fn started(&self) -> BootMillis {
+        BootMillis(self.start_ticks.saturating_mul(MILLIS_A_TICK))
+    }
+}
+
 /// How and when an attempt's main process ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostEnd {

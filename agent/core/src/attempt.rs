@@ -103,7 +103,7 @@ impl Attempt {
     /// An attempt that the core meets in a view: it is taken over as it stands.
     pub(crate) fn seen(now: Now, view: &AttemptView) -> Next {
         match &view.phase {
-            HostPhase::Running(process) => run(now, view.memo, *process),
+            HostPhase::Running(process) => run(view.memo, *process),
             HostPhase::Ended(end) => sweep(now, view.memo.grace, ended(end, None, None)),
             HostPhase::Gone(end) => gone(ended(end, None, None)),
         }
@@ -282,13 +282,12 @@ impl Attempt {
     }
 }
 
-/// The process was seen. Its timeout runs from its start, which may lie before the agent's: the wall clock tells how
-/// long ago that was, the boot clock counts what is left.
-fn run(now: Now, memo: Memo, process: Process) -> Next {
-    let run_for = now.wall.since(process.started_at);
+/// The process was seen. Its timeout runs from its start, which may lie before the agent's, on the clock that nobody
+/// can set.
+fn run(memo: Memo, process: Process) -> Next {
     let timeout_at = memo
         .timeout
-        .map(|timeout| later(now.boot, timeout - run_for));
+        .map(|timeout| later(process.started(), timeout));
     let next = Attempt::Running {
         process,
         timeout_at,

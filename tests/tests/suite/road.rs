@@ -295,3 +295,23 @@ fn a_killed_dev_leaves_nothing_running() {
         none.then_some(())
     });
 }
+
+#[test]
+fn a_step_that_runs_longer_than_its_timeout_is_stopped_and_says_so() {
+    let dev = Dev::start();
+    let ran = dev.sluice(&[
+        "run",
+        "--id",
+        "late",
+        "--timeout",
+        "500ms",
+        "--",
+        "sleep",
+        "1000",
+    ]);
+    assert_eq!(ran.code, 128 + 15, "{ran:?}");
+    let step = dev.step_in("late", &["failed"]);
+    assert_eq!(step["reason"]["code"], "timed_out", "{step}");
+    let ran = dev.sluice(&["run", "--timeout", "1h", "--", "echo", "in time"]);
+    assert_eq!((ran.stdout.as_str(), ran.code), ("in time\n", 0), "{ran:?}");
+}

@@ -200,7 +200,7 @@ pub(crate) fn memo() -> Memo {
 pub(crate) fn process() -> Process {
     Process {
         pid: 42,
-        start_ticks: 7,
+        start_ticks: 10_000,
         started_at: now(100_000).wall,
     }
 }

@@ -280,7 +280,7 @@ impl World {
             }),
             Nature::Heeds | Nature::Resists | Nature::Breeds => HostPhase::Running(Process {
                 pid: 42,
-                start_ticks: 7,
+                start_ticks: self.boot / 10,
                 started_at: wall,
             }),
         }

@@ -202,7 +202,7 @@ impl Host {
         }
         let process = Process {
             pid: 100,
-            start_ticks: now,
+            start_ticks: self.boot(now).0 / 10,
             started_at: wall(now),
         };
         let proc = Proc {
