@@ -199,6 +199,13 @@ impl Server {
     fn turn(&mut self, ready: &[Source]) -> ControlFlow<()> {
         let now = clock::boot_now();
         self.accept_at = self.accept_at.filter(|at| now < *at);
+        // Signals first: a child that ends after this reading raises a new SIGCHLD. Read after the reaping, the signal
+        // of a child that ended in between would be swallowed, and its end seen when something else next happens.
+        let leaving = if ready.iter().any(|source| matches!(source, Source::Signals)) {
+            self.on_signals(now)
+        } else {
+            ControlFlow::Continue(())
+        };
         self.table.on_children_ended(reap::ended_children());
         self.table.on_time(now);
         for source in ready {
@@ -208,16 +215,16 @@ impl Server {
         }
         for source in ready {
             match source {
-                Source::Signals => self.on_signals(now)?,
                 Source::Stdin => self.on_stdin(now),
                 Source::Agent => self.on_agent(now),
                 Source::Listener => self.on_caller(now),
-                Source::Clock | Source::Attempt(_) => {}
+                Source::Signals | Source::Clock | Source::Attempt(_) => {}
             }
         }
         for view in self.table.settle(now) {
             self.tell(&FromSupervisor::Attempt(view));
         }
+        leaving?;
         self.go_on_stopping(now)
     }
 

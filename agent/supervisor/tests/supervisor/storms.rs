@@ -1,8 +1,10 @@
 //! Many at once, and deaths at any moment.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{Exit, HostPhase, SpawnSpec};
 use sluice_supervisor::process;
@@ -114,6 +116,39 @@ fn a_full_host_refuses_and_can_still_tell_all_it_holds() {
         client.list()[&more.attempt].phase,
         HostPhase::Gone(_)
     ));
+}
+
+#[test]
+fn an_end_beside_another_is_seen_without_anything_else_happening() {
+    let host = Host::start();
+    let mut client = host.client();
+    let specs: Vec<SpawnSpec> = (1..=1_000)
+        .map(|n| sh(&format!("pair.{n}"), "exec sleep 1000"))
+        .collect();
+    for spec in &specs {
+        client.spawn(spec);
+    }
+    let pids: Vec<u32> = specs
+        .iter()
+        .map(|spec| client.wait_running(&spec.attempt).pid)
+        .collect();
+    // The second of each pair dies a little later than the first, each time by another distance: some die between the
+    // supervisor's look at its children and its look at its signals.
+    for (n, (specs, pids)) in (0..).zip(specs.chunks(2).zip(pids.chunks(2))) {
+        kill(pids[0]);
+        let from = Instant::now();
+        while from.elapsed() < Duration::from_micros(n % 100) {
+            std::hint::spin_loop();
+        }
+        kill(pids[1]);
+        for spec in specs {
+            assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(9));
+        }
+    }
+}
+
+fn kill(pid: u32) {
+    nix::sys::signal::kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).unwrap();
 }
 
 /// How often a process has gone to sleep.
