@@ -246,7 +246,7 @@ impl Engine {
     /// Over the link that stands now; one that is made later begins with it.
     fn tell_inventory(&mut self) {
         if let Some((link, _)) = &self.link {
-            let message = FromNode::Inventory(self.identity.inventory.clone());
+            let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
             self.say(*link, ToLink::Say(message));
         }
     }

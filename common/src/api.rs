@@ -8,12 +8,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
-use crate::inventory::Inventory;
 use crate::reason::{Detail, Reason};
 use crate::request::ResourceSettings;
 use crate::state::{NodeState, StepState};
 use crate::step::OnPreempt;
 use crate::time::{Span, Time};
+
+mod host;
+
+pub use host::{GpuView, HostView};
 
 /// A time of the cores as the API writes it, RFC 3339 in UTC.
 pub fn timestamp(time: Time) -> Timestamp {
@@ -130,7 +133,10 @@ pub struct NodeView {
     pub pool: String,
     /// How it stands.
     pub state: NodeState,
-    /// From its config.
+    /// Why and how it is closed to new work, where an admin closed it.
+    #[serde(default)]
+    pub cordon: Option<CordonView>,
+    /// Those of its config, and over them those that an admin set.
     pub labels: BTreeMap<String, String>,
     /// Version of its agent.
     pub version: String,
@@ -141,11 +147,24 @@ pub struct NodeView {
     /// Steps that hold units on it.
     pub steps: Vec<String>,
     /// What its agent found.
-    pub inventory: Inventory,
+    pub inventory: HostView,
     /// When it joined first.
     pub joined_at: Timestamp,
     /// When it was heard last.
     pub heard_at: Option<Timestamp>,
+}
+
+/// A node that an admin closed to new work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CordonView {
+    /// In the admin's words; empty where none were given.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether it is also to become empty.
+    pub drain: bool,
+    /// When steps that still run on it are stopped and start elsewhere; without it they may end by themselves.
+    pub deadline: Option<Timestamp>,
 }
 
 /// A pool.
@@ -163,10 +182,27 @@ pub struct PoolView {
     pub capacity: Amounts,
     /// What is granted.
     pub used: Amounts,
+    /// What could be granted now, on nodes that take work; whether a step finds it on one of them is another question.
+    #[serde(default)]
+    pub free: Amounts,
+    /// Its GPUs by platform.
+    #[serde(default)]
+    pub platforms: BTreeMap<String, PlatformUse>,
     /// Steps that wait for it.
     pub queued: u64,
     /// Steps that hold units of it.
     pub running: u64,
+}
+
+/// GPUs of one platform in a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlatformUse {
+    /// Nodes that have any.
+    pub nodes: u64,
+    /// GPUs, instances counted each.
+    pub gpus: u64,
+    /// Those that are granted.
+    pub used: u64,
 }
 
 /// A stretch of a list.

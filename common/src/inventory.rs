@@ -1,7 +1,12 @@
-//! What a host has, as its agent found it: the same type for `sluice detect`, the link, the store and the API.
+//! What a host has, as its agent found it: the same types for `sluice detect`, the link, the store and the API.
+//!
+//! [`Inventory`] is what stays the same while nobody touches the host: it is stored, and a change of it is a fact in the
+//! log. [`Readings`] are what changes by itself: they are sent now and then, kept in memory alone and never decided on.
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
@@ -11,35 +16,155 @@ use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
 pub struct Inventory {
     /// Kernel release, such as `6.1.0-18-amd64`.
     pub kernel: String,
+    /// The operating system by its own name, such as `Debian GNU/Linux 12 (bookworm)`.
+    #[serde(default)]
+    pub os: String,
     /// Processor architecture, such as `x86_64`.
     pub arch: String,
     /// Processor model as the kernel names it.
     pub cpu_model: String,
+    /// Physical cores; 0 where the kernel does not tell.
+    #[serde(default)]
+    pub cores: u32,
     /// Logical processors that steps may use.
     pub cpus: u32,
     /// Memory that steps may use, in bytes.
     pub memory_bytes: u64,
     /// Disk space below the state directory, in bytes.
     pub storage_bytes: u64,
+    /// What can be done to the processes of a step here, and by which means.
+    #[serde(default)]
+    pub capabilities: BTreeMap<Capability, Mechanism>,
     /// Version of the NVIDIA driver, where one answers.
     pub driver: Option<String>,
-    /// GPUs, in the driver's order.
+    /// The highest version of CUDA that the driver serves, such as `12.8`.
+    #[serde(default)]
+    pub cuda: Option<String>,
+    /// What can be granted, in the driver's order: whole GPUs, and in place of one that is cut the instances of it.
     pub gpus: Vec<Gpu>,
     /// What could not be read and why, in words for an admin. Empty where everything answered.
     pub notes: Vec<String>,
 }
 
-/// One GPU that can be granted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// One GPU, or one instance of a GPU that is cut by MIG: what a step can be granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// The driver's index at the time of the report. It may change over a reboot; the UUID does not.
+    /// The driver's index at the time of the report; instances have that of their GPU. It may change over a reboot;
+    /// the UUID does not.
     pub index: u32,
-    /// What a step is given it by, such as `GPU-8932f937-...`.
+    /// What a step is given it by, such as `GPU-8932f937-...` or `MIG-...`.
     pub uuid: String,
+    /// Where it sits, such as `0000:17:00.0`.
+    #[serde(default)]
+    pub pci: Option<String>,
     /// The model as NVML names it, such as `NVIDIA H100 80GB HBM3`.
     pub model: String,
+    /// The platform that its model maps to, such as `h100`.
+    #[serde(default)]
+    pub platform: String,
     /// Total memory in bytes.
     pub memory_bytes: u64,
+    /// What it is an instance of; `None` for a whole GPU.
+    #[serde(default)]
+    pub mig: Option<Mig>,
+    /// UUIDs of the whole GPUs of this host that NVLink reaches from it, directly or through switches.
+    #[serde(default)]
+    pub nvlink: Vec<String>,
+    /// The NUMA node that it is attached to.
+    #[serde(default)]
+    pub numa_node: Option<u32>,
+    /// Whether errors in its memory are corrected; `None` where the driver does not tell.
+    #[serde(default)]
+    pub ecc: Option<bool>,
+}
+
+/// Of which GPU an instance is a part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mig {
+    /// Its profile, such as `1g.10gb`.
+    pub profile: String,
+    /// UUID of the whole GPU.
+    pub parent: String,
+}
+
+/// Something that can be done to all processes of a step at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Capability {
+    /// Ending them, whatever they do about it.
+    Kill,
+    /// Stopping and continuing them.
+    Freeze,
+    /// Keeping them from devices that they were not given.
+    Devices,
+    /// Sharing out processor time.
+    Cpu,
+    /// Limiting memory.
+    Memory,
+    /// Limiting how many there are.
+    Pids,
+}
+
+impl Capability {
+    /// Every capability, in the order in which they are shown.
+    pub const ALL: [Capability; 6] = [
+        Capability::Kill,
+        Capability::Freeze,
+        Capability::Devices,
+        Capability::Cpu,
+        Capability::Memory,
+        Capability::Pids,
+    ];
+
+    /// The name as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Capability::Kill => "kill",
+            Capability::Freeze => "freeze",
+            Capability::Devices => "devices",
+            Capability::Cpu => "cpu",
+            Capability::Memory => "memory",
+            Capability::Pids => "pids",
+        }
+    }
+}
+
+impl fmt::Display for Capability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// By which means a [`Capability`] is had, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mechanism {
+    /// A control group of version 2.
+    Cgroup2,
+    /// A controller of version 1.
+    Cgroup1,
+    /// A signal to the process group, and a search for those that left it.
+    ProcessGroup,
+    /// Not at all.
+    None,
+}
+
+impl Mechanism {
+    /// The name as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Mechanism::Cgroup2 => "cgroup2",
+            Mechanism::Cgroup1 => "cgroup1",
+            Mechanism::ProcessGroup => "process_group",
+            Mechanism::None => "none",
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 impl Inventory {
@@ -51,4 +176,60 @@ impl Inventory {
             .with(MEMORY_MB, megabytes_down(self.memory_bytes))
             .with(STORAGE_MB, megabytes_down(self.storage_bytes))
     }
+}
+
+/// What changes by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Readings {
+    /// Of the host.
+    pub host: HostReading,
+    /// Of each GPU that answers, whole ones that are cut and their instances alike.
+    pub gpus: Vec<GpuReading>,
+}
+
+/// What changes by itself on a host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostReading {
+    /// The load average of one minute, in thousandths.
+    pub load_milli: u64,
+    /// Memory that could be had without swapping, in bytes.
+    pub memory_available_bytes: u64,
+    /// Free disk space below the state directory, in bytes.
+    pub storage_free_bytes: u64,
+}
+
+/// What changes by itself on a GPU or an instance. `None` where the driver does not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuReading {
+    /// Whose: of a GPU or of an instance.
+    pub uuid: String,
+    /// Memory in use, in bytes.
+    pub memory_used_bytes: Option<u64>,
+    /// Free memory, in bytes.
+    pub memory_free_bytes: Option<u64>,
+    /// Part of the last moments in which something ran on it, in percent.
+    pub utilization_percent: Option<u32>,
+    /// Temperature of the chip in degrees Celsius.
+    pub temperature_celsius: Option<u32>,
+    /// Power drawn, in milliwatts.
+    pub power_milliwatts: Option<u32>,
+    /// Power that it may draw, in milliwatts.
+    pub power_limit_milliwatts: Option<u32>,
+    /// Errors in memory that were corrected since the driver was loaded.
+    pub ecc_corrected: Option<u64>,
+    /// Errors in memory that could not be corrected since the driver was loaded.
+    pub ecc_uncorrected: Option<u64>,
+    /// How often each XID was raised since the agent began to listen.
+    pub xids: BTreeMap<u64, u64>,
+    /// Processes that use it; `None` where the driver does not tell.
+    pub processes: Option<Vec<GpuProcess>>,
+}
+
+/// A process that uses a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuProcess {
+    /// Process id, in the namespace of the driver's library.
+    pub pid: u32,
+    /// Memory that it holds on the GPU, in bytes; `None` where the driver does not tell.
+    pub memory_bytes: Option<u64>,
 }

@@ -11,13 +11,14 @@
 //!
 //! The encoding cannot skip, flatten or tag: fields of these types carry no serde attributes of that kind.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName};
-use crate::inventory::Inventory;
+use crate::inventory::{Inventory, Readings};
 use crate::supervision::Exit;
 use crate::time::{Span, Time};
 
@@ -90,7 +91,9 @@ pub enum FromNode {
     /// Where an attempt stands now.
     Status(AttemptStatus),
     /// The host has changed.
-    Inventory(Inventory),
+    Inventory(Box<Inventory>),
+    /// How the host does. Whoever drives the core keeps the last and gives it to those who ask.
+    Readings(Readings),
 }
 
 /// To the agent: an order, and by whom.

@@ -273,7 +273,7 @@ impl Engine {
                 hello,
                 mouth,
                 session,
-            } => self.on_hello(*hello, mouth, session),
+            } => self.on_hello(hello, mouth, session),
             Message::Session(input) => {
                 if let Input::NodeGone { session, node } = &*input {
                     self.let_go(*session);
@@ -299,7 +299,7 @@ impl Engine {
         id
     }
 
-    fn on_hello(&mut self, hello: Hello, mouth: Mouth, tell: oneshot::Sender<SessionId>) {
+    fn on_hello(&mut self, hello: Box<Hello>, mouth: Mouth, tell: oneshot::Sender<SessionId>) {
         let session = SessionId(self.draw());
         if tell.send(session).is_err() {
             return; // The connection is gone already; nobody would report its end.

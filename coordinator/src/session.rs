@@ -240,6 +240,10 @@ impl Link {
         loop {
             let message: FromNode = said(&mut control).await?;
             let message = check::from_node(message)?;
+            if let FromNode::Readings(readings) = message {
+                self.nodes.keep(&self.node, self.session, readings);
+                continue;
+            }
             let heard = self.engine.heard(self.session, self.node.clone(), message);
             heard.await?;
         }

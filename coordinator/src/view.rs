@@ -4,9 +4,11 @@
 use coordinator_core::{Attempt, Core, Node, Part, Pool, Step};
 use jiff::Timestamp;
 use sluice_common::api::{
-    AttemptInfo, ExitView, NodeView, PlacementView, PoolView, StepView, duration, timestamp,
+    AttemptInfo, ExitView, HostView, NodeView, PlacementView, PoolView, StepView, duration,
+    timestamp,
 };
 use sluice_common::id::{AttemptId, StepId};
+use sluice_common::inventory::Readings;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
@@ -125,8 +127,8 @@ fn exit_view(exit: &Exit) -> ExitView {
     }
 }
 
-/// A node.
-pub fn node(core: &Core, node: &Node) -> NodeView {
+/// A node, and how it does where it has told.
+pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
     let state = core.state();
     let mut steps: Vec<String> = state
         .attempts_on(&node.name)
@@ -137,12 +139,13 @@ pub fn node(core: &Core, node: &Node) -> NodeView {
         name: node.name.to_string(),
         pool: node.pool.to_string(),
         state: node.state,
+        cordon: None,
         labels: node.labels.clone(),
         version: node.version.clone(),
         capacity: node.capacity(),
         used: state.used_on(&node.name),
         steps,
-        inventory: node.inventory.clone(),
+        inventory: HostView::of(&node.inventory, readings),
         joined_at: timestamp(node.joined_at),
         heard_at: core.heard_at(&node.name).map(timestamp),
     }
@@ -161,6 +164,8 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         nodes_ready: ready.count() as u64,
         capacity: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
+        free: Default::default(),
+        platforms: Default::default(),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
     }

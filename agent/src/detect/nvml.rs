@@ -74,6 +74,7 @@ fn read_gpu(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
         uuid: device.uuid()?,
         model: device.name()?,
         memory_bytes: device.memory_info()?.total,
+        ..Gpu::default()
     })
 }
 

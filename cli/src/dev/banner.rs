@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::api::{GpuView, HostView};
 
 use crate::out::{Out, Tone};
 use crate::render::{amounts, safe, table::align};
@@ -13,7 +13,7 @@ pub(super) struct Facts<'a> {
     pub(super) http: &'a str,
     pub(super) quic: &'a str,
     pub(super) node: &'a str,
-    pub(super) inventory: &'a Inventory,
+    pub(super) inventory: &'a HostView,
     pub(super) data: &'a Path,
     pub(super) temporary: bool,
     /// How this program was called.
@@ -72,7 +72,7 @@ fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
 }
 
 /// One line for each model, with how many there are.
-fn gpu_lines(gpus: &[Gpu]) -> Vec<String> {
+fn gpu_lines(gpus: &[GpuView]) -> Vec<String> {
     let mut kinds: Vec<((&str, u64), usize)> = Vec::new();
     for gpu in gpus {
         let kind = (gpu.model.as_str(), gpu.memory_bytes);
@@ -102,23 +102,24 @@ fn example(facts: &Facts<'_>) -> String {
 mod tests {
     use super::*;
 
-    fn gpu(model: &str) -> Gpu {
-        Gpu {
+    fn gpu(model: &str) -> GpuView {
+        GpuView {
             index: 0,
             uuid: "GPU-a".into(),
             model: model.into(),
             memory_bytes: 80 << 30,
+            ..GpuView::default()
         }
     }
 
     #[test]
     fn it_says_where_what_and_how() {
-        let inventory = Inventory {
+        let inventory = HostView {
             cpu_model: "AMD EPYC".into(),
             cpus: 2,
             memory_bytes: 8 << 30,
             notes: vec!["no NVIDIA driver: CPU only".into()],
-            ..Inventory::default()
+            ..HostView::default()
         };
         let facts = Facts {
             http: "127.0.0.1:1",

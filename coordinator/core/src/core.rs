@@ -127,7 +127,7 @@ impl Core {
         match input {
             Input::Submit { reply, steps } => self.on_submit(reply, steps),
             Input::Cancel { reply, step } => self.on_cancel(reply, step),
-            Input::NodeHello { session, hello } => self.on_node_hello(session, hello),
+            Input::NodeHello { session, hello } => self.on_node_hello(session, *hello),
             Input::FromNode {
                 session,
                 node,

@@ -1,5 +1,6 @@
 //! What can happen to the core.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, StepId};
@@ -37,7 +38,7 @@ pub enum Input {
         /// The connection.
         session: SessionId,
         /// Its words.
-        hello: Hello,
+        hello: Box<Hello>,
     },
     /// An agent has said something after its hello.
     FromNode {

@@ -197,7 +197,9 @@ impl Core {
                 self.take_status(node, status);
                 self.settle_node(node);
             }
-            FromNode::Inventory(inventory) => self.on_inventory(node, inventory),
+            FromNode::Inventory(inventory) => self.on_inventory(node, *inventory),
+            // Nothing is decided by them: whoever drives the core keeps the last.
+            FromNode::Readings(_) => {}
         }
     }
 

@@ -40,6 +40,7 @@ pub(super) async fn list(
     let after: Option<NodeName> = params::read("cursor", params.cursor.as_deref())?;
     let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
     let state = params.state.as_deref().map(node_state).transpose()?;
+    let links = api.0.nodes.clone();
     let look = move |core: &Core| {
         let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let nodes = core
@@ -53,7 +54,7 @@ pub(super) async fn list(
         });
         wanted
             .take(limit + 1)
-            .map(|node| view::node(core, node))
+            .map(|node| view::node(core, node, links.readings(&node.name).as_deref()))
             .collect()
     };
     let items = api.engine().read(look).await?;
@@ -98,7 +99,11 @@ pub(super) async fn get(
         node: segment.escape_debug().to_string(),
     };
     let name = NodeName::new(segment.as_str()).map_err(|_| unknown())?;
-    let look = move |core: &Core| core.state().node(&name).map(|node| view::node(core, node));
+    let readings = api.0.nodes.readings(&name);
+    let look = move |core: &Core| {
+        let node = core.state().node(&name)?;
+        Some(view::node(core, node, readings.as_deref()))
+    };
     api.engine().read(look).await?.map(Json).ok_or_else(unknown)
 }
 

@@ -125,6 +125,7 @@ fn short(what: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
 pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,
+        FromNode::Readings(readings) => most("GPUs", readings.gpus.len(), 2 * MAX_GPUS)?,
         FromNode::Status(status) => phase(&mut status.phase),
     }
     Ok(message)
@@ -225,13 +226,7 @@ mod tests {
                 h.version = "\u{1b}[2J".to_owned();
             }),
             ("GPUs: 257", |h| {
-                let gpu = Gpu {
-                    index: 0,
-                    uuid: String::new(),
-                    model: String::new(),
-                    memory_bytes: 0,
-                };
-                h.inventory.gpus = vec![gpu; 257];
+                h.inventory.gpus = vec![Gpu::default(); 257];
             }),
             ("a note in the inventory has 2049 bytes", |h| {
                 h.inventory.notes = vec!["x".repeat(2049)];

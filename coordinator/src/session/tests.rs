@@ -58,7 +58,7 @@ fn an_agent_is_let_in_heard_told_and_missed() {
         agent
             .control
             .0
-            .send(&FromNode::Inventory(found))
+            .send(&FromNode::Inventory(Box::new(found)))
             .await
             .unwrap();
         agent.ran("a.1", Some(0)).await;
@@ -122,7 +122,7 @@ fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
         };
         rude.control
             .0
-            .send(&FromNode::Inventory(found))
+            .send(&FromNode::Inventory(Box::new(found)))
             .await
             .unwrap();
         let why = timeout(SOON, rude.connection.closed()).await.unwrap();

@@ -363,7 +363,7 @@ impl World {
         assert_eq!(self.greeted, Some(link), "sent after its hello");
         match message {
             FromNode::Status(status) => self.note(&status),
-            FromNode::Inventory(_) => panic!("the core knows no inventory"),
+            FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
         }
     }
 

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::notation::check;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName};
-use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::inventory::{
+    Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
+};
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{
@@ -47,17 +49,30 @@ const STARTED: &str = "4d000000 e803000000000000";
 fn inventory() -> Inventory {
     Inventory {
         kernel: "6.1".into(),
+        os: "Deb".into(),
         arch: "x86".into(),
         cpu_model: "Q".into(),
+        cores: 4,
         cpus: 8,
         memory_bytes: 1 << 34,
         storage_bytes: 1 << 40,
+        capabilities: BTreeMap::from([(Capability::Freeze, Mechanism::Cgroup1)]),
         driver: Some("570".into()),
+        cuda: Some("12.8".into()),
         gpus: vec![Gpu {
             index: 1,
             uuid: "GPU-8".into(),
+            pci: Some("0:1".into()),
             model: "H100".into(),
+            platform: "h100".into(),
             memory_bytes: 85_520_809_984,
+            mig: Some(Mig {
+                profile: "1g".into(),
+                parent: "GPU-7".into(),
+            }),
+            nvlink: vec!["GPU-6".into()],
+            numa_node: Some(1),
+            ecc: Some(true),
         }],
         notes: vec!["slow".into()],
     }
@@ -65,17 +80,30 @@ fn inventory() -> Inventory {
 
 const INVENTORY: &str = "
     0300000000000000 '6.1'     # kernel
+    0300000000000000 'Deb'     # os
     0300000000000000 'x86'     # arch
     0100000000000000 'Q'       # cpu_model
+    04000000                   # cores
     08000000                   # cpus
     0000000004000000           # memory_bytes
     0000000000010000           # storage_bytes
+    0100000000000000           # capabilities: one
+      01000000 01000000        #   freeze: cgroup1
     01 0300000000000000 '570'  # driver
+    01 0400000000000000 '12.8' # cuda
     0100000000000000           # gpus: one
       01000000                 #   index
       0500000000000000 'GPU-8' #   uuid
+      01 0300000000000000 '0:1' #  pci
       0400000000000000 'H100'  #   model
+      0400000000000000 'h100'  #   platform
       000070e913000000         #   memory_bytes
+      01 0200000000000000 '1g' #   mig: profile
+         0500000000000000 'GPU-7' # parent
+      0100000000000000         #   nvlink: one
+        0500000000000000 'GPU-6'
+      01 01000000              #   numa_node
+      01 01                    #   ecc
     0100000000000000           # notes: one
       0400000000000000 'slow'
 ";
@@ -140,10 +168,12 @@ fn hello_of_a_new_host() {
         0000000000000000                    # labels
         0100000000000000 'b'                # boot_id
         00                                  # highest_epoch
-        0000000000000000 0000000000000000   # kernel, arch
-        0000000000000000 00000000           # cpu_model, cpus
+        0000000000000000 0000000000000000   # kernel, os
+        0000000000000000 0000000000000000   # arch, cpu_model
+        00000000 00000000                   # cores, cpus
         0000000000000000 0000000000000000   # memory_bytes, storage_bytes
-        00 0000000000000000 0000000000000000 # driver, gpus, notes
+        0000000000000000 00 00              # capabilities, driver, cuda
+        0000000000000000 0000000000000000   # gpus, notes
         0000000000000000                    # attempts
     ";
     check(&hello, golden);
@@ -179,7 +209,52 @@ fn from_node() {
     let golden = format!("00000000 {ATTEMPT} 01000000 {STARTED}");
     check(&FromNode::Status(status), &golden);
     let golden = format!("01000000 {INVENTORY}");
-    check(&FromNode::Inventory(inventory()), &golden);
+    check(&FromNode::Inventory(Box::new(inventory())), &golden);
+}
+
+#[test]
+fn readings() {
+    let gpu = GpuReading {
+        uuid: "GPU-8".into(),
+        memory_used_bytes: Some(1),
+        memory_free_bytes: Some(2),
+        utilization_percent: Some(3),
+        temperature_celsius: Some(4),
+        power_milliwatts: Some(5),
+        power_limit_milliwatts: Some(6),
+        ecc_corrected: Some(7),
+        ecc_uncorrected: None,
+        xids: BTreeMap::from([(79, 1)]),
+        processes: Some(vec![GpuProcess {
+            pid: 9,
+            memory_bytes: Some(10),
+        }]),
+    };
+    let readings = Readings {
+        host: HostReading {
+            load_milli: 1_500,
+            memory_available_bytes: 1,
+            storage_free_bytes: 2,
+        },
+        gpus: vec![gpu],
+    };
+    let golden = "
+        02000000                    # readings
+        dc05000000000000            # load_milli
+        0100000000000000 0200000000000000 # memory_available_bytes, storage_free_bytes
+        0100000000000000            # gpus: one
+          0500000000000000 'GPU-8'  #   uuid
+          01 0100000000000000       #   memory_used_bytes
+          01 0200000000000000       #   memory_free_bytes
+          01 03000000 01 04000000   #   utilization_percent, temperature_celsius
+          01 05000000 01 06000000   #   power_milliwatts, power_limit_milliwatts
+          01 0700000000000000 00    #   ecc_corrected, ecc_uncorrected
+          0100000000000000          #   xids: one
+            4f00000000000000 0100000000000000
+          01 0100000000000000       #   processes: one
+            09000000 01 0a00000000000000
+    ";
+    check(&FromNode::Readings(readings), golden);
 }
 
 fn command(order: ToNode) -> Command {

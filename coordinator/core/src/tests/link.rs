@@ -1,5 +1,6 @@
 //! Agents come, are heard, fall silent and go.
 
+use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec;
 
@@ -249,7 +250,7 @@ fn a_node_that_lists_a_gpu_twice_has_it_once_and_says_so() {
         "{:?}",
         inventory.notes
     );
-    let fed = rig.say("n", FromNode::Inventory(twice.inventory));
+    let fed = rig.say("n", FromNode::Inventory(Box::new(twice.inventory)));
     assert!(fed.records.is_empty(), "nothing new");
 }
 
@@ -258,6 +259,6 @@ fn a_changed_inventory_lets_the_next_step_start() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", spec(1, 1000)).unwrap();
     rig.submit("b", spec(1, 1000)).unwrap();
-    let fed = rig.say("n", FromNode::Inventory(inventory("n", 2, 4)));
+    let fed = rig.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 4))));
     assert_eq!(fed.types(), ["node_reported", "allocated"]);
 }

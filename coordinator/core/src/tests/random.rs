@@ -1,6 +1,7 @@
 //! Random lives: submits, cancels, hosts that come, lie, fall silent and go, time and restarts, in any order. The rig
 //! checks every invariant, every grant and the fold of the log after every event.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use alloc::{format, vec};
@@ -179,7 +180,7 @@ fn play(rig: &mut Rig, event: Event) {
         Event::Inventory { node, gpus } => {
             let name = node_name(node);
             let inventory = inventory(&name, gpus, 4);
-            rig.say(&name, FromNode::Inventory(inventory));
+            rig.say(&name, FromNode::Inventory(Box::new(inventory)));
         }
         Event::Heartbeat { node } => {
             rig.heartbeat(&node_name(node));

@@ -1,6 +1,7 @@
 //! Drives a core as its owner would: feeds inputs, drains outputs in order, keeps the log and fires timers. After every
 //! input it checks all invariants, that every record survives JSON, and that folding the log gives the core's state.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -246,6 +247,7 @@ impl Rig {
         self.drawn += 1;
         let session = SessionId(self.drawn);
         self.sessions.insert(hello.node.clone(), session);
+        let hello = Box::new(hello);
         self.feed(Input::NodeHello { session, hello })
     }
 
@@ -494,6 +496,7 @@ fn gpu(node: &str, index: u32) -> Gpu {
         uuid: format!("GPU-{node}-{index}"),
         model: string::String::from("NVIDIA H100 80GB HBM3"),
         memory_bytes: 80_000_000_000,
+        ..Gpu::default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! Who starts, where, on which GPUs, and what the others are told.
 
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -200,17 +201,17 @@ fn a_gpu_that_vanishes_while_granted_is_accounted_for() {
     rig.submit("b", spec(2, 1000)).unwrap();
     let mut shrunk = inventory("n", 3, 8);
     shrunk.gpus.remove(0);
-    rig.say("n", FromNode::Inventory(shrunk));
+    rig.say("n", FromNode::Inventory(Box::new(shrunk)));
     assert_eq!(rig.core.state().used_on(&node("n")).get(GPU), 2);
     // GPU 2 alone is free; GPU 1 is granted and GPU 0 is gone.
     rig.submit("c", spec(1, 1000)).unwrap();
     rig.cancel("b");
     assert_eq!(rig.placed("c").1, ["GPU-n-2"]);
-    rig.say("n", FromNode::Inventory(inventory("n", 0, 1)));
+    rig.say("n", FromNode::Inventory(Box::new(inventory("n", 0, 1))));
     rig.status("n", "a.1", released(Exit::Code(0)));
     rig.status("n", "c.1", released(Exit::Code(0)));
     assert!(rig.core.state().used_on(&node("n")).is_empty());
-    rig.say("n", FromNode::Inventory(inventory("n", 3, 8)));
+    rig.say("n", FromNode::Inventory(Box::new(inventory("n", 3, 8))));
     rig.submit("d", spec(3, 1000)).unwrap();
     assert_eq!(rig.placed("d").1.len(), 3);
 }

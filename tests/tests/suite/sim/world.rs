@@ -98,7 +98,7 @@ enum Event {
 }
 
 enum ToCoordinator {
-    Hello(Hello),
+    Hello(Box<Hello>),
     Say(FromNode),
     Beat { sent: u64 },
 }
@@ -655,7 +655,7 @@ impl World {
                 attempts,
             } => {
                 let hello = self.hello(host, highest_epoch, attempts);
-                self.send_to_coordinator(link.0, ToCoordinator::Hello(hello));
+                self.send_to_coordinator(link.0, ToCoordinator::Hello(Box::new(hello)));
             }
             HostOutput::Send { link, message } => {
                 self.send_to_coordinator(link.0, ToCoordinator::Say(message))
