@@ -289,10 +289,10 @@ impl Client {
     }
 
     /// `GET /v1/events`: one page of what happened after `since`, from the oldest that is kept where `None`.
-    pub(crate) fn events_page(
+    pub(crate) fn events_page<T: DeserializeOwned>(
         &self,
         since: Option<u64>,
-    ) -> Result<Page<serde_json::Value>, ApiError> {
+    ) -> Result<Page<T>, ApiError> {
         let mut query = since_query(since);
         query.push(("limit", PAGE_ITEMS.to_owned()));
         self.get("/v1/events", &query)

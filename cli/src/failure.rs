@@ -6,6 +6,7 @@ use std::io;
 use crate::client::ApiError;
 use crate::context::ContextError;
 use crate::out::Out;
+use crate::render::data::DataError;
 
 /// Exit code of a refusal or failure.
 pub(crate) const FAILED: u8 = 1;
@@ -34,6 +35,9 @@ pub(crate) enum Failure {
     /// The cluster refused or could not be reached.
     #[error(transparent)]
     Api(#[from] ApiError),
+    /// A view has no form in the format that was asked for.
+    #[error(transparent)]
+    Data(#[from] DataError),
     /// Our own output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[source] io::Error),
@@ -58,7 +62,11 @@ impl Failure {
         match self {
             Failure::Usage(_) => Some(USAGE),
             Failure::TimedOut(_) => Some(TIMED_OUT),
-            Failure::Failed(_) | Failure::Context(_) | Failure::Api(_) | Failure::Output(_) => None,
+            Failure::Failed(_)
+            | Failure::Context(_)
+            | Failure::Api(_)
+            | Failure::Data(_)
+            | Failure::Output(_) => None,
         }
     }
 }

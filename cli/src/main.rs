@@ -13,6 +13,7 @@ mod follow;
 mod order;
 mod out;
 mod render;
+mod show;
 mod signals;
 
 use std::process::ExitCode;

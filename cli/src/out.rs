@@ -7,7 +7,6 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use serde::Serialize;
 
 use crate::args::Format;
 use crate::failure::Failure;
@@ -19,6 +18,8 @@ pub(crate) struct Out {
     stderr_terminal: bool,
     color_out: bool,
     color_err: bool,
+    /// Columns of the terminal that stdout is; `None` in a pipe, where nothing is cut.
+    width: Option<usize>,
 }
 
 /// What a colour means.
@@ -61,6 +62,9 @@ impl Out {
             stderr_terminal,
             color_out: colors && io::stdout().is_terminal(),
             color_err: colors && stderr_terminal,
+            width: terminal_size::terminal_size_of(io::stdout())
+                .map(|(width, _)| usize::from(width.0))
+                .filter(|width| *width > 0),
         }
     }
 
@@ -72,12 +76,47 @@ impl Out {
             stderr_terminal: false,
             color_out: false,
             color_err: false,
+            width: None,
         }
+    }
+
+    /// As on a terminal of this width, without colours.
+    #[cfg(test)]
+    pub(crate) fn sized(width: usize) -> Self {
+        Self {
+            width: Some(width),
+            ..Self::plain()
+        }
+    }
+
+    /// With colours, as on a terminal without an end.
+    #[cfg(test)]
+    pub(crate) fn colored() -> Self {
+        Self {
+            color_out: true,
+            ..Self::plain()
+        }
+    }
+
+    /// The same in another format.
+    #[cfg(test)]
+    pub(crate) fn with_format(self, format: Format) -> Self {
+        Self { format, ..self }
     }
 
     /// What `-o` asked for.
     pub(crate) fn format(self) -> Format {
         self.format
+    }
+
+    /// Whether more was asked for than fits.
+    pub(crate) fn is_wide(self) -> bool {
+        self.format == Format::Wide
+    }
+
+    /// Columns of the terminal that results go to; `None` where they go elsewhere.
+    pub(crate) fn width(self) -> Option<usize> {
+        self.width
     }
 
     /// Colours a word that goes to stdout.
@@ -103,13 +142,6 @@ impl Out {
             .and_then(|()| stdout.write_all(end.as_bytes()))
             .and_then(|()| stdout.flush())
             .map_err(Failure::Output)
-    }
-
-    /// Prints a result for programs.
-    pub(crate) fn json(self, value: &impl Serialize) -> Result<(), Failure> {
-        let text =
-            serde_json::to_string_pretty(value).map_err(|e| Failure::Failed(e.to_string()))?;
-        self.result(&text)
     }
 
     /// Progress: for somebody who watches, nobody else.

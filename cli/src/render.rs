@@ -2,7 +2,9 @@
 
 pub(crate) mod age;
 pub(crate) mod amounts;
+pub(crate) mod data;
 pub(crate) mod event;
+pub(crate) mod listed;
 pub(crate) mod node;
 pub(crate) mod pool;
 pub(crate) mod sections;
@@ -24,7 +26,7 @@ pub(crate) fn safe(text: &str) -> String {
 }
 
 /// Control characters, and those that turn the direction of a line or hide in it.
-fn is_harmful(c: char) -> bool {
+pub(crate) fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }

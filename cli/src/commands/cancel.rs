@@ -3,11 +3,11 @@
 use sluice_common::api::StepView;
 
 use super::outage_note;
-use crate::args::{CancelArgs, Format};
+use crate::args::CancelArgs;
 use crate::client::{Client, Patience};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
-use crate::render;
+use crate::{render, show};
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &CancelArgs, out: Out) -> Result<u8, Failure> {
@@ -15,21 +15,14 @@ pub(crate) fn run(client: &Client, args: &CancelArgs, out: Out) -> Result<u8, Fa
     let mut failed = false;
     for id in &args.steps {
         match client.keep_trying(Patience::CHANGE, outage_note(out), || client.cancel(id)) {
-            Ok(view) => {
-                if out.format() == Format::Table {
-                    out.result(&line(&view, out))?;
-                }
-                views.push(view);
-            }
+            Ok(view) => views.push(view),
             Err(error) => {
                 failed = true;
                 out.error(&format!("{}: {error}", render::safe(id)));
             }
         }
     }
-    if out.format() == Format::Json {
-        out.json(&serde_json::json!({ "items": views }))?;
-    }
+    show::each(&views, out, |step| line(step, out))?;
     Ok(if failed { FAILED } else { 0 })
 }
 

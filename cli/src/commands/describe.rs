@@ -1,14 +1,14 @@
 //! `sluice describe`: everything about one thing.
 
 use jiff::Timestamp;
-use serde::Serialize;
 
 use super::outage_note;
-use crate::args::{DescribeArgs, Described, Format};
+use crate::args::{DescribeArgs, Described};
 use crate::client::{ApiError, Client, Patience};
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::render;
+use crate::render::{self, listed::Listed};
+use crate::show;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, Failure> {
@@ -35,16 +35,13 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
     }
 }
 
-fn show<T: Serialize>(
+fn show<T: Listed>(
     client: &Client,
     out: Out,
     fetch: impl FnMut() -> Result<T, ApiError>,
     text: impl FnOnce(&T) -> String,
 ) -> Result<u8, Failure> {
     let view = client.keep_trying(Patience::READ, outage_note(out), fetch)?;
-    match out.format() {
-        Format::Json => out.json(&view)?,
-        Format::Table => out.result(&text(&view))?,
-    }
+    show::one(&view, out, text)?;
     Ok(0)
 }

@@ -1,27 +1,26 @@
 //! `sluice get`: lists of steps, nodes, pools and events, or some of them by name.
 
 use jiff::Timestamp;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::outage_note;
-use crate::args::{Format, GetArgs, Kind};
+use crate::args::{GetArgs, Kind};
 use crate::client::{ApiError, Backoff, Client, Patience, StepFilter};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
-use crate::render;
+use crate::render::event::Event;
+use crate::render::listed::{self, Listed};
+use crate::render::table::Table;
+use crate::{render, show};
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
     check(args)?;
-    let now = Timestamp::now();
     match args.kind {
         Kind::Steps => {
             let all = || client.steps(&filter(args));
             let found = find(client, args, out, all, |id| client.step(id));
-            show(found?, args, out, |steps| {
-                render::step::list(steps, now, out)
-            })
+            show_found(&found?, args, out)
         }
         Kind::Nodes => {
             let all = || {
@@ -30,9 +29,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
                 Ok(nodes)
             };
             let found = find(client, args, out, all, |name| client.node(name));
-            show(found?, args, out, |nodes| {
-                render::node::list(nodes, now, out)
-            })
+            show_found(&found?, args, out)
         }
         Kind::Pools => {
             let found = find(
@@ -42,7 +39,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
                 || client.pools(),
                 |name| client.pool(name),
             );
-            show(found?, args, out, |pools| render::pool::list(pools, out))
+            show_found(&found?, args, out)
         }
         Kind::Events => events(client, args, out),
     }
@@ -132,19 +129,13 @@ fn find<T>(
     Ok(found)
 }
 
-fn show<T: Serialize>(
-    found: Found<T>,
-    args: &GetArgs,
-    out: Out,
-    text: impl FnOnce(&[T]) -> String,
-) -> Result<u8, Failure> {
-    match (out.format(), found.items.as_slice()) {
-        (Format::Json, [only]) if args.names.len() == 1 => out.json(only)?,
-        (Format::Json, _) if found.missing && args.names.len() == 1 => {}
-        (Format::Json, items) => out.json(&serde_json::json!({ "items": items }))?,
-        (Format::Table, []) if found.missing => {}
-        (Format::Table, []) => out.progress(nothing(args.kind)),
-        (Format::Table, items) => out.result(&text(items))?,
+fn show_found<T: Listed>(found: &Found<T>, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+    let named_one = args.names.len() == 1;
+    match found.items.as_slice() {
+        [only] if named_one => show::row(only, out)?,
+        [] if found.missing && (named_one || out.format().is_text()) => {}
+        [] if out.format().is_text() => out.progress(nothing(args.kind)),
+        items => show::list(items, out)?,
     }
     Ok(if found.missing { FAILED } else { 0 })
 }
@@ -167,13 +158,11 @@ fn events(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
         items: events,
         missing: false,
     };
-    show(found, args, out, |events| {
-        render::event::list(events, Timestamp::now())
-    })
+    show_found(&found, args, out)
 }
 
-fn all_events(client: &Client, mut since: Option<u64>, out: Out) -> Result<Vec<Value>, ApiError> {
-    let mut events: Vec<Value> = Vec::new();
+fn all_events(client: &Client, mut since: Option<u64>, out: Out) -> Result<Vec<Event>, ApiError> {
+    let mut events: Vec<Event> = Vec::new();
     loop {
         let call = || client.events_page(since);
         let page = client.keep_trying(Patience::READ, outage_note(out), call)?;
@@ -188,8 +177,10 @@ fn all_events(client: &Client, mut since: Option<u64>, out: Out) -> Result<Vec<V
 
 /// Events as they happen, over every lost connection, each once; ends with the process.
 fn watch_events(client: &Client, since: Option<u64>, out: Out) -> Result<u8, Failure> {
-    if out.format() == Format::Table {
-        out.result(&render::event::header_line())?;
+    let mut table = Table::new(Event::COLUMNS, out);
+    table.make_room();
+    if out.format().is_text() {
+        out.result(&table.header())?;
     }
     let mut last = since;
     let mut backoff = Backoff::for_calls();
@@ -203,12 +194,18 @@ fn watch_events(client: &Client, since: Option<u64>, out: Out) -> Result<u8, Fai
             if event.kind == "error" {
                 return Err(stream_error(&value));
             }
-            if Some(render::event::seq(&value)) <= last {
+            let event = Event(value);
+            if Some(event.seq()) <= last {
                 continue;
             }
-            last = Some(render::event::seq(&value));
+            last = Some(event.seq());
             backoff.reset();
-            print_event(&value, out)?;
+            if out.format().is_text() {
+                let rows = listed::rows(&[event], Timestamp::now());
+                out.result(&table.rows(&rows))?;
+            } else {
+                show::next(&event, out)?;
+            }
         }
         client.check_alive()?;
         std::thread::sleep(backoff.next());
@@ -224,13 +221,6 @@ fn stream_error(value: &Value) -> Failure {
     Failure::Failed(render::safe(
         message.unwrap_or("the stream of events was ended"),
     ))
-}
-
-fn print_event(event: &Value, out: Out) -> Result<(), Failure> {
-    match out.format() {
-        Format::Json => out.result(&event.to_string()),
-        Format::Table => out.result(&render::event::line(event, Timestamp::now())),
-    }
 }
 
 #[cfg(test)]

@@ -11,12 +11,13 @@ use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 
 use super::outage_note;
-use crate::args::{Format, SubmitArgs};
+use crate::args::SubmitArgs;
 use crate::client::{Client, Patience};
 use crate::failure::{FAILED, Failure};
 use crate::order::{self, Defaults};
 use crate::out::Out;
 use crate::render::safe;
+use crate::show;
 
 /// The largest file taken: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
@@ -64,10 +65,7 @@ fn submit_one(client: &Client, request: &StepRequest, out: Out) -> Result<u8, Fa
     let step = client.keep_trying(Patience::CHANGE, outage_note(out), || {
         client.submit(request)
     })?;
-    match out.format() {
-        Format::Json => out.json(&step)?,
-        Format::Table => out.result(&step.id)?,
-    }
+    show::one(&step, out, |step| safe(&step.id))?;
     Ok(if tell_rejection(&step, out) {
         FAILED
     } else {
@@ -110,8 +108,8 @@ fn submit_many(client: &Client, requests: Vec<StepRequest>, out: Out) -> Result<
     for (i, outcome) in outcomes.iter().enumerate() {
         failed |= tell_outcome(i + 1, outcome, out)?;
     }
-    if out.format() == Format::Json {
-        out.json(&serde_json::json!({ "items": outcomes }))?;
+    if !out.format().is_line_by_line() {
+        show::items(&outcomes, out)?;
     }
     Ok(if failed { FAILED } else { 0 })
 }
@@ -119,8 +117,8 @@ fn submit_many(client: &Client, requests: Vec<StepRequest>, out: Out) -> Result<
 fn tell_outcome(document: usize, outcome: &Outcome, out: Out) -> Result<bool, Failure> {
     match outcome {
         Outcome::Step(step) => {
-            if out.format() == Format::Table {
-                out.result(&step.id)?;
+            if out.format().is_line_by_line() {
+                show::one(step.as_ref(), out, |step| safe(&step.id))?;
             }
             Ok(tell_rejection(step, out))
         }

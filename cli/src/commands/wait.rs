@@ -11,11 +11,12 @@ use sluice_common::api::StepView;
 use sluice_common::state::StepState;
 
 use super::outage_note;
-use crate::args::{Format, WaitArgs};
+use crate::args::WaitArgs;
 use crate::client::{ApiError, Client, Patience};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::{safe, step::tone};
+use crate::show;
 
 /// Most steps that are watched at the same moment; more are watched in turn.
 const MAX_WATCHERS: usize = 32;
@@ -48,19 +49,24 @@ pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failu
         if let Some(wanted) = args.state.filter(|wanted| *wanted != step.state) {
             return Err(never(&step, wanted));
         }
-        if out.format() == Format::Table {
-            out.result(&format!(
-                "{} {}",
-                safe(&step.id),
-                out.paint(tone(step.state), step.state)
-            ))?;
-        }
+        tell(&step, out)?;
         done.push(step);
     }
-    if out.format() == Format::Json {
-        out.json(&serde_json::json!({ "items": done }))?;
+    if !out.format().is_line_by_line() {
+        show::each(&done, out, |step| step.id.clone())?;
     }
     Ok(0)
+}
+
+/// Says at once that one got there, where the format has lines.
+fn tell(step: &StepView, out: Out) -> Result<(), Failure> {
+    if !out.format().is_line_by_line() {
+        return Ok(());
+    }
+    show::one(step, out, |step| {
+        let state = out.paint(tone(step.state), step.state);
+        format!("{} {state}", safe(&step.id))
+    })
 }
 
 /// The next answer; `None` once no watcher is left.

@@ -2,16 +2,13 @@
 //! share (`seq`, `at`, `type`, `step` or `attempt`, `node`) and shown whole where they have others.
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::age::age;
-use super::table::{align, table};
+use super::listed::Listed;
+use super::table::{Cell, Column};
 use super::{or_dash, safe};
-
-const HEADER: [&str; 6] = ["SEQ", "AGE", "TYPE", "STEP", "NODE", "DETAIL"];
-
-/// Widths of the columns where rows come one by one and cannot be aligned to those that follow.
-const WIDTHS: [usize; 5] = [6, 6, 16, 14, 12];
 
 /// Fields that have a column of their own, or are too large for one.
 const NOT_DETAILS: [&str; 8] = [
@@ -25,41 +22,43 @@ const NOT_DETAILS: [&str; 8] = [
     "inventory",
 ];
 
-/// A list of events.
-pub(crate) fn list(events: &[Value], now: Timestamp) -> String {
-    let rows: Vec<Vec<String>> = events.iter().map(|event| row(event, now)).collect();
-    table(&HEADER, &rows)
+/// An event as the API tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Event(pub(crate) Value);
+
+impl Event {
+    /// Its place in the log; 0 where it has none.
+    pub(crate) fn seq(&self) -> u64 {
+        self.0.get("seq").and_then(Value::as_u64).unwrap_or(0)
+    }
 }
 
-/// The header over lines.
-pub(crate) fn header_line() -> String {
-    line_of(&HEADER.map(str::to_owned))
-}
+impl Listed for Event {
+    const KIND: &'static str = "event";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("SEQ", 7).room(6),
+        Column::new("AGE", 6).room(6),
+        Column::new("TYPE", 20).room(16),
+        Column::new("STEP", 8).text().room(14),
+        Column::new("NODE", 5).text().room(12),
+        Column::new("DETAIL", 4).text(),
+    ];
 
-/// One event as a line below others of its kind.
-pub(crate) fn line(event: &Value, now: Timestamp) -> String {
-    line_of(&row(event, now))
-}
+    fn name(&self) -> String {
+        self.seq().to_string()
+    }
 
-fn line_of(cells: &[String]) -> String {
-    let padded: Vec<String> = cells
-        .iter()
-        .enumerate()
-        .map(|(i, cell)| format!("{cell:0$}", WIDTHS.get(i).copied().unwrap_or(0)))
-        .collect();
-    align(&[padded.join("  ")])
-}
-
-/// Its place in the log; 0 where it has none.
-pub(crate) fn seq(event: &Value) -> u64 {
-    event.get("seq").and_then(Value::as_u64).unwrap_or(0)
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        row(&self.0, now).into_iter().map(Cell::from).collect()
+    }
 }
 
 fn row(event: &Value, now: Timestamp) -> Vec<String> {
     let text = |name: &str| event.get(name).and_then(Value::as_str);
     let step = text("step").or_else(|| text("attempt"));
     vec![
-        seq(event).to_string(),
+        Event(event.clone()).seq().to_string(),
         at(event).map_or("-".to_owned(), |at| age(at, now)),
         or_dash(text("type")),
         or_dash(step),
@@ -137,13 +136,17 @@ fn exit(fields: &Map<String, Value>) -> Option<String> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use super::super::listed::{rows, table};
     use super::super::step::tests::now;
+    use super::super::table::Table;
     use super::*;
+    use crate::out::Out;
     use serde_json::json;
 
-    fn events() -> Vec<Value> {
-        vec![
+    /// One of each shape.
+    pub(crate) fn events() -> Vec<Event> {
+        let events = [
             json!({"seq": 1, "at": 1_795_168_860_000u64, "type": "step_queued", "step": "k3v9",
                    "spec": {"name": "train", "command": ["a"]}}),
             json!({"seq": 2, "at": "2026-11-20T10:02:30Z", "type": "allocated", "attempt": "k3v9.1",
@@ -152,13 +155,14 @@ mod tests {
                    "end": {"exit": {"code": 7}}}),
             json!({"seq": 4, "at": "2026-11-20T10:03:00Z", "type": "step_ended", "step": "k3v9", "state": "failed",
                    "reason": {"code": "non_zero_exit", "message": "it exited\nwith code 7"}}),
-        ]
+        ];
+        events.map(Event).into()
     }
 
     #[test]
     fn events_are_listed_with_what_matters_of_each() {
         assert_eq!(
-            list(&events(), now()),
+            table(&events(), now(), Out::plain()),
             "SEQ  AGE  TYPE         STEP    NODE   DETAIL\n\
              1    2m   step_queued  k3v9    -      name=train\n\
              2    30s  allocated    k3v9.1  gpu-1  pool=default\n\
@@ -169,15 +173,15 @@ mod tests {
 
     #[test]
     fn lines_stand_below_each_other() {
-        let line = line(&events()[2], now());
+        let mut table = Table::new(Event::COLUMNS, Out::plain());
+        table.make_room();
         assert_eq!(
-            line,
+            table.rows(&rows(&events()[2..3], now())),
             "3       1s      ended             k3v9.1          gpu-1         code=7\n"
         );
-        assert!(
-            header_line().starts_with(
-                "SEQ     AGE     TYPE              STEP            NODE          DETAIL"
-            )
+        assert_eq!(
+            table.header(),
+            "SEQ     AGE     TYPE              STEP            NODE          DETAIL\n"
         );
     }
 

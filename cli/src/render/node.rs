@@ -1,41 +1,127 @@
 //! Nodes for people.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB};
-use sluice_common::api::NodeView;
+use sluice_common::api::{HostView, NodeView};
 use sluice_common::state::NodeState;
 
 use super::age::age;
+use super::listed::Listed;
 use super::sections::Sections;
 use super::step::moment;
-use super::table::table;
-use super::{amounts, safe};
+use super::table::{Cell, Column};
+use super::{amounts, or_dash, safe};
 use crate::out::{Out, Tone};
 
-const HEADER: [&str; 8] = [
-    "NAME", "POOL", "STATE", "GPUS", "CPU", "MEMORY", "STEPS", "AGE",
-];
+impl Listed for NodeView {
+    const KIND: &'static str = "node";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("NAME", 20).text().room(12),
+        Column::new("POOL", 4).text(),
+        Column::new("STATE", 19).room(12),
+        Column::new("GPUS", 9).room(5),
+        Column::new("CPU", 7).room(7),
+        Column::new("MEMORY", 6).room(9),
+        Column::new("STEPS", 8),
+        Column::new("AGE", 5).room(5),
+        Column::new("PLATFORM", 3).wide(),
+        Column::new("DRIVER", 3).wide(),
+        Column::new("CUDA", 3).wide(),
+        Column::new("OS", 3).wide(),
+        Column::new("KERNEL", 3).wide(),
+        Column::new("AGENT", 3).wide(),
+        Column::new("HEARD", 3).wide().room(5),
+        Column::new("LABELS", 3).wide(),
+        Column::new("CAPABILITIES", 3).wide(),
+    ];
 
-/// A list of nodes.
-pub(crate) fn list(nodes: &[NodeView], now: Timestamp, out: Out) -> String {
-    let rows: Vec<Vec<String>> = nodes.iter().map(|node| row(node, now, out)).collect();
-    table(&HEADER, &rows)
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        let host = &self.inventory;
+        let mut cells = short_cells(self, now);
+        cells.extend(
+            [
+                platforms(host),
+                or_dash(host.driver.as_deref()),
+                or_dash(host.cuda.as_deref()),
+                or_dash(Some(&host.os)),
+                or_dash(Some(&host.kernel)),
+                or_dash(Some(&self.version)),
+                self.heard_at.map_or("-".to_owned(), |at| age(at, now)),
+                labels(&self.labels),
+                capabilities(host),
+            ]
+            .map(Cell::from),
+        );
+        cells
+    }
 }
 
-fn row(node: &NodeView, now: Timestamp, out: Out) -> Vec<String> {
+fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     let of = |key: &str| (node.used.get(key), node.capacity.get(key));
     let ((gpus, all_gpus), (mcpu, all_mcpu)) = (of(GPU), of(MCPU));
     let (memory, all_memory) = of(MEMORY_MB);
     vec![
-        safe(&node.name),
-        safe(&node.pool),
-        out.paint(tone(node.state), node.state),
-        format!("{gpus}/{all_gpus}"),
-        format!("{}/{}", amounts::cores(mcpu), amounts::cores(all_mcpu)),
-        amounts::megabytes_of(memory, all_memory),
-        node.steps.len().to_string(),
-        age(node.joined_at, now),
+        safe(&node.name).into(),
+        or_dash(Some(&node.pool)).into(),
+        state(node),
+        format!("{gpus}/{all_gpus}").into(),
+        format!("{}/{}", amounts::cores(mcpu), amounts::cores(all_mcpu)).into(),
+        amounts::megabytes_of(memory, all_memory).into(),
+        node.steps.len().to_string().into(),
+        age(node.joined_at, now).into(),
     ]
+}
+
+/// How it stands and, where an admin closed it, how far that has come.
+fn state(node: &NodeView) -> Cell {
+    match &node.cordon {
+        None => Cell::toned(tone(node.state), node.state),
+        Some(cordon) => {
+            let word = match (cordon.drain, node.steps.is_empty()) {
+                (false, _) => "cordoned",
+                (true, false) => "draining",
+                (true, true) => "drained",
+            };
+            Cell::toned(Tone::Pending, format!("{},{word}", node.state))
+        }
+    }
+}
+
+/// Its GPUs by platform, such as `8xh100`.
+fn platforms(host: &HostView) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for gpu in &host.gpus {
+        *counts.entry(&gpu.platform).or_default() += 1;
+    }
+    joined(counts.iter().map(|(platform, count)| {
+        let platform = or_dash(Some(platform));
+        format!("{count}x{platform}")
+    }))
+}
+
+fn capabilities(host: &HostView) -> String {
+    let word = |(what, how)| format!("{what}:{how}");
+    let words: Vec<String> = host.capabilities.iter().map(word).collect();
+    or_dash(Some(&words.join(" ")))
+}
+
+fn labels(labels: &BTreeMap<String, String>) -> String {
+    joined(
+        labels
+            .iter()
+            .map(|(key, value)| format!("{}={}", safe(key), safe(value))),
+    )
+}
+
+fn joined(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.collect();
+    or_dash(Some(&words.join(",")))
 }
 
 fn tone(state: NodeState) -> Tone {
@@ -104,6 +190,7 @@ fn hardware(text: &mut Sections, node: &NodeView) {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::listed::table;
     use super::super::step::tests::now;
     use super::*;
 
@@ -113,9 +200,10 @@ pub(crate) mod tests {
             "name": "gpu-1", "pool": "default", "state": "ready", "labels": {"zone": "a"}, "version": "0.1.0",
             "capacity": {"gpu": 1, "mcpu": 8000, "memory_mb": 8232, "storage_mb": 100_000},
             "used": {"gpu": 1, "mcpu": 500, "step_run": 1}, "steps": ["k3v9"],
-            "inventory": {"kernel": "6.1.0", "arch": "x86_64", "cpu_model": "AMD EPYC", "cpus": 8,
+            "inventory": {"kernel": "6.1.0", "os": "Debian GNU/Linux 12 (bookworm)", "cuda": "12.4",
+                          "capabilities": {"kill": "cgroup2", "freeze": "cgroup1", "cpu": "none"}, "arch": "x86_64", "cpu_model": "AMD EPYC", "cpus": 8,
                           "memory_bytes": 8_232_000_000u64, "storage_bytes": 100_000_000_000u64, "driver": "550.1",
-                          "gpus": [{"index": 0, "uuid": "GPU-a", "model": "NVIDIA L40S", "memory_bytes": 48_305_799_168u64}],
+                          "gpus": [{"index": 0, "uuid": "GPU-a", "model": "NVIDIA L40S", "platform": "l40s", "memory_bytes": 48_305_799_168u64}],
                           "notes": ["no MIG"]},
             "joined_at": "2026-11-20T10:00:00Z", "heard_at": "2026-11-20T10:02:59Z"
         }))
@@ -125,7 +213,7 @@ pub(crate) mod tests {
     #[test]
     fn nodes_are_listed_with_what_is_used_of_what_there_is() {
         assert_eq!(
-            list(&[node()], now(), Out::plain()),
+            table(&[node()], now(), Out::plain()),
             "NAME   POOL     STATE  GPUS  CPU    MEMORY   STEPS  AGE\n\
              gpu-1  default  ready  1/1   0.5/8  0/8.2GB  1      3m\n"
         );

@@ -1,39 +1,60 @@
 //! Pools for people.
 
+use jiff::Timestamp;
 use sluice_common::amount::GPU;
-use sluice_common::api::PoolView;
+use sluice_common::api::{PlatformUse, PoolView};
 
+use super::listed::Listed;
 use super::sections::Sections;
-use super::table::table;
-use super::{amounts, safe};
+use super::table::{Cell, Column};
+use super::{amounts, or_dash, safe};
 use crate::out::{Out, Tone};
 
-const HEADER: [&str; 6] = [
-    "POOL",
-    "STATUS",
-    "GPU TOTAL",
-    "GPU USED",
-    "GPU FREE",
-    "NODES",
-];
+impl Listed for PoolView {
+    const KIND: &'static str = "pool";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("POOL", 20).text(),
+        Column::new("STATUS", 9).room(8),
+        Column::new("GPU TOTAL", 6),
+        Column::new("GPU USED", 7),
+        Column::new("GPU FREE", 8),
+        Column::new("NODES", 5),
+        Column::new("QUEUED", 3).wide(),
+        Column::new("RUNNING", 3).wide(),
+        Column::new("PLATFORMS", 3).wide(),
+        Column::new("FREE", 3).wide(),
+        Column::new("DESCRIPTION", 3).wide(),
+    ];
 
-/// A list of pools.
-pub(crate) fn list(pools: &[PoolView], out: Out) -> String {
-    let rows: Vec<Vec<String>> = pools.iter().map(|pool| row(pool, out)).collect();
-    table(&HEADER, &rows)
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn cells(&self, _now: Timestamp) -> Vec<Cell> {
+        let (total, used) = (self.capacity.get(GPU), self.used.get(GPU));
+        let (tone, word) = status(self);
+        vec![
+            safe(&self.name).into(),
+            Cell::toned(tone, word),
+            total.to_string().into(),
+            used.to_string().into(),
+            total.saturating_sub(used).to_string().into(),
+            nodes(self).into(),
+            self.queued.to_string().into(),
+            self.running.to_string().into(),
+            platforms(self).into(),
+            amounts::amounts(&self.free).into(),
+            or_dash(Some(&self.description)).into(),
+        ]
+    }
 }
 
-fn row(pool: &PoolView, out: Out) -> Vec<String> {
-    let (total, used) = (pool.capacity.get(GPU), pool.used.get(GPU));
-    let (tone, word) = status(pool);
-    vec![
-        safe(&pool.name),
-        out.paint(tone, word),
-        total.to_string(),
-        used.to_string(),
-        total.saturating_sub(used).to_string(),
-        nodes(pool),
-    ]
+/// Its GPUs by platform, used of all, such as `h100=3/8`.
+fn platforms(pool: &PoolView) -> String {
+    let word =
+        |(name, all): (&String, &PlatformUse)| format!("{}={}/{}", safe(name), all.used, all.gpus);
+    let words: Vec<String> = pool.platforms.iter().map(word).collect();
+    or_dash(Some(&words.join(",")))
 }
 
 /// Whether it can take work: with all of its nodes, some, or none; `empty` where none ever joined.
@@ -74,13 +95,17 @@ pub(crate) fn describe(pool: &PoolView, out: Out) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use super::super::listed::table;
+    use super::super::step::tests::now;
     use super::*;
 
-    fn pool(nodes: u64, nodes_ready: u64) -> PoolView {
+    /// A pool with GPUs, one of them used.
+    pub(crate) fn pool(nodes: u64, nodes_ready: u64) -> PoolView {
         serde_json::from_value(serde_json::json!({
             "name": "default", "description": "", "nodes": nodes, "nodes_ready": nodes_ready,
-            "capacity": {"gpu": 4, "mcpu": 8000}, "used": {"gpu": 1, "step_run": 1}, "queued": 2, "running": 1
+            "capacity": {"gpu": 4, "mcpu": 8000}, "used": {"gpu": 1, "step_run": 1},
+            "free": {"gpu": 3, "mcpu": 8000}, "platforms": {"h100": {"nodes": 1, "gpus": 4, "used": 1}}, "queued": 2, "running": 1
         }))
         .unwrap()
     }
@@ -88,7 +113,7 @@ mod tests {
     #[test]
     fn pools_are_listed_with_their_gpus() {
         assert_eq!(
-            list(&[pool(2, 2), pool(2, 1)], Out::plain()),
+            table(&[pool(2, 2), pool(2, 1)], now(), Out::plain()),
             "POOL     STATUS    GPU TOTAL  GPU USED  GPU FREE  NODES\n\
              default  ready     4          1         3         2\n\
              default  degraded  4          1         3         1/2\n"

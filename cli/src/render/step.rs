@@ -5,33 +5,69 @@ use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::state::StepState;
 
 use super::age::age;
+use super::listed::Listed;
 use super::sections::Sections;
-use super::table::table;
+use super::table::{Cell, Column};
 use super::{amounts, or_dash, safe, shell_words};
 use crate::out::{Out, Tone};
 
-const HEADER: [&str; 9] = [
-    "ID", "NAME", "STATE", "SUBJECT", "POOL", "NODE", "GPUS", "AGE", "REASON",
-];
+impl Listed for StepView {
+    const KIND: &'static str = "step";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("ID", 20).room(13),
+        Column::new("NAME", 7).text().room(12),
+        Column::new("STATE", 19).room(9),
+        Column::new("SUBJECT", 4).text(),
+        Column::new("POOL", 5).text(),
+        Column::new("NODE", 8).text().room(12),
+        Column::new("GPUS", 6),
+        Column::new("AGE", 9).room(5),
+        Column::new("REASON", 3).text(),
+        Column::new("ATTEMPT", 2).wide(),
+        Column::new("PRIORITY", 2).wide(),
+        Column::new("EXIT", 2).wide().room(4),
+        Column::new("PLATFORM", 1).wide(),
+        Column::new("REQUEST", 1).wide(),
+        Column::new("COMMAND", 1).wide(),
+        Column::new("MESSAGE", 1).wide(),
+    ];
 
-/// A list of steps.
-pub(crate) fn list(steps: &[StepView], now: Timestamp, out: Out) -> String {
-    let rows: Vec<Vec<String>> = steps.iter().map(|step| row(step, now, out)).collect();
-    table(&HEADER, &rows)
+    fn name(&self) -> String {
+        self.id.clone()
+    }
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        vec![
+            safe(&self.id).into(),
+            or_dash(Some(&self.name)).into(),
+            Cell::toned(tone(self.state), self.state),
+            or_dash(Some(&self.subject)).into(),
+            or_dash(self.pool.as_deref()).into(),
+            nodes(&self.placements).into(),
+            gpus(self).into(),
+            age(self.submitted_at, now).into(),
+            self.reason.code.to_string().into(),
+            self.attempt.to_string().into(),
+            self.priority.to_string().into(),
+            self.exit.as_ref().map_or("-".to_owned(), short_exit).into(),
+            or_dash(self.platform.as_deref()).into(),
+            amounts::amounts(&self.request).into(),
+            or_dash(Some(&shell_words(&self.command))).into(),
+            or_dash(Some(&self.reason.message)).into(),
+        ]
+    }
 }
 
-fn row(step: &StepView, now: Timestamp, out: Out) -> Vec<String> {
-    vec![
-        safe(&step.id),
-        safe(&step.name),
-        out.paint(tone(step.state), step.state),
-        safe(&step.subject),
-        or_dash(step.pool.as_deref()),
-        nodes(&step.placements),
-        gpus(step),
-        age(step.submitted_at, now),
-        step.reason.code.to_string(),
-    ]
+/// How an attempt ended, in a word: `0`, `7`, `SIGKILL` or `?`.
+fn short_exit(exit: &ExitView) -> String {
+    match (exit.code, exit.signal) {
+        (Some(code), _) => code.to_string(),
+        (None, Some(signal)) => nix::sys::signal::Signal::try_from(signal).map_or_else(
+            |_| format!("signal {signal}"),
+            |known| known.as_str().to_owned(),
+        ),
+        (None, None) => "?".to_owned(),
+    }
 }
 
 /// What a state means to somebody who glances at it.
@@ -199,6 +235,7 @@ pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::super::listed::table;
     use super::*;
 
     /// The time at which all views are rendered.
@@ -235,7 +272,7 @@ pub(crate) mod tests {
         waiting.placements.clear();
         waiting.pool = None;
         assert_eq!(
-            list(&[running(), waiting], now(), Out::plain()),
+            table(&[running(), waiting], now(), Out::plain()),
             "ID    NAME   STATE    SUBJECT  POOL     NODE   GPUS  AGE  REASON\n\
              k3v9  train  running  dev      default  gpu-1  2     3m   running\n\
              x     train  queued   dev      -        -      2     3m   running\n"

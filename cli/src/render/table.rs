@@ -1,20 +1,231 @@
 //! Tables in kubectl's shape: upper-case headers, columns two spaces apart, no borders, nothing at the ends of lines.
+//! On a terminal a table fits its width: texts are cut with `…`, then the least important columns are left out. What
+//! goes into a pipe, and what `-o wide` asks for, is always whole.
 
 use std::io::Write;
 
 use tabwriter::TabWriter;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+
+use crate::out::{Out, Tone};
 
 /// Spaces between columns.
 const GAP: usize = 2;
+/// What is left of a text that is cut at least, before whole columns are left out.
+const LEAST_TEXT: usize = 12;
 
-/// Aligns rows under a header. Cells are what the row functions made: safe, and `-` where there was nothing.
-pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
-    let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
-    let lines: Vec<String> = std::iter::once(&header)
-        .chain(rows)
-        .map(|row| row.join("\t"))
+/// A column of a kind of table.
+#[derive(Debug)]
+pub(crate) struct Column {
+    title: &'static str,
+    /// Which columns go first where there is no room: those with less weight.
+    weight: u8,
+    /// Only with `-o wide`.
+    wide: bool,
+    /// May be cut.
+    text: bool,
+    /// Its width at least where rows come one by one and cannot be aligned to those that follow.
+    room: usize,
+}
+
+impl Column {
+    /// A column that is always there while there is room.
+    pub(crate) const fn new(title: &'static str, weight: u8) -> Self {
+        Self {
+            title,
+            weight,
+            wide: false,
+            text: false,
+            room: 0,
+        }
+    }
+
+    /// It is only there with `-o wide`.
+    #[must_use]
+    pub(crate) const fn wide(mut self) -> Self {
+        self.wide = true;
+        self
+    }
+
+    /// It holds texts that may be cut.
+    #[must_use]
+    pub(crate) const fn text(mut self) -> Self {
+        self.text = true;
+        self
+    }
+
+    /// Where rows come one by one it is this wide at least.
+    #[must_use]
+    pub(crate) const fn room(mut self, room: usize) -> Self {
+        self.room = room;
+        self
+    }
+}
+
+/// What stands in a row below a column: safe, and `-` where there is nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Option<Tone>,
+}
+
+impl Cell {
+    /// A word in a colour.
+    pub(crate) fn toned(tone: Tone, text: impl ToString) -> Self {
+        Self {
+            text: text.to_string(),
+            tone: Some(tone),
+        }
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Self { text, tone: None }
+    }
+}
+
+/// A table that is printed in one piece or row by row: widths only grow, so that later rows stand below earlier ones.
+#[derive(Debug)]
+pub(crate) struct Table {
+    columns: &'static [Column],
+    widths: Vec<usize>,
+    out: Out,
+}
+
+impl Table {
+    /// A table whose rows have a cell for each of `columns`, shown or not.
+    pub(crate) fn new(columns: &'static [Column], out: Out) -> Self {
+        let widths = columns.iter().map(|column| column.title.width()).collect();
+        Self {
+            columns,
+            widths,
+            out,
+        }
+    }
+
+    /// Makes room for rows that are not known yet.
+    pub(crate) fn make_room(&mut self) {
+        for (width, column) in self.widths.iter_mut().zip(self.columns) {
+            *width = column.room.max(*width);
+        }
+    }
+
+    /// The header, aligned to the rows that were measured.
+    pub(crate) fn header(&self) -> String {
+        let cells: Vec<Cell> = self
+            .columns
+            .iter()
+            .map(|column| column.title.to_owned().into())
+            .collect();
+        self.lines(&[cells])
+    }
+
+    /// The rows as lines.
+    pub(crate) fn rows(&mut self, rows: &[Vec<Cell>]) -> String {
+        self.measure(rows);
+        self.lines(rows)
+    }
+
+    /// Header and rows.
+    pub(crate) fn whole(mut self, rows: &[Vec<Cell>]) -> String {
+        self.measure(rows);
+        self.header() + &self.lines(rows)
+    }
+
+    /// Lets the columns grow to what `rows` need.
+    pub(crate) fn measure(&mut self, rows: &[Vec<Cell>]) {
+        for row in rows {
+            for (width, cell) in self.widths.iter_mut().zip(row) {
+                *width = cell.text.width().max(*width);
+            }
+        }
+    }
+
+    fn lines(&self, rows: &[Vec<Cell>]) -> String {
+        let wide = self.out.is_wide();
+        let shown: Vec<usize> = (0..self.columns.len())
+            .filter(|i| wide || !self.columns[*i].wide)
+            .collect();
+        let places = match self.out.width().filter(|_| !wide) {
+            Some(limit) => self.fit(shown, limit),
+            None => shown.into_iter().map(|i| (i, self.widths[i])).collect(),
+        };
+        rows.iter().map(|row| self.line(row, &places)).collect()
+    }
+
+    fn line(&self, row: &[Cell], places: &[(usize, usize)]) -> String {
+        let mut line = String::new();
+        for (nth, (column, width)) in places.iter().enumerate() {
+            let Cell { text, tone } = &row[*column];
+            let text = cut(text, *width);
+            let padding = width.saturating_sub(text.width()) + GAP;
+            match tone {
+                Some(tone) => line.push_str(&self.out.paint(*tone, text)),
+                None => line.push_str(&text),
+            }
+            if nth + 1 < places.len() {
+                line.push_str(&" ".repeat(padding));
+            }
+        }
+        line.truncate(line.trim_end().len());
+        line.push('\n');
+        line
+    }
+
+    /// The columns that stay within `limit`, with their widths.
+    fn fit(&self, mut shown: Vec<usize>, limit: usize) -> Vec<(usize, usize)> {
+        loop {
+            let mut places: Vec<(usize, usize)> =
+                shown.iter().map(|i| (*i, self.widths[*i])).collect();
+            if shown.len() == 1 {
+                places[0].1 = places[0].1.min(limit);
+                return places;
+            }
+            if self.shrink(&mut places, limit) {
+                return places;
+            }
+            let least = (0..shown.len()).min_by_key(|nth| self.columns[shown[*nth]].weight);
+            shown.remove(least.expect("at least two are shown"));
+        }
+    }
+
+    /// Cuts the widest texts down to `limit` in all; whether that was enough.
+    fn shrink(&self, places: &mut [(usize, usize)], limit: usize) -> bool {
+        loop {
+            let total: usize = places.iter().map(|(_, width)| width + GAP).sum();
+            let Some(over) = (total - GAP).checked_sub(limit).filter(|over| *over > 0) else {
+                return true;
+            };
+            let texts = places
+                .iter_mut()
+                .filter(|(i, width)| self.columns[*i].text && *width > LEAST_TEXT);
+            let Some((_, widest)) = texts.max_by_key(|(_, width)| *width) else {
+                return false;
+            };
+            // Half of the excess at a time, so that two long texts share the loss.
+            *widest = widest.saturating_sub(over.div_ceil(2)).max(LEAST_TEXT);
+        }
+    }
+}
+
+/// At most `width` columns of a text, with `…` where something was cut.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut left = width.saturating_sub(1);
+    let mut kept: String = text
+        .chars()
+        .take_while(|c| {
+            let wide = c.width().unwrap_or(0);
+            let fits = wide <= left;
+            left = left.saturating_sub(wide);
+            fits
+        })
         .collect();
-    align(&lines)
+    kept.push('…');
+    kept
 }
 
 /// Aligns lines whose cells end in tabs.
@@ -34,22 +245,109 @@ pub(crate) fn align(lines: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Format;
+    use proptest::prelude::*;
+
+    const COLUMNS: &[Column] = &[
+        Column::new("NAME", 9).text(),
+        Column::new("STATE", 8),
+        Column::new("AGE", 1).room(6),
+        Column::new("WHY", 3).text(),
+        Column::new("MORE", 0).wide(),
+    ];
+
+    fn row(name: &str, why: &str) -> Vec<Cell> {
+        vec![
+            name.to_owned().into(),
+            Cell::toned(Tone::Good, "running"),
+            "3m".to_owned().into(),
+            why.to_owned().into(),
+            "x".to_owned().into(),
+        ]
+    }
 
     #[test]
     fn columns_are_aligned_two_spaces_apart_and_colours_take_no_room() {
-        let rows = [
-            vec![
-                "a".to_owned(),
-                "\u{1b}[32mrunning\u{1b}[0m".to_owned(),
-                "3m".to_owned(),
-            ],
-            vec!["a-long-name".to_owned(), "ok".to_owned(), "-".to_owned()],
-        ];
+        let rows = [row("a", "ok"), row("日本", "-")];
         assert_eq!(
-            table(&["NAME", "STATE", "AGE"], &rows),
-            "NAME         STATE    AGE\n\
-             a            \u{1b}[32mrunning\u{1b}[0m  3m\n\
-             a-long-name  ok       -\n"
+            Table::new(COLUMNS, Out::plain()).whole(&rows),
+            "NAME  STATE    AGE  WHY\n\
+             a     running  3m   ok\n\
+             日本  running  3m   -\n"
         );
+        assert_eq!(
+            Table::new(COLUMNS, Out::colored()).whole(&rows[..1]),
+            "NAME  STATE    AGE  WHY\n\
+             a     \u{1b}[32mrunning\u{1b}[0m  3m   ok\n"
+        );
+    }
+
+    #[test]
+    fn wide_shows_all_whatever_the_terminal() {
+        let out = Out::sized(10).with_format(Format::Wide);
+        assert_eq!(
+            Table::new(COLUMNS, out).whole(&[row("a", "ok")]),
+            "NAME  STATE    AGE  WHY  MORE\n\
+             a     running  3m   ok   x\n"
+        );
+    }
+
+    #[test]
+    fn a_narrow_terminal_cuts_texts_and_then_leaves_columns_out() {
+        let rows = [row(
+            "a-rather-long-name-it-is",
+            "because it was told to run",
+        )];
+        let at = |width| Table::new(COLUMNS, Out::sized(width)).whole(&rows);
+        assert_eq!(
+            at(48),
+            "NAME              STATE    AGE  WHY\n\
+             a-rather-long-n…  running  3m   because it was …\n"
+        );
+        assert_eq!(
+            at(30),
+            "NAME                   STATE\n\
+             a-rather-long-name-i…  running\n"
+        );
+        assert_eq!(at(9), "NAME\na-rather…\n");
+    }
+
+    #[test]
+    fn rows_that_come_one_by_one_stand_below_each_other() {
+        let mut table = Table::new(COLUMNS, Out::plain());
+        table.make_room();
+        assert_eq!(table.header(), "NAME  STATE  AGE     WHY\n");
+        assert_eq!(table.rows(&[row("a", "ok")]), "a     running  3m      ok\n");
+        assert_eq!(
+            table.rows(&[row("abcdef", "ok")]),
+            "abcdef  running  3m      ok\n"
+        );
+        assert_eq!(
+            table.rows(&[row("b", "ok")]),
+            "b       running  3m      ok\n"
+        );
+    }
+
+    #[test]
+    fn wide_characters_are_cut_by_the_room_that_they_take() {
+        assert_eq!(cut("日本語", 5), "日本…");
+        assert_eq!(cut("日本語", 4), "日…");
+        assert_eq!(cut("abc", 3), "abc");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_wider_than_the_terminal(
+            names in proptest::collection::vec("[a-z日é]{0,40}", 1..5),
+            why in "[a-z 本]{0,80}",
+            width in 1usize..120,
+        ) {
+            let rows: Vec<_> = names.iter().map(|name| row(name, &why)).collect();
+            let text = Table::new(COLUMNS, Out::sized(width)).whole(&rows);
+            prop_assert_eq!(text.lines().count(), rows.len() + 1);
+            for line in text.lines() {
+                prop_assert!(line.width() <= width, "{line:?} at {width}");
+            }
+        }
     }
 }

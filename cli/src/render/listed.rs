@@ -1,0 +1,37 @@
+//! What every kind of thing says of itself so that it can be listed, watched and named in one way.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::safe;
+use super::table::{Cell, Column, Table};
+use crate::out::Out;
+
+/// A kind of thing that can be listed.
+pub(crate) trait Listed: Serialize {
+    /// The kind in the singular, as commands take it.
+    const KIND: &'static str;
+    /// The columns of its table.
+    const COLUMNS: &'static [Column];
+
+    /// What it is known by, unique among its kind.
+    fn name(&self) -> String;
+
+    /// A cell for each column.
+    fn cells(&self, now: Timestamp) -> Vec<Cell>;
+}
+
+/// A table of them.
+pub(crate) fn table<T: Listed>(items: &[T], now: Timestamp, out: Out) -> String {
+    Table::new(T::COLUMNS, out).whole(&rows(items, now))
+}
+
+/// The rows of a table of them.
+pub(crate) fn rows<T: Listed>(items: &[T], now: Timestamp) -> Vec<Vec<Cell>> {
+    items.iter().map(|item| item.cells(now)).collect()
+}
+
+/// `KIND/NAME`, which commands take in place of the name.
+pub(crate) fn full_name<T: Listed>(item: &T) -> String {
+    format!("{}/{}", T::KIND, safe(&item.name()))
+}

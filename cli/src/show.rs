@@ -1,0 +1,112 @@
+//! What every command does with what it has found or done, in the format that `-o` asked for. JSON and YAML have the
+//! shape of the HTTP API: a single thing is itself, a list is `{"items": [...]}`.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::render::data::{self, DataError};
+use crate::render::listed::{self, Listed};
+
+/// The shape of a list.
+#[derive(Serialize)]
+struct Items<'a, T> {
+    items: &'a [T],
+}
+
+/// A list: a table, `{"items": [...]}`, or names.
+pub(crate) fn list<T: Listed>(items: &[T], out: Out) -> Result<(), Failure> {
+    out.result(&list_text(items, Timestamp::now(), out)?)
+}
+
+/// What a command did to several things: `line` of each, `{"items": [...]}`, or names.
+pub(crate) fn each<T: Listed>(
+    items: &[T],
+    out: Out,
+    line: impl Fn(&T) -> String,
+) -> Result<(), Failure> {
+    let lines = |items: &[T]| items.iter().map(|item| line(item) + "\n").collect();
+    out.result(&many(items, out, lines)?)
+}
+
+/// One thing: `text` of it, itself as data, or its name.
+pub(crate) fn one<T: Listed>(
+    item: &T,
+    out: Out,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Failure> {
+    out.result(&one_text(item, out, text)?)
+}
+
+/// One thing of a list, as a table of one row where it is for people.
+pub(crate) fn row<T: Listed>(item: &T, out: Out) -> Result<(), Failure> {
+    one(item, out, |item| {
+        listed::table(std::slice::from_ref(item), Timestamp::now(), out)
+    })
+}
+
+/// One thing of many that come one by one, where it is not for people: a line of JSON, a document of YAML, a name.
+pub(crate) fn next<T: Listed>(item: &T, out: Out) -> Result<(), Failure> {
+    out.result(&next_text(item, out)?)
+}
+
+/// A list of things that have no kind of their own.
+pub(crate) fn items(items: &[impl Serialize], out: Out) -> Result<(), Failure> {
+    value(&Items { items }, out)
+}
+
+/// Something that has no kind of its own, as YAML where that was asked for, else as JSON.
+pub(crate) fn value(value: &impl Serialize, out: Out) -> Result<(), Failure> {
+    out.result(&data_text(value, out)?)
+}
+
+fn list_text<T: Listed>(items: &[T], now: Timestamp, out: Out) -> Result<String, DataError> {
+    many(items, out, |items| listed::table(items, now, out))
+}
+
+fn many<T: Listed>(
+    items: &[T],
+    out: Out,
+    text: impl FnOnce(&[T]) -> String,
+) -> Result<String, DataError> {
+    match out.format() {
+        Format::Table | Format::Wide => Ok(text(items)),
+        Format::Json | Format::Yaml => data_text(&Items { items }, out),
+        Format::Name => Ok(items
+            .iter()
+            .map(|item| listed::full_name(item) + "\n")
+            .collect()),
+    }
+}
+
+fn one_text<T: Listed>(
+    item: &T,
+    out: Out,
+    text: impl FnOnce(&T) -> String,
+) -> Result<String, DataError> {
+    match out.format() {
+        Format::Table | Format::Wide => Ok(text(item)),
+        Format::Json | Format::Yaml => data_text(item, out),
+        Format::Name => Ok(listed::full_name(item)),
+    }
+}
+
+fn next_text<T: Listed>(item: &T, out: Out) -> Result<String, DataError> {
+    match out.format() {
+        Format::Json => data::json_line(item),
+        Format::Yaml => Ok(format!("---\n{}", data::yaml(item)?)),
+        Format::Name | Format::Table | Format::Wide => Ok(listed::full_name(item)),
+    }
+}
+
+fn data_text(value: &impl Serialize, out: Out) -> Result<String, DataError> {
+    match out.format() {
+        Format::Yaml => data::yaml(value),
+        Format::Table | Format::Wide | Format::Json | Format::Name => data::json(value),
+    }
+}
+
+#[cfg(test)]
+mod tests;
