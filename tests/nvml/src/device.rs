@@ -1,96 +1,130 @@
-//! What concerns one GPU.
+//! Which GPUs there are, how they are found, and what they are.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
 
 use nvml_wrapper_sys::bindings as nvml;
 
-use crate::host::{Gpu, Host, handle};
-use crate::{Code, code, put, put_text};
+use crate::exports::exports;
+use crate::host::Host;
+use crate::out::{Given, Out, Text};
+use crate::pci::Address;
+use crate::view::Device;
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED};
 
-const MIB: u64 = 1 << 20;
+exports! {
+    host fn nvmlDeviceGetCount(count: Out<c_uint>)
+        |host| count.put(host.gpus.len() as c_uint);
+    host fn nvmlDeviceGetCount_v2(count: Out<c_uint>)
+        |host| count.put(host.gpus.len() as c_uint);
+    host fn nvmlDeviceGetHandleByIndex(index: c_uint, device: Out<nvml::nvmlDevice_t>)
+        |host| give("nvmlDeviceGetHandleByIndex", at(host, index), &device);
+    host fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: Out<nvml::nvmlDevice_t>)
+        |host| give("nvmlDeviceGetHandleByIndex_v2", at(host, index), &device);
+    host fn nvmlDeviceGetHandleByUUID(uuid: Given, device: Out<nvml::nvmlDevice_t>)
+        |host| give("nvmlDeviceGetHandleByUUID", with_uuid(host, &uuid), &device);
+    host fn nvmlDeviceGetHandleBySerial(serial: Given, device: Out<nvml::nvmlDevice_t>)
+        |host| give("nvmlDeviceGetHandleBySerial", with_serial(host, &serial), &device);
+    host fn nvmlDeviceGetHandleByPciBusId(address: Given, device: Out<nvml::nvmlDevice_t>)
+        |host| give("nvmlDeviceGetHandleByPciBusId", with_address(host, &address), &device);
+    host fn nvmlDeviceGetHandleByPciBusId_v2(address: Given, device: Out<nvml::nvmlDevice_t>)
+        |host| give("nvmlDeviceGetHandleByPciBusId_v2", with_address(host, &address), &device);
 
-/// # Safety
-/// As documented by NVIDIA: `count` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> Code {
-    // SAFETY: the caller vouches for the pointer.
-    code(Host::now().and_then(|host| unsafe { put(count, host.gpus.len() as c_uint) }))
+    gpu fn nvmlDeviceGetIndex([device] index: Out<c_uint>)
+        |device| index.put(device.index as c_uint);
+    gpu fn nvmlDeviceGetMinorNumber([device] number: Out<c_uint>)
+        |device| number.put(device.index as c_uint);
+    gpu fn nvmlDeviceGetModuleId([device] id: Out<c_uint>)
+        |device| id.put(device.index as c_uint);
+    gpu fn nvmlDeviceGetBoardId([device] id: Out<c_uint>)
+        |device| id.put(device.address().bus << 8);
+    gpu fn nvmlDeviceGetMultiGpuBoard([device] multi: Out<c_uint>)
+        |_device| multi.put(0);
+    unit fn nvmlDeviceGetUUID([device] uuid: Text, length: c_uint)
+        |unit| uuid.put(length, unit.uuid());
+    unit fn nvmlDeviceGetName([device] name: Text, length: c_uint)
+        |unit| name.put(length, &unit.name());
+    gpu fn nvmlDeviceGetSerial([device] serial: Text, length: c_uint)
+        |device| serial.put(length, &device.serial());
+    gpu fn nvmlDeviceGetBoardPartNumber([device] number: Text, length: c_uint)
+        |device| number.put(length, device.model().part_number);
+    gpu fn nvmlDeviceGetVbiosVersion([device] version: Text, length: c_uint)
+        |_device| version.put(length, "96.00.89.00.01");
+    gpu fn nvmlDeviceGetInforomImageVersion([device] version: Text, length: c_uint)
+        |_device| version.put(length, "G520.0200.00.05");
+    gpu fn nvmlDeviceGetInforomVersion([device] _object: nvml::nvmlInforomObject_t, version: Text, length: c_uint)
+        |_device| version.put(length, "2.1");
+    gpu fn nvmlDeviceGetBrand([device] brand: Out<nvml::nvmlBrandType_t>)
+        |_device| brand.put(nvml::nvmlBrandType_enum_NVML_BRAND_NVIDIA);
+    gpu fn nvmlDeviceGetArchitecture([device] architecture: Out<nvml::nvmlDeviceArchitecture_t>)
+        |device| architecture.put(device.model().architecture);
+    gpu fn nvmlDeviceGetNumGpuCores([device] cores: Out<c_uint>)
+        |device| cores.put(device.model().cores);
+    unit fn nvmlDeviceGetCudaComputeCapability([device] major: Out<c_int>, minor: Out<c_int>)
+        |unit| {
+            let [high, low] = unit.gpu().compute_capability.unwrap_or(unit.model().compute_capability);
+            major.put(high)?;
+            minor.put(low)
+        };
+    gpu fn nvmlDeviceGetPersistenceMode([device] mode: Out<nvml::nvmlEnableState_t>)
+        |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED);
+    gpu fn nvmlDeviceGetComputeMode([device] mode: Out<nvml::nvmlComputeMode_t>)
+        |_device| mode.put(nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT);
+    gpu fn nvmlDeviceGetDisplayMode([device] mode: Out<nvml::nvmlEnableState_t>)
+        |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED);
+    gpu fn nvmlDeviceGetDisplayActive([device] active: Out<nvml::nvmlEnableState_t>)
+        |_device| active.put(nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED);
+    gpu fn nvmlDeviceGetVirtualizationMode([device] mode: Out<nvml::nvmlGpuVirtualizationMode_t>)
+        |_device| mode.put(nvml::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE);
+    gpu fn nvmlDeviceGetDriverModel([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
 }
 
-/// # Safety
-/// As documented by NVIDIA: `device` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(
-    index: c_uint,
-    device: *mut nvml::nvmlDevice_t,
-) -> Code {
-    let found = Host::gpu(handle(index as usize));
-    // SAFETY: the caller vouches for the pointer.
-    code(found.and_then(|_| unsafe { put(device, handle(index as usize)) }))
+/// Hands out a handle, unless the GPU's own faults are in the way.
+fn give(name: &str, found: Result<Device, Code>, to: &Out<nvml::nvmlDevice_t>) -> Answer {
+    let device = found?;
+    device.gate(name)?;
+    to.put(device.handle())
 }
 
-/// # Safety
-/// As documented by NVIDIA: `length` bytes from `uuid` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetUUID(
-    device: nvml::nvmlDevice_t,
-    uuid: *mut c_char,
-    length: c_uint,
-) -> Code {
-    // SAFETY: the caller vouches for the buffer.
-    code(Host::gpu(device).and_then(|gpu| unsafe { put_text(uuid, length, &gpu.uuid) }))
+fn at(host: &Arc<Host>, index: c_uint) -> Result<Device, Code> {
+    Device::gpus(host)
+        .nth(index as usize)
+        .ok_or(INVALID_ARGUMENT)
 }
 
-/// # Safety
-/// As documented by NVIDIA: `length` bytes from `name` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetName(
-    device: nvml::nvmlDevice_t,
-    name: *mut c_char,
-    length: c_uint,
-) -> Code {
-    // SAFETY: the caller vouches for the buffer.
-    code(Host::gpu(device).and_then(|gpu| unsafe { put_text(name, length, &gpu.name) }))
+fn with_uuid(host: &Arc<Host>, uuid: &Given) -> Result<Device, Code> {
+    let uuid = uuid.text()?;
+    Device::all(host)
+        .find(|device| device.uuid() == uuid)
+        .ok_or(NOT_FOUND)
 }
 
-/// # Safety
-/// As documented by NVIDIA: `memory` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(
-    device: nvml::nvmlDevice_t,
-    memory: *mut nvml::nvmlMemory_t,
-) -> Code {
-    let info = |gpu: &Gpu| nvml::nvmlMemory_t {
-        total: total(gpu),
-        free: total(gpu) - used(gpu),
-        used: used(gpu),
-    };
-    // SAFETY: the caller vouches for the pointer.
-    code(Host::gpu(device).and_then(|gpu| unsafe { put(memory, info(&gpu)) }))
+fn with_serial(host: &Arc<Host>, serial: &Given) -> Result<Device, Code> {
+    let serial = serial.text()?;
+    Device::gpus(host)
+        .find(|device| device.serial() == serial)
+        .ok_or(NOT_FOUND)
 }
 
-/// # Safety
-/// As documented by NVIDIA: `memory` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(
-    device: nvml::nvmlDevice_t,
-    memory: *mut nvml::nvmlMemory_v2_t,
-) -> Code {
-    let info = |gpu: &Gpu| nvml::nvmlMemory_v2_t {
-        version: (size_of::<nvml::nvmlMemory_v2_t>() | 2 << 24) as c_uint,
-        total: total(gpu),
-        reserved: 0,
-        free: total(gpu) - used(gpu),
-        used: used(gpu),
-    };
-    // SAFETY: the caller vouches for the pointer.
-    code(Host::gpu(device).and_then(|gpu| unsafe { put(memory, info(&gpu)) }))
+fn with_address(host: &Arc<Host>, text: &Given) -> Result<Device, Code> {
+    let address = Address::read(&text.text()?).ok_or(INVALID_ARGUMENT)?;
+    Device::gpus(host)
+        .find(|device| device.address() == address)
+        .ok_or(NOT_FOUND)
 }
 
-fn total(gpu: &Gpu) -> u64 {
-    gpu.memory_total_mib * MIB
-}
+impl Device {
+    fn serial(&self) -> String {
+        let serial = self.gpu().serial.clone();
+        serial.unwrap_or_else(|| format!("1654922{:06}", 6000 + self.index))
+    }
 
-fn used(gpu: &Gpu) -> u64 {
-    (gpu.memory_used_mib * MIB).min(total(gpu))
+    /// As the real library names them, a MIG device after its GPU and its profile.
+    fn name(&self) -> String {
+        match self.instance() {
+            Some(instance) => format!("{} MIG {}", self.gpu().name, instance.profile),
+            None => self.gpu().name.clone(),
+        }
+    }
 }

@@ -1,52 +1,125 @@
 //! Initialisation and what concerns the whole host.
 
-use std::ffi::{c_char, c_uint};
+use std::ffi::{c_char, c_int, c_uint};
+use std::fs;
 use std::sync::atomic::Ordering;
 
 use nvml_wrapper_sys::bindings as nvml;
 
+use crate::exports::{code, exports};
 use crate::host::{Host, USERS};
-use crate::{Code, SUCCESS, code, put_text};
+use crate::out::{Out, Text};
+use crate::{Answer, Code, NOT_FOUND, SUCCESS, event, fault, file};
 
+/// `nvmlInit_v2`, as NVIDIA documents it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> Code {
-    code(Host::load().map(|_| {
+    code(file::load().and_then(|host| {
+        if let Some(error) = host.gone.or(host.init) {
+            return Err(error.code());
+        }
         USERS.fetch_add(1, Ordering::SeqCst);
+        Ok(())
     }))
 }
 
+/// `nvmlInit`, as NVIDIA documents it.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit() -> Code {
+    nvmlInit_v2()
+}
+
+/// `nvmlInitWithFlags`, as NVIDIA documents it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
     nvmlInit_v2()
 }
 
+/// `nvmlShutdown`, as NVIDIA documents it. It works whatever has become of the driver.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> Code {
     let left = USERS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |users| {
         users.checked_sub(1)
     });
     match left {
+        Ok(1) => {
+            event::free_all();
+            SUCCESS
+        }
         Ok(_) => SUCCESS,
         Err(_) => nvml::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED,
     }
 }
 
-/// # Safety
-/// As documented by NVIDIA: `length` bytes from `version` may be written.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlSystemGetDriverVersion(version: *mut c_char, length: c_uint) -> Code {
-    // SAFETY: the caller vouches for the buffer.
-    code(Host::now().and_then(|host| unsafe { put_text(version, length, &host.driver_version) }))
-}
-
+/// `nvmlErrorString`, as NVIDIA documents it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
-    let text = match result {
-        nvml::nvmlReturn_enum_NVML_SUCCESS => c"Success",
-        nvml::nvmlReturn_enum_NVML_ERROR_UNINITIALIZED => c"Uninitialized",
-        nvml::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED => c"Driver Not Loaded",
-        nvml::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST => c"GPU is lost",
-        _ => c"Unknown Error",
+    fault::words(result).as_ptr()
+}
+
+exports! {
+    host fn nvmlSystemGetDriverVersion(version: Text, length: c_uint)
+        |host| version.put(length, &host.driver_version);
+    host fn nvmlSystemGetNVMLVersion(version: Text, length: c_uint)
+        |host| version.put(length, &nvml_version(host));
+    host fn nvmlSystemGetCudaDriverVersion(version: Out<c_int>)
+        |host| version.put(cuda_version(host));
+    host fn nvmlSystemGetCudaDriverVersion_v2(version: Out<c_int>)
+        |host| version.put(cuda_version(host));
+    host fn nvmlSystemGetProcessName(pid: c_uint, name: Text, length: c_uint)
+        |_host| process_name(pid, &name, length);
+    host fn nvmlSystemGetHicVersion(count: Out<c_uint>, _entries: Out<nvml::nvmlHwbcEntry_t>)
+        |_host| count.put(0);
+    host fn nvmlUnitGetCount(count: Out<c_uint>)
+        |_host| count.put(0);
+    host fn nvmlGetExcludedDeviceCount(count: Out<c_uint>)
+        |_host| count.put(0);
+}
+
+/// The library's own version: CUDA's major version before the driver's.
+fn nvml_version(host: &Host) -> String {
+    format!("{}.{}", cuda_version(host) / 1000, host.driver_version)
+}
+
+/// As `cuDriverGetVersion` tells it: 12080 for 12.8.
+fn cuda_version(host: &Host) -> c_int {
+    let (major, minor) = match &host.cuda_version {
+        Some(version) => parts(version),
+        None => came_with(parts(&host.driver_version).0),
     };
-    text.as_ptr()
+    major * 1000 + minor * 10
+}
+
+/// The first two numbers of a version.
+fn parts(version: &str) -> (c_int, c_int) {
+    let mut numbers = version
+        .split('.')
+        .map(|number| number.parse().unwrap_or_default());
+    (
+        numbers.next().unwrap_or_default(),
+        numbers.next().unwrap_or_default(),
+    )
+}
+
+/// The CUDA that came with a branch of drivers.
+fn came_with(branch: c_int) -> (c_int, c_int) {
+    match branch {
+        ..450 => (10, 2),
+        450..455 => (11, 0),
+        455..470 => (11, 1),
+        470..510 => (11, 4),
+        510..525 => (11, 6),
+        525..535 => (12, 0),
+        535..550 => (12, 2),
+        550..570 => (12, 4),
+        570..580 => (12, 8),
+        580.. => (13, 0),
+    }
+}
+
+/// The real library asks the kernel too.
+fn process_name(pid: c_uint, name: &Text, length: c_uint) -> Answer {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).map_err(|_| NOT_FOUND)?;
+    let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+    name.put(length, &String::from_utf8_lossy(program))
 }

@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice", &["coordinator-core", "sluice-common"]),
     ("sluice-tests", &["sluice-common"]),
     ("sluice-nvml-standin", &[]),
+    ("sluice-nvml-standin-old", &[]),
 ];
 
 /// Crates that must not reach a clock, a socket or a file: without `std` they cannot.

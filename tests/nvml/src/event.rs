@@ -1,0 +1,247 @@
+//! Events: critical errors (XIDs) and errors of memory, told once to each event set that has asked for them. The host
+//! file is looked at until there is something to tell or time is up.
+
+use std::collections::BTreeMap;
+use std::ffi::{c_uint, c_ulonglong};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::exports;
+use crate::host::{Gpu, Host, Xid};
+use crate::out::Out;
+use crate::view::Device;
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+
+/// How often the file is looked at while somebody waits.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+const XID: u64 = nvml::nvmlEventTypeXidCriticalError as u64;
+const CORRECTED: u64 = nvml::nvmlEventTypeSingleBitEccError as u64;
+const UNCORRECTED: u64 = nvml::nvmlEventTypeDoubleBitEccError as u64;
+
+exports! {
+    host fn nvmlEventSetCreate(set: Out<nvml::nvmlEventSet_t>)
+        |_host| set.put(create());
+    host fn nvmlEventSetFree(set: nvml::nvmlEventSet_t)
+        |_host| sets().by_number.remove(&set.addr()).map(drop).ok_or(INVALID_ARGUMENT);
+    gpu fn nvmlDeviceGetSupportedEventTypes([device] types: Out<c_ulonglong>)
+        |_device| types.put(XID | CORRECTED | UNCORRECTED);
+    gpu fn nvmlDeviceRegisterEvents([device] types: c_ulonglong, set: nvml::nvmlEventSet_t)
+        |device| register(device, types, set);
+    host fn nvmlEventSetWait(set: nvml::nvmlEventSet_t, data: Out<EventData1>, timeout_ms: c_uint)
+        |_host| data.put(EventData1::of(wait(set, timeout_ms)?));
+}
+
+exports! { newer;
+    host fn nvmlEventSetWait_v2(set: nvml::nvmlEventSet_t, data: Out<nvml::nvmlEventData_t>, timeout_ms: c_uint)
+        |_host| data.put(wait(set, timeout_ms)?);
+}
+
+/// What the first version of the wait writes: it knew no instances.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct EventData1 {
+    device: nvml::nvmlDevice_t,
+    event_type: c_ulonglong,
+    event_data: c_ulonglong,
+}
+
+impl EventData1 {
+    fn of(event: nvml::nvmlEventData_t) -> Self {
+        Self {
+            device: event.device,
+            event_type: event.eventType,
+            event_data: event.eventData,
+        }
+    }
+}
+
+/// All event sets, by the number that is their handle.
+struct Sets {
+    last: usize,
+    by_number: BTreeMap<usize, Vec<Watch>>,
+}
+
+static SETS: Mutex<Sets> = Mutex::new(Sets {
+    last: 0,
+    by_number: BTreeMap::new(),
+});
+
+/// A GPU that a set listens to, and what the set has been told of it.
+struct Watch {
+    uuid: String,
+    types: u64,
+    told: Told,
+}
+
+/// How much of what a host file counts was told.
+#[derive(Clone, Copy)]
+struct Told {
+    xids: usize,
+    corrected: u64,
+    uncorrected: u64,
+}
+
+impl Told {
+    /// All that there is: a set is told only what comes after it asked.
+    fn all(gpu: &Gpu) -> Self {
+        Self {
+            xids: gpu.xids.len(),
+            corrected: gpu.ecc.volatile.corrected,
+            uncorrected: gpu.ecc.volatile.uncorrected,
+        }
+    }
+
+    /// Where counts went back, as they do when a test or a reset clears them, they are counted from there.
+    fn but_not_more_than(self, all: Self) -> Self {
+        Self {
+            xids: self.xids.min(all.xids),
+            corrected: self.corrected.min(all.corrected),
+            uncorrected: self.uncorrected.min(all.uncorrected),
+        }
+    }
+}
+
+/// A map is whole at any moment, whoever panicked.
+fn sets() -> MutexGuard<'static, Sets> {
+    SETS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Frees every set, as the last shutdown does.
+pub(crate) fn free_all() {
+    sets().by_number.clear();
+}
+
+fn create() -> nvml::nvmlEventSet_t {
+    let mut sets = sets();
+    sets.last += 1;
+    let number = sets.last;
+    sets.by_number.insert(number, Vec::new());
+    std::ptr::without_provenance_mut(number)
+}
+
+fn register(device: &Device, types: u64, set: nvml::nvmlEventSet_t) -> Answer {
+    if types & !(XID | CORRECTED | UNCORRECTED) != 0 {
+        return Err(NOT_SUPPORTED);
+    }
+    let mut sets = sets();
+    let watches = sets
+        .by_number
+        .get_mut(&set.addr())
+        .ok_or(INVALID_ARGUMENT)?;
+    match watches.iter_mut().find(|watch| watch.uuid == device.uuid()) {
+        Some(watch) => watch.types |= types,
+        None => watches.push(Watch {
+            uuid: device.uuid().to_owned(),
+            types,
+            told: Told::all(device.gpu()),
+        }),
+    }
+    Ok(())
+}
+
+/// Waits for an event. No lock is held between two looks, so others may register, free and wait meanwhile.
+fn wait(set: nvml::nvmlEventSet_t, timeout_ms: c_uint) -> Result<nvml::nvmlEventData_t, Code> {
+    let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
+    loop {
+        let host = Host::now()?;
+        if let Some(gone) = host.gone {
+            return Err(gone.code());
+        }
+        if let Some(event) = next(set, &host)? {
+            return Ok(event);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(nvml::nvmlReturn_enum_NVML_ERROR_TIMEOUT);
+        }
+        sleep(left.min(LOOK_EVERY));
+    }
+}
+
+/// The next event of a set, if there is one. Once a GPU that it listens to is lost, and that was told as an XID where
+/// the file has one, waiting fails.
+fn next(
+    set: nvml::nvmlEventSet_t,
+    host: &Arc<Host>,
+) -> Result<Option<nvml::nvmlEventData_t>, Code> {
+    let mut sets = sets();
+    let watches = sets
+        .by_number
+        .get_mut(&set.addr())
+        .ok_or(INVALID_ARGUMENT)?;
+    let gpus: Vec<Device> = Device::gpus(host).collect();
+    let mut lost = false;
+    for watch in watches {
+        match gpus.iter().find(|device| device.uuid() == watch.uuid) {
+            Some(device) => {
+                if let Some(event) = watch.next(device) {
+                    return Ok(Some(event));
+                }
+                lost |= device.gpu().lost;
+            }
+            None => lost = true,
+        }
+    }
+    match lost {
+        true => Err(nvml::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST),
+        false => Ok(None),
+    }
+}
+
+impl Watch {
+    /// What comes next of its GPU, from then on told. What it did not ask for counts as told.
+    fn next(&mut self, device: &Device) -> Option<nvml::nvmlEventData_t> {
+        let all = Told::all(device.gpu());
+        self.told = self.told.but_not_more_than(all);
+        if let Some(xid) = device.gpu().xids.get(self.told.xids) {
+            self.told.xids += 1;
+            if self.types & XID != 0 {
+                return Some(of_xid(device, xid));
+            }
+            return self.next(device);
+        }
+        let kind = match &mut self.told {
+            told if told.uncorrected < all.uncorrected => {
+                told.uncorrected = all.uncorrected;
+                UNCORRECTED
+            }
+            told if told.corrected < all.corrected => {
+                told.corrected = all.corrected;
+                CORRECTED
+            }
+            _ => return None,
+        };
+        match self.types & kind {
+            0 => self.next(device),
+            _ => Some(event(device, kind, 0)),
+        }
+    }
+}
+
+/// An XID, with the instances of the MIG device that it was in.
+fn of_xid(device: &Device, xid: &Xid) -> nvml::nvmlEventData_t {
+    let inside = Device {
+        mig: xid.mig(),
+        ..device.clone()
+    };
+    let (gpu_instance, compute_instance) = inside.instance_ids();
+    nvml::nvmlEventData_t {
+        gpuInstanceId: gpu_instance,
+        computeInstanceId: compute_instance,
+        ..event(device, XID, xid.number())
+    }
+}
+
+fn event(device: &Device, kind: u64, data: u64) -> nvml::nvmlEventData_t {
+    nvml::nvmlEventData_t {
+        device: device.handle(),
+        eventType: kind,
+        eventData: data,
+        gpuInstanceId: c_uint::MAX,
+        computeInstanceId: c_uint::MAX,
+    }
+}

@@ -1,0 +1,81 @@
+//! The host file: found by a variable of the environment, looked at in each call, parsed where it has changed.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::Code;
+use crate::host::Host;
+
+/// Names the host file.
+const FILE_VARIABLE: &str = "SLUICE_NVML_STANDIN";
+
+/// Which state of which file was parsed. A rename changes the inode, a write in place the time or the size.
+#[derive(PartialEq)]
+struct Stamp {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(path: &Path, metadata: &Metadata) -> Self {
+        Self {
+            path: path.to_owned(),
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+        }
+    }
+}
+
+/// What the last parse came to.
+struct Parsed {
+    stamp: Stamp,
+    host: Result<Arc<Host>, Code>,
+}
+
+static LAST: Mutex<Option<Parsed>> = Mutex::new(None);
+
+/// The host as it is now. Without a file there is no driver; a file that is not a host is an unknown error, and
+/// standard error says what is wrong with it, once for each state of the file.
+pub(crate) fn load() -> Result<Arc<Host>, Code> {
+    let no_driver = |_| nvml::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED;
+    let path = std::env::var_os(FILE_VARIABLE).ok_or_else(|| no_driver(io::ErrorKind::NotFound))?;
+    let path = Path::new(&path);
+    let metadata = fs::metadata(path).map_err(|error| no_driver(error.kind()))?;
+    let stamp = Stamp::of(path, &metadata);
+    // Parsed is replaced as a whole, so it is whole whoever panicked.
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(parsed) = last.as_ref().filter(|parsed| parsed.stamp == stamp) {
+        return parsed.host.clone();
+    }
+    let text = fs::read(path).map_err(|error| no_driver(error.kind()))?;
+    let host = parse(path, &text);
+    *last = Some(Parsed {
+        stamp,
+        host: host.clone(),
+    });
+    host
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "NVML has no way to say what is wrong with a file, and a test must not guess"
+)]
+fn parse(path: &Path, text: &[u8]) -> Result<Arc<Host>, Code> {
+    let parsed = serde_json::from_slice::<Host>(text)
+        .map_err(|error| error.to_string())
+        .and_then(Host::checked);
+    parsed.map(Arc::new).map_err(|error| {
+        eprintln!("the NVML stand-in cannot read {}: {error}", path.display());
+        nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN
+    })
+}

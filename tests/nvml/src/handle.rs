@@ -1,0 +1,30 @@
+//! Handles: numbers in the shape of pointers. Each UUID gets its number when it is first asked for and keeps it while
+//! the process lives, so a handle goes on meaning the same GPU when the host file lists others before it.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use nvml_wrapper_sys::bindings as nvml;
+
+static UUIDS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The handle of the GPU or MIG device with this UUID: never null, never followed.
+pub(crate) fn of(uuid: &str) -> nvml::nvmlDevice_t {
+    let mut uuids = uuids();
+    let known = uuids.iter().position(|known| known == uuid);
+    let index = known.unwrap_or_else(|| {
+        uuids.push(uuid.to_owned());
+        uuids.len() - 1
+    });
+    std::ptr::without_provenance_mut(index + 1)
+}
+
+/// What a handle was given out for.
+pub(crate) fn uuid(handle: nvml::nvmlDevice_t) -> Option<String> {
+    let index = handle.addr().checked_sub(1)?;
+    uuids().get(index).cloned()
+}
+
+/// A list that only grows is whole at any moment, whoever panicked.
+fn uuids() -> MutexGuard<'static, Vec<String>> {
+    UUIDS.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,158 @@
+//! NVLink: which links a GPU has, and what is at their other ends. On boards with NVSwitches that is a switch, never
+//! another GPU; between bridged cards it is the other card.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::exports;
+use crate::model::NvLink;
+use crate::out::Out;
+use crate::pci::{Address, PciInfo2};
+use crate::view::Device;
+use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+
+/// The bus of the first switch; no model has a GPU on it or on the next ones.
+const SWITCH_BUS: c_uint = 0xc4;
+
+exports! {
+    gpu fn nvmlDeviceGetNvLinkState([device] link: c_uint, active: Out<nvml::nvmlEnableState_t>)
+        |device| active.put(match far_end(device, link)? {
+            Some(_) => nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED,
+            None => nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED,
+        });
+    gpu fn nvmlDeviceGetNvLinkVersion([device] link: c_uint, version: Out<c_uint>)
+        |device| version.put(known(device, link)?.version);
+    gpu fn nvmlDeviceGetNvLinkCapability(
+        [device] link: c_uint, capability: nvml::nvmlNvLinkCapability_t, result: Out<c_uint>
+    ) |device| {
+        known(device, link)?;
+        match capability {
+            nvml::nvmlNvLinkCapability_enum_NVML_NVLINK_CAP_SLI_BRIDGE => result.put(0),
+            _ if capability < nvml::nvmlNvLinkCapability_enum_NVML_NVLINK_CAP_COUNT => result.put(1),
+            _ => Err(INVALID_ARGUMENT),
+        }
+    };
+    gpu fn nvmlDeviceGetNvLinkErrorCounter(
+        [device] link: c_uint, _counter: nvml::nvmlNvLinkErrorCounter_t, count: Out<std::ffi::c_ulonglong>
+    ) |device| {
+        known(device, link)?;
+        count.put(0)
+    };
+    gpu fn nvmlDeviceGetNvLinkRemotePciInfo([device] link: c_uint, pci: Out<PciInfo2>)
+        |device| {
+            let (address, id) = linked(device, link)?.pci(device);
+            pci.put(PciInfo2::at(address, id))
+        };
+    gpu fn nvmlDeviceGetNvLinkRemotePciInfo_v2([device] link: c_uint, pci: Out<nvml::nvmlPciInfo_t>)
+        |device| {
+            let (address, id) = linked(device, link)?.pci(device);
+            pci.put(address.info(id, 0))
+        };
+    gpu fn nvmlDeviceGetNvLinkRemoteDeviceType([device] link: c_uint, kind: Out<nvml::nvmlIntNvLinkDeviceType_t>)
+        |device| kind.put(match linked(device, link)? {
+            FarEnd::Switch(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
+            FarEnd::Gpu(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
+        });
+}
+
+/// What a link leads to.
+enum FarEnd {
+    /// The number of the switch.
+    Switch(u32),
+    /// The index of the GPU.
+    Gpu(usize),
+}
+
+impl FarEnd {
+    /// Where it is, and what PCI knows it as.
+    fn pci(&self, device: &Device) -> (Address, c_uint) {
+        match self {
+            FarEnd::Switch(number) => (
+                Address {
+                    domain: 0,
+                    bus: SWITCH_BUS + number,
+                    device: 0,
+                },
+                device
+                    .model()
+                    .nvlink
+                    .as_ref()
+                    .map_or(0, |links| links.switch_device),
+            ),
+            FarEnd::Gpu(index) => {
+                let other = Device {
+                    index: *index,
+                    ..device.clone()
+                };
+                (other.address(), other.model().pci_device)
+            }
+        }
+    }
+}
+
+/// The links of its model, if this is one of them.
+fn known(device: &Device, link: c_uint) -> Result<&'static NvLink, Code> {
+    let links = device.model().nvlink.as_ref().ok_or(NOT_SUPPORTED)?;
+    match link < links.links {
+        true => Ok(links),
+        false => Err(INVALID_ARGUMENT),
+    }
+}
+
+/// What a link leads to; nothing where it is down.
+fn far_end(device: &Device, link: c_uint) -> Result<Option<FarEnd>, Code> {
+    let links = known(device, link)?;
+    if device.gpu().links_down.contains(&link) {
+        return Ok(None);
+    }
+    Ok(match &device.host.bridges {
+        Some(_) => across(device, links, link),
+        None => is_switched(device).then(|| FarEnd::Switch(link % links.switches)),
+    })
+}
+
+fn linked(device: &Device, link: c_uint) -> Result<FarEnd, Code> {
+    far_end(device, link)?.ok_or(NOT_SUPPORTED)
+}
+
+/// The other end of a bridge: a GPU's links are shared out evenly among its bridges. A lost GPU takes them down.
+fn across(device: &Device, links: &NvLink, link: c_uint) -> Option<FarEnd> {
+    let others = bridged(device);
+    let each = (links.links as usize).checked_div(others.len())?;
+    let other = *others.get(link as usize / each.max(1))?;
+    (!device.host.gpus[other].lost).then_some(FarEnd::Gpu(other))
+}
+
+/// The GPUs at the other ends of its bridges.
+fn bridged(device: &Device) -> Vec<usize> {
+    let bridges = device.host.bridges.iter().flatten();
+    bridges
+        .filter_map(|[one, other]| match device.index {
+            index if index == *one => Some(*other),
+            index if index == *other => Some(*one),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A board with switches has more than one GPU, all of a model.
+fn is_switched(device: &Device) -> bool {
+    let switches = device
+        .model()
+        .nvlink
+        .as_ref()
+        .map_or(0, |links| links.switches);
+    let alike = device
+        .host
+        .gpus
+        .iter()
+        .filter(|gpu| gpu.name == device.gpu().name);
+    device.host.bridges.is_none() && switches > 0 && alike.count() > 1
+}
+
+/// Whether two GPUs reach each other by NVLink.
+pub(crate) fn are_linked(one: &Device, other: &Device) -> bool {
+    let switched = is_switched(one) && is_switched(other) && one.gpu().name == other.gpu().name;
+    one.index != other.index && (switched || bridged(one).contains(&other.index))
+}

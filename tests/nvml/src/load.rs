@@ -1,0 +1,165 @@
+//! How hard a GPU works: utilisation, temperature, power, clocks.
+
+use std::ffi::{c_uint, c_ulonglong};
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::exports;
+use crate::out::Out;
+use crate::view::Device;
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+
+/// Degrees Celsius at which such a card shuts down, slows down, and is as hot as it may be.
+const SHUTDOWN_C: c_uint = 92;
+const SLOWDOWN_C: c_uint = 89;
+const GPU_MAX_C: c_uint = 85;
+const MEMORY_MAX_C: c_uint = 95;
+
+exports! {
+    gpu fn nvmlDeviceGetUtilizationRates([device] rates: Out<nvml::nvmlUtilization_t>)
+        |device| {
+            device.is_not_cut()?;
+            let utilization = &device.gpu().utilization;
+            rates.put(nvml::nvmlUtilization_t { gpu: utilization.gpu, memory: utilization.memory })
+        };
+    gpu fn nvmlDeviceGetEncoderUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+        |device| none_in_a_period(device, &percent, &period_us);
+    gpu fn nvmlDeviceGetDecoderUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+        |device| none_in_a_period(device, &percent, &period_us);
+
+    gpu fn nvmlDeviceGetTemperature([device] sensor: nvml::nvmlTemperatureSensors_t, celsius: Out<c_uint>)
+        |device| celsius.put(temperature(device, sensor)?);
+    gpu fn nvmlDeviceGetTemperatureThreshold([device] kind: nvml::nvmlTemperatureThresholds_t, celsius: Out<c_uint>)
+        |_device| celsius.put(threshold(kind)?);
+    gpu fn nvmlDeviceGetNumFans([device] count: Out<c_uint>)
+        |_device| count.put(0);
+    gpu fn nvmlDeviceGetFanSpeed([device] _percent: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
+    gpu fn nvmlDeviceGetFanSpeed_v2([device] _fan: c_uint, _percent: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
+
+    gpu fn nvmlDeviceGetPowerUsage([device] milliwatts: Out<c_uint>)
+        |device| milliwatts.put(device.power_mw());
+    gpu fn nvmlDeviceGetPowerManagementMode([device] mode: Out<nvml::nvmlEnableState_t>)
+        |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED);
+    gpu fn nvmlDeviceGetPowerManagementLimit([device] milliwatts: Out<c_uint>)
+        |device| milliwatts.put(device.power_limit_mw());
+    gpu fn nvmlDeviceGetEnforcedPowerLimit([device] milliwatts: Out<c_uint>)
+        |device| milliwatts.put(device.power_limit_mw());
+    gpu fn nvmlDeviceGetPowerManagementDefaultLimit([device] milliwatts: Out<c_uint>)
+        |device| milliwatts.put(device.model().limit_w * 1000);
+    gpu fn nvmlDeviceGetPowerManagementLimitConstraints([device] least: Out<c_uint>, most: Out<c_uint>)
+        |device| {
+            least.put(device.model().limit_w * 1000 / 4)?;
+            most.put(device.model().limit_w * 1000)
+        };
+    gpu fn nvmlDeviceGetPerformanceState([device] state: Out<nvml::nvmlPstates_t>)
+        |_device| state.put(nvml::nvmlPStates_enum_NVML_PSTATE_0);
+    gpu fn nvmlDeviceGetPowerState([device] state: Out<nvml::nvmlPstates_t>)
+        |_device| state.put(nvml::nvmlPStates_enum_NVML_PSTATE_0);
+
+    gpu fn nvmlDeviceGetClockInfo([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+        |device| mhz.put(clock(device, kind, device.is_idle())?);
+    gpu fn nvmlDeviceGetMaxClockInfo([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+        |device| mhz.put(clock(device, kind, false)?);
+    gpu fn nvmlDeviceGetMaxCustomerBoostClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+        |device| mhz.put(clock(device, kind, false)?);
+    gpu fn nvmlDeviceGetApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+        |device| mhz.put(clock(device, kind, false)?);
+    gpu fn nvmlDeviceGetDefaultApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
+        |device| mhz.put(clock(device, kind, false)?);
+    gpu fn nvmlDeviceGetCurrentClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
+        |device| reasons.put(throttled(device));
+    gpu fn nvmlDeviceGetSupportedClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
+        |_device| reasons.put(u64::from(nvml::nvmlClocksEventReasonGpuIdle));
+}
+
+exports! { newer;
+    gpu fn nvmlDeviceGetTemperatureV([device] temperature: Out<nvml::nvmlTemperature_t>)
+        |device| {
+            temperature.expect_version(1)?;
+            let asked = temperature.get()?;
+            let celsius = self::temperature(device, asked.sensorType)? as i32;
+            temperature.put(nvml::nvmlTemperature_t { temperature: celsius, ..asked })
+        };
+    gpu fn nvmlDeviceGetCurrentClocksEventReasons([device] reasons: Out<c_ulonglong>)
+        |device| reasons.put(throttled(device));
+    gpu fn nvmlDeviceGetSupportedClocksEventReasons([device] reasons: Out<c_ulonglong>)
+        |_device| reasons.put(u64::from(nvml::nvmlClocksEventReasonGpuIdle));
+}
+
+impl Device {
+    /// The driver does not tell how busy a GPU is that is cut.
+    fn is_not_cut(&self) -> Answer {
+        match self.gpu().mig {
+            Some(_) => Err(NOT_SUPPORTED),
+            None => Ok(()),
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.gpu().utilization.gpu == 0
+    }
+
+    pub(crate) fn power_mw(&self) -> c_uint {
+        self.gpu().power_w.unwrap_or(self.model().idle_w) * 1000
+    }
+
+    pub(crate) fn power_limit_mw(&self) -> c_uint {
+        self.gpu().power_limit_w.unwrap_or(self.model().limit_w) * 1000
+    }
+}
+
+/// Coders, which nothing here uses, over the usual period.
+fn none_in_a_period(device: &Device, percent: &Out<c_uint>, period_us: &Out<c_uint>) -> Answer {
+    device.is_not_cut()?;
+    percent.put(0)?;
+    period_us.put(167_000)
+}
+
+fn temperature(device: &Device, sensor: nvml::nvmlTemperatureSensors_t) -> Result<c_uint, Code> {
+    match sensor {
+        nvml::nvmlTemperatureSensors_enum_NVML_TEMPERATURE_GPU => Ok(device.gpu().temperature_c),
+        _ => Err(INVALID_ARGUMENT),
+    }
+}
+
+fn threshold(kind: nvml::nvmlTemperatureThresholds_t) -> Result<c_uint, Code> {
+    match kind {
+        nvml::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SHUTDOWN => Ok(SHUTDOWN_C),
+        nvml::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_SLOWDOWN => Ok(SLOWDOWN_C),
+        nvml::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_GPU_MAX => Ok(GPU_MAX_C),
+        nvml::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_MEM_MAX => Ok(MEMORY_MAX_C),
+        _ if kind < nvml::nvmlTemperatureThresholds_enum_NVML_TEMPERATURE_THRESHOLD_COUNT => {
+            Err(NOT_SUPPORTED)
+        }
+        _ => Err(INVALID_ARGUMENT),
+    }
+}
+
+fn clock(device: &Device, kind: nvml::nvmlClockType_t, idle: bool) -> Result<c_uint, Code> {
+    let clocks = &device.model().clocks;
+    match kind {
+        nvml::nvmlClockType_enum_NVML_CLOCK_MEM => Ok(clocks.memory),
+        nvml::nvmlClockType_enum_NVML_CLOCK_GRAPHICS
+        | nvml::nvmlClockType_enum_NVML_CLOCK_SM
+        | nvml::nvmlClockType_enum_NVML_CLOCK_VIDEO
+            if idle =>
+        {
+            Ok(clocks.idle)
+        }
+        nvml::nvmlClockType_enum_NVML_CLOCK_GRAPHICS | nvml::nvmlClockType_enum_NVML_CLOCK_SM => {
+            Ok(clocks.graphics_max)
+        }
+        nvml::nvmlClockType_enum_NVML_CLOCK_VIDEO => Ok(clocks.video_max),
+        _ => Err(INVALID_ARGUMENT),
+    }
+}
+
+/// An idle GPU runs slowly for that reason alone.
+fn throttled(device: &Device) -> u64 {
+    match device.is_idle() {
+        true => u64::from(nvml::nvmlClocksEventReasonGpuIdle),
+        false => u64::from(nvml::nvmlClocksEventReasonNone),
+    }
+}

@@ -1,0 +1,129 @@
+//! How much memory a GPU or a MIG device has, and how much of it is used.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::exports;
+use crate::mig::Instance;
+use crate::out::Out;
+use crate::view::Device;
+
+const MIB: u64 = 1 << 20;
+
+exports! {
+    unit fn nvmlDeviceGetMemoryInfo([device] memory: Out<nvml::nvmlMemory_t>)
+        |unit| memory.put(Memory::of(unit).first());
+    gpu fn nvmlDeviceGetMemoryBusWidth([device] bits: Out<c_uint>)
+        |device| bits.put(device.model().bus_width);
+    unit fn nvmlDeviceGetBAR1MemoryInfo([device] memory: Out<nvml::nvmlBAR1Memory_t>)
+        |unit| memory.put(bar1(unit));
+}
+
+exports! { newer;
+    unit fn nvmlDeviceGetMemoryInfo_v2([device] memory: Out<nvml::nvmlMemory_v2_t>)
+        |unit| {
+            let version = memory.expect_version(2)?;
+            memory.put(Memory::of(unit).second(version))
+        };
+}
+
+/// In bytes.
+pub(crate) struct Memory {
+    total: u64,
+    /// By the driver, for its own purposes.
+    reserved: u64,
+    used: u64,
+}
+
+impl Memory {
+    fn of(unit: &Device) -> Self {
+        match unit.instance() {
+            Some(instance) => Self::of_instance(unit, instance),
+            None => Self::of_gpu(unit),
+        }
+    }
+
+    fn of_gpu(device: &Device) -> Self {
+        let gpu = device.gpu();
+        let inside = gpu.mig.iter().flatten().enumerate();
+        let inside =
+            inside.map(|(mig, instance)| instance.held_mib * MIB + used(device, Some(mig)));
+        let known = used(device, None) + inside.sum::<u64>();
+        Self::new(
+            device.memory_total_mib() * MIB,
+            gpu.memory_reserved_mib
+                .unwrap_or(device.model().reserved_mib)
+                * MIB,
+            known.max(gpu.memory_used_mib * MIB),
+        )
+    }
+
+    fn of_instance(unit: &Device, instance: &Instance) -> Self {
+        let used = instance.held_mib * MIB + used(unit, unit.mig);
+        Self::new(instance.memory_mib() * MIB, 0, used)
+    }
+
+    /// Nobody can use more than there is.
+    fn new(total: u64, reserved: u64, used: u64) -> Self {
+        let reserved = reserved.min(total);
+        Self {
+            total,
+            reserved,
+            used: used.min(total - reserved),
+        }
+    }
+
+    fn free(&self) -> u64 {
+        self.total - self.reserved - self.used
+    }
+
+    /// The first version does not tell what is reserved from what is used.
+    fn first(&self) -> nvml::nvmlMemory_t {
+        nvml::nvmlMemory_t {
+            total: self.total,
+            free: self.free(),
+            used: self.used + self.reserved,
+        }
+    }
+
+    fn second(&self, version: u32) -> nvml::nvmlMemory_v2_t {
+        nvml::nvmlMemory_v2_t {
+            version,
+            total: self.total,
+            reserved: self.reserved,
+            free: self.free(),
+            used: self.used,
+        }
+    }
+}
+
+/// What processes hold outside MIG devices, or in one of them.
+fn used(device: &Device, mig: Option<usize>) -> u64 {
+    let processes = &device.gpu().processes;
+    let inside = processes.iter().filter(|process| process.mig == mig);
+    inside
+        .map(|process| process.used_bytes.unwrap_or_default())
+        .sum()
+}
+
+fn bar1(unit: &Device) -> nvml::nvmlBAR1Memory_t {
+    let total = match unit.instance() {
+        Some(_) => unit.model().bar1_mib / 8,
+        None => unit.model().bar1_mib,
+    };
+    let used = total.min(2);
+    nvml::nvmlBAR1Memory_t {
+        bar1Total: total * MIB,
+        bar1Free: (total - used) * MIB,
+        bar1Used: used * MIB,
+    }
+}
+
+impl Device {
+    fn memory_total_mib(&self) -> u64 {
+        self.gpu()
+            .memory_total_mib
+            .unwrap_or(self.model().memory_mib)
+    }
+}

@@ -1,0 +1,184 @@
+//! GPUs that are cut into MIG devices: each a GPU instance with a compute instance in it.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings as nvml;
+use serde::Deserialize;
+
+use crate::exports::exports;
+use crate::out::Out;
+use crate::view::Device;
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED};
+
+exports! {
+    gpu fn nvmlDeviceGetMigMode([device] current: Out<c_uint>, pending: Out<c_uint>)
+        |device| {
+            device.can_be_cut()?;
+            let mode = match device.gpu().mig {
+                Some(_) => nvml::NVML_DEVICE_MIG_ENABLE,
+                None => nvml::NVML_DEVICE_MIG_DISABLE,
+            };
+            current.put(mode)?;
+            pending.put(mode)
+        };
+    gpu fn nvmlDeviceGetMaxMigDeviceCount([device] count: Out<c_uint>)
+        |device| count.put(device.model().mig.as_ref().map_or(0, |mig| mig.max_devices));
+    gpu fn nvmlDeviceGetMigDeviceHandleByIndex([device] index: c_uint, mig_device: Out<nvml::nvmlDevice_t>)
+        |device| mig_device.put(part(device, index)?.handle());
+    unit fn nvmlDeviceIsMigDeviceHandle([device] is: Out<c_uint>)
+        |unit| is.put(c_uint::from(unit.mig.is_some()));
+    unit fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle([device] parent: Out<nvml::nvmlDevice_t>)
+        |unit| {
+            the_instance(unit)?;
+            parent.put(Device { mig: None, ..unit.clone() }.handle())
+        };
+    unit fn nvmlDeviceGetGpuInstanceId([device] id: Out<c_uint>)
+        |unit| {
+            the_instance(unit)?;
+            id.put(unit.instance_ids().0)
+        };
+    unit fn nvmlDeviceGetComputeInstanceId([device] id: Out<c_uint>)
+        |unit| {
+            the_instance(unit)?;
+            id.put(unit.instance_ids().1)
+        };
+    unit fn nvmlDeviceGetAttributes([device] attributes: Out<nvml::nvmlDeviceAttributes_t>)
+        |unit| attributes.put(attributes_of(unit)?);
+    unit fn nvmlDeviceGetAttributes_v2([device] attributes: Out<nvml::nvmlDeviceAttributes_t>)
+        |unit| attributes.put(attributes_of(unit)?);
+}
+
+/// A MIG device, as a host file describes it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Instance {
+    pub(crate) uuid: String,
+    /// Such as `1g.10gb`: how many of seven slices, how much memory.
+    pub(crate) profile: String,
+    pub(crate) gpu_instance: Option<u32>,
+    #[serde(default)]
+    pub(crate) compute_instance: u32,
+    memory_total_mib: Option<u64>,
+    /// Held by nobody to be seen.
+    #[serde(default, rename = "memory_used_mib")]
+    pub(crate) held_mib: u64,
+}
+
+impl Instance {
+    /// Whether the profile can be read and the UUID is one of a MIG device.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if !self.uuid.starts_with("MIG-") {
+            return Err(format!(
+                "mig: the uuid {} does not begin with MIG-",
+                self.uuid
+            ));
+        }
+        match self.sizes() {
+            Some(_) => Ok(()),
+            None => Err(format!(
+                "mig: {} is no profile: write one such as 1g.10gb",
+                self.profile
+            )),
+        }
+    }
+
+    /// Slices and gigabytes. A profile can begin with its compute slices (`1c.3g.40gb`) and end with an attribute
+    /// (`1g.10gb+me`).
+    fn sizes(&self) -> Option<(u32, u64)> {
+        let plain = self
+            .profile
+            .split('+')
+            .next()
+            .filter(|plain| !plain.is_empty())?;
+        let mut parts = plain.rsplit('.');
+        let gigabytes = parts.next()?.strip_suffix("gb")?.parse().ok()?;
+        let slices = parts.next()?.strip_suffix('g')?.parse().ok()?;
+        (1..=7).contains(&slices).then_some((slices, gigabytes))
+    }
+
+    fn slices(&self) -> u32 {
+        self.sizes().map_or(0, |(slices, _)| slices)
+    }
+
+    /// Where the file leaves it out: somewhat less than the profile says, as with the real ones.
+    pub(crate) fn memory_mib(&self) -> u64 {
+        let gigabytes = self.sizes().map_or(0, |(_, gigabytes)| gigabytes);
+        self.memory_total_mib.unwrap_or(gigabytes * 1000)
+    }
+
+    /// The first id that the driver gives to instances of this size.
+    fn first_id(&self) -> u32 {
+        match self.slices() {
+            7 => 0,
+            3..7 => 1,
+            2 => 3,
+            _ => 7,
+        }
+    }
+}
+
+impl Device {
+    fn can_be_cut(&self) -> Answer {
+        match self.model().mig {
+            Some(_) => Ok(()),
+            None => Err(NOT_SUPPORTED),
+        }
+    }
+
+    /// The ids of its GPU instance and its compute instance; all bits set where it is no MIG device.
+    pub(crate) fn instance_ids(&self) -> (c_uint, c_uint) {
+        let Some((instance, mig)) = self.instance().zip(self.mig) else {
+            return (c_uint::MAX, c_uint::MAX);
+        };
+        let earlier = self.gpu().mig.iter().flatten().take(mig);
+        let alike = earlier.filter(|other| other.first_id() == instance.first_id());
+        let derived = instance.first_id() + alike.count() as c_uint;
+        (
+            instance.gpu_instance.unwrap_or(derived),
+            instance.compute_instance,
+        )
+    }
+}
+
+fn the_instance(unit: &Device) -> Result<&Instance, Code> {
+    unit.instance().ok_or(INVALID_ARGUMENT)
+}
+
+/// The MIG device with this index.
+fn part(device: &Device, index: c_uint) -> Result<Device, Code> {
+    device.can_be_cut()?;
+    let max = device.model().mig.as_ref().map_or(0, |mig| mig.max_devices);
+    if index >= max {
+        return Err(INVALID_ARGUMENT);
+    }
+    let mig = index as usize;
+    match device
+        .gpu()
+        .mig
+        .as_ref()
+        .is_some_and(|devices| mig < devices.len())
+    {
+        true => Ok(Device {
+            mig: Some(mig),
+            ..device.clone()
+        }),
+        false => Err(NOT_FOUND),
+    }
+}
+
+fn attributes_of(unit: &Device) -> Result<nvml::nvmlDeviceAttributes_t, Code> {
+    let instance = unit.instance().ok_or(NOT_SUPPORTED)?;
+    let model = unit.model().mig.as_ref().ok_or(NOT_SUPPORTED)?;
+    let slices = instance.slices();
+    Ok(nvml::nvmlDeviceAttributes_t {
+        multiprocessorCount: slices * model.multiprocessors_per_slice,
+        sharedCopyEngineCount: slices,
+        sharedDecoderCount: slices,
+        sharedEncoderCount: 0,
+        sharedJpegCount: slices,
+        sharedOfaCount: 0,
+        gpuInstanceSliceCount: slices,
+        computeInstanceSliceCount: slices,
+        memorySizeMB: instance.memory_mib(),
+    })
+}

@@ -1,0 +1,118 @@
+//! Where GPUs are relative to processors, memory and each other.
+
+use std::ffi::{c_uint, c_ulong};
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::exports;
+use crate::link::are_linked;
+use crate::out::Out;
+use crate::view::Device;
+use crate::{Answer, INVALID_ARGUMENT, NOT_SUPPORTED};
+
+exports! {
+    gpu fn nvmlDeviceGetMemoryAffinity(
+        [device] length: c_uint, nodes: Out<c_ulong>, scope: nvml::nvmlAffinityScope_t
+    ) |device| {
+        check(scope)?;
+        mask(&nodes, length, [device.numa_node() as usize].into_iter())
+    };
+    gpu fn nvmlDeviceGetCpuAffinity([device] length: c_uint, cpus: Out<c_ulong>)
+        |device| mask(&cpus, length, device.near_cpus());
+    gpu fn nvmlDeviceGetCpuAffinityWithinScope(
+        [device] length: c_uint, cpus: Out<c_ulong>, scope: nvml::nvmlAffinityScope_t
+    ) |device| {
+        check(scope)?;
+        mask(&cpus, length, device.near_cpus())
+    };
+    gpu fn nvmlDeviceGetTopologyCommonAncestor(
+        [device] other: nvml::nvmlDevice_t, level: Out<nvml::nvmlGpuTopologyLevel_t>
+    ) |device| level.put(ancestor(device, &Device::of(device.host.clone(), other)?));
+    gpu fn nvmlDeviceGetTopologyNearestGpus(
+        [device] level: nvml::nvmlGpuTopologyLevel_t, count: Out<c_uint>, near: Out<nvml::nvmlDevice_t>
+    ) |device| {
+        let others = Device::gpus(&device.host)
+            .filter(|other| other.index != device.index && ancestor(device, other) == level);
+        near.fill(&count, &others.map(|other| other.handle()).collect::<Vec<_>>())
+    };
+    gpu fn nvmlDeviceGetP2PStatus(
+        [device] other: nvml::nvmlDevice_t, what: nvml::nvmlGpuP2PCapsIndex_t, status: Out<nvml::nvmlGpuP2PStatus_t>
+    ) |device| {
+        let other = Device::of(device.host.clone(), other)?;
+        other.is_whole()?;
+        status.put(peer(device, &other, what))
+    };
+}
+
+exports! { newer;
+    gpu fn nvmlDeviceGetNumaNodeId([device] node: Out<c_uint>)
+        |device| node.put(device.gpu().own_numa_node.ok_or(NOT_SUPPORTED)?);
+}
+
+impl Device {
+    /// Left out in the file: the first half of at least four GPUs is at the first node, the rest at the second.
+    fn numa_node(&self) -> c_uint {
+        let gpus = self.host.gpus.len();
+        let derived = c_uint::from(gpus >= 4 && self.index >= gpus / 2);
+        self.gpu().numa_node.unwrap_or(derived)
+    }
+
+    /// The logical processors of its node.
+    fn near_cpus(&self) -> impl Iterator<Item = usize> + Clone + use<> {
+        let first = self.numa_node() as usize * self.host.cpus_per_node;
+        first..first + self.host.cpus_per_node
+    }
+}
+
+fn check(scope: nvml::nvmlAffinityScope_t) -> Answer {
+    match scope {
+        nvml::NVML_AFFINITY_SCOPE_NODE | nvml::NVML_AFFINITY_SCOPE_SOCKET => Ok(()),
+        _ => Err(INVALID_ARGUMENT),
+    }
+}
+
+/// Writes bits into words. Those beyond the last word are left out, as the real library does.
+fn mask(to: &Out<c_ulong>, length: c_uint, bits: impl Iterator<Item = usize>) -> Answer {
+    if length == 0 {
+        return Err(INVALID_ARGUMENT);
+    }
+    let mut words = vec![0; length as usize];
+    let width = c_ulong::BITS as usize;
+    for bit in bits {
+        if let Some(word) = words.get_mut(bit / width) {
+            *word |= 1 << (bit % width);
+        }
+    }
+    to.fill_all(&words)
+}
+
+fn ancestor(one: &Device, other: &Device) -> nvml::nvmlGpuTopologyLevel_t {
+    if one.index == other.index {
+        nvml::nvmlGpuLevel_enum_NVML_TOPOLOGY_INTERNAL
+    } else if one.numa_node() == other.numa_node() {
+        nvml::nvmlGpuLevel_enum_NVML_TOPOLOGY_NODE
+    } else {
+        nvml::nvmlGpuLevel_enum_NVML_TOPOLOGY_SYSTEM
+    }
+}
+
+fn peer(
+    one: &Device,
+    other: &Device,
+    what: nvml::nvmlGpuP2PCapsIndex_t,
+) -> nvml::nvmlGpuP2PStatus_t {
+    let can = match what {
+        nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_NVLINK
+        | nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_ATOMICS => are_linked(one, other),
+        nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_READ
+        | nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_WRITE
+        | nvml::nvmlGpuP2PCapsIndex_enum_NVML_P2P_CAPS_INDEX_PROP => {
+            one.gpu().mig.is_none() && other.gpu().mig.is_none()
+        }
+        _ => return nvml::nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_UNKNOWN,
+    };
+    match can && one.index != other.index {
+        true => nvml::nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_OK,
+        false => nvml::nvmlGpuP2PStatus_enum_NVML_P2P_STATUS_NOT_SUPPORTED,
+    }
+}

@@ -1,0 +1,75 @@
+//! Which processes use a GPU or a MIG device.
+
+use std::ffi::c_uint;
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::exports;
+use crate::out::Out;
+use crate::view::Device;
+
+/// Said in place of a number that the driver does not know.
+const NOT_AVAILABLE: u64 = u64::MAX;
+
+exports! {
+    unit fn nvmlDeviceGetComputeRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
+        |unit| to.fill(&count, &first(&running(unit, Kind::Compute)));
+    unit fn nvmlDeviceGetComputeRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+        |unit| to.fill(&count, &running(unit, Kind::Compute));
+    unit fn nvmlDeviceGetGraphicsRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
+        |unit| to.fill(&count, &first(&running(unit, Kind::Graphics)));
+    unit fn nvmlDeviceGetGraphicsRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+        |unit| to.fill(&count, &running(unit, Kind::Graphics));
+    unit fn nvmlDeviceGetMPSComputeRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
+        |_unit| to.fill(&count, &[]);
+    unit fn nvmlDeviceGetMPSComputeRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+        |_unit| to.fill(&count, &[]);
+}
+
+// The third version has the structure of the second.
+exports! { newer;
+    unit fn nvmlDeviceGetComputeRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+        |unit| to.fill(&count, &running(unit, Kind::Compute));
+    unit fn nvmlDeviceGetGraphicsRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+        |unit| to.fill(&count, &running(unit, Kind::Graphics));
+    unit fn nvmlDeviceGetMPSComputeRunningProcesses_v3([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
+        |_unit| to.fill(&count, &[]);
+}
+
+#[derive(PartialEq)]
+enum Kind {
+    Compute,
+    Graphics,
+}
+
+/// A MIG device has those that run on it, a GPU all, told apart by their instances.
+fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
+    let draws = kind == Kind::Graphics;
+    let all = unit.gpu().processes.iter();
+    let here = all.filter(|process| {
+        process.graphics == draws && (unit.mig.is_none() || process.mig == unit.mig)
+    });
+    here.map(|process| {
+        let device = Device {
+            mig: process.mig,
+            ..unit.clone()
+        };
+        let (gpu_instance, compute_instance) = device.instance_ids();
+        nvml::nvmlProcessInfo_v2_t {
+            pid: process.pid,
+            usedGpuMemory: process.used_bytes.unwrap_or(NOT_AVAILABLE),
+            gpuInstanceId: gpu_instance,
+            computeInstanceId: compute_instance,
+        }
+    })
+    .collect()
+}
+
+/// The first version has no room for instances.
+fn first(running: &[nvml::nvmlProcessInfo_v2_t]) -> Vec<nvml::nvmlProcessInfo_v1_t> {
+    let narrow = |process: &nvml::nvmlProcessInfo_v2_t| nvml::nvmlProcessInfo_v1_t {
+        pid: process.pid,
+        usedGpuMemory: process.usedGpuMemory,
+    };
+    running.iter().map(narrow).collect()
+}

@@ -1,0 +1,101 @@
+//! What a handle means on the host as it is now: a GPU, or one of the MIG devices that a GPU is cut into.
+
+use std::sync::Arc;
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::exports::trouble;
+use crate::host::{Gpu, Host};
+use crate::mig::Instance;
+use crate::model::Model;
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED, handle};
+
+const GPU_IS_LOST: Code = nvml::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST;
+
+/// A GPU or a MIG device.
+#[derive(Clone)]
+pub(crate) struct Device {
+    pub(crate) host: Arc<Host>,
+    /// Of the GPU.
+    pub(crate) index: usize,
+    /// Where it is a MIG device of it: which one.
+    pub(crate) mig: Option<usize>,
+}
+
+impl Device {
+    /// The one behind a handle. A GPU that the file lists no more has fallen off the bus; a MIG device that it lists no
+    /// more was destroyed, and its handle is worth nothing.
+    pub(crate) fn of(host: Arc<Host>, handle: nvml::nvmlDevice_t) -> Result<Self, Code> {
+        let uuid = handle::uuid(handle).ok_or(INVALID_ARGUMENT)?;
+        let absent = match uuid.starts_with("MIG-") {
+            true => INVALID_ARGUMENT,
+            false => GPU_IS_LOST,
+        };
+        Self::all(&host)
+            .find(|device| device.uuid() == uuid)
+            .ok_or(absent)
+    }
+
+    /// Every GPU, each followed by its MIG devices.
+    pub(crate) fn all(host: &Arc<Host>) -> impl Iterator<Item = Self> {
+        let of_gpu = move |index: usize| {
+            let devices = host.gpus[index].mig.as_ref().map_or(0, Vec::len);
+            std::iter::once(None)
+                .chain((0..devices).map(Some))
+                .map(move |mig| Self {
+                    host: Arc::clone(host),
+                    index,
+                    mig,
+                })
+        };
+        (0..host.gpus.len()).flat_map(of_gpu)
+    }
+
+    /// Every GPU.
+    pub(crate) fn gpus(host: &Arc<Host>) -> impl Iterator<Item = Self> {
+        Self::all(host).filter(|device| device.mig.is_none())
+    }
+
+    /// The GPU that it is or belongs to.
+    pub(crate) fn gpu(&self) -> &Gpu {
+        &self.host.gpus[self.index]
+    }
+
+    /// What is known about that GPU's model.
+    pub(crate) fn model(&self) -> &'static Model {
+        self.gpu().model()
+    }
+
+    /// The MIG device that it is.
+    pub(crate) fn instance(&self) -> Option<&Instance> {
+        self.gpu().mig.as_ref()?.get(self.mig?)
+    }
+
+    /// Its own UUID.
+    pub(crate) fn uuid(&self) -> &str {
+        self.instance()
+            .map_or(&self.gpu().uuid, |instance| &instance.uuid)
+    }
+
+    /// What callers hold it by.
+    pub(crate) fn handle(&self) -> nvml::nvmlDevice_t {
+        handle::of(self.uuid())
+    }
+
+    /// What the GPU's faults do to a call.
+    pub(crate) fn gate(&self, name: &str) -> Answer {
+        let gpu = self.gpu();
+        match gpu.lost {
+            true => Err(GPU_IS_LOST),
+            false => trouble(&gpu.slow_ms, &gpu.errors, name),
+        }
+    }
+
+    /// Refuses MIG devices.
+    pub(crate) fn is_whole(&self) -> Answer {
+        match self.mig {
+            Some(_) => Err(NOT_SUPPORTED),
+            None => Ok(()),
+        }
+    }
+}
