@@ -180,7 +180,7 @@ impl Spawner {
         };
         let dir = self.attempts_dir.join(spec.attempt.to_string());
         let workdir = workdir(spec, &dir)?;
-        self.make_dir(&dir)?;
+        self.make_anew(&dir)?;
         if spec.workdir.is_none() {
             self.make_dir(&workdir)?;
         }
@@ -217,6 +217,19 @@ impl Spawner {
                 failure: None,
             },
         })
+    }
+
+    /// An attempt that is not known has no past: what lies in its place is of a step that was forgotten and whose id is
+    /// used again, and must not be shown as this one's.
+    fn make_anew(&self, dir: &Path) -> Result<(), SpawnError> {
+        match fs::remove_dir_all(dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            removed => host(
+                || format!("clear directory {} of an earlier step", dir.display()),
+                removed,
+            )?,
+        }
+        self.make_dir(dir)
     }
 
     fn make_dir(&self, dir: &Path) -> Result<(), SpawnError> {

@@ -95,6 +95,21 @@ fn nothing_of_the_supervisor_is_inherited() {
 }
 
 #[test]
+fn an_attempt_whose_name_was_used_before_begins_with_nothing() {
+    let host = Host::start();
+    let mut client = host.client();
+    let first = sh("again.1", "echo first; echo first >&2; touch left-over");
+    client.run(&first);
+    client.forget(&first.attempt);
+    assert!(client.list().is_empty());
+    client.views.clear();
+    let second = sh("again.1", "echo second; ls");
+    assert_eq!(client.run(&second), Exit::Code(0));
+    assert_eq!(host.output(&"again.1", "stdout"), "second\n");
+    assert_eq!(host.output(&"again.1", "stderr"), "");
+}
+
+#[test]
 fn output_is_private_and_kept_after_forget() {
     let host = Host::start();
     let mut client = host.client();
