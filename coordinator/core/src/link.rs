@@ -61,10 +61,31 @@ impl Core {
                 self.did_you_mean(&hello.pool)
             ));
         }
-        match &hello.highest_epoch {
-            None => Ok(()),
-            Some(highest) => self.check_epoch(highest),
+        if let Some(highest) = &hello.highest_epoch {
+            self.check_epoch(highest)?;
         }
+        self.check_namesake(hello)
+    }
+
+    /// A new boot of a node is taken for the end of everything that ran on it, so it must not be said by a second host
+    /// that bears the same name, such as a clone of a disk, while the first is heard. A host that was booted anew has
+    /// fallen silent before.
+    fn check_namesake(&self, hello: &Hello) -> Result<(), String> {
+        let (node, after) = (&hello.node, self.settings.unreachable_after);
+        let heard = self
+            .contacts
+            .get(node)
+            .filter(|contact| contact.session.is_some())
+            .is_some_and(|contact| self.now.since(contact.silent_since) < after);
+        let known = self.state.node(node);
+        if heard && known.is_some_and(|known| known.boot_id != hello.boot_id) {
+            return Err(format!(
+                "node `{node}` is linked already, from a host that was booted another time: give each host a name \
+                 and a certificate of its own; if it is this host, which has just been booted anew, it is let in \
+                 once its earlier link has been silent for {after}"
+            ));
+        }
+        Ok(())
     }
 
     fn check_epoch(&self, highest: &Epoch) -> Result<(), String> {

@@ -110,6 +110,37 @@ fn who_does_not_belong_is_refused_with_the_way_out() {
 }
 
 #[test]
+fn a_second_host_of_the_same_name_is_kept_out_while_the_first_is_heard() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let clone = || rebooted(hello("n", 1, 4));
+    let fed = rig.hello(clone());
+    let message = fed.refusal();
+    for word in ["`n`", "a name and a certificate of its own", "15s"] {
+        assert!(message.contains(word), "{message}");
+    }
+    assert!(fed.records.is_empty());
+    rig.pass(14);
+    rig.heartbeat("n");
+    rig.pass(14);
+    assert!(rig.hello(clone()).refusal().contains("`n`"));
+    assert_eq!(rig.state("a"), StepState::Running);
+    // It was no clone: the first has fallen silent, and no connection had to break for that.
+    rig.pass(1);
+    rig.hello(clone()).welcome();
+    assert_eq!(rig.code("a"), ReasonCode::Allocated);
+    assert_eq!(rig.step("a").attempts.len(), 2);
+}
+
+#[test]
+fn a_host_that_was_booted_anew_is_let_in_at_once_when_its_link_has_broken() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.gone("n");
+    rig.hello(rebooted(hello("n", 1, 4))).welcome();
+}
+
+#[test]
 fn a_host_that_obeyed_a_later_epoch_is_gone_above() {
     let mut rig = Rig::one_node(1, 4);
     let mut later = hello("m", 1, 4);

@@ -214,6 +214,8 @@ fn bring_to_an_end(rig: &mut Rig) {
     for round in 0..200 {
         for number in 0..3 {
             let name = node_name(number);
+            // Whatever boot it is, none of its namesakes is heard any more.
+            rig.gone(&name);
             let list = if round == 0 { vec![] } else { held(rig, &name) };
             say_hello(rig, &name, 3, false, list);
         }

@@ -114,6 +114,7 @@ fn after_a_reboot_what_is_not_listed_waits_again_for_free() {
         let mut rig = with_a(phase);
         let mut larger = rebooted(back(vec![]));
         larger.inventory = inventory("n", 1, 0);
+        rig.gone("n");
         rig.hello(larger);
         assert_eq!(
             (rig.state("a"), rig.code("a")),

@@ -246,9 +246,14 @@ impl Rig {
     pub(super) fn hello(&mut self, hello: Hello) -> Fed {
         self.drawn += 1;
         let session = SessionId(self.drawn);
-        self.sessions.insert(hello.node.clone(), session);
+        let before = self.sessions.insert(hello.node.clone(), session);
+        let node = hello.node.clone();
         let hello = Box::new(hello);
-        self.feed(Input::NodeHello { session, hello })
+        let fed = self.feed(Input::NodeHello { session, hello });
+        if let (Some(before), [Greeting::Refused { .. }]) = (before, &fed.greetings[..]) {
+            self.sessions.insert(node, before);
+        }
+        fed
     }
 
     pub(super) fn session(&self, name: &str) -> SessionId {
