@@ -9,11 +9,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::{Core, Input, LinkId, Output, TimerKey};
-use sluice_common::id::{BootId, NodeName, PoolName};
+use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
-use sluice_common::wire::{FromNode, Hello, PROTOCOL_VERSION};
+use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION, ToNode};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
@@ -125,13 +125,8 @@ impl Engine {
                 outbox,
             } => {
                 self.supervisor = Some(outbox);
-                self.live.replace(
-                    attempts
-                        .iter()
-                        .filter(|view| writes(view))
-                        .map(|view| view.attempt.clone()),
-                );
                 self.feed(Input::SupervisorUp { boot_id, attempts })?;
+                self.live.replace(self.unreleased());
                 self.supervised.send_replace(true);
                 Ok(())
             }
@@ -142,8 +137,27 @@ impl Engine {
             }
             Event::Core(input) => {
                 self.on_input(&input);
-                self.feed(input)
+                let assigned = assigned(&input);
+                self.feed(input)?;
+                self.expect_output(assigned);
+                Ok(())
             }
+        }
+    }
+
+    /// All attempts that write or will, those included whose start waits for the supervisor to come back.
+    fn unreleased(&self) -> impl Iterator<Item = AttemptId> {
+        self.core
+            .statuses()
+            .filter(|status| may_write(&status.phase))
+            .map(|status| status.attempt)
+    }
+
+    /// A follower of an attempt whose start must wait has to wait as well, and not be told that there is no output.
+    fn expect_output(&self, assigned: Option<AttemptId>) {
+        let taken = assigned.filter(|id| self.core.status(id).as_ref().is_some_and(may_write));
+        if let Some(attempt) = taken {
+            self.live.add(attempt);
         }
     }
 
@@ -297,9 +311,41 @@ fn writes(view: &AttemptView) -> bool {
     }
 }
 
+/// The same of one that the core knows; it may not have a process yet.
+fn may_write(phase: &AttemptPhase) -> bool {
+    match phase {
+        AttemptPhase::Starting
+        | AttemptPhase::Running(_)
+        | AttemptPhase::Stopping { .. }
+        | AttemptPhase::Ended(_) => true,
+        AttemptPhase::Released(_) => false,
+    }
+}
+
+/// The attempt that an input assigns to this host.
+fn assigned(input: &Input) -> Option<AttemptId> {
+    match input {
+        Input::Command { command, .. } => match &command.order {
+            ToNode::Assign(assignment) => Some(assignment.attempt.clone()),
+            ToNode::Stop { .. } | ToNode::Forget { .. } => None,
+        },
+        Input::Dialled { .. }
+        | Input::Welcomed { .. }
+        | Input::LinkLost { .. }
+        | Input::HeartbeatAcked { .. }
+        | Input::SupervisorUp { .. }
+        | Input::SupervisorDown
+        | Input::Attempt(_)
+        | Input::Timer(_) => None,
+    }
+}
+
 async fn sleep_until(due: Option<BootMillis>) {
     match due {
         Some(at) => tokio::time::sleep(clock::until(at)).await,
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

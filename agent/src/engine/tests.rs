@@ -1,0 +1,164 @@
+//! What the loop adds to its core: which output may still grow.
+
+use std::collections::BTreeMap;
+
+use agent_core::Settings;
+use sluice_common::id::{ClusterId, Epoch};
+use sluice_common::supervision::{Exit, HostEnd, Memo};
+use sluice_common::time::{Span, Time};
+use sluice_common::wire::{Assignment, Command, Welcome};
+
+use super::*;
+
+const LINK: LinkId = LinkId(1);
+
+struct Rig {
+    engine: Engine,
+    live: Arc<Live>,
+    /// What the supervisor was told, and the other end of what a link is told; kept, so that neither is closed.
+    orders: Vec<mpsc::Receiver<ToSupervisor>>,
+    _link: mpsc::Receiver<ToLink>,
+    _dir: tempfile::TempDir,
+}
+
+impl Rig {
+    /// An agent that is linked and whose supervisor holds nothing.
+    fn linked() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let node = NodeName::new("n").unwrap();
+        let settings = Settings {
+            node: node.clone(),
+            path: String::new(),
+        };
+        let identity = Identity {
+            node,
+            pool: PoolName::new("default").unwrap(),
+            labels: BTreeMap::new(),
+            boot_id: boot_id(),
+            inventory: Inventory::default(),
+        };
+        let live = Arc::new(Live::default());
+        let engine = Engine::new(
+            Core::new(settings, None),
+            identity,
+            EpochFile::new(dir.path()),
+            Arc::clone(&live),
+            watch::channel(false).0,
+        );
+        let (outbox, link) = mpsc::channel(OUTBOX);
+        let mut rig = Self {
+            engine,
+            live,
+            orders: Vec::new(),
+            _link: link,
+            _dir: dir,
+        };
+        rig.supervisor_up(vec![]);
+        rig.feed(Event::Dialled { link: LINK, outbox });
+        let welcome = Welcome {
+            epoch: epoch(),
+            lease: Span::from_secs(3600),
+            stop_limit: Span::from_secs(30),
+            heartbeat: Span::from_secs(3),
+        };
+        rig.feed(Event::Core(Input::Welcomed {
+            link: LINK,
+            welcome,
+        }));
+        rig
+    }
+
+    fn feed(&mut self, event: Event) {
+        self.engine.on_event(event).unwrap();
+    }
+
+    fn supervisor_up(&mut self, attempts: Vec<AttemptView>) {
+        let (outbox, orders) = mpsc::channel(OUTBOX);
+        self.orders.push(orders);
+        self.feed(Event::SupervisorUp {
+            boot_id: boot_id(),
+            attempts,
+            outbox,
+        });
+    }
+
+    fn assign(&mut self) {
+        let assignment = Assignment {
+            attempt: attempt(),
+            pool: PoolName::new("default").unwrap(),
+            command: vec!["true".to_owned()],
+            env: BTreeMap::new(),
+            workdir: None,
+            gpus: vec![],
+            timeout: None,
+            grace: Span::ZERO,
+        };
+        let command = Command {
+            epoch: epoch(),
+            order: ToNode::Assign(assignment),
+        };
+        self.feed(Event::Core(Input::Command {
+            link: LINK,
+            command,
+        }));
+    }
+
+    fn is_live(&self) -> bool {
+        self.live.contains(&attempt())
+    }
+}
+
+fn attempt() -> AttemptId {
+    "a.1".parse().unwrap()
+}
+
+fn boot_id() -> BootId {
+    BootId::new("b").unwrap()
+}
+
+fn epoch() -> Epoch {
+    Epoch {
+        cluster: ClusterId::new("c").unwrap(),
+        counter: 1,
+    }
+}
+
+fn gone() -> AttemptView {
+    let end = HostEnd {
+        process: None,
+        exit: Exit::Code(0),
+        ended_at: Time::default(),
+    };
+    AttemptView {
+        attempt: attempt(),
+        memo: Memo {
+            timeout: None,
+            grace: Span::ZERO,
+        },
+        phase: HostPhase::Gone(end),
+    }
+}
+
+#[test]
+fn output_may_grow_from_the_assignment_until_nothing_is_left() {
+    let mut rig = Rig::linked();
+    assert!(!rig.is_live());
+    rig.assign();
+    assert!(rig.is_live());
+    rig.feed(Event::Core(Input::Attempt(gone())));
+    assert!(!rig.is_live());
+    rig.assign();
+    assert!(!rig.is_live(), "it is told again of what is over");
+}
+
+#[test]
+fn an_attempt_whose_start_waits_for_the_supervisor_is_not_taken_for_silent() {
+    let mut rig = Rig::linked();
+    rig.feed(Event::Core(Input::SupervisorDown));
+    rig.assign();
+    assert!(rig.is_live());
+    rig.supervisor_up(vec![]);
+    assert!(rig.is_live(), "it is started now");
+    rig.supervisor_up(vec![gone()]);
+    assert!(!rig.is_live());
+}
