@@ -179,25 +179,49 @@ async fn copy(
     writer: &mut FrameWriter,
 ) -> Result<u64, LogError> {
     loop {
-        let reading = Arc::clone(file);
-        let read = spawn_blocking(move || {
-            let mut bytes = vec![0u8; CHUNK_BYTES];
-            reading.read_at(&mut bytes, offset).map(|count| {
-                bytes.truncate(count);
-                bytes
-            })
-        });
-        let bytes = read
-            .await
-            .unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
-            .map_err(|source| LogError::Read {
-                path: path.into(),
-                source,
-            })?;
+        let bytes = read(file, offset).await.map_err(|source| LogError::Read {
+            path: path.into(),
+            source,
+        })?;
         if bytes.is_empty() {
             return Ok(offset);
         }
         writer.send_bytes(&bytes).await?;
         offset += bytes.len() as u64;
+    }
+}
+
+/// A piece of the file from `offset` on; empty at its end and beyond.
+async fn read(file: &Arc<File>, offset: u64) -> io::Result<Vec<u8>> {
+    // The kernel refuses what ends where it cannot count.
+    if i64::try_from(offset.saturating_add(CHUNK_BYTES as u64)).is_err() {
+        return Ok(Vec::new());
+    }
+    let file = Arc::clone(file);
+    let read = spawn_blocking(move || {
+        let mut bytes = vec![0u8; CHUNK_BYTES];
+        let count = file.read_at(&mut bytes, offset)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    });
+    read.await
+        .unwrap_or_else(|stopped| Err(io::Error::other(stopped)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[tokio::test]
+    async fn beyond_the_end_there_is_nothing_however_far() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(b"four").unwrap();
+        let reading = Arc::new(file.reopen().unwrap());
+        for offset in [4, 5, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
+            let bytes = read(&reading, offset).await.unwrap();
+            assert!(bytes.is_empty(), "{offset}");
+        }
+        assert_eq!(read(&reading, 2).await.unwrap(), b"ur");
     }
 }
