@@ -4,7 +4,9 @@
 use alloc::format;
 use alloc::string::String;
 
+use sluice_common::amount::STEP_RUN;
 use sluice_common::id::PoolName;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 
@@ -87,6 +89,12 @@ fn units(pool: &PoolName, members: &Members, request: HostUnits) -> Reason {
         Reason::new(ReasonCode::WaitingForUnits, message).with("pool", pool.as_str())
     };
     let closest = members.free.closest(request);
+    if closest.is_none() {
+        return reason(format!(
+            "it is next in pool `{pool}`, when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the most that one may"
+        ))
+        .with("key", STEP_RUN);
+    }
     let miss = closest.and_then(|(node, free)| Some((node, free.first_shortage(request)?)));
     let Some((node, (key, asked, free))) = miss else {
         return reason(format!("it is next in pool `{pool}`"));

@@ -7,6 +7,7 @@ use alloc::string::String;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
 
 use super::step::{Attempt, Part, PartPhase, Step};
@@ -46,7 +47,7 @@ pub(crate) struct Members {
     pub(crate) known: Ranks,
     /// Those that take work, by capacity.
     pub(crate) ready: Ranks,
-    /// Those that take work, by what is free.
+    /// Those that take work and may hold one more attempt, by what is free.
     pub(crate) free: Ranks,
 }
 
@@ -55,7 +56,9 @@ pub(crate) struct Members {
 struct Spot {
     pool: PoolName,
     capacity: HostUnits,
-    /// Where it takes work.
+    /// Whether it takes work.
+    ready: bool,
+    /// Where it takes work and may hold one more attempt.
     free: Option<HostUnits>,
 }
 
@@ -172,18 +175,22 @@ impl Index {
         }
         let capacity = HostUnits::of(&node.capacity());
         let ready = node.state == NodeState::Ready;
-        let free = ready.then(|| self.free_on(node, capacity));
+        let has_room = self.holding_on(&node.name) < MAX_ATTEMPTS_PER_NODE;
+        let free = (ready && has_room).then(|| self.free_on(node, capacity));
         let members = self.members.entry(node.pool.clone()).or_default();
         members.names.insert(node.name.clone());
         members.known.insert(node.name.clone(), capacity);
-        if let Some(free) = free {
+        if ready {
             members.ready.insert(node.name.clone(), capacity);
+        }
+        if let Some(free) = free {
             members.free.insert(node.name.clone(), free);
         }
         let pool = node.pool.clone();
         let spot = Spot {
             pool,
             capacity,
+            ready,
             free,
         };
         self.spots.insert(node.name.clone(), spot);
@@ -195,8 +202,10 @@ impl Index {
         };
         members.names.remove(node);
         members.known.remove(node, old.capacity);
-        if let Some(free) = old.free {
+        if old.ready {
             members.ready.remove(node, old.capacity);
+        }
+        if let Some(free) = old.free {
             members.free.remove(node, free);
         }
         if members.names.is_empty() {
@@ -248,6 +257,11 @@ impl Index {
     ) -> impl Iterator<Item = &'a AttemptId> + use<'a> {
         let held = self.held.get(node).into_iter();
         held.flat_map(|held| &held.attempts)
+    }
+
+    /// How many attempts hold units on a node: at most [`MAX_ATTEMPTS_PER_NODE`], beyond which the host refuses.
+    fn holding_on(&self, node: &NodeName) -> usize {
+        self.held.get(node).map_or(0, |held| held.attempts.len())
     }
 
     pub(crate) fn used_on(&self, node: &NodeName) -> HostUnits {

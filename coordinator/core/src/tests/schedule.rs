@@ -1,12 +1,14 @@
 //! Who starts, where, on which GPUs, and what the others are told.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{GPU, MCPU, STEP_RUN};
 use sluice_common::id::PoolName;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
@@ -33,6 +35,25 @@ fn an_assignment_says_all_that_the_host_needs() {
         (assignment.timeout, assignment.grace),
         (spec.timeout, spec.grace)
     );
+}
+
+#[test]
+fn no_host_is_given_more_steps_than_it_may_hold() {
+    let mut rig = Rig::one_node(0, 4);
+    let names: Vec<String> = (0..=MAX_ATTEMPTS_PER_NODE)
+        .map(|n| format!("s{n}"))
+        .collect();
+    rig.submit_all(names.iter().map(|id| (&**id, spec(0, 0))).collect());
+    let held = rig.core.state().attempts_on(&node("n")).count();
+    assert_eq!(held, MAX_ATTEMPTS_PER_NODE);
+    let last = &names[MAX_ATTEMPTS_PER_NODE];
+    let reason = rig.reason(last);
+    assert_eq!(reason.code, ReasonCode::WaitingForUnits);
+    assert!(reason.message.contains("fewer than 4096"), "{reason:?}");
+    rig.status("n", "s7.1", ended(Exit::Code(0)));
+    assert_eq!(rig.state(last), StepState::Queued, "it is not gone yet");
+    let fed = rig.status("n", "s7.1", released(Exit::Code(0)));
+    assert_eq!(fed.orders, ["forget s7.1", "assign s4096.1"]);
 }
 
 #[test]
