@@ -61,7 +61,7 @@ impl Listener {
             .incoming_buffer_size(settings::WAITING_HANDSHAKE_BYTES)
             .incoming_buffer_size_total(settings::WAITING_BYTES);
         socket(addr)
-            .and_then(|socket| endpoint(socket, Some(config)))
+            .and_then(|socket| endpoint(socket, identity.reset.endpoint_config(), Some(config)))
             .map(|endpoint| Self { endpoint })
             .map_err(|source| TransportError::Bind {
                 address: addr,
@@ -149,7 +149,7 @@ impl Dialer {
         // One socket for both families, where the host has both.
         let mut endpoint = any(Ipv6Addr::UNSPECIFIED.into())
             .or_else(|_| any(Ipv4Addr::UNSPECIFIED.into()))
-            .and_then(|socket| endpoint(socket, None))
+            .and_then(|socket| endpoint(socket, EndpointConfig::default(), None))
             .map_err(TransportError::Socket)?;
         endpoint.set_default_client_config(config);
         Ok(Self { endpoint })
@@ -319,10 +319,14 @@ fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn endpoint(socket: UdpSocket, server: Option<ServerConfig>) -> io::Result<Endpoint> {
+fn endpoint(
+    socket: UdpSocket,
+    config: EndpointConfig,
+    server: Option<ServerConfig>,
+) -> io::Result<Endpoint> {
     let runtime = quinn::default_runtime()
         .ok_or_else(|| io::Error::other("there is no tokio runtime here"))?;
-    Endpoint::new(EndpointConfig::default(), server, socket, runtime)
+    Endpoint::new(config, server, socket, runtime)
 }
 
 #[cfg(test)]

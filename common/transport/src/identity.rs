@@ -11,6 +11,7 @@ use rustls::{InconsistentKeys, RootCertStore};
 
 use crate::files::{self, FileError};
 use crate::peer::{CertificateError, Peer, peer_of};
+use crate::reset::ResetKey;
 use crate::tls;
 
 /// Where a program's certificates are, all in PEM form.
@@ -29,6 +30,7 @@ pub struct TlsFiles {
 pub struct Identity {
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) certified: Arc<CertifiedKey>,
+    pub(crate) reset: ResetKey,
     /// Where the certificate was, for messages.
     pub(crate) cert: PathBuf,
     peer: Peer,
@@ -106,6 +108,7 @@ impl Identity {
         let roots = Arc::new(load_roots(files)?);
         let chain = load_certificates(&files.cert)?;
         let key = load_key(files)?;
+        let reset = ResetKey::of(&key);
         let certified = CertifiedKey::from_der(chain, key, &tls::provider())
             .map_err(|source| key_error(files, source))?;
         let leaf = certified.cert.first().expect("a loaded chain is not empty");
@@ -123,6 +126,7 @@ impl Identity {
         Ok(Self {
             roots,
             certified: Arc::new(certified),
+            reset,
             cert: files.cert.clone(),
             peer,
         })

@@ -25,6 +25,7 @@ pub mod error;
 pub mod files;
 pub mod identity;
 pub mod peer;
+mod reset;
 mod settings;
 mod tls;
 

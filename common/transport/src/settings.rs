@@ -50,6 +50,10 @@ pub(crate) const WAITING_HANDSHAKE_BYTES: u64 = 64 * 1024;
 /// Bytes that all waiting handshakes may hold.
 pub(crate) const WAITING_BYTES: u64 = 64 * 1024 * 1024;
 
+/// Between two answers to packets of links that an earlier process had. Each is smaller than what it answers and costs
+/// microseconds; ten thousand agents must hear theirs within seconds of a coordinator's restart.
+pub(crate) const RESET_INTERVAL: Duration = Duration::from_millis(1);
+
 /// What the kernel is asked to hold for us while we are busy, in bytes; it gives what its own limit allows. Its
 /// default of about 200 kB overflows when many agents report at once.
 pub(crate) const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use sluice_common::limit::MAX_FRAME_BYTES;
-use sluice_transport::{Connection, FrameReader, FrameWriter, Peer, TransportError};
+use sluice_transport::{
+    Authority, Connection, Dialer, FrameReader, FrameWriter, Listener, Peer, TransportError,
+};
 
-use crate::site::{Link, Site, chain, raw_client, soon};
+use crate::site::{LOOPBACK, Link, Site, chain, identity, raw_client, soon};
 
 /// A stream that the agent opened: its writer there, its reader at the coordinator, after one message has passed.
 async fn one_way(link: &Link) -> (FrameWriter, FrameReader) {
@@ -285,6 +287,38 @@ async fn a_close_tells_why_and_delivered_comes_first() {
         chain(&error),
         "the link is lost: the other side closed it: the node is too old?[2J"
     );
+}
+
+/// Its links do not have to fall silent for the idle limit first.
+#[test]
+fn a_coordinator_that_died_and_came_back_ends_its_old_links_with_the_next_word() {
+    let agent_side = tokio::runtime::Runtime::new().unwrap();
+    let first_life = tokio::runtime::Runtime::new().unwrap();
+    let second_life = tokio::runtime::Runtime::new().unwrap();
+    let authority = Authority::create("c1").unwrap();
+    let coordinator = identity(&[&authority], &authority.issue_coordinator().unwrap());
+    let node = identity(&[&authority], &authority.issue_node("gpu-7").unwrap());
+    let listening = || async { Listener::bind(LOOPBACK, &coordinator).unwrap() };
+    let listener = first_life.block_on(listening());
+    let address = listener.local_addr();
+    let _accepting = first_life.spawn(async move {
+        let handshake = listener.accept().await.unwrap();
+        let _link = handshake.finish().await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    let link = agent_side.block_on(async {
+        let dialer = Dialer::new(&node).unwrap();
+        soon(dialer.dial(&address.to_string())).await.unwrap()
+    });
+    // Like a death: no word reaches the agent.
+    first_life.shutdown_timeout(std::time::Duration::from_secs(10));
+    let _listener = second_life.block_on(async { Listener::bind(address, &coordinator).unwrap() });
+    let why = agent_side.block_on(async {
+        let (mut writer, _reader) = link.open().await.unwrap();
+        writer.send(&7_u64).await.unwrap();
+        soon(link.closed()).await
+    });
+    assert!(why.contains("perhaps it restarted"), "{why}");
 }
 
 #[tokio::test]
