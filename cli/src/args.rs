@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use sluice_common::state::StepState;
-use sluice_common::step::OnPreempt;
-use sluice_common::time::Span;
 
 use crate::failure::{FAILED, RUN_FAILED};
+
+mod selector;
+mod step;
+
+pub(crate) use selector::Selector;
+pub(crate) use step::StepFlags;
 
 /// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.
 #[derive(Debug, Parser)]
@@ -79,6 +83,16 @@ pub(crate) enum Command {
 }
 
 impl Command {
+    /// The name of a command that passes on what others write, or writes nothing that has a format.
+    pub(crate) fn formatless(&self) -> Option<&'static str> {
+        match self {
+            Command::Dev(_) => Some("dev"),
+            Command::Run(_) => Some("run"),
+            Command::Logs(_) => Some("logs"),
+            _ => None,
+        }
+    }
+
     /// The exit code for failures that are not the caller's. `run` has its own, so that it is not taken for the step's.
     pub(crate) fn own_failure_code(&self) -> u8 {
         match self {
@@ -102,66 +116,6 @@ pub(crate) struct DevArgs {
     /// Show the daemons' logs here instead of keeping them in files.
     #[arg(short, long)]
     pub(crate) verbose: bool,
-}
-
-/// What a step takes and how it is treated: the flags that `run` and `submit` share.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Step")]
-pub(crate) struct StepFlags {
-    /// Whole GPUs on each host.
-    #[arg(long, value_name = "N")]
-    pub(crate) gpus: Option<u64>,
-    /// Cores on each host, such as 4 or 0.5.
-    #[arg(long, value_name = "X")]
-    pub(crate) cpus: Option<f64>,
-    /// Memory on each host, such as 16GiB.
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<String>,
-    /// An amount of a custom resource; may be repeated.
-    #[arg(long = "resource", value_name = "KEY=N", value_parser = key_amount)]
-    pub(crate) resources: Vec<(String, u64)>,
-    /// Never make it give way to another step.
-    #[arg(long)]
-    pub(crate) non_preemptible: bool,
-    /// The one pool that it may run in.
-    #[arg(long, value_name = "POOL")]
-    pub(crate) pool: Option<String>,
-    /// The kind of hardware, such as h100.
-    #[arg(long, value_name = "PLATFORM")]
-    pub(crate) platform: Option<String>,
-    /// On how many hosts it runs at once.
-    #[arg(long, value_name = "N")]
-    pub(crate) nodes: Option<u32>,
-    /// On whose behalf.
-    #[arg(long, value_name = "SUBJECT")]
-    pub(crate) subject: Option<String>,
-    /// How often it is tried again after a failure of its own.
-    #[arg(long, value_name = "N")]
-    pub(crate) retries: Option<u32>,
-    /// How long it may run, such as 2h.
-    #[arg(long, value_name = "DURATION", value_parser = span)]
-    pub(crate) timeout: Option<Span>,
-    /// Time between the stop signal and the kill, such as 30s.
-    #[arg(long, value_name = "DURATION", value_parser = span)]
-    pub(crate) grace: Option<Span>,
-    /// What happens when it must give way.
-    #[arg(long, value_name = "ACTION", value_parser = on_preempt_parser())]
-    pub(crate) on_preempt: Option<OnPreempt>,
-    /// A variable of its environment; may be repeated.
-    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value)]
-    pub(crate) env: Vec<(String, String)>,
-    /// The directory that it starts in, on the host.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) workdir: Option<String>,
-    /// A name for people; the program's where absent.
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// Order among the steps of the same subject; higher goes first.
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) priority: Option<i64>,
-    /// An id of your own choice, so that a repeat is harmless.
-    #[arg(long, value_name = "ID")]
-    pub(crate) id: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -190,20 +144,20 @@ pub(crate) struct SubmitArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
     /// What was submitted.
-    #[value(alias = "step")]
+    #[value(aliases = ["step", "st"])]
     Steps,
     /// The hosts.
-    #[value(alias = "node")]
+    #[value(aliases = ["node", "no"])]
     Nodes,
     /// The groups of hosts.
-    #[value(alias = "pool")]
+    #[value(aliases = ["pool", "po"])]
     Pools,
     /// What happened, oldest first.
-    #[value(alias = "event")]
+    #[value(aliases = ["event", "ev"])]
     Events,
 }
 
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetArgs {
     /// What to list.
     #[arg(value_enum, value_name = "KIND")]
@@ -211,22 +165,36 @@ pub(crate) struct GetArgs {
     /// Only these.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Only what is in this pool.
-    #[arg(long, value_name = "POOL")]
+    /// Only steps or nodes in this pool.
+    #[arg(long, value_name = "POOL", help_heading = "Filters")]
     pub(crate) pool: Option<String>,
     /// Only steps of this subject.
-    #[arg(long, value_name = "SUBJECT")]
+    #[arg(long, value_name = "SUBJECT", help_heading = "Filters")]
     pub(crate) subject: Option<String>,
-    /// Only steps in this state.
-    #[arg(long, value_name = "STATE", value_parser = state_parser())]
-    pub(crate) state: Option<StepState>,
+    /// Only steps or nodes in one of these states, with commas between them.
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_delimiter = ',',
+        help_heading = "Filters"
+    )]
+    pub(crate) state: Vec<String>,
     /// Only steps on this node.
-    #[arg(long, value_name = "NODE")]
+    #[arg(long, value_name = "NODE", help_heading = "Filters")]
     pub(crate) node: Option<String>,
+    /// Only steps with this name.
+    #[arg(long, value_name = "NAME", help_heading = "Filters")]
+    pub(crate) name: Option<String>,
+    /// Only nodes with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them.
+    #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
+    pub(crate) selector: Option<Selector>,
+    /// Only the last N steps or events.
+    #[arg(long, value_name = "N", help_heading = "Filters")]
+    pub(crate) limit: Option<usize>,
     /// Only events after this number.
-    #[arg(long, value_name = "SEQ")]
+    #[arg(long, value_name = "SEQ", help_heading = "Filters")]
     pub(crate) since: Option<u64>,
-    /// Go on with what happens next; for events.
+    /// Go on with what changes, until Ctrl-C.
     #[arg(short, long)]
     pub(crate) watch: bool,
 }
@@ -235,14 +203,31 @@ pub(crate) struct GetArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Described {
     /// One step.
-    #[value(alias = "steps")]
+    #[value(aliases = ["steps", "st"])]
     Step,
     /// One host.
-    #[value(alias = "nodes")]
+    #[value(aliases = ["nodes", "no"])]
     Node,
     /// One group of hosts.
-    #[value(alias = "pools")]
+    #[value(aliases = ["pools", "po"])]
     Pool,
+}
+
+impl Kind {
+    /// As it is spoken of.
+    pub(crate) fn plural(self) -> &'static str {
+        self.names()[0]
+    }
+
+    /// Every word for it, as they stand before the `/` of a full name.
+    pub(crate) fn names(self) -> &'static [&'static str] {
+        match self {
+            Kind::Steps => &["steps", "step", "st"],
+            Kind::Nodes => &["nodes", "node", "no"],
+            Kind::Pools => &["pools", "pool", "po"],
+            Kind::Events => &["events", "event", "ev"],
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -258,7 +243,7 @@ pub(crate) struct DescribeArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
     /// Whose output.
-    #[arg(value_name = "STEP")]
+    #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
     /// Go on as the step writes, until it has ended.
     #[arg(short, long)]
@@ -280,14 +265,14 @@ pub(crate) struct LogsArgs {
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
     /// Which.
-    #[arg(value_name = "STEP", required = true)]
+    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct WaitArgs {
     /// For which.
-    #[arg(value_name = "STEP", required = true)]
+    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,
     /// Until they are in this state; without it, until they have ended, however they ended.
     #[arg(long = "for", value_name = "STATE", value_parser = state_parser())]
@@ -297,26 +282,16 @@ pub(crate) struct WaitArgs {
     pub(crate) timeout: Option<Duration>,
 }
 
-fn span(text: &str) -> Result<Span, String> {
-    text.parse()
-        .map_err(|e: sluice_common::time::SpanError| e.to_string())
-}
-
 fn duration(text: &str) -> Result<Duration, String> {
-    span(text).map(|span| Duration::from_millis(span.millis()))
+    step::span(text).map(|span| Duration::from_millis(span.millis()))
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
-        _ => Err("write NAME=VALUE, such as `MODE=fast`".into()),
-    }
-}
-
-fn key_amount(text: &str) -> Result<(String, u64), String> {
-    let way_out = || "write KEY=N with a whole number, such as `tensorrt_sessions=2`".to_owned();
-    let (key, amount) = key_value(text).map_err(|_| way_out())?;
-    Ok((key, amount.parse().map_err(|_| way_out())?))
+/// A step by its id; `step/ID`, as `-o name` prints it, is the same.
+fn step_id(text: &str) -> Result<String, String> {
+    let id = ["step/", "steps/"]
+        .iter()
+        .find_map(|kind| text.strip_prefix(kind));
+    Ok(id.unwrap_or(text).to_owned())
 }
 
 /// The states by the names that the API gives them, listed in help and in errors.
@@ -328,17 +303,6 @@ fn state_parser() -> impl clap::builder::TypedValueParser<Value = StepState> {
             .into_iter()
             .find(|state| state.as_str() == name)
             .expect("only names of states are let through")
-    })
-}
-
-fn on_preempt_parser() -> impl clap::builder::TypedValueParser<Value = OnPreempt> {
-    use clap::builder::TypedValueParser;
-    clap::builder::PossibleValuesParser::new(["requeue", "suspend", "fail"]).map(|name| match name
-        .as_str()
-    {
-        "suspend" => OnPreempt::Suspend,
-        "fail" => OnPreempt::Fail,
-        _ => OnPreempt::Requeue,
     })
 }
 

@@ -3,6 +3,7 @@
 
 mod patience;
 mod sse;
+mod stream;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::context::{Context, ContextError};
 
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
+pub(crate) use stream::Stream;
 
 /// How long a coordinator may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -105,8 +107,8 @@ impl ApiError {
 /// Which steps to list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepFilter {
-    /// In this state.
-    pub(crate) state: Option<StepState>,
+    /// In one of these states, commas between them; in any where empty.
+    pub(crate) states: String,
     /// Of this subject.
     pub(crate) subject: Option<String>,
     /// In this pool.
@@ -200,7 +202,10 @@ impl Client {
     /// `GET /v1/steps`, every page of it.
     pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
         let fields = [
-            ("state", filter.state.map(|state| state.to_string())),
+            (
+                "state",
+                (!filter.states.is_empty()).then(|| filter.states.clone()),
+            ),
             ("subject", filter.subject.clone()),
             ("pool", filter.pool.clone()),
             ("node", filter.node.clone()),
@@ -302,16 +307,38 @@ impl Client {
     pub(crate) fn follow_events(
         &self,
         since: Option<u64>,
-    ) -> Result<Events<impl Read + use<>>, ApiError> {
-        let mut query = since_query(since);
+    ) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
+        self.open_events(since_query(since))
+    }
+
+    /// `GET /v1/events?since=now&follow=true`: what happens from now on.
+    pub(crate) fn follow_new_events(&self) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
+        self.open_events(vec![("since", "now".to_owned())])
+    }
+
+    fn open_events(&self, mut query: Query<'_>) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
         query.push(("follow", "true".to_owned()));
-        let response = self.call(
-            "/v1/events",
-            &query,
-            Some(ANSWER_LIMIT),
-            Some(SILENCE_LIMIT),
-        )?;
-        Ok(Events::new(response.into_body().into_reader()))
+        let path = "/v1/events";
+        let response = self.call(path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;
+        let reader: Box<dyn Read + Send> = Box::new(response.into_body().into_reader());
+        Ok(Events::new(reader))
+    }
+
+    /// What came in a stream.
+    fn understand<T: DeserializeOwned>(&self, text: &str) -> Result<T, ApiError> {
+        serde_json::from_str(text).map_err(|e| self.garbled(&e))
+    }
+
+    /// The error by which the coordinator ended a stream that it could not go on with.
+    fn refused_in_stream(&self, value: serde_json::Value) -> ApiError {
+        match serde_json::from_value::<ErrorBody>(value) {
+            // It came after the status line, so the status is that of what happens to be gone.
+            Ok(body) => ApiError::Refused {
+                status: StatusCode::GONE.as_u16(),
+                error: body.error,
+            },
+            Err(error) => self.garbled(&error),
+        }
     }
 
     /// `GET /readyz`: whether the coordinator takes calls.

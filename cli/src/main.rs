@@ -20,7 +20,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Format};
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -40,6 +40,15 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
+    if let Some(command) = args
+        .command
+        .formatless()
+        .filter(|_| args.output != Format::Table)
+    {
+        return Err(Failure::Usage(format!(
+            "--output is for commands that print what they found: leave it out of `sluice {command}`"
+        )));
+    }
     let chosen = args.context.as_deref();
     let client = || context::load(chosen).map(Client::new);
     match args.command {

@@ -32,6 +32,12 @@ impl Event {
     pub(crate) fn seq(&self) -> u64 {
         self.0.get("seq").and_then(Value::as_u64).unwrap_or(0)
     }
+
+    /// The step that it is about, by itself or by an attempt of it.
+    pub(crate) fn step(&self) -> Option<&str> {
+        let text = |name: &str| self.0.get(name).and_then(Value::as_str);
+        text("step").or_else(|| Some(text("attempt")?.rsplit_once('.')?.0))
+    }
 }
 
 impl Listed for Event {
@@ -183,6 +189,14 @@ pub(crate) mod tests {
             table.header(),
             "SEQ     AGE     TYPE              STEP            NODE          DETAIL\n"
         );
+    }
+
+    #[test]
+    fn an_event_knows_its_step() {
+        let step = |event: Value| Event(event).step().map(str::to_owned);
+        assert_eq!(step(json!({"step": "a"})).as_deref(), Some("a"));
+        assert_eq!(step(json!({"attempt": "a.b.2"})).as_deref(), Some("a.b"));
+        assert_eq!(step(json!({"node": "n"})), None);
     }
 
     #[test]

@@ -79,6 +79,13 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// What stands in it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+}
+
 impl From<String> for Cell {
     fn from(text: String) -> Self {
         Self { text, tone: None }

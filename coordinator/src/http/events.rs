@@ -43,7 +43,8 @@ pub(super) struct EventParams {
     step: Option<String>,
 }
 
-/// `GET /v1/events`: those after `since`; from the oldest that is kept where it is left out.
+/// `GET /v1/events`: those after `since`, from now on where it is `now`; from the oldest that is kept where it is left
+/// out.
 pub(super) async fn events(
     State(api): State<Api>,
     headers: HeaderMap,
@@ -76,8 +77,11 @@ async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u
     let Some((name, text)) = asked.into_iter().find(|(_, text)| text.is_some()) else {
         return oldest(api).await;
     };
-    let since = params::number(name, text)?.unwrap_or(0);
     let last = *api.engine().committed().borrow();
+    if name == "since" && text == Some("now") {
+        return Ok(last);
+    }
+    let since = params::number(name, text)?.unwrap_or(0);
     if since <= last {
         return Ok(since);
     }

@@ -1,0 +1,97 @@
+//! The flags that describe a step, shared by `run` and `submit`, and how their values are read.
+
+use sluice_common::step::OnPreempt;
+use sluice_common::time::Span;
+
+/// What a step takes and how it is treated: the flags that `run` and `submit` share.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct StepFlags {
+    /// Whole GPUs on each host.
+    #[arg(long, value_name = "N", help_heading = "Resources")]
+    pub(crate) gpus: Option<u64>,
+    /// Cores on each host, such as 4 or 0.5.
+    #[arg(long, value_name = "X", help_heading = "Resources")]
+    pub(crate) cpus: Option<f64>,
+    /// Memory on each host, such as 16GiB.
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub(crate) memory: Option<String>,
+    /// An amount of a custom resource; may be repeated.
+    #[arg(long = "resource", value_name = "KEY=N", value_parser = key_amount, help_heading = "Resources")]
+    pub(crate) resources: Vec<(String, u64)>,
+    /// Never make it give way to another step.
+    #[arg(long, help_heading = "Placement")]
+    pub(crate) non_preemptible: bool,
+    /// The one pool that it may run in.
+    #[arg(long, value_name = "POOL", help_heading = "Placement")]
+    pub(crate) pool: Option<String>,
+    /// The kind of hardware, such as h100.
+    #[arg(long, value_name = "PLATFORM", help_heading = "Placement")]
+    pub(crate) platform: Option<String>,
+    /// On how many hosts it runs at once.
+    #[arg(long, value_name = "N", help_heading = "Placement")]
+    pub(crate) nodes: Option<u32>,
+    /// On whose behalf.
+    #[arg(long, value_name = "SUBJECT", help_heading = "Step")]
+    pub(crate) subject: Option<String>,
+    /// How often it is tried again after a failure of its own.
+    #[arg(long, value_name = "N", help_heading = "Life")]
+    pub(crate) retries: Option<u32>,
+    /// How long it may run, such as 2h.
+    #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
+    pub(crate) timeout: Option<Span>,
+    /// Time between the stop signal and the kill, such as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
+    pub(crate) grace: Option<Span>,
+    /// What happens when it must give way.
+    #[arg(long, value_name = "ACTION", value_parser = on_preempt_parser(), help_heading = "Placement")]
+    pub(crate) on_preempt: Option<OnPreempt>,
+    /// A variable of its environment; may be repeated.
+    #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
+    pub(crate) env: Vec<(String, String)>,
+    /// The directory that it starts in, on the host.
+    #[arg(long, value_name = "DIR", help_heading = "Step")]
+    pub(crate) workdir: Option<String>,
+    /// A name for people; the program's where absent.
+    #[arg(long, value_name = "NAME", help_heading = "Step")]
+    pub(crate) name: Option<String>,
+    /// Order among the steps of the same subject; higher goes first.
+    #[arg(
+        long,
+        value_name = "N",
+        allow_negative_numbers = true,
+        help_heading = "Placement"
+    )]
+    pub(crate) priority: Option<i64>,
+    /// An id of your own choice, so that a repeat is harmless.
+    #[arg(long, value_name = "ID", help_heading = "Step")]
+    pub(crate) id: Option<String>,
+}
+
+pub(super) fn span(text: &str) -> Result<Span, String> {
+    text.parse()
+        .map_err(|e: sluice_common::time::SpanError| e.to_string())
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
+        _ => Err("write NAME=VALUE, such as `MODE=fast`".into()),
+    }
+}
+
+fn key_amount(text: &str) -> Result<(String, u64), String> {
+    let way_out = || "write KEY=N with a whole number, such as `tensorrt_sessions=2`".to_owned();
+    let (key, amount) = key_value(text).map_err(|_| way_out())?;
+    Ok((key, amount.parse().map_err(|_| way_out())?))
+}
+
+fn on_preempt_parser() -> impl clap::builder::TypedValueParser<Value = OnPreempt> {
+    use clap::builder::TypedValueParser;
+    clap::builder::PossibleValuesParser::new(["requeue", "suspend", "fail"]).map(|name| match name
+        .as_str()
+    {
+        "suspend" => OnPreempt::Suspend,
+        "fail" => OnPreempt::Fail,
+        _ => OnPreempt::Requeue,
+    })
+}

@@ -1,0 +1,59 @@
+//! Events: those that are kept, or as they happen.
+
+use jiff::Timestamp;
+
+use super::super::outage_note;
+use super::{Found, show_found, wanted};
+use crate::args::GetArgs;
+use crate::client::{ApiError, Client, Patience, Stream};
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::render::event::Event;
+use crate::render::listed::{self, Listed};
+use crate::render::table::Table;
+use crate::show;
+
+/// Lists events, or follows them.
+pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+    if args.watch {
+        return watch(client, args.since, out);
+    }
+    let found = Found {
+        items: wanted::last(all(client, args.since, out)?, args.limit),
+        missing: false,
+    };
+    show_found(&found, args, out)
+}
+
+fn all(client: &Client, mut since: Option<u64>, out: Out) -> Result<Vec<Event>, ApiError> {
+    let mut events: Vec<Event> = Vec::new();
+    loop {
+        let call = || client.events_page(since);
+        let page = client.keep_trying(Patience::READ, outage_note(out), call)?;
+        events.extend(page.items);
+        let next: Option<u64> = page.next_cursor.and_then(|cursor| cursor.parse().ok());
+        if next.is_none() || next <= since {
+            return Ok(events);
+        }
+        since = next;
+    }
+}
+
+/// Events as they happen, over every lost connection, each once; ends with the process.
+fn watch(client: &Client, since: Option<u64>, out: Out) -> Result<u8, Failure> {
+    let mut table = Table::new(Event::COLUMNS, out);
+    table.make_room();
+    if out.format().is_text() {
+        out.result(&table.header())?;
+    }
+    let mut stream = Stream::after(client, since);
+    loop {
+        let event = Event(stream.next(outage_note(out))?);
+        if out.format().is_text() {
+            let rows = listed::rows(&[event], Timestamp::now());
+            out.result(&table.rows(&rows))?;
+        } else {
+            show::next(&event, out)?;
+        }
+    }
+}

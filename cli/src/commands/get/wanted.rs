@@ -1,0 +1,328 @@
+//! Which things are wanted, and how each kind is read: all of it, or one by name.
+
+use sluice_common::api::{NodeView, PoolView, StepView};
+use sluice_common::nearest::nearest;
+use sluice_common::state::{NodeState, StepState};
+
+use crate::args::{GetArgs, Kind};
+use crate::client::{ApiError, Client, StepFilter};
+use crate::failure::Failure;
+use crate::render::listed::Listed;
+use crate::render::safe;
+
+/// Words for nodes that an admin closed, beside the states that they have by themselves.
+const CLOSED: [&str; 2] = ["cordoned", "draining"];
+/// The states that a node has by itself.
+const NODE_STATES: [NodeState; 4] = [
+    NodeState::Ready,
+    NodeState::Reconciling,
+    NodeState::Unreachable,
+    NodeState::Lost,
+];
+
+/// A kind of thing that can be listed by name and watched.
+pub(super) trait Readable: Listed + Sized {
+    /// All that the filters take, in the order in which they are shown.
+    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError>;
+
+    /// The one of this name.
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError>;
+
+    /// Whether the filters take it.
+    fn fits(&self, args: &GetArgs) -> bool;
+
+    /// What changes of it is told by which events: of a step by its own, of the others by all.
+    const OWN_EVENTS: bool;
+}
+
+impl Readable for StepView {
+    const OWN_EVENTS: bool = true;
+
+    /// By the time of the submit, the newest last.
+    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        let mut steps = client.steps(&StepFilter {
+            states: args.state.join(","),
+            subject: args.subject.clone(),
+            pool: args.pool.clone(),
+            node: args.node.clone(),
+        })?;
+        steps.retain(|step| args.name.as_ref().is_none_or(|name| *name == step.name));
+        steps.sort_by(|a, b| (a.submitted_at, &a.id).cmp(&(b.submitted_at, &b.id)));
+        Ok(last(steps, args.limit))
+    }
+
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        client.step(name)
+    }
+
+    fn fits(&self, args: &GetArgs) -> bool {
+        let is = |wanted: &Option<String>, has: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| has == Some(wanted))
+        };
+        let on = |node: &String| self.placements.iter().any(|place| place.node == *node);
+        let state = self.state.to_string();
+        (args.state.is_empty() || args.state.contains(&state))
+            && is(&args.name, Some(&self.name))
+            && is(&args.subject, Some(&self.subject))
+            && is(&args.pool, self.pool.as_deref())
+            && args.node.as_ref().is_none_or(on)
+    }
+}
+
+/// The last so many.
+pub(super) fn last<T>(mut items: Vec<T>, limit: Option<usize>) -> Vec<T> {
+    let surplus = items.len().saturating_sub(limit.unwrap_or(usize::MAX));
+    items.drain(..surplus);
+    items
+}
+
+impl Readable for NodeView {
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        let mut nodes = client.nodes()?;
+        nodes.retain(|node| node.fits(args));
+        Ok(nodes)
+    }
+
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        client.node(name)
+    }
+
+    fn fits(&self, args: &GetArgs) -> bool {
+        let in_state = |word: &String| match (word.as_str(), &self.cordon) {
+            ("cordoned", cordon) => cordon.is_some(),
+            ("draining", cordon) => cordon.as_ref().is_some_and(|cordon| cordon.drain),
+            (word, _) => word == self.state.as_str(),
+        };
+        (args.state.is_empty() || args.state.iter().any(in_state))
+            && args.pool.as_ref().is_none_or(|pool| *pool == self.pool)
+            && args
+                .selector
+                .as_ref()
+                .is_none_or(|selector| selector.takes(&self.labels))
+    }
+}
+
+impl Readable for PoolView {
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        client.pools()
+    }
+
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        client.pool(name)
+    }
+
+    fn fits(&self, _args: &GetArgs) -> bool {
+        true
+    }
+}
+
+/// Filters that a kind does not have are refused, so that nobody takes the whole for a part.
+pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
+    let filters = [
+        ("--subject", args.subject.is_some(), &[Kind::Steps][..]),
+        ("--node", args.node.is_some(), &[Kind::Steps]),
+        ("--name", args.name.is_some(), &[Kind::Steps]),
+        (
+            "--state",
+            !args.state.is_empty(),
+            &[Kind::Steps, Kind::Nodes],
+        ),
+        ("--pool", args.pool.is_some(), &[Kind::Steps, Kind::Nodes]),
+        ("--selector", args.selector.is_some(), &[Kind::Nodes]),
+    ];
+    let others = [
+        (
+            "--limit",
+            args.limit.is_some(),
+            &[Kind::Steps, Kind::Events][..],
+        ),
+        ("--since", args.since.is_some(), &[Kind::Events]),
+    ];
+    for (flag, given, kinds) in filters.into_iter().chain(others) {
+        if given && !kinds.contains(&args.kind) {
+            let kinds: Vec<&str> = kinds.iter().map(|kind| kind.plural()).collect();
+            return Err(Failure::Usage(format!(
+                "{flag} is for {}: leave it out here",
+                kinds.join(" and ")
+            )));
+        }
+    }
+    if args.watch && args.limit.is_some() {
+        let text = "--limit is for a list that ends: leave it out, or --watch";
+        return Err(Failure::Usage(text.into()));
+    }
+    check_names(args, filters.iter().any(|(_, given, _)| *given))?;
+    check_states(args)
+}
+
+fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
+    match args.names.first() {
+        Some(_) if args.kind == Kind::Events => Err(Failure::Usage(
+            "events have no names: filter what `-o json` prints".into(),
+        )),
+        Some(name) if filtered || args.limit.is_some() => Err(Failure::Usage(format!(
+            "`{}` is one by name: leave the filters out",
+            safe(name)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn check_states(args: &GetArgs) -> Result<(), Failure> {
+    let known: Vec<&str> = match args.kind {
+        Kind::Nodes => NODE_STATES
+            .map(NodeState::as_str)
+            .into_iter()
+            .chain(CLOSED)
+            .collect(),
+        Kind::Steps | Kind::Pools | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
+    };
+    for word in &args.state {
+        if !known.contains(&word.as_str()) {
+            let hint = hint(word, known.iter().copied());
+            return Err(Failure::Usage(format!(
+                "--state: `{}` is no state: {hint}",
+                safe(word)
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What was meant, or what there is.
+pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    if let Some(near) = nearest(word, known.clone()) {
+        return format!("did you mean `{}`?", safe(near));
+    }
+    let mut words: Vec<String> = known.take(20).map(safe).collect();
+    match words.len() {
+        0 => "there is none".to_owned(),
+        1 => format!("there is `{}`", words.remove(0)),
+        _ => format!("there are {}", words.join(", ")),
+    }
+}
+
+/// A filter that took nothing may name something that does not exist.
+pub(super) fn check_found(client: &Client, args: &GetArgs) -> Result<(), Failure> {
+    if let Some(pool) = &args.pool {
+        let pools = client.pools()?;
+        must_exist("pool", pool, pools.iter().map(|pool| pool.name.as_str()))?;
+    }
+    if let Some(node) = &args.node {
+        let nodes = client.nodes()?;
+        must_exist("node", node, nodes.iter().map(|node| node.name.as_str()))?;
+    }
+    Ok(())
+}
+
+fn must_exist<'a>(
+    kind: &str,
+    name: &str,
+    known: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), Failure> {
+    if known.clone().any(|other| other == name) {
+        return Ok(());
+    }
+    let hint = hint(name, known);
+    Err(Failure::Failed(format!(
+        "--{kind}: there is no {kind} `{}`: {hint}",
+        safe(name)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Args, Command};
+    use crate::render::node::tests::node;
+    use crate::render::step::tests::running;
+    use clap::Parser;
+
+    fn typed(line: &str) -> GetArgs {
+        let words = ["sluice", "get"].into_iter().chain(line.split(' '));
+        match Args::try_parse_from(words).unwrap().command {
+            Command::Get(args) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn filters_of_another_kind_are_refused() {
+        for line in [
+            "nodes --subject a",
+            "pools --pool a",
+            "steps --since 3",
+            "steps -l zone=a",
+            "events --state running",
+            "nodes --limit 3",
+            "steps --limit 3 -w",
+            "events x",
+            "steps x --pool a",
+            "steps x --limit 1",
+        ] {
+            let error = check(&typed(line)).unwrap_err();
+            assert!(matches!(error, Failure::Usage(_)), "{line}");
+        }
+        for line in [
+            "nodes --pool a --state lost,cordoned -l zone=a",
+            "steps --state running,queued --node n --name a --limit 3",
+            "events --since 3 -w",
+            "st x y -w",
+        ] {
+            check(&typed(line)).unwrap();
+        }
+    }
+
+    #[test]
+    fn unknown_words_are_answered_with_the_nearest_known() {
+        let message = |line| check(&typed(line)).unwrap_err().to_string();
+        assert_eq!(
+            message("steps --state runing"),
+            "--state: `runing` is no state: did you mean `running`?"
+        );
+        assert!(message("nodes --state xyzzy").ends_with("lost, cordoned, draining"));
+        let known = ["default", "training"];
+        let error = must_exist("pool", "trainin", known.into_iter()).unwrap_err();
+        assert!(error.to_string().ends_with("did you mean `training`?"));
+        let error = must_exist("pool", "x\u{1b}", known.into_iter()).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "--pool: there is no pool `x\\u{1b}`: there are default, training"
+        );
+        assert!(must_exist("pool", "x", std::iter::empty()).is_err());
+        must_exist("pool", "default", known.into_iter()).unwrap();
+    }
+
+    #[test]
+    fn filters_take_what_they_name() {
+        let step = running();
+        for (line, expected) in [
+            ("steps", true),
+            ("steps --state queued,running", true),
+            ("steps --state queued", false),
+            (
+                "steps --node gpu-1 --pool default --subject dev --name train",
+                true,
+            ),
+            ("steps --node gpu-2", false),
+            ("steps --name other", false),
+        ] {
+            assert_eq!(step.fits(&typed(line)), expected, "{line}");
+        }
+        let node = node();
+        for (line, expected) in [
+            ("nodes --state ready -l zone=a", true),
+            ("nodes -l zone!=a", false),
+            ("nodes --state cordoned", false),
+            ("nodes --pool other", false),
+        ] {
+            assert_eq!(node.fits(&typed(line)), expected, "{line}");
+        }
+        assert_eq!(last(vec![1, 2, 3], Some(2)), [2, 3]);
+        assert_eq!(last(vec![1, 2, 3], None), [1, 2, 3]);
+    }
+}

@@ -1,0 +1,221 @@
+//! Steps, nodes and pools as they change: the list as it is, then each row whenever it becomes another.
+//!
+//! A thread follows the events and only says that something happened, and to which step. What is shown is always read
+//! anew, so nothing that an event does not tell is missed. The stream is opened before the list is read, and after a
+//! lost connection everything is read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use super::super::outage_note;
+use super::find;
+use super::wanted::{self, Readable};
+use crate::args::GetArgs;
+use crate::client::{ApiError, Backoff, Client, Patience};
+use crate::failure::{FAILED, Failure};
+use crate::out::Out;
+use crate::render::event::Event;
+use crate::render::listed;
+use crate::render::table::Table;
+use crate::show;
+
+/// Between two reads of everything: what a busy cluster costs a watcher at most.
+const REST: Duration = Duration::from_millis(200);
+/// Steps that are read one by one; of more all are listed.
+const MAX_SINGLE: usize = 20;
+/// Things also change without an event, such as the age of the last sign of a node.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// What the follower of events says.
+enum News {
+    /// The stream is open: what happens from now on will be told.
+    Open,
+    /// Something happened, to this step if to one.
+    Event(Option<String>),
+    /// It cannot be followed any more.
+    Over(ApiError),
+}
+
+/// Prints until the process ends.
+pub(super) fn run<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+    let (send, news) = mpsc::channel();
+    let follower = client.clone();
+    thread::spawn(move || follow(&follower, &send, out));
+    let mut watch = Watch {
+        client,
+        args,
+        out,
+        table: None,
+        shown: BTreeMap::new(),
+    };
+    let mut touched = Touched::default();
+    touched.wait(&news)?;
+    let found = find::<T>(client, args, out)?;
+    if found.items.is_empty() && !args.names.is_empty() {
+        return Ok(FAILED);
+    }
+    if found.items.is_empty() {
+        wanted::check_found(client, args)?;
+    }
+    watch.print(found.items)?;
+    loop {
+        let rested = Instant::now() + REST;
+        let mut touched = Touched::default();
+        touched.wait(&news)?;
+        watch.refresh::<T>(&touched)?;
+        thread::sleep(rested.saturating_duration_since(Instant::now()));
+    }
+}
+
+/// Says what happens, over every lost connection.
+fn follow(client: &Client, send: &Sender<News>, out: Out) {
+    let mut backoff = Backoff::for_calls();
+    loop {
+        let call = || client.follow_new_events();
+        let events = match client.keep_trying(Patience::Endless, outage_note(out), call) {
+            Ok(events) => events,
+            Err(error) => return drop(send.send(News::Over(error))),
+        };
+        if send.send(News::Open).is_err() {
+            return;
+        }
+        for event in events.map_while(Result::ok) {
+            // A stream that was ended by an error is opened anew, and everything is read again.
+            let Ok(value) = serde_json::from_str(&event.data) else {
+                break;
+            };
+            backoff.reset();
+            let step = Event(value).step().map(str::to_owned);
+            if send.send(News::Event(step)).is_err() {
+                return;
+            }
+        }
+        if let Err(error) = client.check_alive() {
+            return drop(send.send(News::Over(error)));
+        }
+        thread::sleep(backoff.next());
+    }
+}
+
+/// What must be read again.
+#[derive(Default)]
+struct Touched {
+    all: bool,
+    steps: BTreeSet<String>,
+}
+
+impl Touched {
+    /// Waits until something must, and takes along what else was said by then.
+    fn wait(&mut self, news: &Receiver<News>) -> Result<(), Failure> {
+        match news.recv_timeout(LOOK) {
+            Ok(first) => self.add(first)?,
+            Err(RecvTimeoutError::Timeout) => self.all = true,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(Failure::Failed("the events are no longer followed".into()));
+            }
+        }
+        news.try_iter().try_for_each(|news| self.add(news))
+    }
+
+    fn add(&mut self, news: News) -> Result<(), Failure> {
+        match news {
+            News::Open => self.all = true,
+            News::Event(Some(step)) => drop(self.steps.insert(step)),
+            News::Event(None) => {}
+            News::Over(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+}
+
+struct Watch<'a> {
+    client: &'a Client,
+    args: &'a GetArgs,
+    out: Out,
+    table: Option<Table>,
+    /// What was printed last of each thing, ages left out.
+    shown: BTreeMap<String, Vec<String>>,
+}
+
+impl Watch<'_> {
+    fn refresh<T: Readable>(&mut self, touched: &Touched) -> Result<(), Failure> {
+        let single = T::OWN_EVENTS && !touched.all && touched.steps.len() <= MAX_SINGLE;
+        let mut items: Vec<T> = Vec::new();
+        if single {
+            for name in &touched.steps {
+                items.extend(self.read(name)?);
+            }
+        } else if self.args.names.is_empty() {
+            let all = || T::all(self.client, self.args);
+            items = self
+                .client
+                .keep_trying(Patience::Endless, outage_note(self.out), all)?;
+            items.extend(self.left(&items)?);
+        } else {
+            for name in &self.args.names {
+                items.extend(self.read(name)?);
+            }
+        }
+        self.print(items)
+    }
+
+    /// One thing, if it is still known and is wanted or was until now.
+    fn read<T: Readable>(&self, name: &str) -> Result<Option<T>, Failure> {
+        if !self.args.names.is_empty() && !self.args.names.iter().any(|other| other == name) {
+            return Ok(None);
+        }
+        let one = || T::one(self.client, name);
+        match self
+            .client
+            .keep_trying(Patience::Endless, outage_note(self.out), one)
+        {
+            Ok(item) => Ok((item.fits(self.args) || self.shown.contains_key(name)).then_some(item)),
+            Err(error) if error.status() == Some(404) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Those that were shown and that the filters take no longer, so that their last row says why.
+    fn left<T: Readable>(&self, items: &[T]) -> Result<Vec<T>, Failure> {
+        let here: BTreeSet<String> = items.iter().map(T::name).collect();
+        let gone = self.shown.keys().filter(|name| !here.contains(*name));
+        let read = gone.map(|name| self.read(name));
+        read.filter_map(Result::transpose).collect()
+    }
+
+    /// Prints those that are not as they were shown.
+    fn print<T: Readable>(&mut self, mut items: Vec<T>) -> Result<(), Failure> {
+        items.retain(|item| self.shown.get(&item.name()) != Some(&mark(item)));
+        for item in &items {
+            if item.fits(self.args) {
+                self.shown.insert(item.name(), mark(item));
+            } else {
+                self.shown.remove(&item.name());
+            }
+        }
+        if !self.out.format().is_text() {
+            return items.iter().try_for_each(|item| show::next(item, self.out));
+        }
+        let rows = listed::rows(&items, Timestamp::now());
+        let mut text = String::new();
+        let table = self.table.get_or_insert_with(|| {
+            let mut table = Table::new(T::COLUMNS, self.out);
+            table.make_room();
+            table.measure(&rows);
+            text = table.header();
+            table
+        });
+        text.push_str(&table.rows(&rows));
+        self.out.result(&text)
+    }
+}
+
+/// What a thing says of itself, ages left out: before all time every age is the same.
+fn mark<T: Readable>(item: &T) -> Vec<String> {
+    let cells = item.cells(Timestamp::MIN);
+    cells.iter().map(|cell| cell.text().to_owned()).collect()
+}

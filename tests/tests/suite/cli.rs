@@ -1,0 +1,190 @@
+//! The command line against a live cluster: formats, filters, watching.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use sluice_tests::{Dev, eventually};
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// A command that goes on, with its lines as they come.
+struct Going {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Going {
+    fn start(dev: &Dev, args: &[&str]) -> Self {
+        let mut child = dev
+            .command(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (send, lines) = channel();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if send.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// Lines up to the first that `wanted` takes.
+    fn until(&self, what: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut seen = Vec::new();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            seen.push(line.unwrap_or_else(|_| panic!("no {what} in {seen:#?}")));
+            if wanted(seen.last().unwrap()) {
+                return seen;
+            }
+        }
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_reading_command_takes_every_format() {
+    let dev = Dev::start();
+    let submitted = json(&dev.ok(&["submit", "--id", "one", "-o", "json", "--", "true"]));
+    assert_eq!(submitted["id"], "one");
+    dev.step_in("one", &["succeeded"]);
+    let node = json(&dev.ok(&["get", "nodes", "-o", "json"]))["items"][0]["name"].clone();
+    let node = node.as_str().unwrap();
+    for (kind, name) in [("step", "one"), ("node", node), ("pool", "default")] {
+        let single = json(&dev.ok(&["get", kind, name, "-o", "json"]));
+        let described = json(&dev.ok(&["describe", kind, name, "-o", "json"]));
+        let yaml = dev.ok(&["describe", kind, name, "-o", "yaml"]);
+        let yaml: Value = serde_saphyr::from_str(&yaml).unwrap();
+        let key = if kind == "step" { "id" } else { "name" };
+        for value in [&single, &described, &yaml] {
+            assert_eq!(value[key], name, "{value}");
+        }
+        let full = format!("{kind}/{name}");
+        assert_eq!(dev.ok(&["get", kind, "-o", "name"]).trim(), full);
+        let by_full_name = json(&dev.ok(&["get", kind, &full, "-o", "json"]));
+        assert_eq!(by_full_name[key], name);
+        let short = dev.ok(&["get", &kind[..2], "-o", "yaml"]);
+        let list: Value = serde_saphyr::from_str(&short).unwrap();
+        assert_eq!(list["items"][0][key], name);
+        let (table, wide) = (dev.ok(&["get", kind]), dev.ok(&["get", kind, "-o", "wide"]));
+        let first = |text: &str| text.lines().next().unwrap().len();
+        assert!(first(&wide) > first(&table), "{wide}");
+    }
+    let events = json(&dev.ok(&["get", "events", "-o", "json"]));
+    assert!(events["items"].as_array().unwrap().len() > 3);
+    let last = dev.ok(&["get", "events", "--limit", "1", "-o", "name"]);
+    assert!(
+        last.starts_with("event/") && last.lines().count() == 1,
+        "{last}"
+    );
+    let waited: Value =
+        serde_saphyr::from_str(&dev.ok(&["wait", "step/one", "-o", "yaml"])).unwrap();
+    assert_eq!(waited["items"][0]["state"], "succeeded");
+    assert_eq!(dev.ok(&["cancel", "step/one", "-o", "name"]), "step/one\n");
+    assert_eq!(dev.ok(&["wait", "one"]), "one succeeded\n");
+}
+
+#[test]
+fn filters_take_what_they_name_and_refuse_what_there_is_not() {
+    let dev = Dev::start();
+    for (id, name) in [("f1", "train"), ("f2", "train"), ("f3", "test")] {
+        dev.ok(&["submit", "--id", id, "--name", name, "--", "true"]);
+        dev.step_in(id, &["succeeded"]);
+    }
+    let names = |args: &[&str]| {
+        let mut line = vec!["get", "steps", "-o", "name"];
+        line.extend(args);
+        dev.ok(&line).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&[]), ["step/f1", "step/f2", "step/f3"]);
+    assert_eq!(names(&["--name", "train"]), ["step/f1", "step/f2"]);
+    assert_eq!(names(&["--limit", "2"]), ["step/f2", "step/f3"]);
+    assert_eq!(names(&["--state", "running,queued"]), Vec::<String>::new());
+    assert_eq!(
+        names(&["--pool", "default", "--state", "succeeded"]).len(),
+        3
+    );
+    assert_eq!(names(&["--subject", "nobody"]), Vec::<String>::new());
+    for (args, code, words) in [
+        (
+            &["get", "steps", "--state", "runing"][..],
+            2,
+            "did you mean `running`?",
+        ),
+        (
+            &["get", "steps", "--pool", "defalt"],
+            1,
+            "did you mean `default`?",
+        ),
+        (&["get", "nodes", "-l", "a==b=c"], 0, ""),
+        (&["get", "nodes", "-l", "=x"], 2, "KEY!=VALUE"),
+        (&["get", "pods"], 2, "possible values"),
+        (&["get", "step"], 0, ""),
+        (&["descibe", "step", "x"], 2, "describe"),
+        (&["logs", "f1", "-o", "json"], 2, "leave it out"),
+    ] {
+        let ran = dev.sluice(args);
+        assert_eq!(ran.code, code, "{args:?}: {ran:?}");
+        assert!(ran.stderr.contains(words), "{args:?}: {ran:?}");
+    }
+}
+
+#[test]
+fn watching_shows_the_life_of_a_step_and_survives_the_coordinator() {
+    let dev = Dev::start();
+    let going = Going::start(&dev, &["get", "steps", "-w"]);
+    going.until("header", |line| line.starts_with("ID "));
+    dev.ok(&["submit", "--id", "life", "--", "sh", "-c", "exit 3"]);
+    let life = going.until("end", |line| line.contains(" failed "));
+    assert!(
+        life.iter().all(|line| line.starts_with("life")),
+        "{life:#?}"
+    );
+    dev.kill(sluice_tests::Daemon::Coordinator);
+    dev.ok(&["submit", "--id", "later", "--", "true"]);
+    let later = going.until("a later step", |line| line.starts_with("later"));
+    assert_eq!(
+        later.len(),
+        1,
+        "what did not change is not said again: {later:#?}"
+    );
+    let going = Going::start(&dev, &["get", "steps", "life", "-w", "-o", "json"]);
+    let first = going.until("line", |_| true);
+    assert_eq!(json(&first[0])["state"], "failed");
+}
+
+#[test]
+fn watching_nodes_shows_what_is_used_of_them() {
+    let dev = Dev::start();
+    let going = Going::start(&dev, &["get", "nodes", "-w", "-o", "json"]);
+    let steps = |line: &str| json(line)["steps"].as_array().unwrap().len();
+    going.until("empty node", |line| steps(line) == 0);
+    dev.ok(&["submit", "--id", "use", "--", "sleep", "1000"]);
+    going.until("used node", |line| steps(line) == 1);
+    dev.ok(&["cancel", "use"]);
+    going.until("empty node again", |line| steps(line) == 0);
+    let closed = eventually("a step that is over", || {
+        let (_, step) = dev.call("GET", "/v1/steps/use", None);
+        (step["state"] == "cancelled").then_some(step)
+    });
+    assert_eq!(closed["id"], "use");
+}
