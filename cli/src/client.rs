@@ -1,6 +1,7 @@
 //! The HTTP API as functions: one for each call that the command line makes, and the rule for trying again. Every call
 //! is harmless when repeated (a submit carries its id), so what failed on the way may always be tried again.
 
+mod error;
 mod patience;
 mod sse;
 mod stream;
@@ -11,17 +12,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use sluice_common::api::{
-    BatchRequest, BatchView, ErrorBody, ErrorView, NodeView, Page, PoolView, StepView,
-};
+use sluice_common::api::{BatchRequest, BatchView, ErrorBody, NodeView, Page, PoolView, StepView};
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 use sluice_common::wire::LogStream;
 use ureq::http::{self, Response, StatusCode};
 use ureq::{Agent, Body};
 
-use crate::context::{Context, ContextError};
+use crate::context::Context;
 
+pub(crate) use error::ApiError;
+use error::wordless;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
 pub(crate) use stream::Stream;
@@ -40,69 +41,6 @@ const OFFSET_HEADER: &str = "sluice-log-offset";
 const PAGE_ITEMS: &str = "500";
 /// The most that one answer may hold in memory.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
-
-/// Why a call did not succeed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ApiError {
-    /// The coordinator could not be reached, or was lost before it had answered.
-    #[error("cannot reach the coordinator at {http}: {message}")]
-    Unreachable {
-        /// Where it should be.
-        http: String,
-        /// What went wrong.
-        message: String,
-    },
-    /// It answered with an error.
-    #[error("{}", refusal(*status, error))]
-    Refused {
-        /// HTTP status.
-        status: u16,
-        /// What it said.
-        error: ErrorView,
-    },
-    /// Its answer made no sense.
-    #[error(
-        "the coordinator at {http} gave an answer that this version does not understand: {message}"
-    )]
-    Garbled {
-        /// Where it is.
-        http: String,
-        /// What is wrong with it.
-        message: String,
-    },
-    /// The cluster went away for good while it was being talked to.
-    #[error(transparent)]
-    Gone(Box<ContextError>),
-}
-
-fn refusal(status: u16, error: &ErrorView) -> String {
-    if status == 401 {
-        return format!(
-            "{}: the token in the context file is not one that this cluster knows (an old file of an earlier `sluice dev`?)",
-            error.message
-        );
-    }
-    error.message.clone()
-}
-
-impl ApiError {
-    /// Whether the same call may well succeed a moment later.
-    pub(crate) fn is_passing(&self) -> bool {
-        match self {
-            ApiError::Unreachable { .. } => true,
-            ApiError::Refused { status, .. } => matches!(status, 408 | 429 | 502 | 503 | 504),
-            ApiError::Garbled { .. } | ApiError::Gone(_) => false,
-        }
-    }
-
-    /// The HTTP status of a refusal.
-    pub(crate) fn status(&self) -> Option<u16> {
-        match self {
-            ApiError::Refused { status, .. } => Some(*status),
-            ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
-        }
-    }
-}
 
 /// Which steps to list.
 #[derive(Clone, Debug, Default)]
@@ -487,30 +425,6 @@ fn since_query(since: Option<u64>) -> Query<'static> {
         .collect()
 }
 
-/// An error that is not in the API's own words: a proxy's, or a path that this coordinator does not have.
-fn wordless(status: StatusCode, body: &[u8]) -> ErrorView {
-    let text = String::from_utf8_lossy(body);
-    let first: String = text
-        .lines()
-        .next()
-        .unwrap_or("")
-        .chars()
-        .take(200)
-        .collect();
-    let message = match first.trim() {
-        "" => format!("the coordinator answered {status}"),
-        words => format!(
-            "the coordinator answered {status}: {}",
-            words.escape_debug()
-        ),
-    };
-    ErrorView {
-        code: "http".into(),
-        message,
-        detail: std::collections::BTreeMap::new(),
-    }
-}
-
 /// A text as one piece of a path or query: all but the unreserved characters of RFC 3986 as `%XX`.
 fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -570,13 +484,6 @@ mod tests {
             || Err::<(), _>(refused(503)),
         );
         assert_eq!(spent.unwrap_err().status(), Some(503));
-    }
-
-    #[test]
-    fn an_error_in_no_words_of_ours_is_shown_harmlessly() {
-        let error = wordless(StatusCode::BAD_GATEWAY, b"bad \x1b[2J gateway\nmore");
-        assert!(error.message.contains("502"), "{}", error.message);
-        assert!(!error.message.contains('\u{1b}'));
     }
 
     #[test]
