@@ -125,7 +125,7 @@ const CODES: &[(&str, Code, &CStr)] = &[
     (
         "RESET_REQUIRED",
         nvml::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED,
-        c"GPU requires reset",
+        c"GPU requires restart",
     ),
     (
         "OPERATING_SYSTEM",

@@ -53,6 +53,14 @@ impl<T: Copy> Out<T> {
         self.fill_all(values)
     }
 
+    /// The same, where a caller may ask for the count alone by giving no array.
+    pub(crate) fn fill_or_count(&self, count: &Out<c_uint>, values: &[T]) -> Answer {
+        match self.0.is_null() {
+            true => count.put(values.len() as c_uint),
+            false => self.fill(count, values),
+        }
+    }
+
     /// Writes several values into an array whose length the caller has told apart, and which is long enough.
     pub(crate) fn fill_all(&self, values: &[T]) -> Answer {
         if values.is_empty() {

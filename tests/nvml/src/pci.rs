@@ -47,7 +47,7 @@ exports! {
         |_device| Err(NOT_SUPPORTED);
     gpu fn nvmlDeviceOnSameBoard([device] other: nvml::nvmlDevice_t, same: Out<c_int>)
         |device| {
-            let other = Device::of(device.host.clone(), other)?;
+            let other = device.other(other)?;
             same.put(c_int::from(device.index == other.index))
         };
 }

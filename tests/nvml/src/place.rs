@@ -27,18 +27,18 @@ exports! {
     };
     gpu fn nvmlDeviceGetTopologyCommonAncestor(
         [device] other: nvml::nvmlDevice_t, level: Out<nvml::nvmlGpuTopologyLevel_t>
-    ) |device| level.put(ancestor(device, &Device::of(device.host.clone(), other)?));
+    ) |device| level.put(ancestor(device, &device.other(other)?));
     gpu fn nvmlDeviceGetTopologyNearestGpus(
         [device] level: nvml::nvmlGpuTopologyLevel_t, count: Out<c_uint>, near: Out<nvml::nvmlDevice_t>
     ) |device| {
         let others = Device::gpus(&device.host)
             .filter(|other| other.index != device.index && ancestor(device, other) == level);
-        near.fill(&count, &others.map(|other| other.handle()).collect::<Vec<_>>())
+        near.fill_or_count(&count, &others.map(|other| other.handle()).collect::<Vec<_>>())
     };
     gpu fn nvmlDeviceGetP2PStatus(
         [device] other: nvml::nvmlDevice_t, what: nvml::nvmlGpuP2PCapsIndex_t, status: Out<nvml::nvmlGpuP2PStatus_t>
     ) |device| {
-        let other = Device::of(device.host.clone(), other)?;
+        let other = device.other(other)?;
         other.is_whole()?;
         status.put(peer(device, &other, what))
     };

@@ -1,6 +1,6 @@
 //! Initialisation and what concerns the whole host.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::fs;
 use std::sync::atomic::Ordering;
 
@@ -55,6 +55,15 @@ pub extern "C" fn nvmlShutdown() -> Code {
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlErrorString(result: Code) -> *const c_char {
     fault::words(result).as_ptr()
+}
+
+/// What NVIDIA's own `nvidia-smi` asks for first. It is documented nowhere; that there is no table is enough for it.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInternalGetExportTable(
+    table: Out<*const c_void>,
+    _id: *const c_void,
+) -> Code {
+    code(table.put(std::ptr::null()))
 }
 
 exports! {

@@ -82,12 +82,22 @@ impl Device {
         handle::of(self.uuid())
     }
 
+    /// The one behind a handle that a call names besides its own.
+    pub(crate) fn other(&self, handle: nvml::nvmlDevice_t) -> Result<Self, Code> {
+        let other = Self::of(Arc::clone(&self.host), handle)?;
+        other.is_there().map(|()| other)
+    }
+
     /// What the GPU's faults do to a call.
     pub(crate) fn gate(&self, name: &str) -> Answer {
-        let gpu = self.gpu();
-        match gpu.lost {
+        self.is_there()?;
+        trouble(&self.gpu().slow_ms, &self.gpu().errors, name)
+    }
+
+    fn is_there(&self) -> Answer {
+        match self.gpu().lost {
             true => Err(GPU_IS_LOST),
-            false => trouble(&gpu.slow_ms, &gpu.errors, name),
+            false => Ok(()),
         }
     }
 
