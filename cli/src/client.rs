@@ -12,7 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
-use sluice_common::api::{BatchRequest, BatchView, ErrorBody, NodeView, Page, PoolView, StepView};
+use sluice_common::api::{
+    BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest, PolicyView, PoolView,
+    StepView,
+};
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 use sluice_common::wire::LogStream;
@@ -338,6 +341,32 @@ impl Client {
     ) -> Result<T, ApiError> {
         let bytes = serde_json::to_vec(body).map_err(|e| self.garbled(&e))?;
         let request = self.agent.post(self.url(path, &Query::new()));
+        let request = self.authorized(request).content_type("application/json");
+        let request = request
+            .config()
+            .timeout_recv_body(Some(ANSWER_LIMIT))
+            .build();
+        self.parse(self.checked(request.send(&bytes[..]))?)
+    }
+
+    /// `PUT /v1/pools/{pool}/policies/{subject}`.
+    pub(crate) fn put_policy(
+        &self,
+        pool: &str,
+        subject: &str,
+        policy: &PolicyRequest,
+    ) -> Result<PolicyView, ApiError> {
+        let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
+        self.put(&path, policy)
+    }
+
+    fn put<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl serde::Serialize,
+    ) -> Result<T, ApiError> {
+        let bytes = serde_json::to_vec(body).map_err(|e| self.garbled(&e))?;
+        let request = self.agent.put(self.url(path, &Query::new()));
         let request = self.authorized(request).content_type("application/json");
         let request = request
             .config()

@@ -13,7 +13,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sluice_common::api::NodeView;
+use sluice_common::api::{NodeView, PolicyRequest};
 use sluice_common::state::NodeState;
 
 use crate::args::DevArgs;
@@ -229,6 +229,9 @@ impl<'a> Host<'a> {
             if client.is_ready()
                 && let Ok(node) = client.node(&self.node)
                 && node.state == NodeState::Ready
+                && client
+                    .put_policy(POOL, SUBJECT, &PolicyRequest::default())
+                    .is_ok()
             {
                 return Ok(node);
             }

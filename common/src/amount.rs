@@ -91,7 +91,7 @@ pub struct KeyError {
 }
 
 /// How much of each key. A key that is absent counts as zero; zeros are not kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Amounts(BTreeMap<Key, u64>);
 
@@ -143,6 +143,16 @@ impl Amounts {
             let sum = self.get(key.as_str()).saturating_add(amount);
             self.set(key.clone(), sum);
         }
+    }
+
+    /// What is left when `other` is taken away: nothing of a key of which there is less.
+    #[must_use]
+    pub fn less(&self, other: &Amounts) -> Amounts {
+        let left = |(key, amount): (&Key, u64)| {
+            let rest = amount.saturating_sub(other.get(key.as_str()));
+            (key.clone(), rest)
+        };
+        self.iter().map(left).collect()
     }
 
     /// Takes `other` away, key by key.

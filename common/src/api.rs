@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::Amounts;
+use crate::amount::{Amounts, Key};
 use crate::reason::{Detail, Reason};
 use crate::request::ResourceSettings;
 use crate::state::{NodeState, StepState};
@@ -192,6 +192,47 @@ pub struct PoolView {
     pub queued: u64,
     /// Steps that hold units of it.
     pub running: u64,
+}
+
+/// A pool as somebody writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PoolRequest {
+    /// For people.
+    pub description: String,
+    /// Capacity by key, where it is declared; what is not is what its nodes report.
+    pub capacity: BTreeMap<Key, u64>,
+    /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`; `0s` where absent.
+    pub min_runtime: Option<String>,
+}
+
+/// The binding of a subject to a pool as somebody writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct PolicyRequest {
+    /// Higher is preferred.
+    pub priority: u64,
+    /// What is kept for the subject, by key.
+    pub reserved: BTreeMap<Key, u64>,
+    /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
+    pub limit: BTreeMap<Key, u64>,
+}
+
+/// The binding of a subject to a pool, with what the subject uses there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyView {
+    /// The pool.
+    pub pool: String,
+    /// Who.
+    pub subject: String,
+    /// Higher is preferred.
+    pub priority: u64,
+    /// What is kept for the subject, by key.
+    pub reserved: BTreeMap<Key, u64>,
+    /// What it may use at most, by key.
+    pub limit: BTreeMap<Key, u64>,
+    /// What it uses.
+    pub used: Amounts,
 }
 
 /// GPUs of one platform in a pool.

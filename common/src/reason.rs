@@ -55,6 +55,20 @@ codes! {
     Running = "running",
     /// Rejected, or queued where it may wait for a larger host: no remembered host could hold it even when empty.
     NoHostFits = "no_host_fits",
+    /// Queued: the subject's other steps in the pool use up its limit.
+    WaitingForLimit = "waiting_for_limit",
+    /// Queued: it is not preemptible, and the subject's other such steps use up what is reserved.
+    WaitingForReserved = "waiting_for_reserved",
+    /// Queued: its place is promised, and what runs there was told to go.
+    WaitingForRelease = "waiting_for_release",
+    /// Rejected: the subject has no policy in any pool that it may run in.
+    NoPolicy = "no_policy",
+    /// Rejected: it asks for more than the pool has.
+    ExceedsPoolCapacity = "exceeds_pool_capacity",
+    /// Rejected: it asks for more than its subject may ever use in the pool.
+    ExceedsLimit = "exceeds_limit",
+    /// Rejected: it is not preemptible and asks for more than is reserved for its subject in the pool.
+    ExceedsReserved = "exceeds_reserved",
     /// Rejected: the pool does not exist.
     UnknownPool = "unknown_pool",
     /// Rejected: no pool counts this key.

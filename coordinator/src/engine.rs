@@ -94,6 +94,7 @@ impl Mouth {
 }
 
 type ReadFn = Box<dyn FnOnce(&Core) + Send>;
+type InputFn = Box<dyn FnOnce(ReplyId) -> Input + Send>;
 type ReplyFn = Box<dyn FnOnce(&Core, Answer) + Send>;
 
 /// What reaches the loop.
@@ -104,6 +105,11 @@ enum Message {
     },
     Cancel {
         step: StepId,
+        reply: ReplyFn,
+    },
+    /// Of a pool or a policy.
+    Change {
+        input: InputFn,
         reply: ReplyFn,
     },
     Hello {
@@ -269,6 +275,10 @@ impl Engine {
                 let reply = self.expect_reply(reply);
                 self.handle(Input::Cancel { reply, step });
             }
+            Message::Change { input, reply } => {
+                let reply = self.expect_reply(reply);
+                self.handle(input(reply));
+            }
             Message::Hello {
                 hello,
                 mouth,
@@ -415,6 +425,8 @@ pub fn step_of(record: &coordinator_core::Record) -> Option<&StepId> {
     use coordinator_core::Record as R;
     match record {
         R::StepQueued { step, .. }
+        | R::Nominated { step, .. }
+        | R::Withdrawn { step }
         | R::StepRejected { step, .. }
         | R::Requeued { step, .. }
         | R::StepEnded { step, .. }
@@ -427,6 +439,8 @@ pub fn step_of(record: &coordinator_core::Record) -> Option<&StepId> {
         | R::Released { attempt, .. } => Some(&attempt.step),
         R::CoordinatorStarted { .. }
         | R::PoolPut { .. }
+        | R::PolicyPut { .. }
+        | R::PolicyDeleted { .. }
         | R::NodeReported { .. }
         | R::NodeReady { .. }
         | R::NodeReconciling { .. }

@@ -13,6 +13,7 @@ mod ids;
 mod logs;
 mod nodes;
 mod params;
+mod pools;
 mod steps;
 mod submit;
 #[cfg(test)]
@@ -103,7 +104,14 @@ fn router(api: Api) -> Router {
         .route("/v1/nodes", get(nodes::list))
         .route("/v1/nodes/{node}", get(nodes::get))
         .route("/v1/pools", get(nodes::list_pools))
-        .route("/v1/pools/{pool}", get(nodes::get_pool))
+        .route("/v1/pools/{pool}", get(nodes::get_pool).put(pools::put))
+        .route("/v1/pools/{pool}/policies", get(pools::policies))
+        .route(
+            "/v1/pools/{pool}/policies/{subject}",
+            get(pools::policy)
+                .put(pools::put_policy)
+                .delete(pools::delete_policy),
+        )
         .route("/v1/events", get(events::events));
     Router::new()
         .merge(v1)

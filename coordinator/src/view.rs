@@ -4,12 +4,12 @@
 use coordinator_core::{Attempt, Core, Node, Part, Pool, Step};
 use jiff::Timestamp;
 use sluice_common::api::{
-    AttemptInfo, ExitView, HostView, NodeView, PlacementView, PoolView, StepView, duration,
-    timestamp,
+    AttemptInfo, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView, StepView,
+    duration, timestamp,
 };
-use sluice_common::id::{AttemptId, StepId};
+use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
-use sluice_common::state::NodeState;
+use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 
@@ -22,14 +22,12 @@ pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
 pub fn step(core: &Core, step: &Step) -> StepView {
     let spec = &step.spec;
     let latest = step.latest().map(attempt);
-    let pool = step
-        .latest()
-        .map_or_else(|| step.pool(), |a| a.pool.clone());
+    let pool = pool_of(core, step);
     StepView {
         id: step.id.to_string(),
         name: spec.name.clone(),
         subject: spec.subject.to_string(),
-        pool: Some(pool.to_string()),
+        pool: pool.map(ToString::to_string),
         platform: spec.platform.clone(),
         state: step.state,
         reason: core.reason(step),
@@ -54,9 +52,23 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         timeout: spec.timeout.map(duration),
         grace_period: duration(spec.grace),
         on_preempt: spec.on_preempt,
-        // Nothing gives way in this version.
-        preempted_by: None,
+        preempted_by: step
+            .latest()
+            .and_then(|attempt| attempt.preempted_by.as_ref())
+            .map(ToString::to_string),
     }
+}
+
+/// The pool that granted a step, or where it is promised a place, or which it names or prefers.
+pub fn pool_of<'a>(core: &'a Core, step: &'a Step) -> Option<&'a PoolName> {
+    let market = core.state().market();
+    if step.state != StepState::Queued {
+        let granted = step.latest().map(|attempt| &attempt.pool);
+        return granted.or(step.spec.pool.as_ref());
+    }
+    let promised = market.nomination(&step.id).map(|promise| &promise.pool);
+    let preferred = || market.preferred(market.request(&step.id)?);
+    promised.or(step.spec.pool.as_ref()).or_else(preferred)
 }
 
 fn attempt(attempt: &Attempt) -> AttemptInfo {
@@ -169,4 +181,18 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
     }
+}
+
+/// The binding of a subject to a pool, if there is one.
+pub fn policy(core: &Core, pool: &PoolName, subject: &Subject) -> Option<PolicyView> {
+    let policy = core.state().pool(pool)?.policies.get(subject)?;
+    let used = core.state().market().pool(pool)?.used_by(subject);
+    Some(PolicyView {
+        pool: pool.to_string(),
+        subject: subject.to_string(),
+        priority: policy.priority,
+        reserved: policy.reserved.clone(),
+        limit: policy.limit.clone(),
+        used: used.map(|(used, _)| used.clone()).unwrap_or_default(),
+    })
 }

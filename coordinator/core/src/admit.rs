@@ -5,8 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::STEP_RUN;
-use sluice_common::id::PoolName;
+use sluice_common::amount::Key;
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
@@ -14,9 +14,10 @@ use sluice_common::step::{OnPreempt, StepSpec};
 
 use crate::core::Core;
 use crate::input::{NewStep, ReplyId};
+use crate::market::{Never, Request};
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::Record;
-use crate::state::{HOST_KEYS, HostUnits, Members, home};
+use crate::state::HOST_KEYS;
 
 impl Core {
     pub(crate) fn on_submit(&mut self, reply: ReplyId, steps: Vec<NewStep>) {
@@ -39,7 +40,7 @@ impl Core {
             };
         }
         let id = step.clone();
-        self.record(match self.admit(&spec) {
+        self.record(match self.admit(&step, &spec) {
             Ok(()) => Record::StepQueued { step, spec },
             Err(reason) => Record::StepRejected { step, spec, reason },
         });
@@ -49,15 +50,17 @@ impl Core {
         })
     }
 
-    fn admit(&self, spec: &StepSpec) -> Result<(), Reason> {
-        let pool = home(spec);
-        self.admit_pool(&pool)?;
-        admit_features(spec)?;
-        admit_keys(spec)?;
-        match self.state.index().members(&pool) {
-            Some(members) if !spec.allow_pending => admit_size(&pool, members, spec),
-            Some(_) | None => Ok(()),
+    /// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
+    fn admit(&self, step: &StepId, spec: &StepSpec) -> Result<(), Reason> {
+        if let Some(pool) = &spec.pool {
+            self.admit_pool(pool)?;
         }
+        admit_features(spec)?;
+        let request = Request::of(step.clone(), 0, spec);
+        let market = self.state.market();
+        market
+            .admit(&request, spec.allow_pending)
+            .map_err(|never| self.never(spec, &request, never))
     }
 
     fn admit_pool(&self, pool: &PoolName) -> Result<(), Reason> {
@@ -67,6 +70,124 @@ impl Core {
         let message = format!("there is no pool `{pool}`{}", self.did_you_mean(pool));
         Err(Reason::new(ReasonCode::UnknownPool, message).with("pool", pool.as_str()))
     }
+
+    /// The reason is that of the most preferred pool; the others are listed.
+    fn never(&self, spec: &StepSpec, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
+        let mut reasons = never.into_iter();
+        let Some((pool, first)) = reasons.next() else {
+            return no_policy(spec);
+        };
+        let reason = self.never_in(&pool, request, first);
+        let others = reasons.map(|(pool, never)| (self.never_in(&pool, request, never), pool));
+        others.fold(reason, |reason, (other, pool)| {
+            reason.with(&format!("in {pool}"), other.message.as_str())
+        })
+    }
+
+    pub(crate) fn never_in(&self, pool: &PoolName, request: &Request, never: Never) -> Reason {
+        let subject = &request.subject;
+        let numbers = |code, key: &Key, asked: u64, has: (&str, u64), message: String| {
+            Reason::new(code, message)
+                .with("pool", pool.as_str())
+                .with("key", key.as_str())
+                .with("asked", asked)
+                .with(has.0, has.1)
+        };
+        match never {
+            Never::UnknownResource { key } => unknown_resource(pool, request, &key),
+            Never::ExceedsPoolCapacity {
+                key,
+                asked,
+                capacity,
+            } => {
+                let message =
+                    format!("it asks for {asked} {key}, and pool `{pool}` has {capacity}");
+                let code = ReasonCode::ExceedsPoolCapacity;
+                numbers(code, &key, asked, ("capacity", capacity), message)
+            }
+            Never::ExceedsLimit { key, asked, limit } => {
+                let message = format!(
+                    "it asks for {asked} {key}, and the limit of `{subject}` in pool `{pool}` is {limit}"
+                );
+                let code = ReasonCode::ExceedsLimit;
+                numbers(code, &key, asked, ("limit", limit), message)
+            }
+            Never::ExceedsReserved {
+                key,
+                asked,
+                reserved,
+            } => {
+                let message = format!(
+                    "it is not preemptible and asks for {asked} {key}, and `{subject}` has {reserved} reserved in pool \
+                     `{pool}`: ask for less, or let it be preemptible"
+                );
+                let code = ReasonCode::ExceedsReserved;
+                numbers(code, &key, asked, ("reserved", reserved), message)
+            }
+            Never::NoHostFits { hosts } => self.no_host_fits(pool, request, hosts),
+        }
+    }
+
+    /// No host that the pool remembers is large enough, with the one that comes closest.
+    pub(crate) fn no_host_fits(&self, pool: &PoolName, request: &Request, hosts: usize) -> Reason {
+        let reason =
+            |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
+        if hosts > 0 {
+            let message = format!(
+                "it asks for {} hosts at once, and {hosts} of pool `{pool}` are large enough",
+                request.hosts
+            );
+            return reason(message);
+        }
+        let known = self.state.market().pool(pool).map(|pool| &pool.known);
+        let closest = known.and_then(|known| known.closest(request.each));
+        let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
+        let Some((node, (key, asked, has))) = miss else {
+            return reason(format!("no host of pool `{pool}` is large enough"));
+        };
+        let message = format!(
+            "no host of pool `{pool}` could hold it even when empty: it asks for {asked} {key}, and `{node}`, which \
+             comes closest, has {has}"
+        );
+        reason(message)
+            .with("node", node.as_str())
+            .with("key", key)
+            .with("asked", asked)
+            .with("available", has)
+    }
+}
+
+fn no_policy(spec: &StepSpec) -> Reason {
+    let subject = &spec.subject;
+    let message = match &spec.pool {
+        Some(pool) => {
+            format!("`{subject}` has no policy in pool `{pool}`: ask whoever leads it for one")
+        }
+        None => format!("`{subject}` has no policy in any pool: ask whoever leads one for it"),
+    };
+    let reason = Reason::new(ReasonCode::NoPolicy, message).with("subject", subject.as_str());
+    match &spec.pool {
+        Some(pool) => reason.with("pool", pool.as_str()),
+        None => reason,
+    }
+}
+
+/// Keys that hosts do not count must be declared.
+fn unknown_resource(pool: &PoolName, request: &Request, key: &Key) -> Reason {
+    let asked = request.demand.get(key.as_str());
+    let hint = match nearest(key.as_str(), HOST_KEYS) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!(
+            "there are `{}`, and what a pool declares",
+            HOST_KEYS.join("`, `")
+        ),
+    };
+    let message =
+        format!("pool `{pool}` does not count `{key}`, of which it asks for {asked}: {hint}");
+    Reason::new(ReasonCode::UnknownResource, message)
+        .with("pool", pool.as_str())
+        .with("key", key.as_str())
+        .with("asked", asked)
 }
 
 /// What belongs to later versions, by the name of its field.
@@ -78,11 +199,6 @@ fn admit_features(spec: &StepSpec) -> Result<(), Reason> {
             "choosing a kind of hardware",
         ),
         (spec.nodes > 1, "nodes", "running on several hosts at once"),
-        (
-            spec.priority != 0,
-            "priority",
-            "ordering the steps of one subject",
-        ),
         (
             spec.on_preempt == OnPreempt::Suspend,
             "on_preempt",
@@ -96,50 +212,6 @@ fn admit_features(spec: &StepSpec) -> Result<(), Reason> {
             Err(Reason::new(ReasonCode::Unsupported, message).with("field", field))
         }
     }
-}
-
-/// Keys that hosts do not count would have to be declared, which this version cannot.
-fn admit_keys(spec: &StepSpec) -> Result<(), Reason> {
-    let counted = |key: &str| HOST_KEYS.contains(&key) || key == STEP_RUN;
-    let mut keys = spec.request.iter();
-    let Some((key, asked)) = keys.find(|(key, _)| !counted(key.as_str())) else {
-        return Ok(());
-    };
-    let hint = match nearest(key.as_str(), HOST_KEYS) {
-        Some(near) => format!("did you mean `{near}`?"),
-        None => format!("there are `{}`", HOST_KEYS.join("`, `")),
-    };
-    let message = format!("no pool counts `{key}`, of which it asks for {asked}: {hint}");
-    let reason = Reason::new(ReasonCode::UnknownResource, message);
-    Err(reason.with("key", key.as_str()).with("asked", asked))
-}
-
-/// Judged by the hosts that the pool remembers, lost ones included: nothing is rejected because a host is down.
-fn admit_size(pool: &PoolName, members: &Members, spec: &StepSpec) -> Result<(), Reason> {
-    let request = HostUnits::of(&spec.request);
-    match members.known.tightest(request) {
-        Some(_) => Ok(()),
-        None => Err(no_host_fits(pool, members, request)),
-    }
-}
-
-/// No host that the pool remembers is large enough, with the one that comes closest.
-pub(crate) fn no_host_fits(pool: &PoolName, members: &Members, request: HostUnits) -> Reason {
-    let reason = |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
-    let closest = members.known.closest(request);
-    let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request)?)));
-    let Some((node, (key, asked, has))) = miss else {
-        return reason(format!("no host of pool `{pool}` is large enough"));
-    };
-    let message = format!(
-        "no host of pool `{pool}` could hold it even when empty: it asks for {asked} {key}, and `{node}`, which comes \
-         closest, has {has}"
-    );
-    reason(message)
-        .with("node", node.as_str())
-        .with("key", key)
-        .with("asked", asked)
-        .with("available", has)
 }
 
 /// The first field in which two specs differ, by the name that users write. What was computed from other fields

@@ -62,6 +62,7 @@ impl Core {
         self.record(Record::Stopping {
             attempt: attempt.clone(),
             why,
+            by: None,
         });
         let grace = self.state.step(id).map(|step| step.spec.grace);
         for node in nodes {

@@ -7,14 +7,15 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, ClusterId, Epoch, NodeName, PoolName};
 use sluice_common::state::NodeState;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Greeting, ToNode};
 
 use crate::input::{Input, ReplyId, SessionId, Settings, TimerKey};
+use crate::market::Policy;
 use crate::output::{Answer, Output};
 use crate::record::{Record, Stamped};
 use crate::schedule::stirred;
-use crate::state::{State, default_pool};
+use crate::state::{State, default_pool, default_subject};
 
 /// The scheduling core. See the head of this crate for how it is driven.
 #[derive(Clone, Debug)]
@@ -95,6 +96,13 @@ impl Core {
             self.record(Record::PoolPut {
                 pool: default_pool(),
                 description: String::from("nodes and steps that name no other pool"),
+                capacity: BTreeMap::new(),
+                min_runtime: Span::ZERO,
+            });
+            self.record(Record::PolicyPut {
+                pool: default_pool(),
+                subject: default_subject(),
+                policy: Policy::default(),
             });
         }
         self.await_nodes();
@@ -137,7 +145,28 @@ impl Core {
                 self.on_heard(session, &node);
             }
             Input::NodeGone { session, node } => self.on_node_gone(session, &node),
+            Input::PutPool {
+                reply,
+                pool,
+                description,
+                capacity,
+                min_runtime,
+            } => self.on_put_pool(reply, pool, description, capacity, min_runtime),
+            Input::PutPolicy {
+                reply,
+                pool,
+                subject,
+                policy,
+            } => self.on_put_policy(reply, pool, subject, policy),
+            Input::DeletePolicy {
+                reply,
+                pool,
+                subject,
+            } => self.on_delete_policy(reply, pool, subject),
             Input::Timer(TimerKey::NodeSilence(node)) => self.on_silence(&node),
+            Input::Timer(TimerKey::Pool(pool)) => {
+                self.dirty.insert(pool);
+            }
         }
         self.settle();
     }

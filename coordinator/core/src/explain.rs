@@ -1,19 +1,18 @@
-//! Why a step is where it is. For a queued step this asks the scheduler's own decision (`schedule.rs`) and puts it into
-//! words; it holds no second copy of its rules.
+//! Why a step is where it is. For a queued step this asks the market what its last decision asked (`market/`), and puts
+//! it into words; it holds no second copy of its rules.
 
 use alloc::format;
 use alloc::string::String;
 
 use sluice_common::amount::STEP_RUN;
-use sluice_common::id::PoolName;
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 
-use crate::admit::no_host_fits;
 use crate::core::Core;
-use crate::schedule::first_in_turn;
-use crate::state::{HostUnits, Members, Step};
+use crate::market::{Block, Request};
+use crate::state::Step;
 
 impl Core {
     /// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
@@ -34,77 +33,136 @@ impl Core {
         again.with("waiting", waiting.code.as_str())
     }
 
+    /// The pool that a queued step prefers, or where it is promised a place, and what keeps it from starting there.
     fn waiting(&self, step: &Step) -> Reason {
-        let pool = step.pool();
-        let request = HostUnits::of(&step.spec.request);
-        let Some(members) = self.state.index().members(&pool) else {
-            return pool_empty(&pool);
+        let market = self.state.market();
+        let Some(request) = market.request(&step.id) else {
+            return step.reason.clone();
         };
-        let Some(tightest) = members.known.tightest(request) else {
-            return still_too_large(no_host_fits(&pool, members, request));
+        let promised = market.nomination(&step.id).map(|promise| &promise.pool);
+        let Some(pool) = promised.or_else(|| market.preferred(request)) else {
+            return lost_policy(request);
         };
-        if members.ready.tightest(request).is_none() {
-            let state = self.state.node(tightest).map(|node| node.state);
-            return Reason::new(
-                ReasonCode::NoLiveHost,
-                format!(
-                    "no host of pool `{pool}` that could hold it takes work now: `{tightest}` is {}",
-                    state.map_or("gone", |state| state.as_str())
-                ),
+        match market.block(&step.id, pool) {
+            Some(block) => self.in_words(pool, request, block),
+            None => Reason::new(
+                ReasonCode::WaitingForUnits,
+                format!("it is next in pool `{pool}`"),
             )
-            .with("node", tightest.as_str());
-        }
-        match first_in_turn(&self.state, &pool, 0) {
-            Some((first, _)) if first.place < step.place => turn(&pool, first),
-            Some(_) | None => units(&pool, members, request),
+            .with("pool", pool.as_str()),
         }
     }
+
+    fn in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
+        let subject = &request.subject;
+        match block {
+            Block::PoolEmpty => pool_empty(pool),
+            Block::Never(never) => still_too_large(self.never_in(pool, request, never)),
+            Block::Release { runs } => {
+                let message = format!(
+                    "its place in pool `{pool}` is being made free: {runs} running {} told to give way",
+                    if runs == 1 { "step was" } else { "steps were" }
+                );
+                Reason::new(ReasonCode::WaitingForRelease, message).with("runs", runs as u64)
+            }
+            Block::Limit { key, used, limit } => {
+                let asked = request.demand.get(key);
+                let message = format!(
+                    "`{subject}` uses {used} {key} of pool `{pool}`, its limit is {limit}, and it asks for {asked} more"
+                );
+                Reason::new(ReasonCode::WaitingForLimit, message)
+                    .with("key", key)
+                    .with("asked", asked)
+                    .with("used", used)
+                    .with("limit", limit)
+            }
+            Block::Reserved {
+                key,
+                used,
+                reserved,
+            } => {
+                let asked = request.demand.get(key);
+                let message = format!(
+                    "it is not preemptible: `{subject}` has {reserved} {key} reserved in pool `{pool}`, of which such \
+                     steps use {used}, and it asks for {asked} more"
+                );
+                Reason::new(ReasonCode::WaitingForReserved, message)
+                    .with("key", key)
+                    .with("asked", asked)
+                    .with("used", used)
+                    .with("reserved", reserved)
+            }
+            Block::NoOpenHost { nearest } => {
+                let state = self.state.node(nearest).map(|node| node.state);
+                let message = format!(
+                    "no host of pool `{pool}` that could hold it takes work now: `{nearest}` is {}",
+                    state.map_or("gone", |state| state.as_str())
+                );
+                Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())
+            }
+            Block::Turn { behind } => turn(pool, &behind),
+            Block::Pool { key, free } => {
+                let asked = request.demand.get(key);
+                let message = format!("it asks for {asked} {key}, and pool `{pool}` has {free} free");
+                short(pool, message, key, asked, free)
+            }
+            Block::Hosts { closest } => match closest {
+                None => Reason::new(
+                    ReasonCode::WaitingForUnits,
+                    format!("it is next in pool `{pool}`, when enough is free on one host"),
+                ),
+                Some((node, STEP_RUN, ..)) => Reason::new(
+                    ReasonCode::WaitingForUnits,
+                    format!(
+                        "it is next in pool `{pool}`, when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the \
+                         most that one may: `{node}` holds as many"
+                    ),
+                )
+                .with("key", STEP_RUN)
+                .with("node", node.as_str()),
+                Some((node, key, asked, free)) => {
+                    let message = format!(
+                        "it is next in pool `{pool}`, when enough is free on one host: it asks for {asked} {key}, and \
+                         `{node}`, which comes closest, has {free} free"
+                    );
+                    short(pool, message, key, asked, free).with("node", node.as_str())
+                }
+            },
+        }
+        .with("pool", pool.as_str())
+    }
+}
+
+fn short(pool: &PoolName, message: String, key: &str, asked: u64, free: u64) -> Reason {
+    Reason::new(ReasonCode::WaitingForUnits, message)
+        .with("pool", pool.as_str())
+        .with("key", key)
+        .with("asked", asked)
+        .with("free", free)
 }
 
 fn pool_empty(pool: &PoolName) -> Reason {
     let message =
         format!("pool `{pool}` has no host yet: start an agent whose config names this pool");
-    Reason::new(ReasonCode::PoolEmpty, message).with("pool", pool.as_str())
+    Reason::new(ReasonCode::PoolEmpty, message)
 }
 
-/// It was accepted all the same, because it may wait for a larger host or because hosts were larger then.
-fn still_too_large(mut reason: Reason) -> Reason {
-    reason.message = format!(
-        "{}; it waits for a larger host and holds nobody up",
-        reason.message
+fn lost_policy(request: &Request) -> Reason {
+    let message = format!(
+        "`{}` has no policy any more in any pool that it may run in: it waits for one",
+        request.subject
     );
+    Reason::new(ReasonCode::NoPolicy, message)
+}
+
+/// It was accepted all the same, because it may wait for a larger host or because hosts or terms were others then.
+fn still_too_large(mut reason: Reason) -> Reason {
+    reason.message = format!("{}; it waits and holds nobody up", reason.message);
     reason
 }
 
-fn turn(pool: &PoolName, first: &Step) -> Reason {
-    let message = format!(
-        "steps are granted in the order of their submission, and `{}` waits for units of pool `{pool}` before it",
-        first.id
-    );
-    Reason::new(ReasonCode::WaitingForTurn, message).with("behind", first.id.as_str())
-}
-
-fn units(pool: &PoolName, members: &Members, request: HostUnits) -> Reason {
-    let reason = |message: String| {
-        Reason::new(ReasonCode::WaitingForUnits, message).with("pool", pool.as_str())
-    };
-    let closest = members.free.closest(request);
-    if closest.is_none() {
-        return reason(format!(
-            "it is next in pool `{pool}`, when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the most that one may"
-        ))
-        .with("key", STEP_RUN);
-    }
-    let miss = closest.and_then(|(node, free)| Some((node, free.first_shortage(request)?)));
-    let Some((node, (key, asked, free))) = miss else {
-        return reason(format!("it is next in pool `{pool}`"));
-    };
-    reason(format!(
-        "it is next in pool `{pool}`, when enough is free on one host: it asks for {asked} {key}, and `{node}`, which \
-         comes closest, has {free} free"
-    ))
-    .with("node", node.as_str())
-    .with("key", key)
-    .with("asked", asked)
-    .with("free", free)
+fn turn(pool: &PoolName, behind: &StepId) -> Reason {
+    let message =
+        format!("`{behind}` goes before it in pool `{pool}` and waits for the same units");
+    Reason::new(ReasonCode::WaitingForTurn, message).with("behind", behind.as_str())
 }

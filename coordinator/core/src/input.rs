@@ -1,12 +1,16 @@
 //! What can happen to the core.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, StepId};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Hello};
+
+use crate::market::{Policy, Table};
 
 /// A caller that waits for an answer; drawn by the driver, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +36,39 @@ pub enum Input {
         reply: ReplyId,
         /// Which.
         step: StepId,
+    },
+    /// Somebody makes a pool, or gives one other terms.
+    PutPool {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// Its name.
+        pool: PoolName,
+        /// For people.
+        description: String,
+        /// Capacity by key, where it is declared.
+        capacity: Table,
+        /// For how long after its start a run is spared by others' priority and reclaim.
+        min_runtime: Span,
+    },
+    /// Somebody binds a subject to a pool, or on other terms.
+    PutPolicy {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+        /// On which terms.
+        policy: Policy,
+    },
+    /// Somebody ends the binding of a subject to a pool.
+    DeletePolicy {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
     },
     /// An agent has said hello; its certificate was checked against the name.
     NodeHello {
@@ -82,6 +119,8 @@ pub struct NewStep {
 pub enum TimerKey {
     /// The node was silent for `unreachable_after`, or for `lost_after`.
     NodeSilence(NodeName),
+    /// A run of the pool is spared no longer.
+    Pool(PoolName),
 }
 
 /// Terms that the driver's config sets.

@@ -5,11 +5,11 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
 
 use crate::core::Core;
 use crate::record::{Placement, Record};
-use crate::schedule::{Decision, first_in_turn};
 use crate::state::{Attempt, HostUnits, PartPhase, State, Step};
 
 /// Something that can never be, is.
@@ -46,9 +46,8 @@ pub fn check(core: &Core) -> Held {
         at_most_one_attempt_lives(step)?;
         state_agrees_with_attempts(step)?;
     }
-    queues_are_in_order(state)?;
     ready_nodes_are_linked(core)?;
-    nobody_waits_who_could_start(state)?;
+    nobody_waits_who_could_start(core)?;
     finished_steps_are_bounded(core)
 }
 
@@ -84,7 +83,7 @@ fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held
         return need(name, false, || format!("`{}` is not ready", placement.node));
     };
     let used = before.index().used_on(&node.name);
-    let capacity = HostUnits::of(&node.capacity());
+    let capacity = HostUnits::of(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
     // GPUs that vanished while they were granted are used and not there: GPUs are judged one by one below.
     let sum = used.plus(request).with_gpus(0);
     need(name, capacity.cover(sum), || {
@@ -160,20 +159,6 @@ fn state_agrees_with_attempts(step: &Step) -> Held {
     })
 }
 
-/// By place, which is the number of the record that accepted the step.
-fn queues_are_in_order(state: &State) -> Held {
-    for (pool, queue) in state.index().queues() {
-        let mut last = 0;
-        for step in queue.steps().filter_map(|id| state.step(id)) {
-            need("queues_are_in_order", step.place > last, || {
-                format!("`{}` in pool `{pool}`", step.id)
-            })?;
-            last = step.place;
-        }
-    }
-    Ok(())
-}
-
 /// A node that takes work is linked and holds nothing stray; one that reconciles is linked and does.
 fn ready_nodes_are_linked(core: &Core) -> Held {
     for node in core.state().nodes().values() {
@@ -193,10 +178,9 @@ fn ready_nodes_are_linked(core: &Core) -> Held {
 }
 
 /// The scheduler was woken by everything that could let a step start.
-fn nobody_waits_who_could_start(state: &State) -> Held {
-    for pool in state.index().queues().keys() {
-        let first = first_in_turn(state, pool, 0);
-        let missed = first.filter(|(_, decision)| matches!(decision, Decision::Start(_)));
+fn nobody_waits_who_could_start(core: &Core) -> Held {
+    for pool in core.state().pools().keys() {
+        let missed = core.state().market().next_move(pool, core.now);
         need("nobody_waits_who_could_start", missed.is_none(), || {
             format!("{missed:?}")
         })?;

@@ -28,11 +28,13 @@ mod explain;
 mod input;
 mod invariant;
 mod link;
+pub mod market;
 mod output;
 mod reconcile;
 mod record;
 mod schedule;
 mod state;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod verdict;

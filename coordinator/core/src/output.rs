@@ -3,11 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, StepId};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, Greeting};
 
 use crate::input::{ReplyId, SessionId, TimerKey};
+use crate::market::BadPolicy;
 use crate::record::Stamped;
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
@@ -58,6 +59,8 @@ pub enum Answer {
     Submitted(Vec<Result<Submitted, Refusal>>),
     /// To a cancel: done, under way, or needless because the step has ended.
     Cancelled(Result<StepId, Refusal>),
+    /// To a change of a pool or a policy: it is made, or was so already.
+    Changed(Result<(), Refusal>),
 }
 
 /// A step that is stored now; its state says whether it was queued, allocated or rejected.
@@ -77,6 +80,30 @@ pub enum Refusal {
     UnknownStep {
         /// The id.
         step: StepId,
+    },
+    /// No pool has this name.
+    #[error("there is no pool `{pool}`: `sluice get pools` lists those that there are")]
+    UnknownPool {
+        /// The name.
+        pool: PoolName,
+    },
+    /// The subject is not bound to the pool.
+    #[error("subject `{subject}` has no policy in pool `{pool}`")]
+    UnknownPolicy {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+    },
+    /// The pool cannot keep this policy.
+    #[error("policy of `{subject}` in pool `{pool}`: {why}")]
+    BadPolicy {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+        /// Why not.
+        why: BadPolicy,
     },
     /// Another step has this id.
     #[error(

@@ -174,7 +174,11 @@ impl Core {
         });
         if untold {
             let attempt = id.clone();
-            self.record(Record::Stopping { attempt, why });
+            self.record(Record::Stopping {
+                attempt,
+                why,
+                by: None,
+            });
         }
     }
 

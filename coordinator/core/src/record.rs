@@ -1,18 +1,20 @@
 //! Facts. What is in the log is what happened, never what was asked: a newer scheduler reads an older log and comes to
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Inventory;
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+
+use crate::market::{Nomination, Policy, Table};
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,6 +55,28 @@ pub enum Record {
         pool: PoolName,
         /// For people.
         description: String,
+        /// Capacity by key, where it is declared.
+        #[serde(default)]
+        capacity: Table,
+        /// For how long after its start a run is spared by others' priority and reclaim.
+        #[serde(default)]
+        min_runtime: Span,
+    },
+    /// A subject was bound to a pool, or on other terms.
+    PolicyPut {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+        /// On which terms.
+        policy: Policy,
+    },
+    /// A subject is bound to a pool no longer. What it runs there goes on.
+    PolicyDeleted {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
     },
     /// A node was let in, with what it has; also when it comes back changed or its inventory changes.
     NodeReported {
@@ -113,6 +137,21 @@ pub enum Record {
         pool: PoolName,
         /// Where, by rank.
         placements: Vec<Placement>,
+        /// The waiters around which they were granted: these may take them back.
+        #[serde(default)]
+        backfill: BTreeSet<StepId>,
+    },
+    /// A step that cannot start yet was promised a place.
+    Nominated {
+        /// Its id.
+        step: StepId,
+        /// Where, and whose end it awaits.
+        nomination: Nomination,
+    },
+    /// A promise ended without its step having started.
+    Withdrawn {
+        /// Its id.
+        step: StepId,
     },
     /// A host works on an attempt.
     Starting {
@@ -136,6 +175,9 @@ pub enum Record {
         attempt: AttemptId,
         /// Why.
         why: StopWhy,
+        /// The step that it gives way to, where it does.
+        #[serde(default)]
+        by: Option<StepId>,
     },
     /// An attempt's process has ended; its units are not free yet.
     Ended {

@@ -1,76 +1,65 @@
-//! Who starts next, and where: first come first served in each pool, on the host that it fills best.
-//!
-//! A pool's steps are looked at by place. One that fits on a host now is granted. One for which a working host is
-//! large enough but too full *waits*, and those behind it wait for their turn. One that no working host could hold
-//! even when empty is *passed over*: whatever starts meanwhile takes nothing that it could have used, and its place is
-//! its own when its host is back.
-//!
-//! Policies will replace what stands in this file; the frame around it stays: a set of pools in which something
-//! stirred, a decision that is a pure function of the state, and records that make it true.
+//! Who starts, and who gives way: asks the market for the next move in each pool in which something stirred, and turns
+//! moves into records and orders, until there is none.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, PoolName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::wire::StopWhy;
 
 use crate::core::Core;
+use crate::input::TimerKey;
+use crate::market::Move;
 use crate::record::{Placement, Record};
-use crate::state::{HostUnits, Node, Queue, State, Step};
+use crate::state::{HostUnits, Node, PartPhase, State, Step};
 
-/// What can be done for a queued step now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Decision {
-    /// It fits here.
-    Start(Placement),
-    /// A working host could hold it once others have ended there.
-    Wait,
-    /// No working host could hold it even when empty.
-    PassOver,
-}
-
-/// The pool in which `record` could let a step start. It is asked before the record is applied and after: a node that
+/// The pools in which `record` could let a step start. It is asked before the record is applied and after: a node that
 /// moves stirs both its pools.
-pub(crate) fn stirred(state: &State, record: &Record) -> Option<PoolName> {
+pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
     match record {
+        Record::PoolPut { pool, .. }
+        | Record::PolicyPut { pool, .. }
+        | Record::PolicyDeleted { pool, .. } => Vec::from([pool.clone()]),
         Record::NodeReported { node, .. }
         | Record::NodeReady { node }
         | Record::NodeReconciling { node }
         | Record::NodeUnreachable { node }
-        | Record::NodeLost { node }
-        | Record::Released { node, .. } => state.node(node).map(|node| node.pool.clone()),
-        Record::StepQueued { step, .. } | Record::Requeued { step, .. } => {
-            let step = state.step(step)?;
-            let pool = step.pool();
-            let queue = state.index().queue(&pool)?;
-            queue.is_head(step.place).then_some(pool)
+        | Record::NodeLost { node } => home(state, node).into_iter().collect(),
+        Record::Released { attempt, node } => {
+            let run = state.market().run(attempt);
+            let granted = run.map(|run| run.pool.clone());
+            granted.into_iter().chain(home(state, node)).collect()
         }
-        Record::StepEnded { step, .. } => state.step(step).map(Step::pool),
+        Record::StepQueued { step, .. }
+        | Record::Requeued { step, .. }
+        | Record::StepEnded { step, .. } => awaited(state, step),
+        Record::Allocated { attempt, .. } => awaited(state, &attempt.step),
+        // What comes free by itself may be the rest of what somebody lacks.
+        Record::Stopping { attempt, .. } | Record::Ended { attempt, .. } => {
+            let run = state.market().run(attempt);
+            run.map(|run| run.pool.clone()).into_iter().collect()
+        }
         Record::CoordinatorStarted { .. }
-        | Record::PoolPut { .. }
         | Record::StepRejected { .. }
-        | Record::Allocated { .. }
+        | Record::Nominated { .. }
+        | Record::Withdrawn { .. }
         | Record::Starting { .. }
         | Record::Started { .. }
-        | Record::Stopping { .. }
-        | Record::Ended { .. }
-        | Record::StepForgotten { .. } => None,
+        | Record::StepForgotten { .. } => Vec::new(),
     }
 }
 
-/// What can be done for a step that waits in `pool`.
-pub(crate) fn decide(state: &State, pool: &PoolName, step: &Step) -> Decision {
-    let request = HostUnits::of(&step.spec.request);
-    let Some(members) = state.index().members(pool) else {
-        return Decision::PassOver;
-    };
-    let tightest = members.free.tightest(request);
-    if let Some(node) = tightest.and_then(|name| state.node(name)) {
-        return Decision::Start(place(state, node, request));
-    }
-    match members.ready.tightest(request) {
-        Some(_) => Decision::Wait,
-        None => Decision::PassOver,
-    }
+fn home(state: &State, node: &NodeName) -> Option<PoolName> {
+    state.node(node).map(|node| node.pool.clone())
+}
+
+/// The pools for which a step waits.
+fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
+    let market = state.market();
+    let request = market.request(step).into_iter();
+    let pools = request.flat_map(|request| market.candidates(request));
+    pools.map(|(name, _)| name.clone()).collect()
 }
 
 /// The GPUs with the lowest indexes that are free on `node`.
@@ -87,51 +76,95 @@ fn place(state: &State, node: &Node, request: HostUnits) -> Placement {
     }
 }
 
-/// The first step of a pool that is not passed over, with what can be done for it. Every later one waits for it.
-pub(crate) fn first_in_turn<'a>(
-    state: &'a State,
-    pool: &PoolName,
-    from: u64,
-) -> Option<(&'a Step, Decision)> {
-    let queue = state.index().queue(pool)?;
-    heads(queue, from)
-        .filter_map(|id| state.step(id))
-        .map(|step| (step, decide(state, pool, step)))
-        .find(|(_, decision)| *decision != Decision::PassOver)
-}
-
-fn heads(queue: &Queue, from: u64) -> impl Iterator<Item = &StepId> {
-    let first = queue.next_head(from);
-    let rest = |(place, _): &(u64, &StepId)| queue.next_head(place + 1);
-    core::iter::successors(first, rest).map(|(_, id)| id)
-}
-
 impl Core {
-    /// Grants what can be granted in every pool in which something stirred.
+    /// Makes every move that there is in the pools in which something stirred.
     pub(crate) fn schedule(&mut self) {
-        while let Some(pool) = self.dirty.pop_first() {
-            self.schedule_pool(&pool);
+        while let Some(pool) = self.dirty.first().cloned() {
+            match self.state.market().next_move(&pool, self.now) {
+                Some(next) => self.make(next),
+                None => {
+                    self.dirty.remove(&pool);
+                    self.wake_when_spared_no_longer(pool);
+                }
+            }
         }
     }
 
-    fn schedule_pool(&mut self, pool: &PoolName) {
-        let mut from = 0;
-        while let Some((step, Decision::Start(placement))) = first_in_turn(&self.state, pool, from)
-        {
-            from = step.place + 1;
-            let attempt = next_attempt(step);
-            self.grant(pool, attempt, placement);
+    fn make(&mut self, next: Move) {
+        match next {
+            Move::Grant {
+                step,
+                pool,
+                hosts,
+                backfill,
+            } => self.grant(&step, pool, &hosts, backfill),
+            Move::Nominate {
+                step,
+                nomination,
+                victims,
+            } => {
+                let by = step.clone();
+                self.record(Record::Nominated { step, nomination });
+                for victim in victims {
+                    self.preempt(victim, &by);
+                }
+            }
+            Move::Withdraw { step } => self.record(Record::Withdrawn { step }),
         }
     }
 
-    fn grant(&mut self, pool: &PoolName, attempt: AttemptId, placement: Placement) {
-        let node = placement.node.clone();
+    fn grant(
+        &mut self,
+        id: &StepId,
+        pool: PoolName,
+        hosts: &[NodeName],
+        backfill: BTreeSet<StepId>,
+    ) {
+        let step = self.state.step(id).expect("what waits is remembered");
+        let attempt = next_attempt(step);
+        let request = HostUnits::of(&step.spec.request);
+        let nodes = hosts.iter().filter_map(|host| self.state.node(host));
+        let placements = nodes
+            .map(|node| place(&self.state, node, request))
+            .collect();
         self.record(Record::Allocated {
             attempt: attempt.clone(),
-            pool: pool.clone(),
-            placements: Vec::from([placement]),
+            pool,
+            placements,
+            backfill,
         });
-        self.send_assignment(&node, &attempt);
+        for host in hosts {
+            self.send_assignment(host, &attempt);
+        }
+    }
+
+    /// Tells a run to give way. It holds its units until its hosts say that nothing of it is left.
+    fn preempt(&mut self, attempt: AttemptId, by: &StepId) {
+        let why = StopWhy::Preempted;
+        self.record(Record::Stopping {
+            attempt: attempt.clone(),
+            why,
+            by: Some(by.clone()),
+        });
+        let Some(step) = self.state.step(&attempt.step) else {
+            return;
+        };
+        let grace = step.spec.grace;
+        let parts = step.attempt(attempt.number).into_iter();
+        let parts = parts.flat_map(|attempt| &attempt.parts);
+        let live = parts.filter(|part| part.phase < PartPhase::Ended);
+        let nodes: Vec<NodeName> = live.map(|part| part.node.clone()).collect();
+        for node in nodes {
+            self.send_stop(&node, &attempt, why, grace);
+        }
+    }
+
+    /// Runs are spared for a time after their start; when it is over for the next of them, the pool is looked at again.
+    fn wake_when_spared_no_longer(&mut self, pool: PoolName) {
+        let wake = self.state.market().spared_until(&pool, self.now);
+        if let Some(at) = wake {
+            self.set_timer(TimerKey::Pool(pool), at);
+        }
     }
 }
 

@@ -6,7 +6,6 @@
 mod apply;
 mod index;
 mod node;
-mod queue;
 mod ranks;
 mod step;
 mod units;
@@ -18,14 +17,15 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
 use sluice_common::time::{Span, Time};
 
+use crate::market::{Market, Nomination};
+
 pub use apply::Misfit;
 pub use node::{Node, Pool};
 pub use step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 
-pub(crate) use index::{Index, Members};
-pub(crate) use queue::Queue;
-use ranks::Ranks;
-pub(crate) use step::{default_pool, home};
+pub(crate) use index::Index;
+pub(crate) use ranks::Ranks;
+pub(crate) use step::{default_pool, default_subject};
 pub(crate) use units::{HOST_KEYS, HostUnits};
 
 /// Everything that outlives the process.
@@ -49,6 +49,9 @@ pub(crate) struct Kept {
     #[serde(default)]
     no_loss_before: Time,
     pools: BTreeMap<PoolName, Pool>,
+    /// Places that steps are promised which cannot start yet.
+    #[serde(default)]
+    nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: BTreeMap<StepId, Step>,
 }
@@ -115,18 +118,19 @@ impl State {
 
     /// The nodes that joined a pool, by name.
     pub fn nodes_of<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a Node> + use<'a> {
-        let names = self.index.names_of(pool);
+        let hosts = self.market().pool(pool).into_iter();
+        let names = hosts.flat_map(|pool| pool.hosts().keys());
         names.filter_map(|name| self.kept.nodes.get(name))
     }
 
-    /// The steps that wait for a pool, first come first.
+    /// The steps that wait for a pool, those first that go first.
     pub fn queued_in<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a StepId> + use<'a> {
-        self.index.queue(pool).into_iter().flat_map(Queue::steps)
+        self.market().in_order(pool).into_iter()
     }
 
     /// How many steps wait for a pool.
     pub fn queue_len(&self, pool: &PoolName) -> usize {
-        self.index.queue(pool).map_or(0, Queue::len)
+        self.market().pool(pool).map_or(0, |pool| pool.waiting())
     }
 
     /// The attempts that hold units on a node, by id; some of them may have ended.
@@ -150,7 +154,7 @@ impl State {
 
     /// How many attempts hold units of a pool.
     pub fn holding_of(&self, pool: &PoolName) -> usize {
-        self.index.holding_of(pool)
+        self.market().pool(pool).map_or(0, |pool| pool.running())
     }
 
     /// What the nodes of a pool have, added up.
@@ -165,6 +169,11 @@ impl State {
     /// Steps in a terminal state that hold nothing any more, oldest end first.
     pub fn finished(&self) -> impl Iterator<Item = &StepId> {
         self.index.finished().values()
+    }
+
+    /// Who gets what, as scheduling sees it.
+    pub fn market(&self) -> &Market {
+        self.index.market()
     }
 
     /// What is derived.

@@ -13,6 +13,7 @@
 use sluice_common::id::NodeName;
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
+use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopWhy};
 
@@ -51,6 +52,12 @@ pub(crate) fn verdict(
         Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, words::cancelled()),
         Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, words::timed_out()),
         Some(StopWhy::Drained) => gave_way(&end.exit, words::drained(node)),
+        Some(StopWhy::Preempted) if step.spec.on_preempt == OnPreempt::Fail => {
+            match gave_way(&end.exit, words::preempted()) {
+                Verdict::Again(reason) => Verdict::Over(StepState::Preempted, reason),
+                over @ Verdict::Over(..) => over,
+            }
+        }
         Some(StopWhy::Preempted) => gave_way(&end.exit, words::preempted()),
         Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(node)),
         None if witness == Witness::Nobody => Verdict::Again(words::host_lost(node)),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use coordinator_core::{Answer, Core, Input, NewStep, Refusal, SessionId, Stamped, Submitted};
+use coordinator_core::{
+    Answer, Core, Input, NewStep, Refusal, ReplyId, SessionId, Stamped, Submitted,
+};
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -74,6 +76,26 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, result));
         });
         self.call(Message::Cancel { step, reply }, answer).await
+    }
+
+    /// Changes a pool or a policy; `input` makes the change for who waits. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn change<R: Send + 'static>(
+        &self,
+        input: impl FnOnce(ReplyId) -> Input + Send + 'static,
+        view: impl FnOnce(&Core, Result<(), Refusal>) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Changed(result) = answer else {
+                unreachable!("a change is answered as one");
+            };
+            let _caller_may_be_gone = tell.send(view(core, result));
+        });
+        let input = Box::new(input);
+        self.call(Message::Change { input, reply }, answer).await
     }
 
     /// Looks at the core, on its thread, after the commit of the batch that the call arrived in.

@@ -102,7 +102,7 @@ pub enum ApiError {
     /// A code of the field's own, such as `invalid_memory`, 400.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// `unknown_step`, 404, or `id_in_use`, 409.
+    /// `unknown_step`, `unknown_pool` or `unknown_policy`, 404; `id_in_use` or `invalid_policy`, 409.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// `unknown_node`, 404.
@@ -200,6 +200,9 @@ impl ApiError {
             ApiError::InvalidIdempotencyKey { .. } => ("invalid_idempotency_key", S::BAD_REQUEST),
             ApiError::Field(error) => (error.code, S::BAD_REQUEST),
             ApiError::Refused(Refusal::UnknownStep { .. }) => ("unknown_step", S::NOT_FOUND),
+            ApiError::Refused(Refusal::UnknownPool { .. }) => ("unknown_pool", S::NOT_FOUND),
+            ApiError::Refused(Refusal::UnknownPolicy { .. }) => ("unknown_policy", S::NOT_FOUND),
+            ApiError::Refused(Refusal::BadPolicy { .. }) => ("invalid_policy", S::CONFLICT),
             ApiError::Refused(Refusal::IdInUse { .. }) => ("id_in_use", S::CONFLICT),
             ApiError::UnknownNode { .. } => ("unknown_node", S::NOT_FOUND),
             ApiError::UnknownPool { .. } => ("unknown_pool", S::NOT_FOUND),
@@ -238,6 +241,13 @@ impl ApiError {
             ApiError::InvalidParameter { name, .. } => vec![("parameter", text(name))],
             ApiError::Field(error) => vec![("field", text(&error.field))],
             ApiError::Refused(Refusal::UnknownStep { step }) => vec![("step", text(step.as_str()))],
+            ApiError::Refused(Refusal::UnknownPool { pool }) => vec![("pool", text(pool.as_str()))],
+            ApiError::Refused(
+                Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. },
+            ) => vec![
+                ("pool", text(pool.as_str())),
+                ("subject", text(subject.as_str())),
+            ],
             ApiError::Refused(Refusal::IdInUse { step, differs }) => {
                 vec![("step", text(step.as_str())), ("differs", text(differs))]
             }

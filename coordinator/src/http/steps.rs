@@ -57,12 +57,9 @@ impl Filter {
         })
     }
 
-    fn takes(&self, step: &Step) -> bool {
+    fn takes(&self, core: &Core, step: &Step) -> bool {
         let latest = step.latest();
-        let in_pool = |pool: &PoolName| match latest {
-            Some(attempt) => attempt.pool == *pool,
-            None => step.pool() == *pool,
-        };
+        let in_pool = |pool: &PoolName| view::pool_of(core, step) == Some(pool);
         self.states
             .as_ref()
             .is_none_or(|states| states.contains(&step.state))
@@ -89,7 +86,8 @@ pub(super) async fn list(
     let mut items: Vec<StepView> = Vec::new();
     loop {
         let (filter, from, want) = (filter.clone(), after, limit + 1 - items.len());
-        let look = move |core: &Core| scan(core, from.as_ref(), want, |step| filter.takes(step));
+        let look =
+            move |core: &Core| scan(core, from.as_ref(), want, |step| filter.takes(core, step));
         let (found, next) = api.engine().read(look).await?;
         items.extend(found);
         after = next;

@@ -3,6 +3,7 @@
 mod calls;
 mod follow;
 mod logs;
+mod pools;
 mod refused;
 
 use serde_json::{Value, json};

@@ -185,7 +185,7 @@ impl Net {
         fs::write(self.path("coordinator.toml"), config).unwrap();
         fs::write(
             self.path("context.json"),
-            r#"{"http":"127.0.0.1:7070","token":"","subject":"test"}"#,
+            r#"{"http":"127.0.0.1:7070","token":"","subject":"default"}"#,
         )
         .unwrap();
         let config = text(&self.path("coordinator.toml"));

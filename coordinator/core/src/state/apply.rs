@@ -1,11 +1,12 @@
 //! How a state changes: one function for each record. A record that does not fit the state it meets is refused by
 //! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
@@ -14,6 +15,7 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
 use super::step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use super::{Node, Pool, State};
+use crate::market::{Nomination, Policy, Table};
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
 
@@ -52,7 +54,18 @@ impl State {
             Record::CoordinatorStarted { epoch, lost_after } => {
                 self.on_coordinator_started(at, epoch, *lost_after)
             }
-            Record::PoolPut { pool, description } => self.on_pool_put(pool, description),
+            Record::PoolPut {
+                pool,
+                description,
+                capacity,
+                min_runtime,
+            } => self.on_pool_put(pool, description, capacity, *min_runtime),
+            Record::PolicyPut {
+                pool,
+                subject,
+                policy,
+            } => self.on_policy_put(pool, subject, policy),
+            Record::PolicyDeleted { pool, subject } => self.on_policy_deleted(pool, subject),
             Record::NodeReported { .. } => self.on_node_reported(at, record),
             Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
             Record::NodeReconciling { node } => self.on_node(at, node, NodeState::Reconciling),
@@ -66,14 +79,17 @@ impl State {
                 attempt,
                 pool,
                 placements,
-            } => self.on_allocated(at, attempt, pool, placements),
+                backfill,
+            } => self.on_allocated(at, attempt, pool, placements, backfill),
+            Record::Nominated { step, nomination } => self.on_nominated(step, nomination),
+            Record::Withdrawn { step } => self.on_withdrawn(step),
             Record::Starting { attempt, node } => self.on_starting(attempt, node),
             Record::Started {
                 attempt,
                 node,
                 process,
-            } => self.on_started(attempt, node, *process),
-            Record::Stopping { attempt, why } => self.on_stopping(attempt, *why),
+            } => self.on_started(at, attempt, node, *process),
+            Record::Stopping { attempt, why, by } => self.on_stopping(attempt, *why, by.as_ref()),
             Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
             Record::Requeued { step, reason } => self.on_requeued(step, reason),
@@ -99,12 +115,64 @@ impl State {
         Ok(())
     }
 
-    fn on_pool_put(&mut self, name: &PoolName, description: &str) -> Fit {
+    fn on_pool_put(
+        &mut self,
+        name: &PoolName,
+        description: &str,
+        capacity: &Table,
+        min_runtime: Span,
+    ) -> Fit {
+        let before = self.kept.pools.remove(name);
         let pool = Pool {
             name: name.clone(),
             description: description.to_string(),
+            capacity: capacity.clone(),
+            min_runtime,
+            policies: before.map(|pool| pool.policies).unwrap_or_default(),
         };
+        self.index.market_mut().put_pool(name, pool.terms());
         self.kept.pools.insert(name.clone(), pool);
+        Ok(())
+    }
+
+    fn on_policy_put(&mut self, name: &PoolName, subject: &Subject, policy: &Policy) -> Fit {
+        let pool = pool_mut(&mut self.kept.pools, name)?;
+        pool.policies.insert(subject.clone(), policy.clone());
+        let market = self.index.market_mut();
+        market.put_policy(name, subject, policy.clone());
+        Ok(())
+    }
+
+    fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> Fit {
+        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let known = pool.policies.remove(subject).is_some();
+        need(known, || format!("`{subject}` has no policy in `{name}`"))?;
+        self.index.market_mut().remove_policy(name, subject);
+        Ok(())
+    }
+
+    fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> Fit {
+        let state = step_mut(&mut self.kept.steps, step)?.state;
+        need(state == StepState::Queued, || {
+            format!("step `{step}` is {state} and is promised a place")
+        })?;
+        if !nomination.is_firm() {
+            // A pool keeps one soft promise.
+            self.kept
+                .nominations
+                .retain(|_, other| other.is_firm() || other.pool != nomination.pool);
+        }
+        self.kept
+            .nominations
+            .insert(step.clone(), nomination.clone());
+        self.index.nominate(step, nomination);
+        Ok(())
+    }
+
+    fn on_withdrawn(&mut self, step: &StepId) -> Fit {
+        let known = self.kept.nominations.remove(step).is_some();
+        need(known, || format!("step `{step}` is promised nothing"))?;
+        self.index.market_mut().withdraw(step);
         Ok(())
     }
 
@@ -198,6 +266,7 @@ impl State {
         id: &AttemptId,
         pool: &PoolName,
         placements: &[Placement],
+        backfill: &BTreeSet<StepId>,
     ) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
@@ -205,19 +274,23 @@ impl State {
             format!("attempt {id} of a step that is {}", step.state)
         })?;
         self.index.dequeue(step);
+        self.kept.nominations.remove(&step.id);
         let attempt = Attempt {
             number: id.number,
             pool: pool.clone(),
             allocated_at: at,
+            began_at: None,
             stopping: None,
+            preempted_by: None,
+            backfill: backfill.clone(),
             parts: placements.iter().map(Part::new).collect(),
         };
         step.state = StepState::Allocated;
         step.reason = words::allocated(placements);
-        self.index.charge(id, step, &attempt);
         for part in &attempt.parts {
             self.index.hold(id, step, part);
         }
+        self.index.grant(id, step, &attempt);
         step.attempts.push(attempt);
         drop_oldest_attempt(step);
         self.place_nodes(placements.iter().map(|placement| &placement.node))
@@ -244,11 +317,13 @@ impl State {
         Ok(())
     }
 
-    fn on_started(&mut self, id: &AttemptId, node: &NodeName, process: Started) -> Fit {
+    fn on_started(&mut self, at: Time, id: &AttemptId, node: &NodeName, process: Started) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Starting])?;
         part.phase = PartPhase::Running;
         part.started = Some(process);
+        attempt_mut(step, id)?.began_at.get_or_insert(at);
+        self.index.market_mut().start(id, at);
         if step.state != StepState::Stopping {
             step.state = StepState::Running;
             step.reason = words::running(node);
@@ -256,13 +331,15 @@ impl State {
         Ok(())
     }
 
-    fn on_stopping(&mut self, id: &AttemptId, why: StopWhy) -> Fit {
+    fn on_stopping(&mut self, id: &AttemptId, why: StopWhy, by: Option<&StepId>) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let attempt = attempt_mut(step, id)?;
         need(!attempt.has_ended(), || {
             format!("attempt {id} has ended already")
         })?;
         attempt.stopping = Some(why);
+        attempt.preempted_by = by.cloned();
+        self.index.market_mut().stop(id);
         step.state = StepState::Stopping;
         step.reason = words::stopping(why);
         Ok(())
@@ -278,6 +355,9 @@ impl State {
         let part = part_in(step, id, node, &before)?;
         part.phase = PartPhase::Ended;
         part.end = Some(end.clone());
+        if attempt_of(step, id)?.has_ended() {
+            self.index.market_mut().stop(id);
+        }
         Ok(())
     }
 
@@ -289,9 +369,6 @@ impl State {
         let attempt = attempt_of(step, id)?;
         if let Some(part) = attempt.on(node) {
             self.index.release(id, step, part);
-        }
-        if attempt.is_released() {
-            self.index.refund(id, step, attempt);
         }
         self.index.note_finished(step);
         self.place_nodes(core::iter::once(node))
@@ -321,6 +398,7 @@ impl State {
         })?;
         if step.state == StepState::Queued {
             self.index.dequeue(step);
+            self.kept.nominations.remove(id);
         }
         step.state = end;
         step.reason = reason.clone();
@@ -346,10 +424,16 @@ fn need(holds: bool, what: impl FnOnce() -> String) -> Fit {
 }
 
 type Steps = alloc::collections::BTreeMap<StepId, Step>;
+type Pools = alloc::collections::BTreeMap<PoolName, Pool>;
 
 fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, String> {
     let step = steps.get_mut(id);
     step.ok_or_else(|| format!("there is no step `{id}`"))
+}
+
+fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, String> {
+    let pool = pools.get_mut(name);
+    pool.ok_or_else(|| format!("there is no pool `{name}`"))
 }
 
 fn attempt_mut<'a>(step: &'a mut Step, id: &AttemptId) -> Result<&'a mut Attempt, String> {

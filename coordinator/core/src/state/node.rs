@@ -6,10 +6,12 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{BootId, NodeName, PoolName};
+use sluice_common::id::{BootId, NodeName, PoolName, Subject};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::NodeState;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
+
+use crate::market::{Policy, PoolTerms, Table};
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,4 +50,22 @@ pub struct Pool {
     pub name: PoolName,
     /// For people.
     pub description: String,
+    /// Capacity by key, where it is declared; what is not is what its nodes report.
+    #[serde(default)]
+    pub capacity: Table,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    #[serde(default)]
+    pub min_runtime: Span,
+    /// Who may use it, and how.
+    #[serde(default)]
+    pub policies: BTreeMap<Subject, Policy>,
+}
+
+impl Pool {
+    pub(super) fn terms(&self) -> PoolTerms {
+        PoolTerms {
+            declared: self.capacity.clone(),
+            min_runtime: self.min_runtime,
+        }
+    }
 }

@@ -27,20 +27,17 @@ impl Ranks {
         }
     }
 
-    /// The host that covers `request` with fewest GPUs, then fewest thousandths of a core, then by name.
-    ///
-    /// Hosts with too few GPUs or cores are jumped over; only those that lack memory or storage are looked at in vain.
-    pub(crate) fn tightest(&self, request: HostUnits) -> Option<&NodeName> {
-        let mut gpus = request.gpus();
-        while let Some((&(level, _), _)) = self.0.range((gpus, 0)..).next() {
-            let enough = self.0.range((level, request.mcpu())..=(level, u64::MAX));
-            let mut hosts = enough.flat_map(|(_, hosts)| hosts);
-            if let Some((node, _)) = hosts.find(|(_, units)| units.cover(request)) {
-                return Some(node);
-            }
-            gpus = level.checked_add(1)?;
-        }
-        None
+    /// The hosts that cover `request`, tightest first: by GPUs, then thousandths of a core, then name.
+    pub(crate) fn covering(
+        &self,
+        request: HostUnits,
+    ) -> impl Iterator<Item = (&NodeName, HostUnits)> {
+        let levels = self.0.range((request.gpus(), 0)..);
+        let levels = levels.filter(move |((_, mcpu), _)| *mcpu >= request.mcpu());
+        levels
+            .flat_map(|(_, hosts)| hosts)
+            .map(|(node, units)| (node, *units))
+            .filter(move |(_, units)| units.cover(request))
     }
 
     /// The host that lacks least of `request`, with what it has: fewest GPUs, then fewest of each other key, then by
@@ -82,7 +79,7 @@ mod tests {
             }
             all.sort();
             let walked = all.iter().find(|host| host.3.cover(units(ask))).map(|host| &host.2);
-            prop_assert_eq!(ranks.tightest(units(ask)), walked);
+            prop_assert_eq!(ranks.covering(units(ask)).next().map(|(name, _)| name), walked);
             let closest = ranks.closest(units(ask));
             prop_assert_eq!(closest.is_none(), all.is_empty());
             if walked.is_some() {

@@ -1,11 +1,12 @@
 //! What is remembered of a step: its spec, every attempt at it, where it stands and why. Plain data that
 //! `state/apply.rs` alone changes; everybody else reads it.
 
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
@@ -62,8 +63,17 @@ pub struct Attempt {
     pub pool: PoolName,
     /// When they were granted.
     pub allocated_at: Time,
+    /// When its first process was seen to run, by the coordinator's clock.
+    #[serde(default)]
+    pub began_at: Option<Time>,
     /// Why it is being stopped, or was when it ended.
     pub stopping: Option<StopWhy>,
+    /// The step that it gives way to, or gave.
+    #[serde(default)]
+    pub preempted_by: Option<StepId>,
+    /// The waiters around which it was granted: these may take its units back.
+    #[serde(default)]
+    pub backfill: BTreeSet<StepId>,
     /// Its parts, one for each host, by rank.
     pub parts: Vec<Part>,
 }
@@ -122,11 +132,6 @@ impl Step {
         self.attempts.iter().any(|a| !a.is_released())
     }
 
-    /// The pool in which it waits, or would: the one that it named, else `default`.
-    pub fn pool(&self) -> PoolName {
-        home(&self.spec)
-    }
-
     /// The id of one of its attempts.
     pub fn attempt_id(&self, number: u32) -> AttemptId {
         AttemptId {
@@ -167,12 +172,12 @@ impl Part {
     }
 }
 
-/// The pool in which a step with this spec waits.
-pub(crate) fn home(spec: &StepSpec) -> PoolName {
-    spec.pool.clone().unwrap_or_else(default_pool)
-}
-
 /// The pool that always exists.
 pub(crate) fn default_pool() -> PoolName {
     PoolName::new(DEFAULT_POOL).expect("the constant is a well-formed name")
+}
+
+/// The subject of a step that names none. It is bound to the pool that always exists, on all of it.
+pub(crate) fn default_subject() -> Subject {
+    Subject::new(DEFAULT_POOL).expect("the constant is a well-formed name")
 }

@@ -1,19 +1,22 @@
-//! Amounts of the four keys that hosts bound, as a small value that can be copied and compared: the arithmetic of
+//! Amounts of the keys that hosts bound, as a small value that can be copied and compared: the arithmetic of
 //! fitting runs on these, the rest of the product on [`Amounts`].
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
 
-/// The keys that hosts bound, in the order in which shortages are named.
+/// The keys that hosts report, in the order in which shortages are named.
 pub(crate) const HOST_KEYS: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
 
-/// How much of each of [`HOST_KEYS`].
+/// The keys that hosts bound: those, and how many steps one may hold at once.
+const BOUNDED: [&str; 5] = [GPU, MCPU, MEMORY_MB, STORAGE_MB, STEP_RUN];
+
+/// How much of each of [`BOUNDED`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct HostUnits([u64; 4]);
+pub(crate) struct HostUnits([u64; 5]);
 
 impl HostUnits {
     /// The part of `amounts` that hosts bound.
     pub(crate) fn of(amounts: &Amounts) -> Self {
-        Self(HOST_KEYS.map(|key| amounts.get(key)))
+        Self(BOUNDED.map(|key| amounts.get(key)))
     }
 
     pub(crate) fn amounts(self) -> Amounts {
@@ -22,7 +25,13 @@ impl HostUnits {
     }
 
     pub(crate) fn iter(self) -> impl Iterator<Item = (&'static str, u64)> {
-        HOST_KEYS.into_iter().zip(self.0)
+        BOUNDED.into_iter().zip(self.0)
+    }
+
+    pub(crate) fn get(self, key: &str) -> u64 {
+        self.iter()
+            .find(|(name, _)| *name == key)
+            .map_or(0, |(_, n)| n)
     }
 
     pub(crate) const fn gpus(self) -> u64 {
@@ -31,6 +40,11 @@ impl HostUnits {
 
     pub(crate) const fn mcpu(self) -> u64 {
         self.0[1]
+    }
+
+    pub(crate) const fn with_steps(mut self, steps: u64) -> Self {
+        self.0[4] = steps;
+        self
     }
 
     pub(crate) const fn with_gpus(mut self, gpus: u64) -> Self {

@@ -51,8 +51,9 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
         (
             Record::Allocated {
                 attempt: attempt.clone(),
-                pool: rig.step("a").pool(),
+                pool: sluice_common::id::PoolName::new("default").unwrap(),
                 placements: vec![],
+                backfill: Default::default(),
             },
             "attempt a.1 of a step that is allocated",
         ),
@@ -82,6 +83,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             Record::Stopping {
                 attempt: super::rig::attempt("a.2"),
                 why: StopWhy::Drained,
+                by: None,
             },
             "no attempt a.2",
         ),

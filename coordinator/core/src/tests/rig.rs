@@ -22,6 +22,7 @@ use sluice_common::wire::{
     StopWhy, ToNode, Welcome,
 };
 
+use crate::market::Policy;
 use crate::{
     Answer, Core, Input, NewStep, Output, Record, Refusal, ReplyId, SessionId, Settings, Stamped,
     State, Step, Submitted, TimerKey, check, check_record,
@@ -102,6 +103,7 @@ impl Rig {
     pub(super) fn with(settings: Settings) -> Self {
         let mut rig = Self::over(settings, State::default(), vec![]);
         rig.start();
+        rig.put_policy("default", "s", Policy::default());
         rig
     }
 
@@ -158,11 +160,23 @@ impl Rig {
     }
 
     pub(super) fn put_pool(&mut self, pool: &str) {
-        self.core.record(Record::PoolPut {
+        self.feed(Input::PutPool {
+            reply: ReplyId(3),
             pool: PoolName::new(pool).unwrap(),
             description: String::new(),
+            capacity: BTreeMap::new(),
+            min_runtime: Span::ZERO,
         });
-        self.drain();
+        self.put_policy(pool, "s", Policy::default());
+    }
+
+    pub(super) fn put_policy(&mut self, pool: &str, subject: &str, policy: Policy) -> Fed {
+        self.feed(Input::PutPolicy {
+            reply: ReplyId(3),
+            pool: PoolName::new(pool).unwrap(),
+            subject: Subject::new(subject).unwrap(),
+            policy,
+        })
     }
 
     pub(super) fn feed(&mut self, input: Input) -> Fed {
@@ -427,6 +441,11 @@ pub(super) fn ended(exit: Exit) -> AttemptPhase {
 
 pub(super) fn released(exit: Exit) -> AttemptPhase {
     AttemptPhase::Released(end(exit, None))
+}
+
+/// What was being stopped is gone.
+pub(super) fn gone(exit: Exit, why: StopWhy) -> AttemptPhase {
+    AttemptPhase::Released(end(exit, Some(why)))
 }
 
 /// A step that takes this much of a host.

@@ -6,15 +6,16 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use sluice_common::amount::{GPU, MCPU, STEP_RUN};
+use sluice_common::amount::{GPU, Key, MCPU, STEP_RUN};
 use sluice_common::id::PoolName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{FromNode, ToNode};
+use sluice_common::wire::{FromNode, StopWhy, ToNode};
 
 use super::rig::*;
+use crate::market::Policy;
 
 #[test]
 fn an_assignment_says_all_that_the_host_needs() {
@@ -105,45 +106,69 @@ fn gpus_are_given_lowest_index_first_and_never_twice() {
 }
 
 #[test]
-fn the_head_waits_and_those_behind_it_wait_for_their_turn() {
+fn the_head_is_promised_a_place_and_what_ran_around_it_gives_way_when_it_can_start() {
     let mut rig = Rig::one_node(2, 8);
     rig.submit("running", spec(1, 1000)).unwrap();
     rig.submit("head", spec(2, 1000)).unwrap();
-    rig.submit("behind", spec(1, 1000)).unwrap();
     assert_eq!(rig.code("head"), ReasonCode::WaitingForUnits);
     let detail = rig.reason("head").detail;
     assert_eq!(
         (&detail["asked"], &detail["free"]),
         (&Detail::from(2), &Detail::from(1))
     );
-    assert_eq!(rig.code("behind"), ReasonCode::WaitingForTurn);
-    assert_eq!(rig.reason("behind").detail["behind"], Detail::from("head"));
-    rig.status("n", "running.1", released(Exit::Code(0)));
-    assert_eq!(rig.state("head"), StepState::Allocated);
-    assert_eq!(rig.code("behind"), ReasonCode::WaitingForUnits);
+    rig.submit("around", spec(1, 1000)).unwrap();
+    assert_eq!(rig.state("around"), StepState::Allocated);
+    rig.run("around.1");
+    let fed = rig.status("n", "running.1", released(Exit::Code(0)));
+    let types = fed.types();
+    let (caught_up, decided) = types.split_at(5);
+    assert_eq!(caught_up.last().unwrap(), "released");
+    assert_eq!(decided, ["nominated", "stopping"]);
+    assert_eq!(
+        fed.orders,
+        ["forget running.1", "stop around.1 Preempted 7s"]
+    );
+    assert_eq!(rig.code("head"), ReasonCode::WaitingForRelease);
+    assert_eq!(rig.state("around"), StepState::Stopping);
+    let fed = rig.status("n", "around.1", gone(Exit::Signal(15), StopWhy::Preempted));
+    assert_eq!(fed.orders, ["forget around.1", "assign head.1"]);
+    assert_eq!(
+        (rig.state("around"), rig.code("around")),
+        (StepState::Queued, ReasonCode::Preempted)
+    );
 }
 
 #[test]
-fn a_head_that_is_cancelled_lets_the_next_one_start() {
+fn what_could_not_be_made_to_give_way_waits_for_the_head() {
     let mut rig = Rig::one_node(2, 8);
-    rig.submit("running", spec(1, 1000)).unwrap();
+    let gpus = [(Key::new(GPU).unwrap(), 3)];
+    let reserved = Policy {
+        reserved: gpus.into(),
+        ..Policy::default()
+    };
+    rig.put_policy("default", "s", reserved);
+    let mut firm = spec(1, 1000);
+    firm.preemptible = false;
+    rig.submit("running", firm.clone()).unwrap();
     rig.submit("head", spec(2, 1000)).unwrap();
-    rig.submit("behind", spec(1, 1000)).unwrap();
+    rig.submit("behind", firm).unwrap();
+    assert_eq!(rig.code("behind"), ReasonCode::WaitingForTurn);
+    assert_eq!(rig.reason("behind").detail["behind"], Detail::from("head"));
     let fed = rig.cancel("head");
     assert_eq!(fed.orders, ["assign behind.1"]);
 }
 
 #[test]
-fn a_head_whose_host_is_away_holds_up_nobody_whom_it_does_not_need() {
+fn a_head_whose_host_is_away_holds_up_nobody() {
     let mut rig = Rig::one_node(0, 1);
     rig.hello(hello("big", 4, 4));
     rig.submit("a", spec(4, 1000)).unwrap();
     rig.submit("b", spec(4, 1000)).unwrap();
-    rig.submit("c", spec(0, 1000)).unwrap();
-    assert_eq!(rig.state("c"), StepState::Queued);
     let fed = rig.gone("big");
-    assert_eq!(fed.orders, ["assign c.1"]);
+    assert_eq!(fed.types(), ["node_unreachable", "withdrawn"]);
     assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
+    rig.submit("c", spec(0, 1000)).unwrap();
+    assert_eq!(rig.state("c"), StepState::Allocated);
 }
 
 #[test]
@@ -169,8 +194,8 @@ fn pools_do_not_wait_for_each_other() {
     elsewhere.pool = PoolName::new("other").unwrap();
     rig.hello(hello("n", 1, 4));
     rig.hello(elsewhere.clone());
-    rig.submit("a", spec(1, 1000)).unwrap();
-    rig.submit("b", spec(1, 1000)).unwrap();
+    rig.submit("a", in_pool(spec(1, 1000), "default")).unwrap();
+    rig.submit("b", in_pool(spec(1, 1000), "default")).unwrap();
     rig.submit("c", in_pool(spec(1, 1000), "other")).unwrap();
     assert_eq!(rig.placed("c").0, "m");
     assert_eq!(rig.state("b"), StepState::Queued);
@@ -192,12 +217,9 @@ fn a_node_that_leaves_a_pool_lets_those_go_on_who_waited_behind_one_for_it() {
     rig.submit("c", spec(0, 1000)).unwrap();
     big.pool = PoolName::new("other").unwrap();
     let fed = rig.hello(big);
-    assert_eq!(
-        fed.orders,
-        ["assign a.1", "assign c.1"],
-        "a.1 was not listed"
-    );
-    assert_eq!(rig.code("b"), ReasonCode::NoHostFits);
+    assert_eq!(fed.orders, ["assign a.1"], "a.1 was not listed");
+    assert_eq!(rig.state("c"), StepState::Allocated);
+    assert_eq!(rig.code("b"), ReasonCode::ExceedsPoolCapacity);
 }
 
 #[test]

@@ -70,19 +70,14 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
         ),
         (changed(|s| s.nodes = 2), ReasonCode::Unsupported, "nodes"),
         (
-            changed(|s| s.priority = 1),
-            ReasonCode::Unsupported,
-            "priority",
-        ),
-        (
             changed(|s| s.on_preempt = OnPreempt::Suspend),
             ReasonCode::Unsupported,
             "on_preempt",
         ),
         (
             spec(3, 1000),
-            ReasonCode::NoHostFits,
-            "3 gpu, and `n`, which comes closest, has 2",
+            ReasonCode::ExceedsPoolCapacity,
+            "3 gpu, and pool `default` has 2",
         ),
         (
             with_memory(spec(1, 0), 4001),
@@ -109,12 +104,12 @@ fn the_nearest_miss_is_the_host_that_lacks_least() {
     let mut rig = Rig::new();
     rig.hello(hello("small", 1, 64));
     rig.hello(hello("large", 4, 2));
-    rig.submit("a", spec(8, 1000)).unwrap();
+    rig.submit("a", spec(5, 1000)).unwrap();
     let detail = rig.reason("a").detail;
     assert_eq!(detail["node"], Detail::from("large"));
     assert_eq!(
         (&detail["asked"], &detail["available"]),
-        (&Detail::from(8), &Detail::from(4))
+        (&Detail::from(5), &Detail::from(4))
     );
     assert_eq!(detail["key"], Detail::from("gpu"));
 }
@@ -164,7 +159,7 @@ fn one_that_may_pend_waits_for_a_larger_host_and_holds_nobody_up() {
     rig.submit("small", spec(0, 1000)).unwrap();
     assert_eq!(
         (rig.state("bigger"), rig.code("bigger")),
-        (StepState::Queued, ReasonCode::NoHostFits)
+        (StepState::Queued, ReasonCode::ExceedsPoolCapacity)
     );
     assert_eq!(rig.state("small"), StepState::Allocated);
     rig.hello(hello("m", 4, 4));

@@ -5,6 +5,7 @@ use super::*;
 #[test]
 fn a_submit_is_answered_with_the_whole_step_and_a_repeat_with_the_same() {
     let rig = Rig::start();
+    rig.bind("prod");
     let body = r#"{"id":"train","command":["python","t.py"],"env":{"A":"b"},"nodes":1,"timeout":"2h",
         "resources":{"gpu_count":1,"cpu_count":0.1,"memory":"2GiB"},"subject":"prod"}"#;
     let (status, step) = rig.post("/v1/steps", body);
@@ -78,6 +79,8 @@ fn a_batch_is_one_commit_with_a_result_for_each_step() {
 #[test]
 fn lists_page_by_cursor_and_filter() {
     let rig = Rig::start();
+    rig.bind("rare");
+    rig.bind("common");
     let steps: Vec<Value> = (0..2500)
         .map(|n| {
             let subject = if n % 1000 == 999 { "rare" } else { "common" };

@@ -199,11 +199,11 @@ fn an_older_copy_of_the_store_is_refused_until_the_admin_says_so() {
     drop(store);
     fs::write(&file, old).unwrap();
     let message = refusal(dir.path());
-    for part in ["ends at record 5", "record 7 was committed", "remove"] {
+    for part in ["ends at record 6", "record 8 was committed", "remove"] {
         assert!(message.contains(part), "{part}: {message}");
     }
     fs::remove_file(dir.path().join("tip")).unwrap();
-    assert_eq!(reopen(dir.path()).last_seq, 5);
+    assert_eq!(reopen(dir.path()).last_seq, 6);
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn every_flipped_bit_is_seen_after_a_clean_end() {
         fs::write(&file, bytes).unwrap();
         let message = refusal(dir.path());
         assert!(message.contains("store.redb is damaged"), "{message}");
-        named += usize::from(message.contains("table `log`, record 60: the checksum"));
+        named += usize::from(message.contains("table `log`, record 61: the checksum"));
     }
     assert!(named > 0, "none of them was the record's own");
     fs::write(&file, whole).unwrap();

@@ -416,7 +416,7 @@ impl World {
                 }
             }
             Output::Reply {
-                answer: Answer::Cancelled(_),
+                answer: Answer::Cancelled(_) | Answer::Changed(_),
                 ..
             } => {}
             Output::SetTimer { key, at } => {

@@ -1,0 +1,301 @@
+//! Who gets what: pools, policies, queues, runs and nominations, as far as scheduling sees them, and the next move that
+//! the rules ask for. The rules are those of the published semantics of pools; each file here holds one of them.
+//!
+//! A market is derived from the kept facts and kept in step with each record; it decides and changes nothing by
+//! deciding. Whoever drives it turns a [`Move`] into records, tells the market what they change, and asks again until
+//! there is no move:
+//!
+//! ```text
+//! facts --(put_pool, put_host, enqueue, hold, release, nominate ...)--> Market --(next_move)--> Move --> records
+//!   ^_____________________________________________________________________________________________________|
+//! ```
+//!
+//! Units are judged on two layers: the pool's (what is declared, reserved and limited) and the hosts' (what is free on
+//! one machine). Which GPU of a host is given is not decided here.
+
+mod account;
+mod block;
+mod decide;
+mod ends;
+mod fit;
+mod line;
+mod nomination;
+mod order;
+mod pool;
+mod request;
+mod scene;
+#[cfg(test)]
+mod tests;
+mod vet;
+mod victims;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::cmp::Reverse;
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::time::Time;
+
+use crate::state::HostUnits;
+
+pub use account::Policy;
+pub use block::Block;
+pub use decide::Move;
+pub use nomination::Nomination;
+pub(crate) use pool::Host;
+pub use pool::{Pool, PoolTerms};
+pub use request::{Request, Run};
+pub use vet::{BadPolicy, Never, Table};
+
+/// Everything that scheduling sees.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Market {
+    pools: BTreeMap<PoolName, Pool>,
+    /// Which pool each host is in.
+    homes: BTreeMap<NodeName, PoolName>,
+    requests: BTreeMap<StepId, Request>,
+    runs: BTreeMap<AttemptId, Run>,
+    nominations: BTreeMap<StepId, Nomination>,
+}
+
+impl Market {
+    /// A pool.
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.pools.get(name)
+    }
+
+    /// A request that waits.
+    pub fn request(&self, step: &StepId) -> Option<&Request> {
+        self.requests.get(step)
+    }
+
+    /// A run that holds units.
+    pub fn run(&self, attempt: &AttemptId) -> Option<&Run> {
+        self.runs.get(attempt)
+    }
+
+    /// Where a request is promised a place.
+    pub fn nomination(&self, step: &StepId) -> Option<&Nomination> {
+        self.nominations.get(step)
+    }
+
+    /// Makes a pool, or gives one other terms.
+    pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
+        let pool = self.pools.entry(name.clone()).or_default();
+        pool.set_terms(terms);
+    }
+
+    /// Binds a subject to a pool, or on other terms. Requests that wait for its subject wait here too from now on.
+    pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: Policy) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.put_policy(subject, policy);
+        }
+        self.line_up_again(pool, subject);
+    }
+
+    /// Ends the binding of a subject to a pool. What it runs there goes on.
+    pub fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.remove_policy(subject);
+        }
+        self.line_up_again(pool, subject);
+    }
+
+    fn line_up_again(&mut self, name: &PoolName, subject: &Subject) {
+        let Some(pool) = self.pools.get_mut(name) else {
+            return;
+        };
+        let aside: BTreeSet<&StepId> = self.nominations.keys().collect();
+        let waiting = self.requests.values().filter(|request| {
+            request.subject == *subject && request.pool.as_ref().is_none_or(|only| only == name)
+        });
+        pool.line_up(subject, waiting, &aside);
+    }
+
+    /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
+    /// takes work.
+    pub(crate) fn put_host(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        capacity: HostUnits,
+        vanished: HostUnits,
+        open: bool,
+    ) {
+        let mut host = self.remove_host(node).unwrap_or_default();
+        host.capacity = capacity;
+        host.vanished = vanished;
+        host.open = open;
+        self.homes.insert(node.clone(), pool.clone());
+        self.pools
+            .entry(pool.clone())
+            .or_default()
+            .put_host(node, host);
+    }
+
+    /// Forgets a host.
+    pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
+        let pool = self.homes.remove(node)?;
+        self.pools.get_mut(&pool)?.remove_host(node)
+    }
+
+    /// The pool that a host is in.
+    fn home_mut(&mut self, node: &NodeName) -> Option<&mut Pool> {
+        self.pools.get_mut(self.homes.get(node)?)
+    }
+
+    /// A request begins to wait in every pool where its subject has a policy, or in the one that it names.
+    pub fn enqueue(&mut self, request: Request) {
+        for (_, pool) in self.candidates_mut(&request) {
+            pool.enqueue(&request);
+        }
+        self.requests.insert(request.step.clone(), request);
+    }
+
+    /// A request waits no longer, whatever became of it; its nomination ends with it.
+    pub fn dequeue(&mut self, step: &StepId) {
+        self.withdraw(step);
+        let Some(request) = self.requests.remove(step) else {
+            return;
+        };
+        for (_, pool) in self.candidates_mut(&request) {
+            pool.dequeue(&request);
+        }
+    }
+
+    /// Units are granted to a run.
+    pub fn hold(&mut self, attempt: &AttemptId, run: Run) {
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            pool.hold(attempt, &run);
+        }
+        for node in &run.holding {
+            if let Some(home) = self.home_mut(node) {
+                home.change_host(node, |host| {
+                    host.runs.insert(attempt.clone());
+                    host.used = host.used.plus(run.request.each);
+                });
+            }
+        }
+        self.runs.insert(attempt.clone(), run);
+    }
+
+    /// A run has begun to work: what its loss would cost counts from here.
+    pub fn start(&mut self, attempt: &AttemptId, at: Time) {
+        if let Some(run) = self.runs.get_mut(attempt) {
+            run.started.get_or_insert(at);
+        }
+    }
+
+    /// A run is being stopped: its units come back by themselves, so it is no victim any more.
+    pub fn stop(&mut self, attempt: &AttemptId) {
+        if let Some(run) = self.runs.get_mut(attempt) {
+            run.stopping = true;
+            if let Some(pool) = self.pools.get_mut(&run.pool) {
+                pool.leaving.insert(attempt.clone());
+            }
+        }
+    }
+
+    /// A run's units on one host are free.
+    pub fn release(&mut self, attempt: &AttemptId, node: &NodeName) {
+        let Some(run) = self.runs.get_mut(attempt) else {
+            return;
+        };
+        if !run.holding.remove(node) {
+            return;
+        }
+        let each = run.request.each;
+        let last = run.holding.is_empty();
+        if let Some(home) = self.home_mut(node) {
+            home.change_host(node, |host| {
+                host.runs.remove(attempt);
+                host.used = host.used.less(each);
+            });
+        }
+        if let Some(run) = self.runs.get(attempt).filter(|_| last).cloned() {
+            if let Some(pool) = self.pools.get_mut(&run.pool) {
+                pool.refund(attempt, &run);
+            }
+            self.runs.remove(attempt);
+            for nomination in self.nominations.values_mut() {
+                nomination.awaits.remove(attempt);
+            }
+        }
+    }
+
+    /// A request is promised a place. It takes the place of a promise that it had, and a soft one that of the pool's
+    /// last soft one.
+    pub fn nominate(&mut self, step: &StepId, nomination: Nomination) {
+        self.withdraw(step);
+        let Some(pool) = self.pools.get_mut(&nomination.pool) else {
+            return;
+        };
+        let replaced = pool.nominate(step, &nomination);
+        if let Some(replaced) = replaced {
+            self.nominations.remove(&replaced);
+        }
+        if nomination.is_firm()
+            && let Some(request) = self.requests.get(step).cloned()
+        {
+            for (_, pool) in self.candidates_mut(&request) {
+                pool.set_aside(&request);
+            }
+        }
+        self.nominations.insert(step.clone(), nomination);
+    }
+
+    /// A promise ends.
+    pub fn withdraw(&mut self, step: &StepId) {
+        let Some(nomination) = self.nominations.remove(step) else {
+            return;
+        };
+        if let Some(pool) = self.pools.get_mut(&nomination.pool) {
+            pool.withdraw(step);
+        }
+        if let Some(request) = self.requests.get(step).cloned() {
+            for (_, pool) in self.candidates_mut(&request) {
+                pool.take_back_in(&request);
+            }
+        }
+    }
+
+    /// The pools in which a request waits.
+    fn candidates_mut<'a>(
+        &'a mut self,
+        request: &'a Request,
+    ) -> impl Iterator<Item = (&'a PoolName, &'a mut Pool)> {
+        self.pools.iter_mut().filter(|(name, pool)| {
+            request.pool.as_ref().is_none_or(|only| only == *name)
+                && pool.policy(&request.subject).is_some()
+        })
+    }
+
+    /// The pool that a request prefers among those in which it waits.
+    pub fn preferred(&self, request: &Request) -> Option<&PoolName> {
+        let waits = self
+            .pools
+            .iter()
+            .filter(|(name, _)| request.pool.as_ref().is_none_or(|only| only == *name));
+        let ranked = waits.filter_map(|(name, pool)| {
+            Some((pool.policy(&request.subject)?.priority, Reverse(name)))
+        });
+        ranked.max().map(|(_, Reverse(name))| name)
+    }
+
+    /// The pools in which a request waits, most preferred first: by policy priority, then by name.
+    pub(crate) fn candidates<'a>(
+        &'a self,
+        request: &'a Request,
+    ) -> alloc::vec::Vec<(&'a PoolName, &'a Pool)> {
+        let mut found: alloc::vec::Vec<_> = self
+            .pools
+            .iter()
+            .filter(|(name, _)| request.pool.as_ref().is_none_or(|only| only == *name))
+            .filter_map(|(name, pool)| Some((pool.policy(&request.subject)?.priority, name, pool)))
+            .collect();
+        found.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        found
+            .into_iter()
+            .map(|(_, name, pool)| (name, pool))
+            .collect()
+    }
+}

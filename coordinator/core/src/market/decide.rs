@@ -1,0 +1,236 @@
+//! The next move of a pool: its requests are looked at in order, and the first that something can be done for decides.
+//! What is done for one is done before the next is looked at, so whoever asks again sees the world that it left.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::time::{Span, Time};
+
+use super::Market;
+use super::ends;
+use super::fit::Before;
+use super::nomination::Nomination;
+use super::order;
+use super::pool::Pool;
+use super::request::Request;
+use super::victims::{self, Outlook, Plan};
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// A request starts.
+    Grant {
+        /// Which.
+        step: StepId,
+        /// In which pool.
+        pool: PoolName,
+        /// On which hosts, by rank.
+        hosts: Vec<NodeName>,
+        /// The waiters around which it is granted.
+        backfill: BTreeSet<StepId>,
+    },
+    /// A request is promised a place. Where the promise is firm, `victims` are to be stopped for it.
+    Nominate {
+        /// Which.
+        step: StepId,
+        /// What it is promised.
+        nomination: Nomination,
+        /// Runs to be stopped: among those that it awaits.
+        victims: BTreeSet<AttemptId>,
+    },
+    /// A promise can no longer be kept, or is another's now.
+    Withdraw {
+        /// Whose.
+        step: StepId,
+    },
+}
+
+impl Market {
+    /// Everything that waits for a pool, in order.
+    pub fn in_order(&self, name: &PoolName) -> Vec<&StepId> {
+        let Some(pool) = self.pools.get(name) else {
+            return Vec::new();
+        };
+        let waiting = pool.accounts().values().flat_map(|account| {
+            let steps = account.line.steps().filter_map(|step| self.request(step));
+            steps.map(move |request| (order::rank(pool, account, request), &request.step))
+        });
+        let mut order: Vec<_> = waiting.collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, step)| step).collect()
+    }
+
+    /// When the next run of a pool is spared no longer, while anything waits there for which that could matter.
+    pub fn spared_until(&self, name: &PoolName, now: Time) -> Option<Time> {
+        let pool = self.pools.get(name)?;
+        let spare = pool.terms().min_runtime;
+        if spare == Span::ZERO || pool.waiting() == 0 {
+            return None;
+        }
+        let runs = pool.accounts().values().flat_map(|account| &account.runs);
+        let runs = runs.filter_map(|id| self.run(id));
+        let ends = runs.map(|run| run.began() + spare);
+        ends.filter(|end| *end > now).min()
+    }
+
+    /// The next move in a pool; `None` where all that waits must wait.
+    pub fn next_move(&self, name: &PoolName, now: Time) -> Option<Move> {
+        let pool = self.pools.get(name)?;
+        self.kept_promise(pool)
+            .or_else(|| self.first_in_order(name, pool, now))
+    }
+
+    /// What becomes of promises whose time has come.
+    fn kept_promise(&self, pool: &Pool) -> Option<Move> {
+        let firm = pool
+            .firm
+            .iter()
+            .filter_map(|step| self.kept_firm(pool, step))
+            .next();
+        firm.or_else(|| {
+            let step = pool.soft.as_ref()?;
+            let nomination = self.nomination(step)?;
+            let before = Before::of(self, pool, self.request(step)?);
+            let stands = before.is_some_and(|before| before.could_hold(&nomination.hosts));
+            (!stands).then(|| Move::Withdraw { step: step.clone() })
+        })
+    }
+
+    fn kept_firm(&self, pool: &Pool, step: &StepId) -> Option<Move> {
+        let nomination = self.nomination(step)?;
+        let Some(before) = Before::of(self, pool, self.request(step)?) else {
+            return Some(Move::Withdraw { step: step.clone() });
+        };
+        if !before.could_hold(&nomination.hosts) {
+            return Some(Move::Withdraw { step: step.clone() });
+        }
+        if !nomination.awaits.is_empty() {
+            return None;
+        }
+        let promises = before.promises();
+        let allowed = before.is_allowed(&Default::default());
+        if allowed && before.fits_on(&nomination.hosts, &promises.firm) {
+            let around = promises
+                .soft
+                .filter(|(_, kept)| !before.fits_on(&nomination.hosts, kept));
+            let mut backfill: BTreeSet<StepId> = around.map(|(head, _)| head).into_iter().collect();
+            backfill.extend(before.passes());
+            return Some(Move::Grant {
+                step: step.clone(),
+                pool: nomination.pool.clone(),
+                hosts: nomination.hosts.clone(),
+                backfill,
+            });
+        }
+        Some(Move::Withdraw { step: step.clone() })
+    }
+
+    fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Move> {
+        let mut head: Option<&Request> = None;
+        for (_, request) in order::in_order(self, pool) {
+            let pools = self.candidates(request);
+            let moved = self
+                .grant(request, &pools)
+                .or_else(|| self.take(request, &pools, now));
+            if moved.is_some() {
+                return moved;
+            }
+            if head.is_none() && self.may_lead(name, pool, request) {
+                let promised = pool.soft.as_ref() == Some(&request.step);
+                if promised {
+                    head = Some(request);
+                    continue;
+                }
+                if let Some(nomination) = self.await_ends(name, pool, request) {
+                    return Some(Move::Nominate {
+                        step: request.step.clone(),
+                        nomination,
+                        victims: BTreeSet::new(),
+                    });
+                }
+            }
+        }
+        let stale = pool.soft.as_ref().filter(|_| head.is_none());
+        stale.map(|step| Move::Withdraw { step: step.clone() })
+    }
+
+    fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Move> {
+        pools.iter().find_map(|(name, pool)| {
+            let before = Before::of(self, pool, request)?;
+            let (hosts, mut backfill) = before.place()?;
+            backfill.extend(before.passes());
+            Some(Move::Grant {
+                step: request.step.clone(),
+                pool: (*name).clone(),
+                hosts,
+                backfill,
+            })
+        })
+    }
+
+    /// Stopping others, in the first of its pools where that helps.
+    fn take(&self, request: &Request, pools: &[(&PoolName, &Pool)], now: Time) -> Option<Move> {
+        for (name, pool) in pools {
+            let Some(before) = Before::of(self, pool, request) else {
+                continue;
+            };
+            match self.outlook(before, now) {
+                Outlook::Take(plan) => return Some(promise(request, name, plan)),
+                // Waiting costs nobody anything: what comes free here is looked at when it is.
+                Outlook::Coming => return None,
+                Outlook::Nothing => {}
+            }
+        }
+        None
+    }
+
+    /// What stopping others could do: first without what the head is promised, then, for a request that can be made to
+    /// give way, with it.
+    pub(crate) fn outlook(&self, before: Before<'_>, now: Time) -> Outlook {
+        let promises = before.promises();
+        let found = victims::outlook(before, promises.all(), now);
+        let again = promises.soft.is_some() && before.request.preemptible;
+        match found {
+            Outlook::Nothing if again => victims::outlook(before, &promises.firm, now),
+            Outlook::Take(_) | Outlook::Coming | Outlook::Nothing => found,
+        }
+    }
+
+    /// Whether a blocked request is one for which a pool's units are kept: not one that waits only for its own
+    /// subject's limit or reserved share, nor one that is promised a place elsewhere.
+    fn may_lead(&self, name: &PoolName, pool: &Pool, request: &Request) -> bool {
+        let elsewhere = self
+            .nomination(&request.step)
+            .is_some_and(|n| n.pool != *name);
+        let before = Before::of(self, pool, request);
+        !elsewhere && before.is_some_and(|before| before.is_allowed(&Default::default()))
+    }
+
+    /// The place that a head gets when no victims help.
+    fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Nomination> {
+        let before = Before::of(self, pool, request)?;
+        let ends = ends::await_ends(before, &before.promises().firm)?;
+        Some(Nomination {
+            pool: name.clone(),
+            hosts: ends.hosts,
+            awaits: ends.awaits,
+            firm: false,
+        })
+    }
+}
+
+fn promise(request: &Request, pool: &PoolName, plan: Plan) -> Move {
+    let mut awaits = plan.leaving;
+    awaits.extend(plan.victims.iter().cloned());
+    Move::Nominate {
+        step: request.step.clone(),
+        nomination: Nomination {
+            pool: pool.clone(),
+            hosts: plan.hosts,
+            awaits,
+            firm: true,
+        },
+        victims: plan.victims,
+    }
+}

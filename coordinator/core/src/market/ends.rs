@@ -1,0 +1,120 @@
+//! Where the head of a pool waits when no victims help: the hosts on which the fewest runs must end before it fits.
+//! Among runs the oldest are awaited first, for they have had most time; whether they may be made to give way does not
+//! matter, since they are left to end by themselves.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::time::Time;
+
+use super::fit::Before;
+use super::nomination::Kept;
+use super::request::Run;
+use super::scene::Scene;
+
+/// Hosts, and the runs whose end there lets a request start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    pub(crate) hosts: Vec<NodeName>,
+    pub(crate) awaits: BTreeSet<AttemptId>,
+}
+
+type Aged<'a> = (Time, &'a AttemptId, &'a Run);
+
+/// Where a request should wait, with `kept` kept for others; `None` where no open host could hold it even when empty.
+pub(crate) fn await_ends(before: Before<'_>, kept: &Kept) -> Option<Ends> {
+    let mut scene = Scene::new(before, kept);
+    let mut hosts: Vec<NodeName> = Vec::new();
+    let mut awaits: BTreeSet<AttemptId> = BTreeSet::new();
+    while hosts.len() < before.request.hosts as usize {
+        let (host, runs) = nearest_host(before, &scene, &hosts)?;
+        for (_, id, run) in &runs {
+            scene.take(id, run);
+        }
+        awaits.extend(runs.into_iter().map(|(_, id, _)| id.clone()));
+        hosts.push(host);
+    }
+    Some(Ends { hosts, awaits })
+}
+
+fn nearest_host<'a>(
+    before: Before<'a>,
+    base: &Scene<'a>,
+    hosts: &[NodeName],
+) -> Option<(NodeName, Vec<Aged<'a>>)> {
+    let large = before.pool.open.covering(before.request.each);
+    let large = large.filter(|(node, _)| !hosts.contains(node));
+    let options = large.filter_map(|(node, _)| {
+        let with: Vec<NodeName> = hosts.iter().chain([node]).cloned().collect();
+        let runs = must_end(before, base.clone(), node, &with)?;
+        Some((runs.len(), node.clone(), runs))
+    });
+    let best = options.min_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    best.map(|(_, node, runs)| (node, runs))
+}
+
+/// The runs that must end before the request fits on `hosts`, of which `node` is the last.
+fn must_end<'a>(
+    before: Before<'a>,
+    mut scene: Scene<'a>,
+    node: &NodeName,
+    hosts: &[NodeName],
+) -> Option<Vec<Aged<'a>>> {
+    let mut taken = Vec::new();
+    let host = before.pool.hosts().get(node)?;
+    let here = oldest_first(before, host.runs.iter());
+    let others = before
+        .pool
+        .accounts()
+        .values()
+        .flat_map(|account| &account.runs);
+    let mut sources = here.into_iter();
+    let mut elsewhere = None;
+    loop {
+        let shortage = scene.shortage(hosts);
+        if shortage.is_none() {
+            break;
+        }
+        let next = sources.next().or_else(|| {
+            let rest =
+                elsewhere.get_or_insert_with(|| oldest_first(before, others.clone()).into_iter());
+            rest.next()
+        })?;
+        if !scene.has(next.1) && shortage.helped(false, next.2) {
+            scene.take(next.1, next.2);
+            taken.push(next);
+        }
+    }
+    spare_needless(&mut scene, hosts, &mut taken);
+    Some(taken)
+}
+
+fn oldest_first<'a>(before: Before<'a>, ids: impl Iterator<Item = &'a AttemptId>) -> Vec<Aged<'a>> {
+    // A host may hold runs that another pool granted, from before it came here: those give this pool nothing back.
+    let granted_here = |id: &&AttemptId, run: &Run| {
+        let account = before.pool.account(&run.request.subject);
+        account.is_some_and(|account| account.runs.contains(*id))
+    };
+    let runs = ids.filter_map(|id| {
+        let run = before.market.run(id).filter(|run| granted_here(&id, run))?;
+        Some((run.began(), id, run))
+    });
+    let mut runs: Vec<Aged<'a>> = runs.collect();
+    runs.sort_unstable_by_key(|(began, id, _)| (*began, *id));
+    runs
+}
+
+/// Drops, the youngest first, what need not be awaited.
+fn spare_needless<'a>(scene: &mut Scene<'a>, hosts: &[NodeName], taken: &mut Vec<Aged<'a>>) {
+    let mut needed = Vec::new();
+    while let Some(run) = taken.pop() {
+        scene.spare(run.1);
+        if !scene.shortage(hosts).is_none() {
+            scene.take(run.1, run.2);
+            needed.push(run);
+        }
+    }
+    needed.reverse();
+    *taken = needed;
+}

@@ -1,0 +1,202 @@
+//! What is free for a request in a pool, and the hosts that it would take of that.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::{NodeName, StepId};
+
+use super::Market;
+use super::account::Account;
+use super::nomination::Kept;
+use super::order::{self, Rank};
+use super::pool::Pool;
+use super::request::Request;
+
+/// A request before one of its pools.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before<'a> {
+    pub(crate) market: &'a Market,
+    pub(crate) pool: &'a Pool,
+    pub(crate) account: &'a Account,
+    pub(crate) request: &'a Request,
+}
+
+impl<'a> Before<'a> {
+    /// `None` where its subject has no policy there.
+    pub(crate) fn of(market: &'a Market, pool: &'a Pool, request: &'a Request) -> Option<Self> {
+        let account = pool.account(&request.subject)?;
+        account.policy.as_ref()?;
+        Some(Self {
+            market,
+            pool,
+            account,
+            request,
+        })
+    }
+
+    pub(crate) fn rank(&self) -> Rank {
+        order::rank(self.pool, self.account, self.request)
+    }
+
+    pub(crate) fn is_in_share(&self) -> bool {
+        order::is_in_share(self.pool, self.account, self.request)
+    }
+
+    /// The keys of its demand that the pool counts, with how much it asks.
+    pub(crate) fn metered(&self) -> impl Iterator<Item = (&'a str, u64)> + use<'a> {
+        let pool = self.pool;
+        let keys = self.request.demand.iter();
+        keys.map(|(key, asked)| (key.as_str(), asked))
+            .filter(|(key, _)| pool.is_metered(key))
+    }
+
+    /// Whether its subject's own policy lets it start, if `gone` of what the subject uses were not.
+    pub(crate) fn is_allowed(&self, gone: &Amounts) -> bool {
+        self.over_limit(gone).next().is_none() && (self.request.preemptible || self.is_in_share())
+    }
+
+    /// The keys of which it would use more than its subject's limit, with how much more.
+    pub(crate) fn over_limit<'b>(
+        &self,
+        gone: &'b Amounts,
+    ) -> impl Iterator<Item = (&'a str, u64)> + use<'a, 'b> {
+        let account = self.account;
+        self.metered().filter_map(move |(key, asked)| {
+            let limit = account.policy.as_ref()?.limit(key)?;
+            let used = account.used.get(key).saturating_sub(gone.get(key));
+            let over = used.saturating_add(asked).saturating_sub(limit);
+            (over > 0).then_some((key, over))
+        })
+    }
+
+    /// What others are promised: what it may not take at all, and what it may take only as backfill to whom. A soft
+    /// promise binds those behind it alone.
+    pub(crate) fn promises(&self) -> Promises {
+        let mut firm = Kept::default();
+        for step in self
+            .pool
+            .firm
+            .iter()
+            .filter(|step| **step != self.request.step)
+        {
+            self.add(step, &mut firm);
+        }
+        let soft = self.pool.soft.as_ref().filter(|step| self.is_behind(step));
+        let soft = soft.map(|step| {
+            let mut with_soft = firm.clone();
+            self.add(step, &mut with_soft);
+            (step.clone(), with_soft)
+        });
+        Promises { firm, soft }
+    }
+
+    fn add(&self, step: &StepId, kept: &mut Kept) {
+        let request = self.market.request(step);
+        let nomination = self.market.nomination(step);
+        if let (Some(request), Some(nomination)) = (request, nomination) {
+            kept.add(self.market, request, nomination);
+        }
+    }
+
+    fn is_behind(&self, step: &StepId) -> bool {
+        if *step == self.request.step {
+            return false;
+        }
+        let other = self.market.request(step);
+        let other = other.and_then(|other| Before::of(self.market, self.pool, other));
+        other.is_some_and(|other| other.rank() < self.rank())
+    }
+
+    /// How much of a declared key is free, with `kept` kept for others.
+    pub(crate) fn free_of(&self, key: &str, kept: &Kept) -> Option<u64> {
+        let declared = self.pool.declared(key)?;
+        let taken = self.pool.used().get(key).saturating_add(kept.pool.get(key));
+        Some(declared.saturating_sub(taken))
+    }
+
+    fn pool_covers(&self, kept: &Kept) -> bool {
+        let mut keys = self.request.demand.iter();
+        keys.all(|(key, asked)| {
+            self.free_of(key.as_str(), kept)
+                .is_none_or(|free| asked <= free)
+        })
+    }
+
+    /// The hosts that fit it best out of what is free beyond `kept`, as many as it needs.
+    pub(crate) fn hosts(&self, kept: &Kept) -> Option<Vec<NodeName>> {
+        if !self.pool_covers(kept) {
+            return None;
+        }
+        let wanted = self.request.hosts as usize;
+        let covering = self.pool.free.covering(self.request.each);
+        let fitting =
+            covering.filter(|(node, free)| free.less(kept.on(node)).cover(self.request.each));
+        let hosts: Vec<NodeName> = fitting.take(wanted).map(|(node, _)| node.clone()).collect();
+        (hosts.len() == wanted).then_some(hosts)
+    }
+
+    /// Whether exactly these hosts have enough free beyond `kept`.
+    pub(crate) fn fits_on(&self, hosts: &[NodeName], kept: &Kept) -> bool {
+        let covers = |node: &NodeName| {
+            let host = self.pool.hosts().get(node).filter(|host| host.open);
+            host.is_some_and(|host| host.free().less(kept.on(node)).cover(self.request.each))
+        };
+        self.pool_covers(kept) && hosts.iter().all(covers)
+    }
+
+    /// Whether the hosts take work and are large enough, however full they are.
+    pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
+        hosts.iter().all(|node| {
+            let host = self.pool.hosts().get(node);
+            host.is_some_and(|host| host.open && host.capacity.cover(self.request.each))
+        })
+    }
+
+    /// The free place that it would take now, if its own policy lets it, and around whom it would be granted.
+    pub(crate) fn place(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
+        if !self.is_allowed(&Amounts::new()) {
+            return None;
+        }
+        let promises = self.promises();
+        if let Some(hosts) = self.hosts(promises.all()) {
+            return Some((hosts, BTreeSet::new()));
+        }
+        let (head, _) = promises
+            .soft
+            .as_ref()
+            .filter(|_| self.request.preemptible)?;
+        let hosts = self.hosts(&promises.firm)?;
+        Some((hosts, BTreeSet::from([head.clone()])))
+    }
+
+    /// The first request of its own subject ahead of it that waits for the subject's limit: a grant past it is backfill
+    /// to it.
+    pub(crate) fn passes(&self) -> Option<StepId> {
+        let own = self.rank();
+        let heads = self.account.line.heads();
+        let ahead = heads.filter_map(|step| {
+            let other = Before::of(self.market, self.pool, self.market.request(step)?)?;
+            let rank = other.rank();
+            let waits = other.over_limit(&Amounts::new()).next().is_some();
+            (rank < own && waits).then(|| (rank, step.clone()))
+        });
+        ahead.min().map(|(_, step)| step)
+    }
+}
+
+/// What is promised to others than a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Promises {
+    /// To those that nobody may take from.
+    pub(crate) firm: Kept,
+    /// To the head that goes before it, with the firm ones added.
+    pub(crate) soft: Option<(StepId, Kept)>,
+}
+
+impl Promises {
+    /// All of it.
+    pub(crate) fn all(&self) -> &Kept {
+        self.soft.as_ref().map_or(&self.firm, |(_, kept)| kept)
+    }
+}

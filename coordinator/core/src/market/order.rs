@@ -1,0 +1,66 @@
+//! Who goes first in a pool: requests inside their reserved share before those that must borrow, then higher policy
+//! priority, then first submission.
+
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::Market;
+use super::account::Account;
+use super::pool::Pool;
+use super::request::Request;
+
+/// The rank of a request in a pool: the lowest goes first. Places are unique, so no two requests rank alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    borrows: bool,
+    priority: Reverse<u64>,
+    standing: u64,
+}
+
+/// Whether a request fits wholly into its subject's unused reserved share, over every metered key. What counts against
+/// one that cannot be made to give way is what cannot either: the subject's other runs in the share make room for it.
+pub(crate) fn is_in_share(pool: &Pool, account: &Account, request: &Request) -> bool {
+    let against = if request.preemptible {
+        &account.used
+    } else {
+        &account.firm
+    };
+    fits_share(pool, account, request, against)
+}
+
+/// The same, against use that is only supposed.
+pub(crate) fn fits_share(
+    pool: &Pool,
+    account: &Account,
+    request: &Request,
+    used: &sluice_common::amount::Amounts,
+) -> bool {
+    let mut keys = request
+        .demand
+        .iter()
+        .filter(|(key, _)| pool.is_metered(key.as_str()));
+    keys.all(|(key, asked)| {
+        let reserved = account.reserved(key.as_str());
+        reserved.is_none_or(|reserved| used.get(key.as_str()).saturating_add(asked) <= reserved)
+    })
+}
+
+pub(crate) fn rank(pool: &Pool, account: &Account, request: &Request) -> Rank {
+    Rank {
+        borrows: !is_in_share(pool, account, request),
+        priority: Reverse(account.priority()),
+        standing: account.line.standing(request),
+    }
+}
+
+/// The first of each class of requests that wait for a pool, in order.
+pub(crate) fn in_order<'a>(market: &'a Market, pool: &'a Pool) -> Vec<(Rank, &'a Request)> {
+    let heads = pool.accounts().values().flat_map(|account| {
+        let heads = account.line.heads();
+        let heads = heads.filter_map(|step| market.request(step));
+        heads.map(move |request| (rank(pool, account, request), request))
+    });
+    let mut order: Vec<_> = heads.collect();
+    order.sort_unstable_by_key(|(rank, _)| *rank);
+    order
+}

@@ -1,0 +1,335 @@
+//! One pool: its terms, its accounts, its hosts and what is granted of it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
+use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
+use sluice_common::time::Span;
+
+use super::account::{Account, Policy};
+use super::nomination::Nomination;
+use super::request::{Request, Run};
+use crate::state::{HOST_KEYS, HostUnits, Ranks};
+
+/// What an admin sets of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolTerms {
+    /// Capacity by key, where it is declared; what is not is what the hosts report.
+    pub declared: BTreeMap<Key, u64>,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    pub min_runtime: Span,
+}
+
+/// A pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pool {
+    terms: PoolTerms,
+    /// All that is granted.
+    used: Amounts,
+    accounts: BTreeMap<Subject, Account>,
+    hosts: BTreeMap<NodeName, Host>,
+    /// What all remembered hosts have.
+    detected: HostUnits,
+    /// All remembered hosts, by capacity.
+    pub(crate) known: Ranks,
+    /// Those that take work, by capacity.
+    pub(crate) open: Ranks,
+    /// Those that take work, by what is free.
+    pub(crate) free: Ranks,
+    /// Promises of units here that wait for victims to be gone.
+    pub(crate) firm: BTreeSet<StepId>,
+    /// The promise to the head that waits for others to end.
+    pub(crate) soft: Option<StepId>,
+    /// Runs that were granted around a waiter, by waiter.
+    pub(crate) backfill: BTreeMap<StepId, BTreeSet<AttemptId>>,
+    /// Runs that are being stopped.
+    pub(crate) leaving: BTreeSet<AttemptId>,
+    /// How many policies name a key.
+    named: BTreeMap<Key, usize>,
+}
+
+/// A host of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Host {
+    /// What it has.
+    pub(crate) capacity: HostUnits,
+    /// Whether it takes work.
+    pub(crate) open: bool,
+    /// What is granted of it.
+    pub(crate) used: HostUnits,
+    /// The part of that which the host no longer has: it takes nothing from what is there.
+    pub(crate) vanished: HostUnits,
+    /// What holds units of it.
+    pub(crate) runs: BTreeSet<AttemptId>,
+}
+
+impl Host {
+    /// What would be free if `freed` of what is granted were not.
+    pub(crate) fn free_without(&self, freed: HostUnits) -> HostUnits {
+        self.capacity
+            .less(self.used.less(self.vanished).less(freed))
+    }
+
+    /// What is not granted of it; nothing of a key of which more is granted than it has.
+    pub(crate) fn free(&self) -> HostUnits {
+        self.free_without(HostUnits::default())
+    }
+}
+
+impl Pool {
+    pub(crate) fn terms(&self) -> &PoolTerms {
+        &self.terms
+    }
+
+    pub(crate) fn set_terms(&mut self, terms: PoolTerms) {
+        self.terms = terms;
+    }
+
+    /// The policy of a subject.
+    pub fn policy(&self, subject: &Subject) -> Option<&Policy> {
+        self.accounts.get(subject)?.policy.as_ref()
+    }
+
+    /// Every policy, by subject.
+    pub fn policies(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
+        self.accounts
+            .iter()
+            .filter_map(|(subject, account)| Some((subject, account.policy.as_ref()?)))
+    }
+
+    /// What a subject uses, all of it and the part that cannot be made to give way.
+    pub fn used_by(&self, subject: &Subject) -> Option<(&Amounts, &Amounts)> {
+        let account = self.accounts.get(subject)?;
+        Some((&account.used, &account.firm))
+    }
+
+    /// All that is granted.
+    pub fn used(&self) -> &Amounts {
+        &self.used
+    }
+
+    /// How many requests wait here.
+    pub fn waiting(&self) -> usize {
+        self.accounts
+            .values()
+            .map(|account| account.line.len())
+            .sum()
+    }
+
+    /// How many runs hold units of it.
+    pub fn running(&self) -> usize {
+        self.accounts
+            .values()
+            .map(|account| account.runs.len())
+            .sum()
+    }
+
+    /// Its hosts, by name.
+    pub(crate) fn hosts(&self) -> &BTreeMap<NodeName, Host> {
+        &self.hosts
+    }
+
+    pub(crate) fn accounts(&self) -> &BTreeMap<Subject, Account> {
+        &self.accounts
+    }
+
+    pub(crate) fn account(&self, subject: &Subject) -> Option<&Account> {
+        self.accounts.get(subject)
+    }
+
+    /// How much of a key there is: declared and at most what its hosts have, or what they have. `None`: unbounded here.
+    pub fn capacity(&self, key: &str) -> Option<u64> {
+        let detected = self.detected(key);
+        match (self.terms.declared.get(key), detected) {
+            (Some(declared), Some(detected)) if !self.hosts.is_empty() => {
+                Some((*declared).min(detected))
+            }
+            (Some(declared), _) => Some(*declared),
+            (None, Some(_)) if key != GPU => None,
+            (None, Some(detected)) => Some(detected),
+            (None, None) if key == STEP_RUN => None,
+            (None, None) => Some(0),
+        }
+    }
+
+    /// What its remembered hosts have of a key that hosts count.
+    pub fn detected(&self, key: &str) -> Option<u64> {
+        self.detected
+            .iter()
+            .find(|(host_key, _)| *host_key == key && HOST_KEYS.contains(&key))
+            .map(|(_, n)| n)
+    }
+
+    /// How much of a key is declared.
+    pub fn declared(&self, key: &str) -> Option<u64> {
+        self.terms.declared.get(key).copied()
+    }
+
+    /// Whether policies and the pool count a key: declared ones and GPUs always, others that hosts count where a policy
+    /// names them.
+    pub fn is_metered(&self, key: &str) -> bool {
+        key == GPU
+            || self.terms.declared.contains_key(key)
+            || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
+    }
+
+    /// Whether a subject holds more than its reserved share of anything that is counted.
+    pub(crate) fn holds_excess(&self, account: &Account) -> bool {
+        let mut used = account.used.iter();
+        used.any(|(key, used)| used > account.reserved(key.as_str()).unwrap_or(0))
+    }
+
+    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) {
+        self.remove_policy(subject);
+        for key in policy.keys() {
+            *self.named.entry(key.clone()).or_default() += 1;
+        }
+        self.accounts.entry(subject.clone()).or_default().policy = Some(policy);
+    }
+
+    pub(crate) fn remove_policy(&mut self, subject: &Subject) {
+        let account = self.accounts.get_mut(subject);
+        let Some(policy) = account.and_then(|account| account.policy.take()) else {
+            return;
+        };
+        for key in policy.keys() {
+            if let Some(count) = self.named.get_mut(key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.named.remove(key);
+                }
+            }
+        }
+        self.drop_if_empty(subject);
+    }
+
+    /// Builds a subject's line anew.
+    pub(crate) fn line_up<'a>(
+        &mut self,
+        subject: &Subject,
+        waiting: impl Iterator<Item = &'a Request>,
+        aside: &BTreeSet<&StepId>,
+    ) {
+        let Some(account) = self.accounts.get_mut(subject) else {
+            return;
+        };
+        account.line = Default::default();
+        if account.policy.is_some() {
+            for request in waiting {
+                account.line.insert(request);
+                if aside.contains(&request.step) {
+                    account.line.set_aside(request.place);
+                }
+            }
+        }
+        self.drop_if_empty(subject);
+    }
+
+    fn drop_if_empty(&mut self, subject: &Subject) {
+        if self.accounts.get(subject).is_some_and(Account::is_empty) {
+            self.accounts.remove(subject);
+        }
+    }
+
+    pub(crate) fn enqueue(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.line.insert(request);
+        }
+    }
+
+    pub(crate) fn dequeue(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.line.remove(request);
+        }
+    }
+
+    pub(crate) fn set_aside(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.line.set_aside(request.place);
+        }
+    }
+
+    pub(crate) fn take_back_in(&mut self, request: &Request) {
+        if let Some(account) = self.accounts.get_mut(&request.subject) {
+            account.line.take_back_in(request.place);
+        }
+    }
+
+    /// Promises units; the soft promise that this replaces comes back.
+    pub(crate) fn nominate(&mut self, step: &StepId, nomination: &Nomination) -> Option<StepId> {
+        if nomination.is_firm() {
+            self.firm.insert(step.clone());
+            return None;
+        }
+        self.soft.replace(step.clone())
+    }
+
+    pub(crate) fn withdraw(&mut self, step: &StepId) {
+        self.firm.remove(step);
+        if self.soft.as_ref() == Some(step) {
+            self.soft = None;
+        }
+    }
+
+    pub(crate) fn hold(&mut self, attempt: &AttemptId, run: &Run) {
+        let request = &run.request;
+        self.used.add(&request.demand);
+        let account = self.accounts.entry(request.subject.clone()).or_default();
+        account.charge(attempt, request);
+        if run.stopping {
+            self.leaving.insert(attempt.clone());
+        }
+        for waiter in &run.backfill {
+            self.backfill
+                .entry(waiter.clone())
+                .or_default()
+                .insert(attempt.clone());
+        }
+    }
+
+    /// The last of a run's units is free.
+    pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
+        self.leaving.remove(attempt);
+        self.used.take(&run.request.demand);
+        if let Some(account) = self.accounts.get_mut(&run.request.subject) {
+            account.refund(attempt, &run.request);
+        }
+        self.drop_if_empty(&run.request.subject);
+        for waiter in &run.backfill {
+            if let Some(runs) = self.backfill.get_mut(waiter) {
+                runs.remove(attempt);
+                if runs.is_empty() {
+                    self.backfill.remove(waiter);
+                }
+            }
+        }
+    }
+
+    /// Adds a host, or changes it; what is granted on it stays granted.
+    pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
+        self.detected = self.detected.plus(host.capacity);
+        self.known.insert(node.clone(), host.capacity);
+        if host.open {
+            self.open.insert(node.clone(), host.capacity);
+            self.free.insert(node.clone(), host.free());
+        }
+        self.hosts.insert(node.clone(), host);
+    }
+
+    pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
+        let host = self.hosts.remove(node)?;
+        self.known.remove(node, host.capacity);
+        self.open.remove(node, host.capacity);
+        self.free.remove(node, host.free());
+        self.detected = self.detected.less(host.capacity);
+        Some(host)
+    }
+
+    /// Changes a host in place.
+    pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
+        if let Some(mut host) = self.remove_host(node) {
+            change(&mut host);
+            self.put_host(node, host);
+        }
+    }
+}

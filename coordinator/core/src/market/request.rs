@@ -1,0 +1,125 @@
+//! What waits and what runs, as far as scheduling sees it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::amount::{Amounts, STEP_RUN};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::step::StepSpec;
+use sluice_common::time::Time;
+
+use crate::state::HostUnits;
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Whose.
+    pub step: StepId,
+    /// On whose behalf.
+    pub subject: Subject,
+    /// When it was submitted first, in order.
+    pub place: u64,
+    /// Order among the requests of its subject; higher goes first.
+    pub priority: i64,
+    /// Whether it may be made to give way once it runs.
+    pub preemptible: bool,
+    /// On how many distinct hosts it runs at once; at least 1.
+    pub hosts: u32,
+    /// What it takes of each of them.
+    pub(crate) each: HostUnits,
+    /// What it takes of its pool: every key as often as there are hosts, `step_run` once.
+    pub demand: Amounts,
+    /// The one pool that it may run in; `None` leaves the choice.
+    pub pool: Option<PoolName>,
+}
+
+/// A run that holds units.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// What it was before; its own pool may be another now than it named.
+    pub request: Request,
+    /// The pool that granted it.
+    pub pool: PoolName,
+    /// Hosts whose units it still holds.
+    pub holding: BTreeSet<NodeName>,
+    /// When it was granted.
+    pub granted: Time,
+    /// When it began to work, if it did.
+    pub started: Option<Time>,
+    /// Whether it is being stopped, or has ended: its units come back by themselves.
+    pub stopping: bool,
+    /// The waiters around which it was granted: they may take it back.
+    pub backfill: BTreeSet<StepId>,
+}
+
+/// What `each` of `hosts` hosts gives, as a pool counts it.
+pub(crate) fn demand(each: &Amounts, hosts: u32) -> Amounts {
+    each.iter()
+        .map(|(key, n)| match key.as_str() {
+            STEP_RUN => (key.clone(), n),
+            _ => (key.clone(), n.saturating_mul(u64::from(hosts))),
+        })
+        .collect()
+}
+
+/// What makes requests of one subject alike for every rule but their place: where the first of them must wait, all do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Class {
+    preemptible: bool,
+    hosts: u32,
+    each: HostUnits,
+    demand: Amounts,
+    pool: Option<PoolName>,
+    priority: i64,
+}
+
+impl Request {
+    /// What a step asks for, at its place.
+    pub(crate) fn of(step: StepId, place: u64, spec: &StepSpec) -> Self {
+        Self {
+            step,
+            subject: spec.subject.clone(),
+            place,
+            priority: spec.priority,
+            preemptible: spec.preemptible,
+            hosts: spec.nodes.max(1),
+            each: HostUnits::of(&spec.request),
+            demand: demand(&spec.request, spec.nodes.max(1)),
+            pool: spec.pool.clone(),
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        Class {
+            preemptible: self.preemptible,
+            hosts: self.hosts,
+            each: self.each,
+            demand: self.demand.clone(),
+            pool: self.pool.clone(),
+            priority: self.priority,
+        }
+    }
+}
+
+impl Run {
+    /// What its loss would cost now, in milliseconds of a GPU, or of a core where it holds none. A run that has not
+    /// begun costs nothing.
+    pub(crate) fn work(&self, now: Time) -> u128 {
+        let elapsed = self
+            .started
+            .map_or(0, |started| now.since(started).millis());
+        let Request { each, hosts, .. } = &self.request;
+        let per_host = match each.gpus() {
+            0 => u128::from(each.mcpu()) / 1000,
+            gpus => u128::from(gpus),
+        };
+        per_host * u128::from(*hosts) * u128::from(elapsed)
+    }
+
+    /// When the attempt began: its start, or its grant where it has not started.
+    pub(crate) fn began(&self) -> Time {
+        self.started.unwrap_or(self.granted)
+    }
+}
+
+/// Units by host.
+pub(crate) type ByHost = BTreeMap<NodeName, HostUnits>;

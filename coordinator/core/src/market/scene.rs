@@ -1,0 +1,221 @@
+//! A pool as it would be if some runs were gone: what a request would still lack, and who would be within its share.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::{AttemptId, NodeName, Subject};
+
+use super::fit::Before;
+use super::nomination::Kept;
+use super::order;
+use super::request::{ByHost, Run};
+use crate::state::HostUnits;
+
+/// What is supposed.
+#[derive(Clone, Debug)]
+pub(crate) struct Scene<'a> {
+    before: Before<'a>,
+    kept: &'a Kept,
+    gone: BTreeMap<&'a AttemptId, &'a Run>,
+    freed_on: ByHost,
+    freed: Amounts,
+    freed_of: BTreeMap<&'a Subject, Amounts>,
+}
+
+/// What a request lacks; nothing where it could start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shortage<'a> {
+    /// On each of its hosts that is too full.
+    hosts: Vec<(NodeName, HostUnits)>,
+    /// Declared keys of the pool.
+    pool: Vec<&'a str>,
+    /// Keys of which its subject would be over its limit.
+    limit: Vec<&'a str>,
+}
+
+impl<'a> Scene<'a> {
+    pub(crate) fn new(before: Before<'a>, kept: &'a Kept) -> Self {
+        Self {
+            before,
+            kept,
+            gone: BTreeMap::new(),
+            freed_on: ByHost::new(),
+            freed: Amounts::new(),
+            freed_of: BTreeMap::new(),
+        }
+    }
+
+    /// Supposes that a run is gone.
+    pub(crate) fn take(&mut self, id: &'a AttemptId, run: &'a Run) {
+        if self.gone.insert(id, run).is_some() {
+            return;
+        }
+        self.freed.add(&run.request.demand);
+        let of = self.freed_of.entry(&run.request.subject).or_default();
+        of.add(&run.request.demand);
+        for node in &run.holding {
+            let on = self.freed_on.entry(node.clone()).or_default();
+            *on = on.plus(run.request.each);
+        }
+    }
+
+    /// Supposes that it stays after all.
+    pub(crate) fn spare(&mut self, id: &AttemptId) {
+        let Some(run) = self.gone.remove(id) else {
+            return;
+        };
+        self.freed.take(&run.request.demand);
+        if let Some(of) = self.freed_of.get_mut(&run.request.subject) {
+            of.take(&run.request.demand);
+        }
+        for node in &run.holding {
+            if let Some(on) = self.freed_on.get_mut(node) {
+                *on = on.less(run.request.each);
+            }
+        }
+    }
+
+    pub(crate) fn has(&self, id: &AttemptId) -> bool {
+        self.gone.contains_key(id)
+    }
+
+    fn freed_of(&self, subject: &Subject) -> Amounts {
+        self.freed_of.get(subject).cloned().unwrap_or_default()
+    }
+
+    /// What the request would lack on these hosts.
+    pub(crate) fn shortage(&self, hosts: &[NodeName]) -> Shortage<'a> {
+        let missing = hosts.iter().filter_map(|node| {
+            let missing = self.missing_on(node);
+            (missing != HostUnits::default()).then(|| (node.clone(), missing))
+        });
+        Shortage {
+            hosts: missing.collect(),
+            pool: self.short_in_pool(),
+            limit: self.short_of_limit(),
+        }
+    }
+
+    fn missing_on(&self, node: &NodeName) -> HostUnits {
+        let Before { pool, request, .. } = self.before;
+        let Some(host) = pool.hosts().get(node) else {
+            return request.each;
+        };
+        let freed = self.freed_on.get(node).copied().unwrap_or_default();
+        // Of a host that shrank under its runs, what they give back is not all there.
+        let free = host.free_without(freed);
+        request.each.less(free.less(self.kept.on(node)))
+    }
+
+    fn short_in_pool(&self) -> Vec<&'a str> {
+        let Before { pool, request, .. } = self.before;
+        let demand = request.demand.iter();
+        let short = demand.filter(|(key, asked)| {
+            let Some(declared) = pool.declared(key.as_str()) else {
+                return false;
+            };
+            let used = pool
+                .used()
+                .get(key.as_str())
+                .saturating_sub(self.freed.get(key.as_str()));
+            let taken = used.saturating_add(self.kept.pool.get(key.as_str()));
+            *asked > declared.saturating_sub(taken)
+        });
+        short.map(|(key, _)| key.as_str()).collect()
+    }
+
+    fn short_of_limit(&self) -> Vec<&'a str> {
+        let gone = self.freed_of(&self.before.request.subject);
+        let over = self.before.over_limit(&gone);
+        over.map(|(key, _)| key).collect()
+    }
+
+    /// How much of a key a subject would hold beyond its reserved share.
+    fn excess(&self, subject: &Subject, key: &str) -> u64 {
+        let Some(account) = self.before.pool.account(subject) else {
+            return 0;
+        };
+        let gone = self.freed_of.get(subject).map_or(0, |freed| freed.get(key));
+        let used = account.used.get(key).saturating_sub(gone);
+        used.saturating_sub(account.reserved(key).unwrap_or(0))
+    }
+
+    /// Whether a run that would be gone, or a request that waits for one of their subjects, would be inside its
+    /// reserved share once the waiter runs: it would take the units back at once.
+    pub(crate) fn would_be_taken_back(&self, victims: &[&'a AttemptId]) -> bool {
+        let Before {
+            market,
+            pool,
+            request: waiter,
+            ..
+        } = self.before;
+        let runs = victims.iter().filter_map(|id| self.gone.get(*id));
+        let subjects: alloc::collections::BTreeSet<&Subject> =
+            runs.clone().map(|run| &run.request.subject).collect();
+        let again = runs.map(|run| &run.request);
+        let waiting = subjects
+            .into_iter()
+            .filter_map(|subject| pool.account(subject));
+        let waiting = waiting
+            .flat_map(|account| account.line.heads())
+            .filter_map(|step| market.request(step));
+        again.chain(waiting).any(|request| {
+            let Some(account) = pool
+                .account(&request.subject)
+                .filter(|a| a.policy.is_some())
+            else {
+                return false;
+            };
+            if request.step == waiter.step {
+                return false;
+            }
+            let mut used = if request.preemptible {
+                account.used.less(&self.freed_of(&request.subject))
+            } else {
+                account.firm.clone()
+            };
+            if request.preemptible && request.subject == waiter.subject {
+                used.add(&waiter.demand);
+            }
+            order::fits_share(pool, account, request, &used)
+        })
+    }
+}
+
+impl Shortage<'_> {
+    pub(crate) fn is_none(&self) -> bool {
+        self.hosts.is_empty() && self.pool.is_empty() && self.limit.is_empty()
+    }
+
+    /// Whether the loss of a run would help, and its subject (if it is not the waiter's) holds more than its share of
+    /// what it would help with.
+    pub(crate) fn helped_beyond_share(&self, scene: &Scene<'_>, run: &Run) -> bool {
+        let subject = &run.request.subject;
+        let mut keys = self.host_keys(run).chain(self.pool_keys(run));
+        keys.any(|key| scene.excess(subject, key) > 0)
+    }
+
+    /// Whether the loss of a run of the waiter's own subject, or of one that was granted around it, would help.
+    pub(crate) fn helped(&self, own: bool, run: &Run) -> bool {
+        let mut keys = self.host_keys(run).chain(self.pool_keys(run));
+        let limited = |key: &&str| run.request.demand.get(key) > 0;
+        keys.next().is_some() || (own && self.limit.iter().any(limited))
+    }
+
+    fn host_keys<'b>(&'b self, run: &'b Run) -> impl Iterator<Item = &'b str> {
+        let here = self
+            .hosts
+            .iter()
+            .filter(|(node, _)| run.holding.contains(node));
+        here.flat_map(|(_, missing)| missing.iter())
+            .filter(|(_, missing)| *missing > 0)
+            .map(|(key, _)| key)
+            .filter(|key| run.request.each.get(key) > 0)
+    }
+
+    fn pool_keys<'b>(&'b self, run: &'b Run) -> impl Iterator<Item = &'b str> {
+        let keys = self.pool.iter().copied();
+        keys.filter(|key| run.request.demand.get(key) > 0)
+    }
+}

@@ -1,0 +1,239 @@
+//! What is refused: policies that a pool cannot keep, and requests that no pool could ever grant.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Key, STEP_RUN};
+use sluice_common::id::{PoolName, Subject};
+
+use super::Market;
+use super::account::Policy;
+use super::fit::Before;
+use super::pool::Pool;
+use super::request::Request;
+use crate::state::HOST_KEYS;
+
+/// Why a policy is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPolicy {
+    /// The pool does not count this key.
+    #[error("the pool has no `{key}`")]
+    UnknownKey {
+        /// Which.
+        key: Key,
+    },
+    /// More is reserved than the subject may use.
+    #[error("reserved.{key} is {reserved} and limit.{key} is {limit}: reserve at most the limit")]
+    ReservedAboveLimit {
+        /// Which.
+        key: Key,
+        /// What is reserved.
+        reserved: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// Together with the other policies it would reserve more than is declared.
+    #[error(
+        "reserved.{key} is {reserved}, others have reserved {others} and the pool declares {declared}: at most {} is left",
+        declared.saturating_sub(*others)
+    )]
+    Oversold {
+        /// Which.
+        key: Key,
+        /// What it reserves.
+        reserved: u64,
+        /// What others reserve.
+        others: u64,
+        /// What there is.
+        declared: u64,
+    },
+}
+
+impl Pool {
+    /// Whether a policy for `subject` could be kept beside the others.
+    ///
+    /// # Errors
+    /// The first key for which it could not.
+    pub fn vet(&self, subject: &Subject, policy: &Policy) -> Result<(), BadPolicy> {
+        for key in policy.keys() {
+            if !self.counts(key.as_str()) {
+                return Err(BadPolicy::UnknownKey { key: key.clone() });
+            }
+        }
+        for (key, reserved) in &policy.reserved {
+            let (key, reserved) = (key.clone(), *reserved);
+            if let Some(limit) = policy.limit(key.as_str()).filter(|limit| reserved > *limit) {
+                return Err(BadPolicy::ReservedAboveLimit {
+                    key,
+                    reserved,
+                    limit,
+                });
+            }
+            let others = self.reserved_beside(subject, &key);
+            let declared = self.declared(key.as_str());
+            if let Some(declared) = declared.filter(|d| others.saturating_add(reserved) > *d) {
+                return Err(BadPolicy::Oversold {
+                    key,
+                    reserved,
+                    others,
+                    declared,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether policies may name a key.
+    fn counts(&self, key: &str) -> bool {
+        HOST_KEYS.contains(&key) || self.declared(key).is_some()
+    }
+
+    fn reserved_beside(&self, subject: &Subject, key: &Key) -> u64 {
+        let others = self.policies().filter(|(other, _)| *other != subject);
+        others
+            .map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0))
+            .sum()
+    }
+}
+
+/// Why a request could never be granted in a pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Never {
+    /// The pool does not count this key at all.
+    UnknownResource {
+        /// Which.
+        key: Key,
+    },
+    /// It asks for more than the pool has.
+    ExceedsPoolCapacity {
+        /// Of what.
+        key: Key,
+        /// How much.
+        asked: u64,
+        /// What there is.
+        capacity: u64,
+    },
+    /// It asks for more than its subject may ever use.
+    ExceedsLimit {
+        /// Of what.
+        key: Key,
+        /// How much.
+        asked: u64,
+        /// What the policy allows.
+        limit: u64,
+    },
+    /// It cannot be made to give way, and asks for more than is reserved.
+    ExceedsReserved {
+        /// Of what.
+        key: Key,
+        /// How much.
+        asked: u64,
+        /// What is reserved.
+        reserved: u64,
+    },
+    /// Too few hosts that the pool remembers are large enough, even when empty.
+    NoHostFits {
+        /// How many are.
+        hosts: usize,
+    },
+}
+
+impl Market {
+    /// Whether a request could ever be granted in one of its pools; if not, why in each, most preferred first. An
+    /// empty list says that its subject has no policy.
+    ///
+    /// # Errors
+    /// Where it could not.
+    pub fn admit(
+        &self,
+        request: &Request,
+        allow_pending: bool,
+    ) -> Result<(), Vec<(PoolName, Never)>> {
+        let mut reasons = Vec::new();
+        for (name, pool) in self.candidates(request) {
+            let Some(before) = Before::of(self, pool, request) else {
+                continue;
+            };
+            match before.never(allow_pending) {
+                None => return Ok(()),
+                Some(never) => reasons.push((name.clone(), never)),
+            }
+        }
+        Err(reasons)
+    }
+}
+
+impl Before<'_> {
+    /// The first rule by which the request could never be granted here.
+    pub(crate) fn never(&self, allow_pending: bool) -> Option<Never> {
+        let keys = || self.request.demand.iter();
+        let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
+        if let Some((key, _)) = unknown {
+            return Some(Never::UnknownResource { key: key.clone() });
+        }
+        let over_capacity =
+            keys().find_map(|(key, asked)| self.over_capacity(key, asked, allow_pending));
+        let policy = || keys().find_map(|(key, asked)| self.against_policy(key, asked));
+        over_capacity
+            .or_else(policy)
+            .or_else(|| self.too_few_hosts(allow_pending))
+    }
+
+    fn is_known(&self, key: &str) -> bool {
+        HOST_KEYS.contains(&key) || key == STEP_RUN || self.pool.declared(key).is_some()
+    }
+
+    /// What hosts report may grow with the next host, so one that may pend is not held to it.
+    fn over_capacity(&self, key: &Key, asked: u64, allow_pending: bool) -> Option<Never> {
+        let declared = self.pool.declared(key.as_str()).is_some();
+        if !declared && (self.pool.hosts().is_empty() || allow_pending) {
+            return None;
+        }
+        let capacity = self
+            .pool
+            .capacity(key.as_str())
+            .filter(|capacity| asked > *capacity)?;
+        let key = key.clone();
+        Some(Never::ExceedsPoolCapacity {
+            key,
+            asked,
+            capacity,
+        })
+    }
+
+    fn against_policy(&self, key: &Key, asked: u64) -> Option<Never> {
+        let policy = self.account.policy.as_ref()?;
+        if !self.pool.is_metered(key.as_str()) {
+            return None;
+        }
+        if let Some(limit) = policy.limit(key.as_str()).filter(|limit| asked > *limit) {
+            let key = key.clone();
+            return Some(Never::ExceedsLimit { key, asked, limit });
+        }
+        let reserved = policy
+            .reserved(key.as_str())
+            .filter(|_| !self.request.preemptible)?;
+        (asked > reserved).then(|| Never::ExceedsReserved {
+            key: key.clone(),
+            asked,
+            reserved,
+        })
+    }
+
+    fn too_few_hosts(&self, allow_pending: bool) -> Option<Never> {
+        if self.pool.hosts().is_empty() || allow_pending {
+            return None;
+        }
+        let wanted = self.request.hosts as usize;
+        let hosts = self
+            .pool
+            .known
+            .covering(self.request.each)
+            .take(wanted)
+            .count();
+        (hosts < wanted).then_some(Never::NoHostFits { hosts })
+    }
+}
+
+/// Amounts by key, as files and the API write them.
+pub type Table = BTreeMap<Key, u64>;

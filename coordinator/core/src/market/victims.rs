@@ -1,0 +1,307 @@
+//! Who gives way to a request that is blocked: the grounds on which a run may be taken, in which order, how many, and
+//! on which hosts the request would run instead.
+//!
+//! | ground | whose run | needs |
+//! |---|---|---|
+//! | own | the waiter's own subject's | the waiter cannot be made to give way and is inside its reserved share |
+//! | take-back | anybody's, granted around the waiter | nothing |
+//! | priority | another subject's that holds more than its share of a short key | the waiter's policy priority is higher |
+//! | reclaim | the same | the waiter is inside its reserved share |
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::time::Time;
+
+use super::fit::Before;
+use super::nomination::Kept;
+use super::request::Run;
+use super::scene::Scene;
+
+/// Whom a request would take, and where it would run then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) hosts: Vec<NodeName>,
+    /// Runs to be stopped.
+    pub(crate) victims: BTreeSet<AttemptId>,
+    /// Runs on its hosts that are being stopped already and whose units it counts on.
+    pub(crate) leaving: BTreeSet<AttemptId>,
+}
+
+/// What can be done by stopping others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// This.
+    Take(Plan),
+    /// What it needs is coming free by itself: nobody need be stopped.
+    Coming,
+    /// Nothing: no set of victims lets it start, or the one that would could be taken back at once.
+    Nothing,
+}
+
+/// The order of victims: the least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Turn {
+    foreign: bool,
+    priority: u64,
+    work: u128,
+    began: Reverse<Time>,
+    place: Reverse<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Candidate<'a> {
+    turn: Turn,
+    id: &'a AttemptId,
+    run: &'a Run,
+    ground: Ground,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ground {
+    Own,
+    TakeBack,
+    /// Priority or reclaim: only what is held beyond the share.
+    Excess,
+}
+
+/// How good a set of victims is: the least is best.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Price {
+    /// `None`: only the waiter's own subject gives way.
+    highest_priority: Option<u64>,
+    work: u128,
+    count: usize,
+}
+
+/// What stopping others could do for a request that is blocked in a pool, with `kept` kept for others.
+pub(crate) fn outlook(before: Before<'_>, kept: &Kept, now: Time) -> Outlook {
+    if !before.request.preemptible && !before.is_in_share() {
+        return Outlook::Nothing;
+    }
+    let mut base = Scene::new(before, kept);
+    for (id, run) in leaving(before) {
+        base.take(id, run);
+    }
+    let candidates = candidates(before, now);
+    let mut hosts: Vec<NodeName> = Vec::new();
+    let mut scene = base.clone();
+    let mut taken: Vec<&Candidate<'_>> = Vec::new();
+    while hosts.len() < before.request.hosts as usize {
+        let Some(next) = cheapest_host(before, &scene, &candidates, &hosts) else {
+            return Outlook::Nothing;
+        };
+        for candidate in &next.taken {
+            scene.take(candidate.id, candidate.run);
+        }
+        taken.extend(next.taken);
+        hosts.push(next.host);
+    }
+    prune(&mut scene, &hosts, &mut taken);
+    if taken.is_empty() {
+        return Outlook::Coming;
+    }
+    let victims: Vec<&AttemptId> = taken.iter().map(|candidate| candidate.id).collect();
+    if !before.is_in_share() && scene.would_be_taken_back(&victims) {
+        return Outlook::Nothing;
+    }
+    let on_hosts = leaving(before).filter(|(_, run)| hosts.iter().any(|h| run.holding.contains(h)));
+    Outlook::Take(Plan {
+        leaving: on_hosts.map(|(id, _)| id.clone()).collect(),
+        victims: victims.into_iter().cloned().collect(),
+        hosts,
+    })
+}
+
+/// Runs of the pool that are being stopped and whose units are promised to nobody.
+fn leaving<'a>(before: Before<'a>) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
+    let Before {
+        market,
+        pool,
+        request,
+        ..
+    } = before;
+    let promised: BTreeSet<&AttemptId> = pool
+        .firm
+        .iter()
+        .filter(|step| **step != request.step)
+        .filter_map(|step| market.nomination(step))
+        .flat_map(|nomination| &nomination.awaits)
+        .collect();
+    let runs = pool
+        .leaving
+        .iter()
+        .filter_map(|id| Some((id, market.run(id)?)));
+    runs.filter(move |(id, _)| !promised.contains(id))
+}
+
+/// Every run that could be taken on some ground, in victim order.
+fn candidates<'a>(before: Before<'a>, now: Time) -> Vec<Candidate<'a>> {
+    let Before {
+        market,
+        pool,
+        request,
+        account,
+    } = before;
+    let in_share = before.is_in_share();
+    let mut found: Vec<Candidate<'a>> = Vec::new();
+    for (subject, other) in pool.accounts() {
+        let own = *subject == request.subject;
+        let by_excess =
+            !own && (in_share || account.priority() > other.priority()) && pool.holds_excess(other);
+        let ground = match (own && !request.preemptible, by_excess) {
+            (true, _) => Some(Ground::Own),
+            (false, true) => Some(Ground::Excess),
+            (false, false) => None,
+        };
+        let Some(ground) = ground else { continue };
+        let runs = other
+            .runs
+            .iter()
+            .filter_map(|id| Some((id, market.run(id)?)));
+        let runs = runs.filter(|(_, run)| run.request.preemptible && !run.stopping);
+        let spared =
+            |run: &Run| ground == Ground::Excess && now < run.began() + pool.terms().min_runtime;
+        found.extend(
+            runs.filter(|(_, run)| !spared(run))
+                .map(|(id, run)| candidate(id, run, ground, other.priority(), now)),
+        );
+    }
+    let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
+    let around = pool.backfill.get(&request.step).into_iter().flatten();
+    let around: Vec<Candidate<'a>> = around
+        .filter(|id| !known.contains(id))
+        .filter_map(|id| Some((id, market.run(id)?)))
+        .filter(|(_, run)| run.request.preemptible && !run.stopping)
+        .map(|(id, run)| {
+            let priority = pool
+                .account(&run.request.subject)
+                .map_or(0, |a| a.priority());
+            candidate(id, run, Ground::TakeBack, priority, now)
+        })
+        .collect();
+    drop(known);
+    for candidate in &mut found {
+        if candidate.ground == Ground::Excess && candidate.run.backfill.contains(&request.step) {
+            candidate.ground = Ground::TakeBack;
+        }
+    }
+    found.extend(around);
+    found.sort_unstable_by_key(|candidate| candidate.turn);
+    found
+}
+
+fn candidate<'a>(
+    id: &'a AttemptId,
+    run: &'a Run,
+    ground: Ground,
+    priority: u64,
+    now: Time,
+) -> Candidate<'a> {
+    let turn = Turn {
+        foreign: ground != Ground::Own,
+        priority,
+        work: run.work(now),
+        began: Reverse(run.began()),
+        place: Reverse(run.request.place),
+    };
+    Candidate {
+        turn,
+        id,
+        run,
+        ground,
+    }
+}
+
+/// A host, and whom the request would take to run on it.
+struct Offer<'a, 'c> {
+    host: NodeName,
+    taken: Vec<&'c Candidate<'a>>,
+}
+
+/// The host on which one more part of the request could run at the least price, beside `hosts`.
+fn cheapest_host<'a, 'c>(
+    before: Before<'a>,
+    base: &Scene<'a>,
+    candidates: &'c [Candidate<'a>],
+    hosts: &[NodeName],
+) -> Option<Offer<'a, 'c>> {
+    let large = before.pool.open.covering(before.request.each);
+    let large = large.filter(|(node, _)| !hosts.contains(node));
+    let mut best: Option<(Price, Offer<'a, 'c>)> = None;
+    for (node, _) in large {
+        let mut with: Vec<NodeName> = hosts.to_vec();
+        with.push(node.clone());
+        let mut scene = base.clone();
+        let Some(mut taken) = fill(before, &mut scene, candidates, &with) else {
+            continue;
+        };
+        prune(&mut scene, &with, &mut taken);
+        let price = price(&taken);
+        let better = best
+            .as_ref()
+            .is_none_or(|(known, option)| (&price, node) < (known, &option.host));
+        if better {
+            let host = node.clone();
+            best = Some((price, Offer { host, taken }));
+        }
+    }
+    best.map(|(_, option)| option)
+}
+
+/// Takes candidates in their order until the request would fit on `hosts`; `None` where it never does. A subject is
+/// counted down by each that is taken, so it is not pushed below its share but by the one that straddles the line.
+fn fill<'a, 'c>(
+    before: Before<'a>,
+    scene: &mut Scene<'a>,
+    candidates: &'c [Candidate<'a>],
+    hosts: &[NodeName],
+) -> Option<Vec<&'c Candidate<'a>>> {
+    let mut taken = Vec::new();
+    let mut shortage = scene.shortage(hosts);
+    for candidate in candidates {
+        if shortage.is_none() {
+            break;
+        }
+        if scene.has(candidate.id) {
+            continue;
+        }
+        let own = candidate.run.request.subject == before.request.subject;
+        let may = match candidate.ground {
+            Ground::Own | Ground::TakeBack => shortage.helped(own, candidate.run),
+            Ground::Excess => shortage.helped_beyond_share(scene, candidate.run),
+        };
+        if may {
+            scene.take(candidate.id, candidate.run);
+            taken.push(candidate);
+            shortage = scene.shortage(hosts);
+        }
+    }
+    shortage.is_none().then_some(taken)
+}
+
+/// Spares every victim without which the request still fits, the last in victim order first.
+fn prune<'a>(scene: &mut Scene<'a>, hosts: &[NodeName], taken: &mut Vec<&Candidate<'a>>) {
+    taken.sort_unstable_by_key(|candidate| candidate.turn);
+    let mut needed = Vec::new();
+    while let Some(candidate) = taken.pop() {
+        scene.spare(candidate.id);
+        if !scene.shortage(hosts).is_none() {
+            scene.take(candidate.id, candidate.run);
+            needed.push(candidate);
+        }
+    }
+    needed.reverse();
+    *taken = needed;
+}
+
+fn price(taken: &[&Candidate<'_>]) -> Price {
+    let foreign = taken.iter().filter(|candidate| candidate.turn.foreign);
+    Price {
+        highest_priority: foreign.map(|candidate| candidate.turn.priority).max(),
+        work: taken.iter().map(|candidate| candidate.turn.work).sum(),
+        count: taken.len(),
+    }
+}
