@@ -25,9 +25,9 @@ pub(crate) const MAX_ADDRESSES: usize = 8;
 /// Streams that an agent may have open at once: control, heartbeat, and room for what may come.
 const STREAMS_FROM_AGENT: u32 = 8;
 
-/// Streams that the coordinator may have open at once to one agent: one for each transfer of output, of which a host
-/// may serve as many as people follow.
-const STREAMS_FROM_COORDINATOR: u32 = 512;
+/// Streams that the coordinator may have open at once to one agent: one for each transfer of output. Two for each
+/// `sluice run` on a host of 256 cores, four times over. Whoever asks beyond waits for another to end.
+const STREAMS_FROM_COORDINATOR: u32 = 2048;
 
 /// One-way streams to the agent: the one that says that it is let in.
 const ADMISSIONS: u32 = 1;

@@ -333,6 +333,20 @@ async fn a_closed_listener_ends_links_and_takes_no_more() {
 }
 
 #[tokio::test]
+async fn a_thousand_outputs_of_one_host_can_be_followed_at_once() {
+    let site = Site::new();
+    let link = site.link().await;
+    let mut followed = Vec::new();
+    for number in 0..1000_u32 {
+        let (mut writer, reader) = soon(link.coordinator.open()).await.unwrap();
+        writer.send(&number).await.unwrap();
+        let (_, mut asked) = soon(link.agent.accept()).await.unwrap();
+        assert_eq!(soon(asked.next::<u32>()).await.unwrap(), Some(number));
+        followed.push((writer, reader, asked));
+    }
+}
+
+#[tokio::test]
 async fn an_agent_may_not_open_streams_without_end() {
     let site = Site::new();
     let node = site.authority.issue_node("greedy").unwrap();
