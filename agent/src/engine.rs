@@ -168,6 +168,7 @@ impl Engine {
             Input::Attempt(view) => {
                 info!(attempt = %view.attempt, phase = ?view.phase, "attempt is gone");
                 self.live.remove(&view.attempt);
+                self.disarm(&view.attempt);
             }
             Input::SupervisorDown => self.supervisor = None,
             Input::LinkLost { link }
@@ -186,6 +187,12 @@ impl Engine {
             | Input::SupervisorUp { .. }
             | Input::Timer(_) => {}
         }
+    }
+
+    /// Nothing of an attempt is left to wait for. Its timeout may lie days ahead, and each event looks at all timers.
+    fn disarm(&mut self, attempt: &AttemptId) {
+        self.timers.remove(&TimerKey::Grace(attempt.clone()));
+        self.timers.remove(&TimerKey::Timeout(attempt.clone()));
     }
 
     fn on_timers(&mut self) -> Result<(), EpochError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use agent_core::Settings;
 use sluice_common::id::{ClusterId, Epoch};
-use sluice_common::supervision::{Exit, HostEnd, Memo};
+use sluice_common::supervision::{Exit, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Assignment, Command, Welcome};
 
@@ -123,20 +123,27 @@ fn epoch() -> Epoch {
     }
 }
 
-fn gone() -> AttemptView {
-    let end = HostEnd {
+fn end() -> HostEnd {
+    HostEnd {
         process: None,
         exit: Exit::Code(0),
         ended_at: Time::default(),
-    };
+    }
+}
+
+fn view(phase: HostPhase) -> AttemptView {
     AttemptView {
         attempt: attempt(),
         memo: Memo {
-            timeout: None,
-            grace: Span::ZERO,
+            timeout: Some(Span::from_secs(7 * 24 * 3600)),
+            grace: Span::from_secs(30),
         },
-        phase: HostPhase::Gone(end),
+        phase,
     }
+}
+
+fn gone() -> AttemptView {
+    view(HostPhase::Gone(end()))
 }
 
 #[test]
@@ -161,4 +168,22 @@ fn an_attempt_whose_start_waits_for_the_supervisor_is_not_taken_for_silent() {
     assert!(rig.is_live(), "it is started now");
     rig.supervisor_up(vec![gone()]);
     assert!(!rig.is_live());
+}
+
+#[test]
+fn nothing_is_waited_for_when_nothing_is_left() {
+    let mut rig = Rig::linked();
+    rig.assign();
+    let process = Process {
+        pid: 5,
+        start_ticks: 1,
+        started_at: Time::default(),
+    };
+    rig.feed(Event::Core(Input::Attempt(view(HostPhase::Running(
+        process,
+    )))));
+    rig.feed(Event::Core(Input::Attempt(view(HostPhase::Ended(end())))));
+    assert_eq!(rig.engine.timers.len(), 2, "timeout and sweep");
+    rig.feed(Event::Core(Input::Attempt(gone())));
+    assert!(rig.engine.timers.is_empty());
 }
