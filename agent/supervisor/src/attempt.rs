@@ -54,6 +54,8 @@ pub struct Attempt {
     pub killing: bool,
     /// Whether the spool lags behind.
     pub unsaved: bool,
+    /// Whether the log says so.
+    pub lag_told: bool,
     phase: Phase,
 }
 
@@ -101,6 +103,7 @@ impl Attempt {
             origin,
             killing: false,
             unsaved: false,
+            lag_told: false,
             phase,
         }
     }

@@ -139,12 +139,17 @@ impl Table {
         leaders
     }
 
+    /// What fails is tried again at each tick, and said once until it has worked.
     fn save(&mut self) {
         for (id, attempt) in self.attempts.iter_mut().filter(|(_, a)| a.unsaved) {
             match self.spool.save(&attempt.record(id, &self.boot_id)) {
-                Ok(()) => attempt.unsaved = false,
-                // The tick tries again.
-                Err(e) => error!(attempt = %id, "its record is out of date: {}", chain(&e)),
+                Ok(()) => (attempt.unsaved, attempt.lag_told) = (false, false),
+                Err(e) => {
+                    if !attempt.lag_told {
+                        error!(attempt = %id, "its record is out of date, trying again: {}", chain(&e));
+                    }
+                    attempt.lag_told = true;
+                }
             }
         }
     }

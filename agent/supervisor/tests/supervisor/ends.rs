@@ -1,5 +1,6 @@
 //! How steps end, and when nothing is left of them.
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
 
 use nix::sys::signal::Signal;
@@ -177,4 +178,33 @@ fn a_stopped_step_can_be_killed() {
     });
     client.signal(&spec.attempt, StopSignal::Kill);
     assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(9));
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_said_once_and_written_when_it_can() {
+    let host = Host::start();
+    let mut client = host.client();
+    let gate = host.dir.path().join("go");
+    let early = sh(
+        "early.1",
+        &format!("while [ ! -e {} ]; do sleep 0.01; done", gate.display()),
+    );
+    let late = sh("late.1", "sleep 1");
+    for spec in [&early, &late] {
+        client.spawn(spec);
+        client.wait_running(&spec.attempt);
+    }
+    let (spool, away) = (host.dir.path().join("spool"), host.dir.path().join("away"));
+    fs::rename(&spool, &away).unwrap();
+    fs::write(&gate, b"").unwrap();
+    assert_eq!(client.wait_gone(&early.attempt).exit, Exit::Code(0));
+    // Ten tries of the first record fit into the life of the second step.
+    client.wait_gone(&late.attempt);
+    fs::rename(&away, &spool).unwrap();
+    until("the record tells the end", || {
+        fs::read_to_string(host.record("early.1")).is_ok_and(|record| record.contains("Gone"))
+    });
+    let log = host.log.lock().unwrap();
+    let said = |line: &&str| line.contains("out of date") && line.contains("early.1");
+    assert_eq!(log.lines().filter(said).count(), 1, "{log}");
 }
