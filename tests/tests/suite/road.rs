@@ -260,15 +260,21 @@ fn running_steps_outlive_the_coordinator_and_the_agent() {
     assert_eq!(step["attempts"].as_array().unwrap().len(), 1, "one attempt");
 }
 
+/// A step id for a search through all processes of the machine, where the same test may run twice at once.
+fn only_here(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
+}
+
 #[test]
 fn stopping_dev_stops_its_steps() {
     let dev = Dev::start();
-    dev.ok(&["submit", "--id", "left-behind", "--", "sleep", "1000"]);
-    dev.step_in("left-behind", &["running"]);
+    let step = only_here("left-behind");
+    dev.ok(&["submit", "--id", &step, "--", "sleep", "1000"]);
+    dev.step_in(&step, &["running"]);
     let (status, log) = dev.stop();
     assert!(status.success(), "{status:?}\n{log}");
     assert_eq!(
-        pids_with_environ("SLUICE_STEP_ID=left-behind"),
+        pids_with_environ(&format!("SLUICE_STEP_ID={step}")),
         Vec::<u32>::new()
     );
 }
@@ -276,22 +282,23 @@ fn stopping_dev_stops_its_steps() {
 #[test]
 fn a_killed_dev_leaves_nothing_running() {
     let mut dev = Dev::start();
+    let step = only_here("orphan");
     dev.ok(&[
         "submit",
         "--id",
-        "orphan",
+        &step,
         "--",
         "sh",
         "-c",
         "trap '' TERM; sleep 1000; sleep 1000",
     ]);
-    dev.step_in("orphan", &["running"]);
+    dev.step_in(&step, &["running"]);
     let daemons = [Daemon::Coordinator, Daemon::Agent, Daemon::Supervisor]
         .map(|daemon| dev.daemon(daemon).unwrap());
     dev.kill_dev();
     eventually("daemons and steps to be gone", || {
         let none = daemons.iter().all(|pid| !is_alive(*pid))
-            && pids_with_environ("SLUICE_STEP_ID=orphan").is_empty();
+            && pids_with_environ(&format!("SLUICE_STEP_ID={step}")).is_empty();
         none.then_some(())
     });
 }
