@@ -374,16 +374,17 @@ fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
         );
         return Err(invalid("lost_after", message));
     }
-    if terms.unreachable_after <= terms.heartbeat || terms.unreachable_after > terms.lost_after {
+    let two_beats = terms.heartbeat + terms.heartbeat;
+    if terms.unreachable_after < two_beats || terms.unreachable_after > terms.lost_after {
         let message = format!(
-            "{} must be longer than heartbeat {} and not longer than lost_after {}",
+            "{} must be at least twice the heartbeat {}, because one may be late, and not longer than lost_after {}",
             terms.unreachable_after, terms.heartbeat, terms.lost_after
         );
         return Err(invalid("unreachable_after", message));
     }
-    if terms.lease <= terms.heartbeat {
+    if terms.lease < two_beats {
         let message = format!(
-            "{} must be longer than heartbeat {}, which renews it",
+            "{} must be at least twice the heartbeat {}, which renews it: steps would be stopped where one is late",
             terms.lease, terms.heartbeat
         );
         return Err(invalid("lease", message));

@@ -77,7 +77,9 @@ fn terms_that_contradict_each_other_are_refused() {
     for (text, key) in [
         ("heartbeat = \"20s\"", "unreachable_after"),
         ("unreachable_after = \"1h\"", "unreachable_after"),
+        ("unreachable_after = \"5s\"", "unreachable_after"),
         ("lease = \"2s\"", "lease"),
+        ("lease = \"5999ms\"", "lease"),
         ("lease = \"5\"", "lease"),
         ("lease = \"0s\"", "lease"),
         ("http = \"localhost\"", "http"),
