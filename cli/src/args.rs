@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Describe(DescribeArgs),
     /// Print what a step has written.
     Logs(LogsArgs),
+    /// Look on while a step runs: its output from now on, and what becomes of it. Ctrl-C leaves it as it is.
+    Attach(AttachArgs),
     /// Cancel steps. A step that has ended already is left as it is.
     Cancel(CancelArgs),
     /// Wait until steps have ended, or have come to a state.
@@ -88,6 +90,7 @@ impl Command {
         match self {
             Command::Dev(_) => Some("dev"),
             Command::Run(_) => Some("run"),
+            Command::Attach(_) => Some("attach"),
             Command::Logs(_) => Some("logs"),
             _ => None,
         }
@@ -96,7 +99,7 @@ impl Command {
     /// The exit code for failures that are not the caller's. `run` has its own, so that it is not taken for the step's.
     pub(crate) fn own_failure_code(&self) -> u8 {
         match self {
-            Command::Run(_) => RUN_FAILED,
+            Command::Run(_) | Command::Attach(_) => RUN_FAILED,
             _ => FAILED,
         }
     }
@@ -260,6 +263,16 @@ pub(crate) struct LogsArgs {
     /// Of this attempt, from 1; the latest where absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AttachArgs {
+    /// To which.
+    #[arg(value_name = "STEP", value_parser = step_id)]
+    pub(crate) step: String,
+    /// How many of the lines that it has written already are shown.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) tail: usize,
 }
 
 #[derive(Debug, clap::Args)]

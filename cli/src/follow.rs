@@ -12,6 +12,10 @@ use sluice_common::wire::LogStream;
 
 use crate::client::{ApiError, Backoff, Client, LogBody};
 
+mod tail;
+
+pub(crate) use tail::Tail;
+
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 

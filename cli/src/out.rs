@@ -151,6 +151,16 @@ impl Out {
         }
     }
 
+    /// Whether a person sees what goes to stderr.
+    pub(crate) fn is_watched(self) -> bool {
+        self.stderr_terminal
+    }
+
+    /// Something that is worth a word in a log too, and less than the rest to those who watch.
+    pub(crate) fn aside(self, text: &str) {
+        self.stderr_line(&self.paint_err(Tone::Faint, text));
+    }
+
     /// Something that belongs in a log of what happened, whether or not somebody watches.
     pub(crate) fn notice(self, text: &str) {
         self.stderr_line(text);

@@ -14,13 +14,9 @@ use super::outage_note;
 use crate::args::LogsArgs;
 use crate::client::{Client, Patience};
 use crate::failure::Failure;
-use crate::follow::{End, FollowError, News, Source, follow};
+use crate::follow::{End, FollowError, News, Source, Tail, follow};
 use crate::out::{Out, Sink};
 use crate::render::safe;
-
-use tail::Tail;
-
-mod tail;
 
 /// How long one call waits for a step to start.
 const POLL: Duration = Duration::from_secs(30);

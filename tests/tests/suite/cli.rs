@@ -1,10 +1,11 @@
 //! The command line against a live cluster: formats, filters, watching.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_tests::{Dev, eventually};
 
@@ -12,7 +13,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// A command that goes on, with its lines as they come.
+/// A command that goes on, with the lines of its output and of its errors as they come.
 struct Going {
     child: Child,
     lines: Receiver<String>,
@@ -24,19 +25,34 @@ impl Going {
             .command(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .spawn()
             .unwrap();
         let (send, lines) = channel();
-        let stdout = BufReader::new(child.stdout.take().unwrap());
-        std::thread::spawn(move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                if send.send(line).is_err() {
-                    return;
+        let pipes: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().unwrap()),
+            Box::new(child.stderr.take().unwrap()),
+        ];
+        for pipe in pipes {
+            let send = send.clone();
+            std::thread::spawn(move || {
+                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                    if send.send(line).is_err() {
+                        return;
+                    }
                 }
-            }
-        });
+            });
+        }
         Self { child, lines }
+    }
+
+    /// Sends a signal, or none, and waits for the end: its exit code.
+    fn end(mut self, signal: Option<Signal>) -> Option<i32> {
+        if let Some(signal) = signal {
+            sluice_tests::kill(self.child.id(), signal);
+        }
+        let ended = || self.child.try_wait().unwrap();
+        eventually("the command's end", ended).code()
     }
 
     /// Lines up to the first that `wanted` takes.
@@ -187,4 +203,65 @@ fn watching_nodes_shows_what_is_used_of_them() {
         (step["state"] == "cancelled").then_some(step)
     });
     assert_eq!(closed["id"], "use");
+}
+
+#[test]
+fn attaching_looks_on_and_leaves_the_step_alone() {
+    let dev = Dev::start();
+    let script = "seq 1 20; until [ -e go ]; do sleep 0.02; done; echo on; exit 3";
+    dev.ok(&["submit", "--id", "seen", "--", "sh", "-c", script]);
+    dev.step_in("seen", &["running"]);
+    eventually("its output", || {
+        dev.ok(&["logs", "seen"]).contains("20").then_some(())
+    });
+    let guest = Going::start(&dev, &["attach", "seen", "--tail", "2"]);
+    let shown = guest.until("last line", |line| line == "20");
+    assert_eq!(shown, ["19", "20"]);
+    assert_eq!(
+        guest.end(Some(Signal::SIGINT)),
+        Some(0),
+        "detaching is no failure"
+    );
+    let guest = Going::start(&dev, &["attach", "step/seen"]);
+    guest.until("last line", |line| line == "20");
+    let (_, step) = dev.call("GET", "/v1/steps/seen", None);
+    assert_eq!(step["state"], "running", "the first guest left it alone");
+    std::fs::write(dev.folder().join("go"), "").unwrap();
+    guest.until("more output", |line| line == "on");
+    assert_eq!(guest.end(None), Some(3), "its own exit code");
+    let late = dev.sluice(&["attach", "seen"]);
+    assert_eq!(late.code, 125);
+    assert!(late.stderr.contains("sluice logs seen"), "{late:?}");
+}
+
+#[test]
+fn a_run_that_waits_says_why_and_a_guest_hears_of_changes() {
+    let dev = Dev::start();
+    let cores = json(&dev.ok(&["get", "nodes", "-o", "json"]))["items"][0]["capacity"]["mcpu"]
+        .as_u64()
+        .unwrap()
+        / 1000;
+    let cpus = cores.to_string();
+    dev.ok(&[
+        "submit", "--id", "first", "--cpus", &cpus, "--", "sleep", "1000",
+    ]);
+    dev.step_in("first", &["running"]);
+    let waiting = Going::start(
+        &dev,
+        &[
+            "run", "--id", "second", "--cpus", &cpus, "--", "echo", "done",
+        ],
+    );
+    waiting.until("reason", |line| line.starts_with("second waits: "));
+    let guest = Going::start(&dev, &["attach", "second"]);
+    guest.until("reason", |line| line.starts_with("second waits: "));
+    dev.ok(&["cancel", "first"]);
+    waiting.until("output", |line| line == "done");
+    assert_eq!(waiting.end(None), Some(0));
+    let seen = guest.until("output", |line| line == "done");
+    let change = "second is running now";
+    if !seen.iter().any(|line| line == change) {
+        guest.until("change", |line| line == change);
+    }
+    assert_eq!(guest.end(None), Some(0));
 }

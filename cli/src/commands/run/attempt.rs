@@ -1,6 +1,7 @@
 //! One attempt being followed by `run`: both of its streams, each on a thread of its own that writes to its own
 //! descriptor, and whether they still move.
 
+use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
@@ -15,7 +16,7 @@ use super::Event;
 use crate::client::Client;
 use crate::commands::outage_note;
 use crate::failure::Failure;
-use crate::follow::{News, Source, follow};
+use crate::follow::{End, FollowError, News, Source, Tail, follow};
 use crate::out::{Out, Sink};
 
 /// The first attempt after `followed` whose process ran: its output is what comes next.
@@ -55,11 +56,13 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    /// Starts to pass on both streams; each tells `send` when it has ended.
+    /// Starts to pass on both streams, from their last `tail` lines on or from the beginning; each tells `send` when it
+    /// has ended.
     pub(super) fn start(
         client: &Client,
         step: &str,
         number: u32,
+        tail: Option<usize>,
         send: &Sender<Event>,
         out: Out,
     ) -> Result<Self, Failure> {
@@ -80,7 +83,7 @@ impl Attempt {
                 follow: true,
             };
             let (pulse, send) = (Arc::clone(&pulse), send.clone());
-            thread::spawn(move || pass_on(&source, sink, &pulse, &send, out));
+            thread::spawn(move || pass_on(&source, tail, sink, &pulse, &send, out));
         }
         Ok(Self {
             number,
@@ -115,9 +118,16 @@ impl Attempt {
     }
 }
 
-fn pass_on(source: &Source, mut sink: Sink, pulse: &Pulse, send: &Sender<Event>, out: Out) {
+fn pass_on(
+    source: &Source,
+    tail: Option<usize>,
+    mut sink: Sink,
+    pulse: &Pulse,
+    send: &Sender<Event>,
+    out: Out,
+) {
     let mut note = outage_note(out);
-    let end = follow(source, 0, &mut sink, &mut |news| {
+    let mut listen = |news: News<'_>| {
         match news {
             News::Bytes => pulse.moved_millis.store(pulse.millis(), Ordering::Relaxed),
             News::Gap(bytes) => out.warning(&format!(
@@ -133,9 +143,31 @@ fn pass_on(source: &Source, mut sink: Sink, pulse: &Pulse, send: &Sender<Event>,
         } else {
             ControlFlow::Continue(())
         }
-    });
+    };
+    let begun = match tail {
+        Some(lines) => last_lines(source, lines, &mut sink, &mut listen),
+        None => Ok(0),
+    };
+    let end = begun.and_then(|offset| follow(source, offset, &mut sink, &mut listen));
     // Nobody listens once the loop has ended.
     let _ = send.send(Event::StreamEnded(source.attempt, end));
+}
+
+/// Writes the last lines of what there is now; answers where they end.
+fn last_lines(
+    source: &Source,
+    lines: usize,
+    sink: &mut Sink,
+    listen: &mut dyn FnMut(News<'_>) -> ControlFlow<()>,
+) -> Result<u64, FollowError> {
+    let now = Source {
+        follow: false,
+        ..source.clone()
+    };
+    let mut tail = Tail::new(lines);
+    let (End::Complete(at) | End::Stopped(at)) = follow(&now, 0, &mut tail, listen)?;
+    sink.write_all(tail.bytes()).map_err(FollowError::Sink)?;
+    Ok(at)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 /// Keeps the last lines of what is written to it. What precedes them is let go as soon as it is certain.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     lines: usize,
     bytes: Vec<u8>,
     /// Where the lines in `bytes` begin, the first one included; at most `lines + 1` of them.
@@ -17,7 +17,7 @@ const LET_GO_BYTES: usize = 1 << 20;
 
 impl Tail {
     /// For the last `lines` lines.
-    pub(super) fn new(lines: usize) -> Self {
+    pub(crate) fn new(lines: usize) -> Self {
         Self {
             lines,
             bytes: Vec::new(),
@@ -26,7 +26,7 @@ impl Tail {
     }
 
     /// The last lines; one that has no end yet is a line.
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         // After a line end, the last start is that of a line that holds nothing yet and does not count.
         let unbegun = usize::from(self.starts.back() == Some(&self.bytes.len()));
         let known = self.starts.len() - unbegun;

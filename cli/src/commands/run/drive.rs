@@ -1,0 +1,392 @@
+//! The loop that `run` and `attach` go through: what is known of the step, what is followed of it and what is said.
+
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sluice_common::api::StepView;
+use sluice_common::state::StepState;
+
+use super::attempt::{self, Attempt};
+use super::ending::{self, Ending};
+use super::{Bond, Event};
+use crate::client::{ApiError, Client, Patience};
+use crate::commands::outage_note;
+use crate::failure::{Failure, RUN_FAILED};
+use crate::follow::{End, FollowError};
+use crate::out::Out;
+use crate::render::safe;
+use crate::signals;
+
+/// How long one call waits for a step to start or to end. Short, because a step that has to wait again is not an end
+/// and is only seen when the call returns.
+const POLL: Duration = Duration::from_secs(2);
+/// Between looks at a step whose output is complete and whose end is not recorded yet.
+const LOOK: Duration = Duration::from_millis(100);
+/// How long the output of an attempt that is over may stand still before it is given up: a coordinator that was just
+/// restarted must find its nodes again, and a node that was cut off must come back.
+const OUTPUT_PATIENCE: Duration = Duration::from_secs(30);
+/// The same where the next attempt waits to be seen.
+const REQUEUED_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a step may wait before that is said where nobody watches.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long a cancel may take when nobody is left to tell of it.
+const PARTING: Patience = Patience::For(Duration::from_secs(5));
+
+/// A step that is looked at until it has ended or we leave.
+pub(super) struct Run<'a> {
+    client: &'a Client,
+    out: Out,
+    bond: Bond,
+    step: StepView,
+    send: Sender<Event>,
+    events: Receiver<Event>,
+    /// The attempt whose output is passed on.
+    current: Option<Attempt>,
+    /// The last attempt that was followed, or passed over because it never ran.
+    followed: u32,
+    /// What was said last about waiting.
+    said: String,
+    /// Since when it has waited without a break.
+    waiting_since: Option<Instant>,
+    /// The last lines alone are shown of this attempt: it ran before we came.
+    cut: Option<(u32, usize)>,
+    /// The last attempt of which was said that it is over and another follows.
+    announced: u32,
+    /// The signal that made us cancel.
+    interrupted: Option<i32>,
+    /// The exit code of leaving before the end.
+    left: Option<u8>,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        out: Out,
+        bond: Bond,
+        step: StepView,
+        send: Sender<Event>,
+        events: Receiver<Event>,
+    ) -> Self {
+        // What was over before we came is not shown again.
+        let over = match bond {
+            Bond::Own => 0,
+            Bond::Guest { .. } if step.state == StepState::Queued => step.attempt,
+            Bond::Guest { .. } => step.attempt.saturating_sub(1),
+        };
+        let cut = match bond {
+            Bond::Own => None,
+            Bond::Guest { tail } => Some((step.attempt, tail)),
+        };
+        Self {
+            client,
+            out,
+            bond,
+            step,
+            send,
+            events,
+            current: None,
+            followed: over,
+            said: String::new(),
+            waiting_since: None,
+            cut,
+            announced: over,
+            interrupted: None,
+            left: None,
+        }
+    }
+
+    pub(super) fn drive(mut self) -> Result<u8, Failure> {
+        loop {
+            self.advance()?;
+            if let Some(code) = self.left {
+                return Ok(code);
+            }
+            if self.is_over() {
+                return Ok(self.end());
+            }
+            match self.next_event() {
+                Some(event) => self.on_event(event)?,
+                None => self.look()?,
+            }
+        }
+    }
+
+    /// The next event; `None` when it is time to look at the step again.
+    fn next_event(&self) -> Option<Event> {
+        let pause = match &self.current {
+            // Looking costs nothing here: only the patience with its output is checked.
+            Some(_) if self.attempt_is_over() => LOOK,
+            None if self.followed > 0 && self.followed == self.step.attempt && !self.waits() => {
+                LOOK
+            }
+            None if self.waits() && self.said.is_empty() => QUIET,
+            Some(_) | None => return self.events.recv().ok(),
+        };
+        self.events.recv_timeout(pause).ok()
+    }
+
+    /// Asks for the step where its attempt has nothing more to say and nobody will tell. The watcher is patient with a
+    /// coordinator that is away; here it does not matter.
+    fn look(&mut self) -> Result<(), Failure> {
+        if self.current.is_some() || self.step.state.is_terminal() {
+            return Ok(());
+        }
+        match self.client.step(&self.step.id) {
+            Ok(step) => self.step = step,
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(self.unwatchable(error)),
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            // A view that was under way while a newer one came says nothing new.
+            Event::View(step)
+                if self.step.state.is_terminal() || step.attempt < self.step.attempt => {}
+            Event::View(step) => self.on_view(*step),
+            Event::Unwatchable(error) => return Err(self.unwatchable(error)),
+            Event::StreamEnded(number, end) => self.on_stream_end(number, end)?,
+            Event::Signal(signal) => self.on_signal(signal),
+            Event::Submitted(_) => {}
+            Event::Cancelled(Ok(())) => {}
+            Event::Cancelled(Err(error)) => {
+                let id = safe(&self.step.id);
+                self.out
+                    .error(&format!("{id} could not be cancelled: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A guest wants to hear what becomes of the step; whoever runs it sees that it runs.
+    fn on_view(&mut self, step: StepView) {
+        if self.bond != Bond::Own && step.state != self.step.state && !step.state.is_terminal() {
+            self.out
+                .notice(&format!("{} is {} now", safe(&step.id), step.state));
+        }
+        self.step = step;
+    }
+
+    fn unwatchable(&self, error: ApiError) -> Failure {
+        match error.status() {
+            Some(404) => Failure::Failed(format!(
+                "the cluster no longer knows {}: how it ended is not known",
+                safe(&self.step.id)
+            )),
+            _ => error.into(),
+        }
+    }
+
+    /// Starts to follow what can be followed, gives up what nobody will complete, and says why it waits.
+    fn advance(&mut self) -> Result<(), Failure> {
+        self.give_up_stalled();
+        if self.current.is_some() {
+            return Ok(());
+        }
+        if let Some(number) = attempt::next_to_follow(&self.step, self.followed) {
+            if self.followed > self.announced {
+                self.out.notice(&format!(
+                    "{}: attempt {number} runs now",
+                    safe(&self.step.id)
+                ));
+            }
+            self.announced = number - 1;
+            self.followed = number;
+            self.waiting_since = None;
+            let tail = self.cut.filter(|(cut, _)| *cut == number);
+            let attempt = Attempt::start(
+                self.client,
+                &self.step.id,
+                number,
+                tail.map(|(_, lines)| lines),
+                &self.send,
+                self.out,
+            )?;
+            self.current = Some(attempt);
+        } else if self.waits() {
+            self.say_waiting();
+        }
+        Ok(())
+    }
+
+    /// Whether it waits for units, for the first time or again.
+    fn waits(&self) -> bool {
+        self.step.state == StepState::Queued
+    }
+
+    fn attempt_is_over(&self) -> bool {
+        let later = self.step.attempt > self.followed;
+        self.step.state.is_terminal() || self.waits() || later
+    }
+
+    /// That it must run again belongs into every log; that it waits is for those who watch.
+    fn say_waiting(&mut self) {
+        let (id, message) = (safe(&self.step.id), safe(&self.step.reason.message));
+        if self.step.attempt > self.announced {
+            self.announced = self.step.attempt;
+            let number = self.step.attempt;
+            self.out.notice(&format!(
+                "{id}: attempt {number} is over and the step waits to run again: {message}"
+            ));
+        } else if message != self.said {
+            // In a log, a step that starts at once needs no words.
+            let since = *self.waiting_since.get_or_insert_with(Instant::now);
+            if !self.out.is_watched() && since.elapsed() < QUIET {
+                return;
+            }
+            self.out.aside(&format!("{id} waits: {message}"));
+        }
+        self.said = message;
+    }
+
+    fn give_up_stalled(&mut self) {
+        let over = self.attempt_is_over();
+        let patience = if self.step.state.is_terminal() {
+            OUTPUT_PATIENCE
+        } else {
+            REQUEUED_PATIENCE
+        };
+        let Some(current) = &self.current else { return };
+        if over && current.stood_still_since_over(patience) {
+            current.stop();
+            let (id, number) = (safe(&self.step.id), current.number());
+            self.out.warning(&format!(
+                "the output of attempt {number} is not complete, because its host cannot be reached; \
+                 `sluice logs {id} --attempt {number}` shows the rest once it can"
+            ));
+            self.current = None;
+        }
+    }
+
+    fn on_stream_end(&mut self, number: u32, end: Result<End, FollowError>) -> Result<(), Failure> {
+        if let Err(FollowError::Sink(error)) = end {
+            if error.kind() == std::io::ErrorKind::BrokenPipe {
+                self.on_closed_pipe();
+            }
+            let id = safe(&self.step.id);
+            self.out.error(&format!(
+                "{id} goes on without us: `sluice cancel {id}` stops it"
+            ));
+            return Err(Failure::Output(error));
+        }
+        let Some(current) = self
+            .current
+            .as_mut()
+            .filter(|current| current.number() == number)
+        else {
+            return Ok(());
+        };
+        let last = current.stream_ended();
+        if let Err(error) = end {
+            self.out.warning(&format!(
+                "the output of attempt {number} is not complete: {error}"
+            ));
+        }
+        if last {
+            self.current = None;
+        }
+        Ok(())
+    }
+
+    /// Whoever read our output has gone. A program that ran here would die of that, so the step is cancelled where it
+    /// is ours.
+    fn on_closed_pipe(&self) -> ! {
+        if self.bond != Bond::Own {
+            signals::end_like_a_closed_pipe();
+        }
+        let cancel = || self.client.cancel(&self.step.id);
+        if let Err(error) = self.client.keep_trying(PARTING, |_| (), cancel) {
+            let id = safe(&self.step.id);
+            self.out
+                .progress(&format!("{id} could not be cancelled: {error}"));
+        }
+        signals::end_like_a_closed_pipe()
+    }
+
+    /// The first signal cancels the step; a second one leaves at once. A guest leaves at the first.
+    pub(super) fn on_signal(&mut self, signal: i32) {
+        let id = safe(&self.step.id);
+        if self.bond != Bond::Own {
+            self.out.notice(&format!(
+                "detached from {id}, which goes on: `sluice attach {id}` comes back, `sluice cancel {id}` stops it"
+            ));
+            self.left = Some(0);
+            return;
+        }
+        if self.interrupted.is_some() {
+            self.out.notice(&format!(
+                "left {id} before it had ended: `sluice describe step {id}` shows where it is"
+            ));
+            self.left = Some(signals::exit_code(signal));
+            return;
+        }
+        self.interrupted = Some(signal);
+        self.out.progress(&format!(
+            "cancelling {id}; press Ctrl-C again to leave without waiting for it"
+        ));
+        let (client, id, send) = (self.client.clone(), self.step.id.clone(), self.send.clone());
+        thread::spawn(move || {
+            let answer = client.keep_trying(Patience::Endless, |_| (), || client.cancel(&id));
+            let _ = send.send(Event::Cancelled(answer.map(drop)));
+        });
+    }
+
+    fn is_over(&self) -> bool {
+        self.step.state.is_terminal()
+            && self.current.is_none()
+            && attempt::next_to_follow(&self.step, self.followed).is_none()
+    }
+
+    fn end(self) -> u8 {
+        match ending::of(&self.step, self.interrupted) {
+            Ending::Own(0) => 0,
+            Ending::Own(code) => {
+                self.out.progress(&ending::sentence(&self.step));
+                code
+            }
+            Ending::Cancelled(code) => {
+                self.out.notice(&ending::sentence(&self.step));
+                code
+            }
+            Ending::Sluice => {
+                self.out.error(&ending::sentence(&self.step));
+                RUN_FAILED
+            }
+        }
+    }
+
+    /// Watches the step until it has ended. Ends with the process.
+    pub(super) fn spawn_watcher(&self) {
+        if self.step.state.is_terminal() {
+            return;
+        }
+        let (client, send, out) = (self.client.clone(), self.send.clone(), self.out);
+        let (id, mut started) = (self.step.id.clone(), false);
+        thread::spawn(move || {
+            let mut note = outage_note(out);
+            loop {
+                let goal = (!started).then_some(StepState::Running);
+                let poll = || client.wait(&id, goal, POLL);
+                let event = match client.keep_trying(Patience::Endless, &mut note, poll) {
+                    Ok(step) => {
+                        started = !matches!(
+                            step.state,
+                            StepState::Queued | StepState::Allocated | StepState::Starting
+                        );
+                        Event::View(Box::new(step))
+                    }
+                    Err(error) => Event::Unwatchable(error),
+                };
+                let last = match &event {
+                    Event::View(step) => step.state.is_terminal(),
+                    _ => true,
+                };
+                if send.send(event).is_err() || last {
+                    return;
+                }
+            }
+        });
+    }
+}
