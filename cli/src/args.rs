@@ -82,6 +82,8 @@ pub(crate) enum Command {
     Cancel(CancelArgs),
     /// Wait until steps have ended, or have come to a state.
     Wait(WaitArgs),
+    /// Look for what would hurt on this machine, and say the way out. Works without a cluster.
+    Doctor(DoctorArgs),
 }
 
 impl Command {
@@ -263,6 +265,13 @@ pub(crate) struct LogsArgs {
     /// Of this attempt, from 1; the latest where absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// The directory whose disk is looked at: where a coordinator or an agent keeps its state.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
+    pub(crate) state_dir: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

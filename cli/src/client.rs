@@ -66,6 +66,19 @@ pub(crate) struct LogBody {
     pub(crate) reader: Box<dyn Read + Send>,
 }
 
+/// A sign of life.
+#[derive(Clone, Debug)]
+pub(crate) struct Pulse {
+    /// HTTP status.
+    pub(crate) status: u16,
+    /// What it said.
+    pub(crate) words: String,
+    /// Its clock, in the form of the `Date` header.
+    pub(crate) date: Option<String>,
+    /// How long the answer took.
+    pub(crate) took: Duration,
+}
+
 /// A connection to one cluster; cheap to clone, usable from several threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
@@ -280,6 +293,25 @@ impl Client {
             },
             Err(error) => self.garbled(&error),
         }
+    }
+
+    /// `GET /readyz`, whatever it answers.
+    pub(crate) fn pulse(&self) -> Result<Pulse, ApiError> {
+        let begun = Instant::now();
+        let request = self.agent.get(self.url("/readyz", &Query::new()));
+        let response = self.authorized(request).call();
+        let response = response.map_err(|e| self.unreachable(&e))?;
+        let took = begun.elapsed();
+        let date = response.headers().get(http::header::DATE);
+        let date = date.and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let status = response.status().as_u16();
+        let words = String::from_utf8_lossy(&self.read_all(response)?).into_owned();
+        Ok(Pulse {
+            status,
+            words: words.trim().to_owned(),
+            date,
+            took,
+        })
     }
 
     /// `GET /readyz`: whether the coordinator takes calls.

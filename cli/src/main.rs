@@ -60,6 +60,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),
+        Command::Doctor(args) => commands::doctor::run(chosen, &args, out),
         Command::Wait(args) => commands::wait::run(&client()?, args, out),
     }
 }

@@ -265,3 +265,51 @@ fn a_run_that_waits_says_why_and_a_guest_hears_of_changes() {
     }
     assert_eq!(guest.end(None), Some(0));
 }
+
+#[test]
+fn the_doctor_looks_at_this_machine_with_and_without_a_cluster() {
+    let dev = Dev::start();
+    let folder = dev.folder().to_string_lossy().into_owned();
+    let report = |ran: &sluice_tests::Ran| {
+        let report = json(&ran.stdout);
+        let checks = report["checks"].as_array().unwrap().clone();
+        let find = move |name: &str| {
+            let mut all = checks.iter();
+            all.find(|check| check["name"] == name).cloned()
+        };
+        (report["verdict"].clone(), find)
+    };
+    let ran = dev.sluice(&["doctor", "--state-dir", &folder, "-o", "json"]);
+    let (verdict, find) = report(&ran);
+    for name in [
+        "context",
+        "coordinator",
+        "clock",
+        "open files",
+        "nvml",
+        "disk",
+        "durability",
+    ] {
+        let check = find(name).unwrap_or_else(|| panic!("no {name} in {ran:?}"));
+        assert!(
+            check["found"]
+                .as_str()
+                .is_some_and(|found| !found.is_empty()),
+            "{check}"
+        );
+    }
+    assert_eq!(find("coordinator").unwrap()["verdict"], "ok");
+    assert_eq!(find("clock").unwrap()["verdict"], "ok");
+    assert_eq!(ran.code, i32::from(verdict == "fail"), "{ran:?}");
+    let alone = dev.sluice(&["doctor", "--context", "/does/not/exist", "-o", "json"]);
+    let (verdict, find) = report(&alone);
+    assert_eq!((alone.code, verdict), (1, Value::from("fail")));
+    assert_eq!(find("context").unwrap()["verdict"], "fail");
+    assert!(find("coordinator").is_none() && find("disk").is_some());
+    let text = dev.sluice(&["doctor"]).stdout;
+    assert!(
+        text.lines()
+            .any(|line| line.starts_with("ok    coordinator ")),
+        "{text}"
+    );
+}

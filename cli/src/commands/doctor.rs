@@ -1,0 +1,133 @@
+//! `sluice doctor`: what would hurt on this machine, each with the way out. What is local is looked at without a
+//! cluster; a cluster is looked at where there is one.
+
+mod cluster;
+mod disk;
+mod host;
+mod kernel;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::args::{DoctorArgs, Format};
+use crate::failure::{FAILED, Failure};
+use crate::out::{Out, Tone};
+use crate::render::safe;
+use crate::show;
+
+/// How a check came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// As it should be.
+    Ok,
+    /// It works, and could work better or may not go on working.
+    Warn,
+    /// Something does not work.
+    Fail,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Check {
+    name: &'static str,
+    verdict: Verdict,
+    /// What was found, on one line.
+    found: String,
+    /// What to do, where something can be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cure: Option<String>,
+}
+
+impl Check {
+    fn ok(name: &'static str, found: impl Into<String>) -> Self {
+        Self {
+            name,
+            verdict: Verdict::Ok,
+            found: found.into(),
+            cure: None,
+        }
+    }
+
+    fn warn(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Warn,
+            cure: Some(cure.into()),
+            ..Self::ok(name, found)
+        }
+    }
+
+    fn fail(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self {
+            verdict: Verdict::Fail,
+            ..Self::warn(name, found, cure)
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    checks: Vec<Check>,
+    verdict: Verdict,
+}
+
+/// Runs the command.
+pub(crate) fn run(chosen: Option<&Path>, args: &DoctorArgs, out: Out) -> Result<u8, Failure> {
+    let mut checks = cluster::checks(chosen);
+    checks.extend(kernel::checks());
+    checks.extend(host::checks());
+    checks.extend(disk::checks(&args.state_dir));
+    let worst = checks.iter().map(|check| check.verdict).max();
+    let verdict = worst.unwrap_or(Verdict::Ok);
+    match out.format() {
+        Format::Table | Format::Wide => out.result(&text(&checks, out))?,
+        Format::Name => out.result(&names(&checks))?,
+        Format::Json | Format::Yaml => show::value(&Report { checks, verdict }, out)?,
+    }
+    Ok(if verdict == Verdict::Fail { FAILED } else { 0 })
+}
+
+/// One line for each check, and one below it for the way out.
+fn text(checks: &[Check], out: Out) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let (tone, word) = match check.verdict {
+            Verdict::Ok => (Tone::Good, "ok  "),
+            Verdict::Warn => (Tone::Pending, "warn"),
+            Verdict::Fail => (Tone::Bad, "FAIL"),
+        };
+        let line = format!("{:12}  {}", check.name, safe(&check.found));
+        text.push_str(&format!("{}  {line}\n", out.paint(tone, word)));
+        if let Some(cure) = &check.cure {
+            text.push_str(&format!("{:20}{}\n", "", safe(cure)));
+        }
+    }
+    text
+}
+
+/// The checks that did not come out well.
+fn names(checks: &[Check]) -> String {
+    let bad = checks.iter().filter(|check| check.verdict != Verdict::Ok);
+    bad.map(|check| format!("{}\n", check.name)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_is_a_line_with_the_way_out_below() {
+        let checks = [
+            Check::ok("clock", "0.1s apart"),
+            Check::fail("context", "a\u{1b}b", "start one"),
+        ];
+        assert_eq!(
+            text(&checks, Out::plain()),
+            "ok    clock         0.1s apart\n\
+             FAIL  context       a\\u{1b}b\n\
+             \x20                   start one\n"
+        );
+        assert_eq!(names(&checks), "context\n");
+    }
+}

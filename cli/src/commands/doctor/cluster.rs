@@ -1,0 +1,175 @@
+//! The context file, the coordinator that it names, and its clock beside ours.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use jiff::Timestamp;
+use jiff::fmt::rfc2822;
+
+use super::Check;
+use crate::client::{Client, Pulse};
+use crate::context::{self, Context, ContextError};
+
+/// Above it, times that are shown are misleading.
+const SKEW_WARN_SECS: i64 = 5;
+/// Above it, certificates and tokens fail.
+const SKEW_FAIL_SECS: i64 = 60;
+
+pub(super) fn checks(chosen: Option<&Path>) -> Vec<Check> {
+    let context = match context::load(chosen) {
+        Ok(context) => context,
+        Err(error) => return vec![no_context(&error)],
+    };
+    let mut checks = vec![context_file(&context)];
+    match Client::new(context).pulse() {
+        Ok(pulse) => {
+            checks.push(coordinator(&pulse));
+            checks.extend(clock(pulse.date.as_deref(), Timestamp::now()));
+        }
+        Err(error) => checks.push(Check::fail(
+            "coordinator",
+            error.to_string(),
+            "see whether it runs, and whether a firewall stands between",
+        )),
+    }
+    checks
+}
+
+/// A host that only runs an agent needs no context.
+fn no_context(error: &ContextError) -> Check {
+    match error {
+        ContextError::NotFound { .. } | ContextError::NoHome => Check::warn(
+            "context",
+            "this user has none, so commands reach no cluster",
+            error.to_string(),
+        ),
+        ContextError::Unreadable { .. } => Check::fail(
+            "context",
+            error.to_string(),
+            "name another with --context or SLUICE_CONTEXT, or make it readable",
+        ),
+        ContextError::Malformed { .. } => Check::fail(
+            "context",
+            error.to_string(),
+            "let `sluice dev` write it again, or name another with --context or SLUICE_CONTEXT",
+        ),
+        ContextError::DevEnded { .. } => Check::fail(
+            "context",
+            error.to_string(),
+            "start it again with `sluice dev`",
+        ),
+    }
+}
+
+fn context_file(context: &Context) -> Check {
+    let path = context.path.display();
+    let mode = std::fs::metadata(&context.path).map_or(0, |meta| meta.mode());
+    if context.file.token.is_some() && mode & 0o077 != 0 {
+        let found = format!(
+            "{path} holds a token and others may read it (mode {:o})",
+            mode & 0o777
+        );
+        return Check::warn("context", found, format!("chmod 600 {path}"));
+    }
+    Check::ok("context", format!("{path}, {}", context.file.http))
+}
+
+fn coordinator(pulse: &Pulse) -> Check {
+    match pulse.status {
+        200..300 => Check::ok(
+            "coordinator",
+            format!("takes calls, answered in {} ms", pulse.took.as_millis()),
+        ),
+        401 | 403 => Check::fail(
+            "coordinator",
+            "it does not know the token of the context file",
+            "get a new context file, or start `sluice dev` again",
+        ),
+        status => Check::fail(
+            "coordinator",
+            format!("not ready: {status} {}", pulse.words),
+            "look into its log; while it starts or stops this passes by itself",
+        ),
+    }
+}
+
+/// Its `Date` is in whole seconds and was written before it came here.
+fn clock(date: Option<&str>, now: Timestamp) -> Option<Check> {
+    let theirs = rfc2822::DateTimeParser::new().parse_timestamp(date?).ok()?;
+    let skew = now.as_second() - theirs.as_second();
+    let found = match skew {
+        -1..=1 => "as the coordinator's, to the second".to_owned(),
+        2.. => format!("{skew}s ahead of the coordinator's"),
+        _ => format!("{}s behind the coordinator's", -skew),
+    };
+    let cure = "let NTP set both clocks, such as by `timedatectl set-ntp true`";
+    Some(match skew.abs() {
+        0..=SKEW_WARN_SECS => Check::ok("clock", found),
+        ..=SKEW_FAIL_SECS => Check::warn("clock", found, cure),
+        _ => Check::fail("clock", found, cure),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn clocks_may_differ_by_seconds_and_not_by_minutes() {
+        let now: Timestamp = "2026-11-20T10:03:00Z".parse().unwrap();
+        let verdict = |date: &str| clock(Some(date), now).unwrap().verdict;
+        assert_eq!(verdict("Fri, 20 Nov 2026 10:02:59 GMT"), Verdict::Ok);
+        assert_eq!(verdict("Fri, 20 Nov 2026 10:03:20 GMT"), Verdict::Warn);
+        assert_eq!(verdict("Fri, 20 Nov 2026 09:03:00 GMT"), Verdict::Fail);
+        let ahead = clock(Some("Fri, 20 Nov 2026 10:02:00 GMT"), now).unwrap();
+        assert_eq!(ahead.found, "60s ahead of the coordinator's");
+        assert_eq!(clock(Some("yesterday"), now), None);
+        assert_eq!(clock(None, now), None);
+    }
+
+    #[test]
+    fn a_token_that_others_may_read_is_told() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("context.json");
+        std::fs::write(&path, r#"{"http": "127.0.0.1:9", "token": "t"}"#).unwrap();
+        let verdict = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            checks(Some(&path))[0].verdict
+        };
+        assert_eq!(verdict(0o644), Verdict::Warn);
+        assert_eq!(verdict(0o600), Verdict::Ok);
+    }
+
+    #[test]
+    fn what_is_wrong_with_the_context_has_a_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("context.json");
+        let first = |path: &Path| checks(Some(path)).remove(0);
+        let missing = first(&path);
+        assert_eq!(missing.verdict, Verdict::Fail);
+        std::fs::write(&path, "{").unwrap();
+        let broken = first(&path);
+        assert!(broken.cure.unwrap().contains("sluice dev"));
+        let none = no_context(&ContextError::NoHome);
+        assert_eq!(
+            none.verdict,
+            Verdict::Warn,
+            "a host without users needs none"
+        );
+    }
+
+    #[test]
+    fn a_coordinator_that_answers_otherwise_is_not_ready() {
+        let pulse = |status| Pulse {
+            status,
+            words: "the engine does not answer".into(),
+            date: None,
+            took: std::time::Duration::from_millis(3),
+        };
+        assert_eq!(coordinator(&pulse(200)).verdict, Verdict::Ok);
+        assert_eq!(coordinator(&pulse(503)).verdict, Verdict::Fail);
+        assert!(coordinator(&pulse(401)).found.contains("token"));
+    }
+}

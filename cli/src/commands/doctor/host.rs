@@ -1,0 +1,167 @@
+//! What an agent would find here: what can be done to steps and by which means, and whether NVIDIA's library answers.
+//! The agent's own detection is asked, so that the answer is the one that counts.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sluice_common::api::HostView;
+use sluice_common::inventory::{Capability, Mechanism};
+
+use super::Check;
+
+/// The program that detects.
+const AGENT: &str = "sluice-agent";
+/// Where the kernel module shows that it is loaded.
+const DRIVER: &str = "/proc/driver/nvidia/version";
+
+pub(super) fn checks() -> Vec<Check> {
+    let cure = "install the agent's package, or build it: `cargo build --workspace`";
+    let Some(agent) = sibling() else {
+        let found = format!("{AGENT} is not beside this program: not looked at");
+        return vec![Check::warn("agent", found, cure)];
+    };
+    match detect(&agent) {
+        Ok(host) => vec![
+            agent_check(&host),
+            capabilities(&host),
+            nvml(&host, Path::new(DRIVER).exists()),
+        ],
+        Err(error) => vec![Check::fail(
+            "agent",
+            error,
+            "run `sluice-agent detect` to see more",
+        )],
+    }
+}
+
+fn sibling() -> Option<PathBuf> {
+    let agent = std::env::current_exe().ok()?.with_file_name(AGENT);
+    agent.exists().then_some(agent)
+}
+
+fn detect(agent: &Path) -> Result<HostView, String> {
+    let said = Command::new(agent).arg("detect").output();
+    let said = said.map_err(|e| format!("{} cannot be run: {e}", agent.display()))?;
+    if !said.status.success() {
+        let words = String::from_utf8_lossy(&said.stderr);
+        let last = words.lines().last().unwrap_or("it said nothing");
+        return Err(format!("its detection failed: {last}"));
+    }
+    serde_json::from_slice(&said.stdout).map_err(|e| format!("its report is not understood: {e}"))
+}
+
+fn agent_check(host: &HostView) -> Check {
+    Check::ok(
+        "agent",
+        format!(
+            "{} cores, {} GPUs, kernel {}",
+            host.cpus,
+            host.gpus.len(),
+            host.kernel
+        ),
+    )
+}
+
+fn capabilities(host: &HostView) -> Check {
+    let name = "capabilities";
+    let words: Vec<String> = host
+        .capabilities
+        .iter()
+        .map(|(what, how)| format!("{what}:{how}"))
+        .collect();
+    if words.is_empty() {
+        let cure = "an agent of this version tells them";
+        return Check::warn(name, "the agent does not tell", cure);
+    }
+    let found = words.join(" ");
+    let weak = |what: &Capability| {
+        let how = host.capabilities.get(what);
+        matches!(how, None | Some(Mechanism::None | Mechanism::ProcessGroup))
+    };
+    let lacking: Vec<&str> = Capability::ALL
+        .iter()
+        .filter(|what| weak(what))
+        .map(|what| what.as_str())
+        .collect();
+    if lacking.is_empty() {
+        return Check::ok(name, found);
+    }
+    let found = format!("{found} (weak or absent: {})", lacking.join(", "));
+    let cure = "mount cgroup2 with its controllers (boot with systemd.unified_cgroup_hierarchy=1) \
+                and run the supervisor as root or in a delegated unit";
+    Check::warn(name, found, cure)
+}
+
+fn nvml(host: &HostView, module: bool) -> Check {
+    let name = "nvml";
+    let note = host.notes.iter().find(|note| note.contains("NVIDIA"));
+    match (&host.driver, module, note) {
+        (Some(driver), _, None) => {
+            Check::ok(name, format!("driver {driver}, {} GPUs", host.gpus.len()))
+        }
+        (Some(driver), _, Some(note)) => Check::warn(
+            name,
+            format!("driver {driver}, {} GPUs: {note}", host.gpus.len()),
+            "`nvidia-smi` and the kernel's log say more",
+        ),
+        (None, true, _) => Check::fail(
+            name,
+            "the kernel has NVIDIA's driver, and its library does not answer",
+            "install the libnvidia-ml of the driver's own version, or name it in agent.toml as `nvml_library`",
+        ),
+        (None, false, _) => Check::ok(name, "no NVIDIA driver: steps without GPUs only"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Verdict;
+    use super::*;
+
+    #[test]
+    fn weak_means_are_told_and_strong_ones_are_fine() {
+        let all = |how| HostView {
+            capabilities: Capability::ALL.map(|what| (what, how)).into(),
+            ..HostView::default()
+        };
+        assert_eq!(capabilities(&all(Mechanism::Cgroup2)).verdict, Verdict::Ok);
+        let mut host = all(Mechanism::Cgroup1);
+        host.capabilities
+            .insert(Capability::Freeze, Mechanism::None);
+        let check = capabilities(&host);
+        assert_eq!(check.verdict, Verdict::Warn);
+        assert!(
+            check.found.ends_with("(weak or absent: freeze)"),
+            "{}",
+            check.found
+        );
+        assert_eq!(capabilities(&HostView::default()).verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn a_driver_without_its_library_fails() {
+        let none = HostView::default();
+        assert_eq!(nvml(&none, false).verdict, Verdict::Ok);
+        assert_eq!(nvml(&none, true).verdict, Verdict::Fail);
+        let some = HostView {
+            driver: Some("550.1".into()),
+            ..HostView::default()
+        };
+        assert_eq!(nvml(&some, true).verdict, Verdict::Ok);
+        let lost = HostView {
+            notes: vec!["an NVIDIA GPU is lost".into()],
+            ..some
+        };
+        assert_eq!(nvml(&lost, true).verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn a_detection_that_fails_is_told_in_its_own_words() {
+        let error = detect(Path::new("/does/not/exist")).unwrap_err();
+        assert!(error.contains("cannot be run"), "{error}");
+        let error = detect(Path::new("/bin/false")).unwrap_err();
+        assert!(error.contains("it said nothing"), "{error}");
+        let error = detect(Path::new("/bin/true")).unwrap_err();
+        assert!(error.contains("not understood"), "{error}");
+    }
+}
