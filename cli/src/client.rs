@@ -247,54 +247,6 @@ impl Client {
         self.get(&format!("/v1/pools/{}", segment(name)), &Query::new())
     }
 
-    /// `GET /v1/events`: one page of what happened after `since`, from the oldest that is kept where `None`.
-    pub(crate) fn events_page<T: DeserializeOwned>(
-        &self,
-        since: Option<u64>,
-    ) -> Result<Page<T>, ApiError> {
-        let mut query = since_query(since);
-        query.push(("limit", PAGE_ITEMS.to_owned()));
-        self.get("/v1/events", &query)
-    }
-
-    /// `GET /v1/events?follow=true`: what happens after `since`, as it happens.
-    pub(crate) fn follow_events(
-        &self,
-        since: Option<u64>,
-    ) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
-        self.open_events(since_query(since))
-    }
-
-    /// `GET /v1/events?since=now&follow=true`: what happens from now on.
-    pub(crate) fn follow_new_events(&self) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
-        self.open_events(vec![("since", "now".to_owned())])
-    }
-
-    fn open_events(&self, mut query: Query<'_>) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
-        query.push(("follow", "true".to_owned()));
-        let path = "/v1/events";
-        let response = self.call(path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;
-        let reader: Box<dyn Read + Send> = Box::new(response.into_body().into_reader());
-        Ok(Events::new(reader))
-    }
-
-    /// What came in a stream.
-    fn understand<T: DeserializeOwned>(&self, text: &str) -> Result<T, ApiError> {
-        serde_json::from_str(text).map_err(|e| self.garbled(&e))
-    }
-
-    /// The error by which the coordinator ended a stream that it could not go on with.
-    fn refused_in_stream(&self, value: serde_json::Value) -> ApiError {
-        match serde_json::from_value::<ErrorBody>(value) {
-            // It came after the status line, so the status is that of what happens to be gone.
-            Ok(body) => ApiError::Refused {
-                status: StatusCode::GONE.as_u16(),
-                error: body.error,
-            },
-            Err(error) => self.garbled(&error),
-        }
-    }
-
     /// `GET /readyz`, whatever it answers.
     pub(crate) fn pulse(&self) -> Result<Pulse, ApiError> {
         let begun = Instant::now();
@@ -477,13 +429,6 @@ impl Client {
             message: error.to_string(),
         }
     }
-}
-
-fn since_query(since: Option<u64>) -> Query<'static> {
-    since
-        .map(|since| ("since", since.to_string()))
-        .into_iter()
-        .collect()
 }
 
 /// A text as one piece of a path or query: all but the unreserved characters of RFC 3986 as `%XX`.
