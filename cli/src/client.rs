@@ -19,7 +19,7 @@ use sluice_common::api::{
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 use sluice_common::wire::LogStream;
-use ureq::http::{self, Response, StatusCode};
+use ureq::http::{self, Response};
 use ureq::{Agent, Body};
 
 use crate::context::Context;
@@ -447,6 +447,7 @@ fn segment(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ureq::http::StatusCode;
 
     fn client(token: Option<&str>) -> Client {
         Client::new(Context {
