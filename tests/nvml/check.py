@@ -17,6 +17,32 @@ import unittest
 
 import pynvml as nv
 
+# What can be asked with a GPU's handle alone.
+QUESTIONS = """
+    nvmlDeviceGetAccountingBufferSize nvmlDeviceGetAccountingMode nvmlDeviceGetArchitecture nvmlDeviceGetAttributes
+    nvmlDeviceGetAutoBoostedClocksEnabled nvmlDeviceGetBAR1MemoryInfo nvmlDeviceGetBoardId
+    nvmlDeviceGetBoardPartNumber nvmlDeviceGetBrand nvmlDeviceGetBridgeChipInfo
+    nvmlDeviceGetComputeMode nvmlDeviceGetComputeRunningProcesses_v2 nvmlDeviceGetCudaComputeCapability
+    nvmlDeviceGetCurrPcieLinkGeneration nvmlDeviceGetCurrPcieLinkWidth nvmlDeviceGetCurrentClocksEventReasons
+    nvmlDeviceGetCurrentClocksThrottleReasons nvmlDeviceGetCurrentDriverModel nvmlDeviceGetDecoderUtilization
+    nvmlDeviceGetDefaultEccMode nvmlDeviceGetDisplayActive nvmlDeviceGetDisplayMode nvmlDeviceGetEccMode
+    nvmlDeviceGetEncoderUtilization nvmlDeviceGetEncoderStats nvmlDeviceGetEnforcedPowerLimit nvmlDeviceGetFBCStats nvmlDeviceGetFanSpeed
+    nvmlDeviceGetGpuMaxPcieLinkGeneration nvmlDeviceGetGpuOperationMode
+    nvmlDeviceGetGraphicsRunningProcesses_v2 nvmlDeviceGetGspFirmwareMode nvmlDeviceGetGspFirmwareVersion
+    nvmlDeviceGetHostVgpuMode nvmlDeviceGetIndex nvmlDeviceGetInforomImageVersion
+    nvmlDeviceGetMPSComputeRunningProcesses_v2 nvmlDeviceGetMaxMigDeviceCount nvmlDeviceGetMaxPcieLinkGeneration
+    nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMemoryBusWidth nvmlDeviceGetMemoryInfo nvmlDeviceGetMigMode
+    nvmlDeviceGetMinorNumber nvmlDeviceGetModuleId nvmlDeviceGetMultiGpuBoard nvmlDeviceGetName
+    nvmlDeviceGetNumFans nvmlDeviceGetNumGpuCores nvmlDeviceGetNumaNodeId nvmlDeviceGetPciInfo
+    nvmlDeviceGetPciInfo_v3 nvmlDeviceGetPcieReplayCounter nvmlDeviceGetPerformanceState
+    nvmlDeviceGetPersistenceMode nvmlDeviceGetPowerManagementDefaultLimit nvmlDeviceGetPowerManagementLimit
+    nvmlDeviceGetPowerManagementLimitConstraints nvmlDeviceGetPowerManagementMode nvmlDeviceGetPowerState
+    nvmlDeviceGetPowerUsage nvmlDeviceGetRemappedRows nvmlDeviceGetRetiredPagesPendingStatus
+    nvmlDeviceGetRowRemapperHistogram nvmlDeviceGetSerial nvmlDeviceGetSupportedEventTypes
+    nvmlDeviceGetSupportedMemoryClocks nvmlDeviceGetTotalEnergyConsumption nvmlDeviceGetUUID
+    nvmlDeviceGetUtilizationRates nvmlDeviceGetVbiosVersion nvmlDeviceGetVirtualizationMode
+""".split()
+
 MIB = 1 << 20
 HOSTS = pathlib.Path()
 OLD = False
@@ -30,6 +56,15 @@ def text(said):
 
 def words(code):
     return text(nv.nvmlErrorString(code))
+
+
+def parts_of(gpu):
+    """The MIG devices that a GPU is cut into."""
+    for index in range(nv.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        try:
+            yield nv.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+        except nv.NVMLError_NotFound:
+            return
 
 
 class Standin(unittest.TestCase):
@@ -102,6 +137,31 @@ class Hosts(Standin):
         self.refuses(nv.NVML_ERROR_NOT_SUPPORTED, nv.nvmlDeviceGetFanSpeed, gpu)
         self.refuses(nv.NVML_ERROR_NOT_SUPPORTED, nv.nvmlDeviceGetRetiredPages, gpu, 0)
 
+    def test_every_question_has_an_answer_or_is_refused_for_a_reason(self):
+        questions = [getattr(nv, name) for name in QUESTIONS]
+        reasons = {nv.NVML_ERROR_NOT_SUPPORTED}
+        if OLD:
+            reasons.add(nv.NVML_ERROR_FUNCTION_NOT_FOUND)
+        for path in sorted(HOSTS.glob("*.json")):
+            gpus = self.host(path.name)
+            for unit in gpus + [part for gpu in gpus for part in parts_of(gpu)]:
+                for question in questions:
+                    try:
+                        question(unit)
+                    except nv.NVMLError as refusal:
+                        self.assertIn(refusal.value, reasons, f"{path.name}: {question.__name__}")
+
+    def test_what_a_board_says(self):
+        gpus = self.host("h100x8.json")
+        self.assertEqual(text(nv.nvmlDeviceGetGspFirmwareVersion(gpus[0])), "570.133.20")
+        energy = nv.nvmlDeviceGetTotalEnergyConsumption(gpus[0])
+        self.assertTrue(0 < energy <= nv.nvmlDeviceGetTotalEnergyConsumption(gpus[0]))
+        (memory,) = nv.nvmlDeviceGetSupportedMemoryClocks(gpus[0])
+        graphics = nv.nvmlDeviceGetSupportedGraphicsClocks(gpus[0], memory)
+        self.assertEqual((memory, graphics[0], graphics[-1]), (2619, 1980, 345))
+        of_cpu = [nv.nvmlDeviceGetIndex(gpu) for gpu in nv.nvmlSystemGetTopologyGpuSet(40)]
+        self.assertEqual(of_cpu, [4, 5, 6, 7])
+
     def test_cuda_comes_with_the_driver(self):
         self.host("h100x8.json")
         self.assertEqual(nv.nvmlSystemGetCudaDriverVersion(), 12080)
@@ -129,13 +189,14 @@ class Hosts(Standin):
     def test_mig(self):
         whole, *_ = self.host("h100-mig.json")
         self.assertEqual(nv.nvmlDeviceGetMigMode(whole), [1, 1])
-        parts = [nv.nvmlDeviceGetMigDeviceHandleByIndex(whole, i) for i in range(3)]
+        parts = list(parts_of(whole))
         self.refuses(nv.NVML_ERROR_NOT_FOUND, nv.nvmlDeviceGetMigDeviceHandleByIndex, whole, 3)
         self.refuses(
             nv.NVML_ERROR_INVALID_ARGUMENT, nv.nvmlDeviceGetMigDeviceHandleByIndex, whole, 7
         )
         self.assertEqual([nv.nvmlDeviceGetGpuInstanceId(part) for part in parts], [1, 3, 7])
         self.assertEqual([nv.nvmlDeviceGetComputeInstanceId(part) for part in parts], [0, 0, 0])
+        self.assertEqual([nv.nvmlDeviceGetIndex(part) for part in parts], [0, 1, 2])
         slices = [nv.nvmlDeviceGetAttributes(part).gpuInstanceSliceCount for part in parts]
         self.assertEqual(slices, [3, 2, 1])
         self.assertEqual(nv.nvmlDeviceGetMemoryInfo(parts[2]).used, 512 * MIB)
@@ -193,6 +254,12 @@ class Faults(Standin):
             self.json["init"] = name
             self.write()
             self.refuses(getattr(nv, "NVML_ERROR_" + name), nv.nvmlInit)
+        self.json.update(init=None, slow_ms={"nvmlInitWithFlags": 150})
+        self.write()
+        begun = time.monotonic()
+        nv.nvmlInit()
+        self.assertGreaterEqual(time.monotonic() - begun, 0.15)
+        nv.nvmlShutdown()
         self.path.unlink()
         self.refuses(nv.NVML_ERROR_DRIVER_NOT_LOADED, nv.nvmlInit)
         self.refuses(nv.NVML_ERROR_UNINITIALIZED, nv.nvmlDeviceGetCount)

@@ -10,7 +10,7 @@ use crate::host::Host;
 use crate::out::{Given, Out, Text};
 use crate::pci::Address;
 use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED};
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND};
 
 exports! {
     host fn nvmlDeviceGetCount(count: Out<c_uint>)
@@ -30,8 +30,9 @@ exports! {
     host fn nvmlDeviceGetHandleByPciBusId_v2(address: Given, device: Out<nvml::nvmlDevice_t>)
         |host| give("nvmlDeviceGetHandleByPciBusId_v2", with_address(host, &address), &device);
 
-    gpu fn nvmlDeviceGetIndex([device] index: Out<c_uint>)
-        |device| index.put(device.index as c_uint);
+    // A MIG device is counted within its GPU.
+    unit fn nvmlDeviceGetIndex([device] index: Out<c_uint>)
+        |unit| index.put(unit.mig.unwrap_or(unit.index) as c_uint);
     gpu fn nvmlDeviceGetMinorNumber([device] number: Out<c_uint>)
         |device| number.put(device.index as c_uint);
     gpu fn nvmlDeviceGetModuleId([device] id: Out<c_uint>)
@@ -46,14 +47,6 @@ exports! {
         |unit| name.put(length, &unit.name());
     gpu fn nvmlDeviceGetSerial([device] serial: Text, length: c_uint)
         |device| serial.put(length, &device.serial());
-    gpu fn nvmlDeviceGetBoardPartNumber([device] number: Text, length: c_uint)
-        |device| number.put(length, device.model().part_number);
-    gpu fn nvmlDeviceGetVbiosVersion([device] version: Text, length: c_uint)
-        |_device| version.put(length, "96.00.89.00.01");
-    gpu fn nvmlDeviceGetInforomImageVersion([device] version: Text, length: c_uint)
-        |_device| version.put(length, "G520.0200.00.05");
-    gpu fn nvmlDeviceGetInforomVersion([device] _object: nvml::nvmlInforomObject_t, version: Text, length: c_uint)
-        |_device| version.put(length, "2.1");
     gpu fn nvmlDeviceGetBrand([device] brand: Out<nvml::nvmlBrandType_t>)
         |_device| brand.put(nvml::nvmlBrandType_enum_NVML_BRAND_NVIDIA);
     gpu fn nvmlDeviceGetArchitecture([device] architecture: Out<nvml::nvmlDeviceArchitecture_t>)
@@ -66,18 +59,6 @@ exports! {
             major.put(high)?;
             minor.put(low)
         };
-    gpu fn nvmlDeviceGetPersistenceMode([device] mode: Out<nvml::nvmlEnableState_t>)
-        |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED);
-    gpu fn nvmlDeviceGetComputeMode([device] mode: Out<nvml::nvmlComputeMode_t>)
-        |_device| mode.put(nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT);
-    gpu fn nvmlDeviceGetDisplayMode([device] mode: Out<nvml::nvmlEnableState_t>)
-        |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED);
-    gpu fn nvmlDeviceGetDisplayActive([device] active: Out<nvml::nvmlEnableState_t>)
-        |_device| active.put(nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED);
-    gpu fn nvmlDeviceGetVirtualizationMode([device] mode: Out<nvml::nvmlGpuVirtualizationMode_t>)
-        |_device| mode.put(nvml::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE);
-    gpu fn nvmlDeviceGetDriverModel([device] _current: Out<c_uint>, _pending: Out<c_uint>)
-        |_device| Err(NOT_SUPPORTED);
 }
 
 /// Hands out a handle, unless the GPU's own faults are in the way.

@@ -193,32 +193,25 @@ fn next(
 }
 
 impl Watch {
-    /// What comes next of its GPU, from then on told. What it did not ask for counts as told.
+    /// What comes next of its GPU, from then on told.
     fn next(&mut self, device: &Device) -> Option<nvml::nvmlEventData_t> {
         let all = Told::all(device.gpu());
         self.told = self.told.but_not_more_than(all);
-        if let Some(xid) = device.gpu().xids.get(self.told.xids) {
+        if self.types & XID != 0
+            && let Some(xid) = device.gpu().xids.get(self.told.xids)
+        {
             self.told.xids += 1;
-            if self.types & XID != 0 {
-                return Some(of_xid(device, xid));
-            }
-            return self.next(device);
+            return Some(of_xid(device, xid));
         }
-        let kind = match &mut self.told {
-            told if told.uncorrected < all.uncorrected => {
-                told.uncorrected = all.uncorrected;
-                UNCORRECTED
-            }
-            told if told.corrected < all.corrected => {
-                told.corrected = all.corrected;
-                CORRECTED
-            }
-            _ => return None,
-        };
-        match self.types & kind {
-            0 => self.next(device),
-            _ => Some(event(device, kind, 0)),
+        if self.types & UNCORRECTED != 0 && self.told.uncorrected < all.uncorrected {
+            self.told.uncorrected = all.uncorrected;
+            return Some(event(device, UNCORRECTED, 0));
         }
+        if self.types & CORRECTED != 0 && self.told.corrected < all.corrected {
+            self.told.corrected = all.corrected;
+            return Some(event(device, CORRECTED, 0));
+        }
+        None
     }
 }
 

@@ -41,11 +41,14 @@ pub(crate) use exports;
 /// The names of all functions that a fault may be put on.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     let lists = [
+        crate::board::NAMES,
         crate::device::NAMES,
         crate::event::NAMES,
         crate::event::NEWER_NAMES,
         crate::health::NAMES,
+        crate::health::NEWER_NAMES,
         crate::link::NAMES,
+        crate::link::NEWER_NAMES,
         crate::load::NAMES,
         crate::load::NEWER_NAMES,
         crate::memory::NAMES,
@@ -58,6 +61,7 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         crate::process::NAMES,
         crate::process::NEWER_NAMES,
         crate::system::NAMES,
+        crate::system::INIT_NAMES,
     ];
     lists.into_iter().flatten().copied()
 }
@@ -97,7 +101,7 @@ pub(crate) fn gpu(
 }
 
 /// What the host's faults do to a call: the driver is gone, the function is absent, slow or refused.
-fn gate(host: &Host, name: &str) -> Answer {
+pub(crate) fn gate(host: &Host, name: &str) -> Answer {
     if let Some(gone) = host.gone {
         return Err(gone.code());
     }

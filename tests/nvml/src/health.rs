@@ -43,15 +43,15 @@ exports! {
         [device] correctable: Out<c_uint>, uncorrectable: Out<c_uint>, pending: Out<c_uint>, failed: Out<c_uint>
     ) |device| {
         let rows = &device.gpu().remapped_rows;
-        correctable.put(rows.correctable)?;
-        uncorrectable.put(rows.uncorrectable)?;
+        correctable.put(c_uint::from(rows.correctable))?;
+        uncorrectable.put(c_uint::from(rows.uncorrectable))?;
         pending.put(c_uint::from(rows.pending))?;
         failed.put(c_uint::from(rows.failed))
     };
     gpu fn nvmlDeviceGetRowRemapperHistogram([device] banks: Out<nvml::nvmlRowRemapperHistogramValues_t>)
         |device| {
             let rows = &device.gpu().remapped_rows;
-            let touched = rows.correctable + rows.uncorrectable;
+            let touched = u32::from(rows.correctable) + u32::from(rows.uncorrectable);
             // Each row in a bank of its own: the bank keeps most of its spares.
             let high = touched.min(BANKS);
             banks.put(nvml::nvmlRowRemapperHistogramValues_t { max: BANKS - high, high, partial: 0, low: 0, none: 0 })
@@ -73,6 +73,15 @@ exports! {
         |device| pending.put(state(retired(device)?.pending));
     gpu fn nvmlDeviceGetFieldValues([device] count: std::ffi::c_int, values: Out<nvml::nvmlFieldValue_t>)
         |device| fields(device, count, &values);
+}
+
+exports! { newer;
+    gpu fn nvmlDeviceGetSramEccErrorStatus([device] status: Out<nvml::nvmlEccSramErrorStatus_t>)
+        |device| {
+            let version = status.expect_version(1)?;
+            device.ecc_counts(nvml::nvmlEccCounterType_enum_NVML_VOLATILE_ECC)?;
+            status.put(no_sram_errors(version))
+        };
 }
 
 /// Banks of rows that such a card has.
@@ -98,8 +107,14 @@ impl Device {
         match counter {
             nvml::nvmlEccCounterType_enum_NVML_VOLATILE_ECC => Ok(ecc.volatile),
             nvml::nvmlEccCounterType_enum_NVML_AGGREGATE_ECC => Ok(EccCounts {
-                corrected: ecc.aggregate.corrected + ecc.volatile.corrected,
-                uncorrected: ecc.aggregate.uncorrected + ecc.volatile.uncorrected,
+                corrected: ecc
+                    .aggregate
+                    .corrected
+                    .saturating_add(ecc.volatile.corrected),
+                uncorrected: ecc
+                    .aggregate
+                    .uncorrected
+                    .saturating_add(ecc.volatile.uncorrected),
             }),
             _ => Err(INVALID_ARGUMENT),
         }
@@ -123,6 +138,25 @@ fn at(location: nvml::nvmlMemoryLocation_t, count: u64) -> Result<u64, Code> {
             Err(NOT_SUPPORTED)
         }
         _ => Err(INVALID_ARGUMENT),
+    }
+}
+
+/// All errors that a host file has are in the memory chips.
+fn no_sram_errors(version: c_uint) -> nvml::nvmlEccSramErrorStatus_t {
+    nvml::nvmlEccSramErrorStatus_t {
+        version,
+        aggregateUncParity: 0,
+        aggregateUncSecDed: 0,
+        aggregateCor: 0,
+        volatileUncParity: 0,
+        volatileUncSecDed: 0,
+        volatileCor: 0,
+        aggregateUncBucketL2: 0,
+        aggregateUncBucketSm: 0,
+        aggregateUncBucketPcie: 0,
+        aggregateUncBucketMcu: 0,
+        aggregateUncBucketOther: 0,
+        bThresholdExceeded: 0,
     }
 }
 

@@ -1,6 +1,8 @@
 //! The host that the library pretends to run on, as its file describes it. What a file leaves out is derived from the
-//! GPU's model, in the modules that answer for it.
+//! GPU's model, in the modules that answer for it. Numbers are of widths in which products fit, and sums
+//! saturate: no file makes a caller of the library die.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,7 +30,7 @@ pub(crate) struct Host {
     pub(crate) bridges: Option<Vec<[usize; 2]>>,
     /// How many logical processors each NUMA node has.
     #[serde(default = "cpus_per_node")]
-    pub(crate) cpus_per_node: usize,
+    pub(crate) cpus_per_node: u16,
     /// What initialisation answers.
     pub(crate) init: Option<ErrorName>,
     /// What every function answers, initialisation too: the driver was unloaded or replaced.
@@ -50,15 +52,15 @@ pub(crate) struct Gpu {
     pub(crate) name: String,
     pub(crate) serial: Option<String>,
     pub(crate) pci: Option<Address>,
-    pub(crate) numa_node: Option<u32>,
+    pub(crate) numa_node: Option<u16>,
     /// The NUMA node that the GPU's memory itself is, on hosts where it is one.
     pub(crate) own_numa_node: Option<u32>,
     pub(crate) compute_capability: Option<[i32; 2]>,
-    pub(crate) memory_total_mib: Option<u64>,
-    pub(crate) memory_reserved_mib: Option<u64>,
+    pub(crate) memory_total_mib: Option<u32>,
+    pub(crate) memory_reserved_mib: Option<u32>,
     /// What is used; at least what its processes and MIG devices use. More than that is held by nobody to be seen.
     #[serde(default)]
-    pub(crate) memory_used_mib: u64,
+    pub(crate) memory_used_mib: u32,
     #[serde(default)]
     pub(crate) processes: Vec<Process>,
     /// In percent.
@@ -66,8 +68,8 @@ pub(crate) struct Gpu {
     pub(crate) utilization: Utilization,
     #[serde(default = "temperature_c")]
     pub(crate) temperature_c: u32,
-    pub(crate) power_w: Option<u32>,
-    pub(crate) power_limit_w: Option<u32>,
+    pub(crate) power_w: Option<u16>,
+    pub(crate) power_limit_w: Option<u16>,
     #[serde(default)]
     pub(crate) ecc: Ecc,
     #[serde(default)]
@@ -137,8 +139,8 @@ pub(crate) struct EccCounts {
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct RemappedRows {
-    pub(crate) correctable: u32,
-    pub(crate) uncorrectable: u32,
+    pub(crate) correctable: u16,
+    pub(crate) uncorrectable: u16,
     pub(crate) pending: bool,
     pub(crate) failed: bool,
 }
@@ -171,7 +173,7 @@ pub(crate) struct XidInside {
     pub(crate) mig: usize,
 }
 
-fn cpus_per_node() -> usize {
+fn cpus_per_node() -> u16 {
     32
 }
 
@@ -206,10 +208,35 @@ impl Host {
             gpu.check()
                 .map_err(|error| format!("gpus[{index}]: {error}"))?;
         }
+        self.check_uuids()?;
         let ends = self.bridges.iter().flatten().flatten();
         match ends.max().filter(|end| **end >= self.gpus.len()) {
             Some(end) => Err(format!("bridges name GPU {end}, which is not there")),
             None => Ok(self),
+        }
+    }
+
+    /// Handles stand for UUIDs.
+    fn check_uuids(&self) -> Result<(), String> {
+        let of_gpu = |gpu: &Gpu| {
+            let inside = gpu
+                .mig
+                .iter()
+                .flatten()
+                .map(|instance| instance.uuid.clone());
+            std::iter::once(gpu.uuid.clone())
+                .chain(inside)
+                .collect::<Vec<_>>()
+        };
+        let mut seen = BTreeSet::new();
+        match self
+            .gpus
+            .iter()
+            .flat_map(of_gpu)
+            .find(|uuid| !seen.insert(uuid.clone()))
+        {
+            Some(uuid) => Err(format!("the uuid {uuid} is there twice")),
+            None => Ok(()),
         }
     }
 

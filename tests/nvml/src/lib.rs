@@ -21,6 +21,7 @@
     )
 )]
 
+pub mod board;
 pub mod device;
 pub mod event;
 mod exports;

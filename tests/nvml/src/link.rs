@@ -10,7 +10,7 @@ use crate::model::NvLink;
 use crate::out::Out;
 use crate::pci::{Address, PciInfo2};
 use crate::view::Device;
-use crate::{Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED, SUCCESS};
 
 /// The bus of the first switch; no model has a GPU on it or on the next ones.
 const SWITCH_BUS: c_uint = 0xc4;
@@ -54,6 +54,45 @@ exports! {
             FarEnd::Switch(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_SWITCH,
             FarEnd::Gpu(_) => nvml::nvmlIntNvLinkDeviceType_enum_NVML_NVLINK_DEVICE_TYPE_GPU,
         });
+}
+
+exports! { newer;
+    gpu fn nvmlDeviceGetGpuFabricInfo([device] fabric: Out<nvml::nvmlGpuFabricInfo_t>)
+        |device| {
+            has_fabric(device)?;
+            fabric.put(nvml::nvmlGpuFabricInfo_t {
+                clusterUuid: [0; 16],
+                status: SUCCESS,
+                cliqueId: 0,
+                state: REGISTERED,
+            })
+        };
+    gpu fn nvmlDeviceGetGpuFabricInfoV([device] fabric: Out<nvml::nvmlGpuFabricInfo_v2_t>)
+        |device| {
+            let version = fabric.expect_version(2)?;
+            has_fabric(device)?;
+            fabric.put(nvml::nvmlGpuFabricInfo_v2_t {
+                version,
+                clusterUuid: [0; 16],
+                status: SUCCESS,
+                cliqueId: 0,
+                state: REGISTERED,
+                healthMask: 0,
+            })
+        };
+}
+
+/// The fabric manager has let the GPU in.
+const REGISTERED: nvml::nvmlGpuFabricState_t =
+    nvml::NVML_GPU_FABRIC_STATE_COMPLETED as nvml::nvmlGpuFabricState_t;
+
+/// Cards tell of their fabric from Hopper on.
+fn has_fabric(device: &Device) -> Answer {
+    let tells = device.model().architecture >= nvml::NVML_DEVICE_ARCH_HOPPER;
+    match tells && is_switched(device) {
+        true => Ok(()),
+        false => Err(NOT_SUPPORTED),
+    }
 }
 
 /// What a link leads to.

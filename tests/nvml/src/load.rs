@@ -1,13 +1,16 @@
 //! How hard a GPU works: utilisation, temperature, power, clocks.
 
 use std::ffi::{c_uint, c_ulonglong};
+use std::fs;
 
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
 use crate::out::Out;
 use crate::view::Device;
-use crate::{Answer, Code, INVALID_ARGUMENT, NOT_SUPPORTED};
+use crate::{Answer, Code, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED};
+
+const UNKNOWN: Code = nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN;
 
 /// Degrees Celsius at which such a card shuts down, slows down, and is as hot as it may be.
 const SHUTDOWN_C: c_uint = 92;
@@ -27,6 +30,19 @@ exports! {
     gpu fn nvmlDeviceGetDecoderUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
         |device| none_in_a_period(device, &percent, &period_us);
 
+    gpu fn nvmlDeviceGetJpgUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+        |device| none_in_a_period(device, &percent, &period_us);
+    gpu fn nvmlDeviceGetOfaUtilization([device] percent: Out<c_uint>, period_us: Out<c_uint>)
+        |device| none_in_a_period(device, &percent, &period_us);
+    gpu fn nvmlDeviceGetEncoderStats([device] sessions: Out<c_uint>, fps: Out<c_uint>, latency_us: Out<c_uint>)
+        |_device| {
+            sessions.put(0)?;
+            fps.put(0)?;
+            latency_us.put(0)
+        };
+    gpu fn nvmlDeviceGetFBCStats([device] stats: Out<nvml::nvmlFBCStats_t>)
+        |_device| stats.put(nvml::nvmlFBCStats_t { sessionsCount: 0, averageFPS: 0, averageLatency: 0 });
+
     gpu fn nvmlDeviceGetTemperature([device] sensor: nvml::nvmlTemperatureSensors_t, celsius: Out<c_uint>)
         |device| celsius.put(temperature(device, sensor)?);
     gpu fn nvmlDeviceGetTemperatureThreshold([device] kind: nvml::nvmlTemperatureThresholds_t, celsius: Out<c_uint>)
@@ -40,6 +56,8 @@ exports! {
 
     gpu fn nvmlDeviceGetPowerUsage([device] milliwatts: Out<c_uint>)
         |device| milliwatts.put(device.power_mw());
+    gpu fn nvmlDeviceGetTotalEnergyConsumption([device] millijoules: Out<c_ulonglong>)
+        |device| millijoules.put(energy_mj(device)?);
     gpu fn nvmlDeviceGetPowerManagementMode([device] mode: Out<nvml::nvmlEnableState_t>)
         |_device| mode.put(nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED);
     gpu fn nvmlDeviceGetPowerManagementLimit([device] milliwatts: Out<c_uint>)
@@ -47,11 +65,11 @@ exports! {
     gpu fn nvmlDeviceGetEnforcedPowerLimit([device] milliwatts: Out<c_uint>)
         |device| milliwatts.put(device.power_limit_mw());
     gpu fn nvmlDeviceGetPowerManagementDefaultLimit([device] milliwatts: Out<c_uint>)
-        |device| milliwatts.put(device.model().limit_w * 1000);
+        |device| milliwatts.put(milli(device.model().limit_w));
     gpu fn nvmlDeviceGetPowerManagementLimitConstraints([device] least: Out<c_uint>, most: Out<c_uint>)
         |device| {
-            least.put(device.model().limit_w * 1000 / 4)?;
-            most.put(device.model().limit_w * 1000)
+            least.put(milli(device.model().limit_w) / 4)?;
+            most.put(milli(device.model().limit_w))
         };
     gpu fn nvmlDeviceGetPerformanceState([device] state: Out<nvml::nvmlPstates_t>)
         |_device| state.put(nvml::nvmlPStates_enum_NVML_PSTATE_0);
@@ -68,6 +86,19 @@ exports! {
         |device| mhz.put(clock(device, kind, false)?);
     gpu fn nvmlDeviceGetDefaultApplicationsClock([device] kind: nvml::nvmlClockType_t, mhz: Out<c_uint>)
         |device| mhz.put(clock(device, kind, false)?);
+    gpu fn nvmlDeviceGetClock(
+        [device] kind: nvml::nvmlClockType_t, id: nvml::nvmlClockId_t, mhz: Out<c_uint>
+    ) |device| {
+        let now = id == nvml::nvmlClockId_enum_NVML_CLOCK_ID_CURRENT;
+        mhz.put(clock(device, kind, now && device.is_idle())?)
+    };
+    gpu fn nvmlDeviceGetSupportedMemoryClocks([device] count: Out<c_uint>, mhz: Out<c_uint>)
+        |device| mhz.fill(&count, &[device.model().clocks.memory]);
+    gpu fn nvmlDeviceGetSupportedGraphicsClocks([device] memory_mhz: c_uint, count: Out<c_uint>, mhz: Out<c_uint>)
+        |device| match memory_mhz == device.model().clocks.memory {
+            true => mhz.fill(&count, &graphics_clocks(device)),
+            false => Err(NOT_FOUND),
+        };
     gpu fn nvmlDeviceGetCurrentClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
         |device| reasons.put(throttled(device));
     gpu fn nvmlDeviceGetSupportedClocksThrottleReasons([device] reasons: Out<c_ulonglong>)
@@ -102,12 +133,16 @@ impl Device {
     }
 
     pub(crate) fn power_mw(&self) -> c_uint {
-        self.gpu().power_w.unwrap_or(self.model().idle_w) * 1000
+        milli(self.gpu().power_w.unwrap_or(self.model().idle_w))
     }
 
     pub(crate) fn power_limit_mw(&self) -> c_uint {
-        self.gpu().power_limit_w.unwrap_or(self.model().limit_w) * 1000
+        milli(self.gpu().power_limit_w.unwrap_or(self.model().limit_w))
     }
+}
+
+fn milli(watts: u16) -> c_uint {
+    c_uint::from(watts) * 1000
 }
 
 /// Coders, which nothing here uses, over the usual period.
@@ -154,6 +189,23 @@ fn clock(device: &Device, kind: nvml::nvmlClockType_t, idle: bool) -> Result<c_u
         nvml::nvmlClockType_enum_NVML_CLOCK_VIDEO => Ok(clocks.video_max),
         _ => Err(INVALID_ARGUMENT),
     }
+}
+
+/// From the fastest to the slowest, in the steps that such cards have.
+fn graphics_clocks(device: &Device) -> Vec<c_uint> {
+    let clocks = &device.model().clocks;
+    let (fastest, slowest) = (clocks.graphics_max, clocks.idle);
+    (slowest..=fastest).rev().step_by(15).collect()
+}
+
+/// What an idle card has used since the machine was started: it never goes back, as the power of the file may.
+fn energy_mj(device: &Device) -> Result<u64, Code> {
+    let uptime = fs::read_to_string("/proc/uptime").map_err(|_| UNKNOWN)?;
+    let seconds = uptime
+        .split('.')
+        .next()
+        .and_then(|text| text.parse::<u64>().ok());
+    Ok(u64::from(milli(device.model().idle_w)) * seconds.ok_or(UNKNOWN)?)
 }
 
 /// An idle GPU runs slowly for that reason alone.

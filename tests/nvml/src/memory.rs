@@ -46,22 +46,24 @@ impl Memory {
 
     fn of_gpu(device: &Device) -> Self {
         let gpu = device.gpu();
-        let inside = gpu.mig.iter().flatten().enumerate();
-        let inside =
-            inside.map(|(mig, instance)| instance.held_mib * MIB + used(device, Some(mig)));
-        let known = used(device, None) + inside.sum::<u64>();
+        let model = device.model();
+        let known =
+            gpu.mig.iter().flatten().enumerate().fold(
+                used(device, None, 0),
+                |sum, (mig, instance)| {
+                    sum.saturating_add(used(device, Some(mig), instance.held_mib))
+                },
+            );
         Self::new(
-            device.memory_total_mib() * MIB,
-            gpu.memory_reserved_mib
-                .unwrap_or(device.model().reserved_mib)
-                * MIB,
-            known.max(gpu.memory_used_mib * MIB),
+            bytes(gpu.memory_total_mib.unwrap_or(model.memory_mib)),
+            bytes(gpu.memory_reserved_mib.unwrap_or(model.reserved_mib)),
+            known.max(bytes(gpu.memory_used_mib)),
         )
     }
 
     fn of_instance(unit: &Device, instance: &Instance) -> Self {
-        let used = instance.held_mib * MIB + used(unit, unit.mig);
-        Self::new(instance.memory_mib() * MIB, 0, used)
+        let used = used(unit, unit.mig, instance.held_mib);
+        Self::new(bytes(instance.memory_mib()), 0, used)
     }
 
     /// Nobody can use more than there is.
@@ -98,13 +100,16 @@ impl Memory {
     }
 }
 
-/// What processes hold outside MIG devices, or in one of them.
-fn used(device: &Device, mig: Option<usize>) -> u64 {
-    let processes = &device.gpu().processes;
-    let inside = processes.iter().filter(|process| process.mig == mig);
-    inside
-        .map(|process| process.used_bytes.unwrap_or_default())
-        .sum()
+fn bytes(mib: u32) -> u64 {
+    u64::from(mib) * MIB
+}
+
+/// What processes hold outside MIG devices, or in one of them, besides what nobody is seen to hold there.
+fn used(device: &Device, mig: Option<usize>, held_mib: u32) -> u64 {
+    let processes = device.gpu().processes.iter();
+    let here = processes.filter(|process| process.mig == mig);
+    here.filter_map(|process| process.used_bytes)
+        .fold(bytes(held_mib), u64::saturating_add)
 }
 
 fn bar1(unit: &Device) -> nvml::nvmlBAR1Memory_t {
@@ -117,13 +122,5 @@ fn bar1(unit: &Device) -> nvml::nvmlBAR1Memory_t {
         bar1Total: total * MIB,
         bar1Free: (total - used) * MIB,
         bar1Used: used * MIB,
-    }
-}
-
-impl Device {
-    fn memory_total_mib(&self) -> u64 {
-        self.gpu()
-            .memory_total_mib
-            .unwrap_or(self.model().memory_mib)
     }
 }

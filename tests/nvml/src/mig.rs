@@ -58,10 +58,10 @@ pub(crate) struct Instance {
     pub(crate) gpu_instance: Option<u32>,
     #[serde(default)]
     pub(crate) compute_instance: u32,
-    memory_total_mib: Option<u64>,
+    memory_total_mib: Option<u32>,
     /// Held by nobody to be seen.
     #[serde(default, rename = "memory_used_mib")]
-    pub(crate) held_mib: u64,
+    pub(crate) held_mib: u32,
 }
 
 impl Instance {
@@ -84,7 +84,7 @@ impl Instance {
 
     /// Slices and gigabytes. A profile can begin with its compute slices (`1c.3g.40gb`) and end with an attribute
     /// (`1g.10gb+me`).
-    fn sizes(&self) -> Option<(u32, u64)> {
+    fn sizes(&self) -> Option<(u32, u16)> {
         let plain = self
             .profile
             .split('+')
@@ -101,9 +101,9 @@ impl Instance {
     }
 
     /// Where the file leaves it out: somewhat less than the profile says, as with the real ones.
-    pub(crate) fn memory_mib(&self) -> u64 {
+    pub(crate) fn memory_mib(&self) -> u32 {
         let gigabytes = self.sizes().map_or(0, |(_, gigabytes)| gigabytes);
-        self.memory_total_mib.unwrap_or(gigabytes * 1000)
+        self.memory_total_mib.unwrap_or(u32::from(gigabytes) * 1000)
     }
 
     /// The first id that the driver gives to instances of this size.
@@ -179,6 +179,6 @@ fn attributes_of(unit: &Device) -> Result<nvml::nvmlDeviceAttributes_t, Code> {
         sharedOfaCount: 0,
         gpuInstanceSliceCount: slices,
         computeInstanceSliceCount: slices,
-        memorySizeMB: instance.memory_mib(),
+        memorySizeMB: u64::from(instance.memory_mib()),
     })
 }

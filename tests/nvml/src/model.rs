@@ -8,8 +8,8 @@ pub(crate) struct Model {
     /// As NVML names it.
     pub(crate) name: &'static str,
     /// 0 where it is not known.
-    pub(crate) memory_mib: u64,
-    pub(crate) reserved_mib: u64,
+    pub(crate) memory_mib: u32,
+    pub(crate) reserved_mib: u32,
     pub(crate) bar1_mib: u64,
     pub(crate) bus_width: u32,
     pub(crate) architecture: u32,
@@ -22,8 +22,8 @@ pub(crate) struct Model {
     /// The buses that such a card has on the usual board, by index.
     pub(crate) buses: [u32; 8],
     pub(crate) pcie_generation: u32,
-    pub(crate) idle_w: u32,
-    pub(crate) limit_w: u32,
+    pub(crate) idle_w: u16,
+    pub(crate) limit_w: u16,
     pub(crate) clocks: Clocks,
     /// `None` where it has no links.
     pub(crate) nvlink: Option<NvLink>,

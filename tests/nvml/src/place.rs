@@ -1,6 +1,7 @@
 //! Where GPUs are relative to processors, memory and each other.
 
 use std::ffi::{c_uint, c_ulong};
+use std::ops::Range;
 
 use nvml_wrapper_sys::bindings as nvml;
 
@@ -35,6 +36,11 @@ exports! {
             .filter(|other| other.index != device.index && ancestor(device, other) == level);
         near.fill_or_count(&count, &others.map(|other| other.handle()).collect::<Vec<_>>())
     };
+    host fn nvmlSystemGetTopologyGpuSet(cpu: c_uint, count: Out<c_uint>, near: Out<nvml::nvmlDevice_t>)
+        |host| {
+            let gpus = Device::gpus(host).filter(|gpu| gpu.near_cpus().contains(&(cpu as usize)));
+            near.fill_or_count(&count, &gpus.map(|gpu| gpu.handle()).collect::<Vec<_>>())
+        };
     gpu fn nvmlDeviceGetP2PStatus(
         [device] other: nvml::nvmlDevice_t, what: nvml::nvmlGpuP2PCapsIndex_t, status: Out<nvml::nvmlGpuP2PStatus_t>
     ) |device| {
@@ -53,14 +59,15 @@ impl Device {
     /// Left out in the file: the first half of at least four GPUs is at the first node, the rest at the second.
     fn numa_node(&self) -> c_uint {
         let gpus = self.host.gpus.len();
-        let derived = c_uint::from(gpus >= 4 && self.index >= gpus / 2);
-        self.gpu().numa_node.unwrap_or(derived)
+        let derived = u16::from(gpus >= 4 && self.index >= gpus / 2);
+        c_uint::from(self.gpu().numa_node.unwrap_or(derived))
     }
 
     /// The logical processors of its node.
-    fn near_cpus(&self) -> impl Iterator<Item = usize> + Clone + use<> {
-        let first = self.numa_node() as usize * self.host.cpus_per_node;
-        first..first + self.host.cpus_per_node
+    fn near_cpus(&self) -> Range<usize> {
+        let each = usize::from(self.host.cpus_per_node);
+        let first = self.numa_node() as usize * each;
+        first..first + each
     }
 }
 

@@ -6,33 +6,40 @@ use std::sync::atomic::Ordering;
 
 use nvml_wrapper_sys::bindings as nvml;
 
-use crate::exports::{code, exports};
+use crate::exports::{code, exports, gate};
 use crate::host::{Host, USERS};
 use crate::out::{Out, Text};
 use crate::{Answer, Code, NOT_FOUND, SUCCESS, event, fault, file};
 
-/// `nvmlInit_v2`, as NVIDIA documents it.
-#[unsafe(no_mangle)]
-pub extern "C" fn nvmlInit_v2() -> Code {
-    code(file::load().and_then(|host| {
-        if let Some(error) = host.gone.or(host.init) {
-            return Err(error.code());
-        }
-        USERS.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    }))
-}
+/// Functions that begin, which have faults like the others.
+pub(crate) const INIT_NAMES: &[&str] = &["nvmlInit", "nvmlInit_v2", "nvmlInitWithFlags"];
 
 /// `nvmlInit`, as NVIDIA documents it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit() -> Code {
-    nvmlInit_v2()
+    code(init("nvmlInit"))
+}
+
+/// `nvmlInit_v2`, as NVIDIA documents it.
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlInit_v2() -> Code {
+    code(init("nvmlInit_v2"))
 }
 
 /// `nvmlInitWithFlags`, as NVIDIA documents it.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
-    nvmlInit_v2()
+    code(init("nvmlInitWithFlags"))
+}
+
+fn init(name: &str) -> Answer {
+    let host = file::load()?;
+    gate(&host, name)?;
+    if let Some(error) = host.init {
+        return Err(error.code());
+    }
+    USERS.fetch_add(1, Ordering::SeqCst);
+    Ok(())
 }
 
 /// `nvmlShutdown`, as NVIDIA documents it. It works whatever has become of the driver.
@@ -103,7 +110,7 @@ fn cuda_version(host: &Host) -> c_int {
 fn parts(version: &str) -> (c_int, c_int) {
     let mut numbers = version
         .split('.')
-        .map(|number| number.parse().unwrap_or_default());
+        .map(|number| number.parse::<i16>().unwrap_or_default().into());
     (
         numbers.next().unwrap_or_default(),
         numbers.next().unwrap_or_default(),

@@ -1,0 +1,62 @@
+//! What a card says about its board, its firmware and its settings. Nothing here can be changed, and a card for data
+//! centres has no display, no fan of its own and no driver model.
+
+use std::ffi::{c_uint, c_ulong, c_ulonglong};
+
+use nvml_wrapper_sys::bindings as nvml;
+
+use crate::NOT_SUPPORTED;
+use crate::exports::exports;
+use crate::out::{Out, Text};
+
+const ENABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATURE_ENABLED;
+const DISABLED: nvml::nvmlEnableState_t = nvml::nvmlEnableState_enum_NVML_FEATURE_DISABLED;
+
+/// How many processes accounting would remember, were it on.
+const ACCOUNTING_ENTRIES: c_uint = 4000;
+
+exports! {
+    gpu fn nvmlDeviceGetBoardPartNumber([device] number: Text, length: c_uint)
+        |device| number.put(length, device.model().part_number);
+    gpu fn nvmlDeviceGetVbiosVersion([device] version: Text, length: c_uint)
+        |_device| version.put(length, "96.00.89.00.01");
+    gpu fn nvmlDeviceGetInforomImageVersion([device] version: Text, length: c_uint)
+        |_device| version.put(length, "G520.0200.00.05");
+    gpu fn nvmlDeviceGetInforomVersion([device] _object: nvml::nvmlInforomObject_t, version: Text, length: c_uint)
+        |_device| version.put(length, "2.1");
+    gpu fn nvmlDeviceGetGspFirmwareMode([device] enabled: Out<c_uint>, default: Out<c_uint>)
+        |_device| {
+            enabled.put(1)?;
+            default.put(1)
+        };
+    // The buffer is of a fixed length, which callers do not tell.
+    gpu fn nvmlDeviceGetGspFirmwareVersion([device] version: Text)
+        |device| version.put(nvml::NVML_GSP_FIRMWARE_VERSION_BUF_SIZE, &device.host.driver_version);
+
+    gpu fn nvmlDeviceGetPersistenceMode([device] mode: Out<nvml::nvmlEnableState_t>)
+        |_device| mode.put(ENABLED);
+    gpu fn nvmlDeviceGetComputeMode([device] mode: Out<nvml::nvmlComputeMode_t>)
+        |_device| mode.put(nvml::nvmlComputeMode_enum_NVML_COMPUTEMODE_DEFAULT);
+    gpu fn nvmlDeviceGetDisplayMode([device] mode: Out<nvml::nvmlEnableState_t>)
+        |_device| mode.put(DISABLED);
+    gpu fn nvmlDeviceGetDisplayActive([device] active: Out<nvml::nvmlEnableState_t>)
+        |_device| active.put(DISABLED);
+    gpu fn nvmlDeviceGetAccountingMode([device] mode: Out<nvml::nvmlEnableState_t>)
+        |_device| mode.put(DISABLED);
+    gpu fn nvmlDeviceGetAccountingBufferSize([device] entries: Out<c_uint>)
+        |_device| entries.put(ACCOUNTING_ENTRIES);
+    gpu fn nvmlDeviceGetVirtualizationMode([device] mode: Out<nvml::nvmlGpuVirtualizationMode_t>)
+        |_device| mode.put(nvml::nvmlGpuVirtualizationMode_NVML_GPU_VIRTUALIZATION_MODE_NONE);
+    gpu fn nvmlDeviceGetHostVgpuMode([device] _mode: Out<nvml::nvmlHostVgpuMode_t>)
+        |_device| Err(NOT_SUPPORTED);
+    gpu fn nvmlDeviceGetDriverModel([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
+    gpu fn nvmlDeviceGetDriverModel_v2([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
+    gpu fn nvmlDeviceGetLastBBXFlushTime([device] _time: Out<c_ulonglong>, _took_us: Out<c_ulong>)
+        |_device| Err(NOT_SUPPORTED);
+    gpu fn nvmlDeviceGetGpuOperationMode([device] _current: Out<c_uint>, _pending: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
+    gpu fn nvmlDeviceGetAutoBoostedClocksEnabled([device] _enabled: Out<c_uint>, _default: Out<c_uint>)
+        |_device| Err(NOT_SUPPORTED);
+}
