@@ -17,6 +17,7 @@ pub mod id;
 pub mod inventory;
 pub mod limit;
 pub mod nearest;
+pub mod platform;
 pub mod reason;
 pub mod request;
 pub mod state;

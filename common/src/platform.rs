@@ -1,0 +1,104 @@
+//! The platform that a GPU model maps to: a short name that policies, steps and people use. It is derived from the
+//! model's name and no list is closed: a model that nobody knows yet gets a name of its own.
+
+use alloc::string::String;
+
+/// Longest platform name, in bytes.
+const MAX_SLUG_BYTES: usize = 63;
+
+/// Words of a model's name that do not tell one product from another.
+const VENDOR: [&str; 3] = ["nvidia", "tesla", "geforce"];
+
+/// The platform of a GPU model as NVML names it: `NVIDIA A100-SXM4-80GB` is `a100`, `NVIDIA H100 80GB HBM3` is `h100`,
+/// `NVIDIA L40S` is `l40s`, `NVIDIA GeForce RTX 4090` is `rtx-4090`, `Quadro RTX 6000` is `quadro-rtx-6000`.
+///
+/// A name whose first word beyond the vendor's holds letters and then digits (`A100-SXM4-80GB`, `H200`, `GB200`) is a
+/// data centre product and is called by that word up to its first `-`; of any other all words count, but those that say
+/// how much memory it has. Lower-case letters, digits and `-`, at most 63 bytes; empty where the model is.
+pub fn slug(model: &str) -> String {
+    let words = model.split_whitespace().map(str::to_ascii_lowercase);
+    let mut words = words
+        .filter(|word| !VENDOR.contains(&word.as_str()))
+        .peekable();
+    let product = words.peek().and_then(|word| word.split('-').next());
+    if let Some(product) = product.filter(|product| is_product(product)) {
+        return tidy(product);
+    }
+    let telling = words.filter(|word| !is_memory(word));
+    let name = telling.fold(String::new(), |name, word| name + "-" + &word);
+    tidy(&name)
+}
+
+/// Letters, then digits, then at most a letter or two: `a100`, `h200`, `l40s`, `t4`, `gb200`, `v100`.
+fn is_product(word: &str) -> bool {
+    let digits = word.trim_start_matches(|c: char| c.is_ascii_lowercase());
+    let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+    let letters = word.len() - digits.len();
+    let numbers = digits.len() - rest.len();
+    (1..=2).contains(&letters)
+        && numbers > 0
+        && rest.len() <= 2
+        && rest.bytes().all(|b| b.is_ascii_lowercase())
+}
+
+/// Such as `80gb`.
+fn is_memory(word: &str) -> bool {
+    word.strip_suffix("gb")
+        .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn tidy(name: &str) -> String {
+    let mut slug = String::new();
+    for c in name.chars() {
+        if c.is_ascii_lowercase() || c.is_ascii_digit() {
+            slug.push(c);
+        } else if !slug.is_empty() && !slug.ends_with('-') {
+            slug.push('-');
+        }
+    }
+    slug.truncate(MAX_SLUG_BYTES);
+    slug.truncate(slug.trim_end_matches('-').len());
+    slug
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn models_map_to_what_people_call_them() {
+        for (model, platform) in [
+            ("NVIDIA A100-SXM4-80GB", "a100"),
+            ("NVIDIA A100 80GB PCIe", "a100"),
+            ("A100-PCIE-40GB", "a100"),
+            ("NVIDIA H100 80GB HBM3", "h100"),
+            ("NVIDIA H100 NVL", "h100"),
+            ("NVIDIA H200", "h200"),
+            ("NVIDIA GH200 480GB", "gh200"),
+            ("NVIDIA B200", "b200"),
+            ("NVIDIA L40S", "l40s"),
+            ("NVIDIA L4", "l4"),
+            ("Tesla V100-SXM2-32GB", "v100"),
+            ("Tesla T4", "t4"),
+            ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+            ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada-generation"),
+            ("Quadro RTX 6000", "quadro-rtx-6000"),
+            ("NVIDIA TITAN V", "titan-v"),
+            ("NVIDIA Rubin CPX 128GB", "rubin-cpx"),
+            ("H100", "h100"),
+            ("  \u{1b}[2J  ", "2j"),
+            ("", ""),
+        ] {
+            assert_eq!(slug(model), platform, "{model}");
+        }
+    }
+
+    #[test]
+    fn no_name_is_too_long_or_ends_in_a_dash() {
+        let long = slug(&"abc ".repeat(60));
+        assert!(
+            long.len() <= MAX_SLUG_BYTES && !long.ends_with('-'),
+            "{long}"
+        );
+    }
+}
