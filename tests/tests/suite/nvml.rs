@@ -324,6 +324,42 @@ fn faults_are_answered_by_their_names_and_go_when_the_file_says_so() {
 }
 
 #[test]
+fn a_file_that_is_no_host_is_an_unknown_error_until_it_is_mended() {
+    let test = "a_file_that_is_no_host_is_an_unknown_error_until_it_is_mended";
+    let Some(mut host) = alone(test, "h100-mig.json") else {
+        return;
+    };
+    let nvml = host.nvml();
+    let whole = host.json.clone();
+    for (place, value) in [
+        ("/gpus/0/temperatur_c", json!(80)),
+        ("/gpus/0/name", json!("NVIDIA Nobody Knows")),
+        ("/gpus/0/uuid", whole["gpus"][1]["uuid"].clone()),
+        ("/gpus/0/memory_total_mib", json!(u64::MAX)),
+        ("/gpus/0/pci", json!("1B:00")),
+        ("/gpus/0/mig/0/profile", json!("9g.10gb")),
+        ("/gpus/0/mig/0/uuid", json!("GPU-1")),
+        ("/gpus/0/xids", json!([{"xid": 31, "mig": 3}])),
+        (
+            "/gpus/0/errors",
+            json!({"nvmlDeviceGetName": "NOT_AN_ERROR"}),
+        ),
+        ("/bridges", json!([[0, 4]])),
+        ("/gone", json!("SUCCESS")),
+    ] {
+        let (parent, field) = place.rsplit_once('/').unwrap();
+        host.change(|host| host.pointer_mut(parent).unwrap()[field] = value);
+        let count = nvml.device_count();
+        assert!(
+            matches!(count, Err(NvmlError::Unknown)),
+            "{place}: {count:?}"
+        );
+        host.change(|host| host.clone_from(&whole));
+        assert_eq!(nvml.device_count().unwrap(), 4, "{place}");
+    }
+}
+
+#[test]
 fn handles_mean_the_same_gpu_when_others_go() {
     let test = "handles_mean_the_same_gpu_when_others_go";
     let Some(mut host) = alone(test, "l40sx4.json") else {
