@@ -8,9 +8,11 @@ use sluice_common::state::StepState;
 
 use crate::failure::{FAILED, RUN_FAILED};
 
+mod examples;
 mod selector;
 mod step;
 
+pub(crate) use examples::GUIDE;
 pub(crate) use selector::Selector;
 pub(crate) use step::StepFlags;
 
@@ -65,25 +67,49 @@ impl Format {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Start a whole cluster on this machine, for as long as this command runs.
+    #[command(after_help = examples::DEV)]
     Dev(DevArgs),
     /// Submit a step, follow its output and exit with its exit code. Ctrl-C cancels it.
+    #[command(after_help = examples::RUN)]
     Run(RunArgs),
     /// Submit a step, or the steps of a file, and print the ids.
+    #[command(after_help = examples::SUBMIT)]
     Submit(SubmitArgs),
     /// List steps, nodes, pools or events.
+    #[command(after_help = examples::GET)]
     Get(GetArgs),
     /// Show everything about one step, node or pool.
+    #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
     /// Print what a step has written.
+    #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
     /// Look on while a step runs: its output from now on, and what becomes of it. Ctrl-C leaves it as it is.
+    #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
     /// Cancel steps. A step that has ended already is left as it is.
+    #[command(after_help = examples::CANCEL)]
     Cancel(CancelArgs),
     /// Wait until steps have ended, or have come to a state.
+    #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
     /// Look for what would hurt on this machine, and say the way out. Works without a cluster.
+    #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
+    /// Print what makes a shell complete commands and flags.
+    #[command(after_help = examples::COMPLETIONS)]
+    Completions {
+        /// For which.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a directory, for packages.
+    #[command(hide = true)]
+    Man {
+        /// Which.
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
 }
 
 impl Command {
@@ -94,6 +120,8 @@ impl Command {
             Command::Run(_) => Some("run"),
             Command::Attach(_) => Some("attach"),
             Command::Logs(_) => Some("logs"),
+            Command::Completions { .. } => Some("completions"),
+            Command::Man { .. } => Some("man"),
             _ => None,
         }
     }
@@ -340,6 +368,32 @@ mod tests {
     #[test]
     fn the_grammar_holds_together() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_says_its_purpose_on_one_line_and_has_examples_that_parse() {
+        let command = Args::command();
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            let name = sub.get_name();
+            let about = sub.get_about().map(ToString::to_string).unwrap_or_default();
+            assert!(
+                !about.is_empty() && !about.contains('\n'),
+                "{name}: {about}"
+            );
+            let help = sub.get_after_help().map(ToString::to_string);
+            let help = help.unwrap_or_default();
+            let lines = help
+                .lines()
+                .filter_map(|line| line.strip_prefix("  sluice "));
+            for line in lines.filter(|line| !line.contains('$')) {
+                // What stands after two spaces explains it.
+                let words = line.split("  ").next().unwrap_or(line);
+                let words: Vec<&str> = words.split(' ').take_while(|w| *w != ">").collect();
+                if let Err(error) = parse(&words) {
+                    panic!("{name}: {line}: {error}");
+                }
+            }
+        }
     }
 
     #[test]

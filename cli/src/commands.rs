@@ -3,6 +3,7 @@
 pub(crate) mod cancel;
 pub(crate) mod describe;
 pub(crate) mod doctor;
+pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod logs;
 pub(crate) mod run;

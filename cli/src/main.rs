@@ -20,13 +20,16 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{Args, Command, Format};
+use crate::args::{Args, Command, Format, GUIDE};
 use crate::client::Client;
-use crate::failure::Failure;
+use crate::failure::{Failure, USAGE};
 use crate::out::Out;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(error) => return ExitCode::from(misread(&error)),
+    };
     let out = Out::detect(args.output);
     let own_failure = args.command.own_failure_code();
     let code = match dispatch(args, out) {
@@ -37,6 +40,25 @@ fn main() -> ExitCode {
         }
     };
     ExitCode::from(code)
+}
+
+/// Says what is wrong with what was typed, or gives the help that was asked for.
+fn misread(error: &clap::Error) -> u8 {
+    let out = Out::detect(Format::Table);
+    if std::env::args_os().len() == 1 {
+        out.notice(GUIDE.trim_end());
+        return USAGE;
+    }
+    let text = error.render().to_string();
+    if text.chars().any(|c| c != '\n' && render::is_harmful(c)) {
+        // What was typed stands in it, and a terminal would obey it.
+        let lines: Vec<String> = text.lines().map(render::safe).collect();
+        out.notice(&lines.join("\n"));
+    } else {
+        // Nothing can be done about a stream that is closed.
+        let _ = error.print();
+    }
+    u8::try_from(error.exit_code()).unwrap_or(USAGE)
 }
 
 fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
@@ -60,6 +82,8 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),
+        Command::Completions { shell } => commands::generate::completions(shell, out),
+        Command::Man { dir } => commands::generate::man(&dir, out),
         Command::Doctor(args) => commands::doctor::run(chosen, &args, out),
         Command::Wait(args) => commands::wait::run(&client()?, args, out),
     }

@@ -10,6 +10,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args::Format;
 use crate::failure::Failure;
+use crate::render::safe;
 
 /// Where and how this process prints.
 #[derive(Clone, Copy, Debug)]
@@ -147,7 +148,7 @@ impl Out {
     /// Progress: for somebody who watches, nobody else.
     pub(crate) fn progress(self, text: &str) {
         if self.stderr_terminal {
-            self.stderr_line(&self.paint_err(Tone::Faint, text));
+            self.stderr_line(&self.paint_err(Tone::Faint, harmless(text)));
         }
     }
 
@@ -158,7 +159,7 @@ impl Out {
 
     /// Something that is worth a word in a log too, and less than the rest to those who watch.
     pub(crate) fn aside(self, text: &str) {
-        self.stderr_line(&self.paint_err(Tone::Faint, text));
+        self.stderr_line(&self.paint_err(Tone::Faint, harmless(text)));
     }
 
     /// Something that belongs in a log of what happened, whether or not somebody watches.
@@ -169,13 +170,13 @@ impl Out {
     /// Something that may hurt.
     pub(crate) fn warning(self, text: &str) {
         let label = self.paint_err(Tone::Pending, "warning:");
-        self.stderr_line(&format!("{label} {text}"));
+        self.stderr_line(&format!("{label} {}", harmless(text)));
     }
 
     /// Why the command failed.
     pub(crate) fn error(self, text: &str) {
         let label = self.paint_err(Tone::Bad, "error:");
-        self.stderr_line(&format!("{label} {text}"));
+        self.stderr_line(&format!("{label} {}", harmless(text)));
     }
 
     /// One write for each line, so that lines of several threads do not mix. A closed stderr is nobody's loss.
@@ -184,6 +185,12 @@ impl Out {
             .lock()
             .write_all(format!("{text}\n").as_bytes());
     }
+}
+
+/// Whoever made the words of a message may have left in it what a terminal would obey; its lines stay lines.
+fn harmless(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(safe).collect();
+    lines.join("\n")
 }
 
 fn painted(colored: bool, tone: Tone, text: impl Display) -> String {
@@ -250,6 +257,14 @@ mod tests {
             "\u{1b}[31mfailed\u{1b}[0m"
         );
         assert_eq!(painted(false, Tone::Bad, "failed"), "failed");
+    }
+
+    #[test]
+    fn messages_lose_what_a_terminal_would_obey_and_keep_their_lines() {
+        assert_eq!(
+            harmless("a\u{1b}[2Jb\nc\u{202e}"),
+            "a\\u{1b}[2Jb\nc\\u{202e}"
+        );
     }
 
     #[test]

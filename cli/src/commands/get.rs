@@ -66,7 +66,8 @@ fn find<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<Found<
             Ok(item) => found.items.push(item),
             Err(error) if error.status() == Some(404) => {
                 found.missing = true;
-                out.error(&error.to_string());
+                let meant = wanted::meant::<T>(client, name, args);
+                out.error(&format!("{error}{meant}"));
             }
             Err(error) => return Err(error.into()),
         }

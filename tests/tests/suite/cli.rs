@@ -5,6 +5,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use nix::pty::{Winsize, openpty};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_tests::{Dev, eventually};
@@ -316,4 +317,107 @@ fn the_doctor_looks_at_this_machine_with_and_without_a_cluster() {
             .any(|line| line.starts_with("ok    coordinator ")),
         "{text}"
     );
+}
+
+#[test]
+fn what_is_typed_wrongly_is_answered_with_a_way_out() {
+    let dev = Dev::start();
+    let guide = dev.sluice(&[]);
+    assert_eq!(guide.code, 2);
+    assert!(guide.stderr.contains("sluice doctor") && guide.stdout.is_empty());
+    let typed = dev.sluice(&["get", "\u{1b}[2J\u{202e}"]);
+    assert_eq!(typed.code, 2);
+    assert!(!typed.stderr.contains(['\u{1b}', '\u{202e}']), "{typed:?}");
+    let unknown = dev.sluice(&["get", "pool", "defalt"]);
+    assert_eq!(unknown.code, 1);
+    assert!(
+        unknown.stderr.contains("did you mean `default`?"),
+        "{unknown:?}"
+    );
+    let hostile = dev.sluice(&["describe", "node", "a\u{1b}[31m\u{9b}b"]);
+    assert_eq!(hostile.code, 1);
+    assert!(
+        !hostile
+            .stderr
+            .contains(|c: char| c != '\n' && c.is_control()),
+        "{hostile:?}"
+    );
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(
+            dev.ok(&["completions", shell]).contains("doctor"),
+            "{shell}"
+        );
+    }
+    let script = dev.folder().join("completions.bash");
+    std::fs::write(&script, dev.ok(&["completions", "bash"])).unwrap();
+    let checked = std::process::Command::new("bash")
+        .arg("-n")
+        .arg(&script)
+        .status();
+    assert!(checked.unwrap().success(), "bash reads its own completions");
+    let pages = dev.folder().join("man1");
+    dev.ok(&["man", pages.to_str().unwrap()]);
+    assert!(pages.join("sluice-attach.1").exists());
+}
+
+/// What a command prints on a terminal of this size, and what it sets its environment to.
+fn on_terminal(dev: &Dev, columns: u16, env: &[(&str, &str)], args: &[&str]) -> String {
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = openpty(Some(&size), None).unwrap();
+    let mut command = dev.command(args);
+    command.env_remove("NO_COLOR").env("TERM", "xterm-256color");
+    command.envs(env.iter().copied());
+    command.stdin(Stdio::null());
+    command.stdout(pty.slave.try_clone().unwrap());
+    let mut child = command.stderr(pty.slave).spawn().unwrap();
+    // The command holds our end of the terminal's slave as well: with it gone, reading ends when the child does.
+    drop(command);
+    let mut text = Vec::new();
+    let mut master = std::fs::File::from(pty.master);
+    let mut chunk = [0; 4096];
+    // A terminal that nobody holds any more answers with an error in place of an end.
+    while let Ok(read @ 1..) = master.read(&mut chunk) {
+        text.extend_from_slice(&chunk[..read]);
+    }
+    assert!(child.wait().unwrap().success());
+    String::from_utf8(text).unwrap().replace("\r\n", "\n")
+}
+
+#[test]
+fn a_terminal_has_colours_and_an_edge_and_a_pipe_has_neither() {
+    let dev = Dev::start();
+    let name = "a-name-that-is-long-enough-to-be-cut-on-a-terminal";
+    dev.ok(&["submit", "--id", "shown", "--name", name, "--", "true"]);
+    dev.step_in("shown", &["succeeded"]);
+    let get = ["get", "steps"];
+    let wide = on_terminal(&dev, 300, &[], &get);
+    assert!(
+        wide.contains("\u{1b}[32msucceeded\u{1b}[0m") && wide.contains(name),
+        "{wide}"
+    );
+    for env in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let plain = on_terminal(&dev, 300, &[env], &get);
+        assert!(!plain.contains('\u{1b}') && plain.contains(name), "{plain}");
+    }
+    for columns in [20, 40, 60, 80] {
+        let text = on_terminal(&dev, columns, &[("NO_COLOR", "1")], &get);
+        assert_eq!(text.lines().count(), 2, "{text}");
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(longest <= Some(columns.into()), "{text}");
+        assert!(text.contains("shown"), "what it is known by stays: {text}");
+    }
+    let wide = on_terminal(
+        &dev,
+        40,
+        &[("NO_COLOR", "1")],
+        &["get", "steps", "-o", "wide"],
+    );
+    assert!(wide.contains(name) && wide.contains("MESSAGE"), "{wide}");
+    let piped = dev.ok(&get);
+    assert!(piped.contains(name) && !piped.contains('\u{1b}'), "{piped}");
 }

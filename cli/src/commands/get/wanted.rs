@@ -31,11 +31,15 @@ pub(super) trait Readable: Listed + Sized {
     /// Whether the filters take it.
     fn fits(&self, args: &GetArgs) -> bool;
 
+    /// Whether there are so few that all are read to find what a wrong name may have meant.
+    const FEW: bool;
+
     /// What changes of it is told by which events: of a step by its own, of the others by all.
     const OWN_EVENTS: bool;
 }
 
 impl Readable for StepView {
+    const FEW: bool = false;
     const OWN_EVENTS: bool = true;
 
     /// By the time of the submit, the newest last.
@@ -77,6 +81,7 @@ pub(super) fn last<T>(mut items: Vec<T>, limit: Option<usize>) -> Vec<T> {
 }
 
 impl Readable for NodeView {
+    const FEW: bool = true;
     const OWN_EVENTS: bool = false;
 
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
@@ -105,6 +110,7 @@ impl Readable for NodeView {
 }
 
 impl Readable for PoolView {
+    const FEW: bool = true;
     const OWN_EVENTS: bool = false;
 
     fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
@@ -204,6 +210,16 @@ pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
         1 => format!("there is `{}`", words.remove(0)),
         _ => format!("there are {}", words.join(", ")),
     }
+}
+
+/// What a name that there is not may have meant; empty where nobody knows.
+pub(super) fn meant<T: Readable>(client: &Client, name: &str, args: &GetArgs) -> String {
+    if !T::FEW {
+        return String::new();
+    }
+    let known = T::all(client, args).unwrap_or_default();
+    let known: Vec<String> = known.iter().map(T::name).collect();
+    format!("; {}", hint(name, known.iter().map(String::as_str)))
 }
 
 /// A filter that took nothing may name something that does not exist.

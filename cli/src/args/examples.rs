@@ -1,0 +1,93 @@
+//! The examples below the help of each command, and the guide for whoever types `sluice` alone.
+
+pub(crate) const GUIDE: &str = "\
+Sluice shares pools of GPU hosts. Start here:
+
+  sluice dev                        a whole cluster on this machine, until Ctrl-C
+  sluice run --gpus 1 -- nvidia-smi run a step and see its output
+  sluice get steps                  what there is: steps, nodes, pools, events
+  sluice describe step ID           everything about one of them
+  sluice doctor                     what would hurt here, and the way out
+
+`sluice help` lists all commands, `sluice help COMMAND` explains one.
+";
+
+pub(super) const DEV: &str = "\
+Examples:
+  sluice dev                                a cluster in a temporary folder
+  sluice dev --data ./cluster --http 127.0.0.1:7070
+                                            one that keeps its state and its port";
+
+pub(super) const RUN: &str = "\
+Examples:
+  sluice run -- hostname
+  sluice run --gpus 2 --memory 16GiB --timeout 2h -- python train.py
+  sluice run --env MODE=fast --name eval -- sh -c 'echo $MODE'
+
+Exits with the step's own exit code, 128 and the signal where one ended it, and 125 where Sluice itself
+failed (rejected, host lost, no cluster). Why a step waits is said on stderr.";
+
+pub(super) const SUBMIT: &str = "\
+Examples:
+  id=$(sluice submit --gpus 1 -- python train.py)
+  sluice submit -f steps.yaml
+  generate-steps | sluice submit -f - -o json
+
+A rejected step exits with 1 and its reason on stderr; it is stored all the same.";
+
+pub(super) const GET: &str = "\
+Examples:
+  sluice get steps                          all that are remembered, the newest last
+  sluice get steps --state queued,running --pool default
+  sluice get nodes -l zone=a,gpu -o wide
+  sluice get steps -w                       the list, then each row as it changes
+  sluice get pool default -o yaml
+  sluice cancel $(sluice get steps --state queued -o name)
+
+A kind is taken in singular, plural and short: step, steps, st; no, po, ev. With -o json a list is
+{\"items\": [...]} and one by name is itself; with -w each change is one line. Tables fit a terminal: texts are
+cut with `…` and the least important columns are left out; -o wide and pipes get all.";
+
+pub(super) const DESCRIBE: &str = "\
+Examples:
+  sluice describe step k3v9
+  sluice describe node gpu-1 -o json";
+
+pub(super) const LOGS: &str = "\
+Examples:
+  sluice logs k3v9
+  sluice logs k3v9 -f --tail 20
+  sluice logs k3v9 --stderr --attempt 1";
+
+pub(super) const ATTACH: &str = "\
+Examples:
+  sluice attach k3v9
+  sluice attach k3v9 --tail 100
+
+Ctrl-C detaches with exit code 0 and leaves the step alone. If the step ends meanwhile, its own exit code is
+passed on, as by `sluice run`.";
+
+pub(super) const CANCEL: &str = "\
+Examples:
+  sluice cancel k3v9
+  sluice cancel $(sluice get steps --name eval -o name)";
+
+pub(super) const WAIT: &str = "\
+Examples:
+  sluice wait k3v9 --timeout 1h
+  sluice wait k3v9 x7p2 --for running
+
+Exits with 75 when the time is over, and with 1 at once when another end makes the state impossible.";
+
+pub(super) const DOCTOR: &str = "\
+Examples:
+  sluice doctor
+  sluice doctor --state-dir /srv/sluice -o json
+
+Exits with 1 if a check failed. With -o name the checks that are not well are listed.";
+
+pub(super) const COMPLETIONS: &str = "\
+Examples:
+  source <(sluice completions bash)
+  sluice completions zsh > ~/.zfunc/_sluice
+  sluice completions fish > ~/.config/fish/completions/sluice.fish";

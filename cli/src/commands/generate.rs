@@ -1,0 +1,89 @@
+//! `sluice completions` and `sluice man`: what a shell and a packager want to know of the grammar.
+
+use std::path::Path;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+use crate::args::Args;
+use crate::failure::Failure;
+use crate::out::Out;
+
+/// The name under which the command is installed.
+const NAME: &str = "sluice";
+
+/// Prints completions for a shell.
+pub(crate) fn completions(shell: Shell, out: Out) -> Result<u8, Failure> {
+    out.result(&script(shell))?;
+    Ok(0)
+}
+
+fn script(shell: Shell) -> String {
+    let mut bytes = Vec::new();
+    clap_complete::generate(shell, &mut Args::command(), NAME, &mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Writes a page for each command into `dir`, which is made if absent.
+pub(crate) fn man(dir: &Path, out: Out) -> Result<u8, Failure> {
+    let written =
+        std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Args::command(), dir));
+    written.map_err(|e| {
+        Failure::Failed(format!("cannot write the pages to {}: {e}", dir.display()))
+    })?;
+    out.progress(&format!("the pages are in {}", dir.display()));
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::ValueEnum;
+
+    fn commands(hidden: bool) -> Vec<String> {
+        let command = Args::command();
+        let all = command.get_subcommands();
+        let wanted = all.filter(|command| command.is_hide_set() == hidden);
+        wanted
+            .map(|command| command.get_name().to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn every_shell_completes_every_command_that_is_not_hidden() {
+        for shell in Shell::value_variants() {
+            let script = script(*shell);
+            for name in commands(false) {
+                assert!(script.contains(&name), "{shell} does not know {name}");
+            }
+            // Elvish and PowerShell are not told values.
+            let values = !matches!(shell, Shell::Elvish | Shell::PowerShell);
+            assert!(script.contains("selector"), "{shell}");
+            assert!(script.contains("yaml") || !values, "{shell}");
+            let harmful = script
+                .chars()
+                .find(|c| *c != '\n' && *c != '\t' && c.is_control());
+            assert_eq!(harmful, None, "{shell}");
+        }
+    }
+
+    #[test]
+    fn every_command_that_is_not_hidden_has_a_page() {
+        let dir = tempfile::tempdir().unwrap();
+        let pages = dir.path().join("man1");
+        man(&pages, Out::plain()).unwrap();
+        assert!(pages.join("sluice.1").exists());
+        for name in commands(false) {
+            let page = std::fs::read_to_string(pages.join(format!("sluice-{name}.1"))).unwrap();
+            assert!(
+                page.contains(".SH NAME") && page.contains(&name),
+                "{name}: {page}"
+            );
+        }
+        assert!(!commands(true).is_empty());
+        for name in commands(true) {
+            let page = pages.join(format!("sluice-{name}.1"));
+            assert!(!page.exists(), "{name} is hidden and has a page");
+        }
+    }
+}
