@@ -348,6 +348,11 @@ class Newer(Standin):
         self.assertEqual(nv.nvmlDeviceGetGraphicsRunningProcesses_v2(gpus[0]), [])
         self.assertIn("python", text(nv.nvmlSystemGetProcessName(os.getpid())))
         self.refuses(nv.NVML_ERROR_NOT_FOUND, nv.nvmlSystemGetProcessName, 1 << 30)
+        self.refuses(nv.NVML_ERROR_NOT_SUPPORTED, nv.nvmlDeviceGetProcessUtilization, gpus[0], 0)
+        self.refuses(nv.NVML_ERROR_NOT_FOUND, nv.nvmlDeviceGetProcessUtilization, gpus[3], 0)
+        busy = self.host("mixed.json")[2]
+        (sample,) = nv.nvmlDeviceGetProcessUtilization(busy, 0)
+        self.assertEqual((sample.pid, sample.smUtil, sample.memUtil), (4242, 97, 41))
 
     def test_numa_node(self):
         gpus = self.host("h100x8.json")

@@ -121,7 +121,7 @@ exports! { newer;
 
 impl Device {
     /// The driver does not tell how busy a GPU is that is cut.
-    fn is_not_cut(&self) -> Answer {
+    pub(crate) fn is_not_cut(&self) -> Answer {
         match self.gpu().mig {
             Some(_) => Err(NOT_SUPPORTED),
             None => Ok(()),

@@ -1,12 +1,15 @@
 //! Which processes use a GPU or a MIG device.
 
-use std::ffi::c_uint;
+use std::ffi::{c_uint, c_ulonglong};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
+use crate::host::Process;
 use crate::out::Out;
 use crate::view::Device;
+use crate::{Code, NOT_FOUND};
 
 /// Said in place of a number that the driver does not know.
 const NOT_AVAILABLE: u64 = u64::MAX;
@@ -20,6 +23,15 @@ exports! {
         |unit| to.fill(&count, &first(&running(unit, Kind::Graphics)));
     unit fn nvmlDeviceGetGraphicsRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
         |unit| to.fill(&count, &running(unit, Kind::Graphics));
+    gpu fn nvmlDeviceGetProcessUtilization(
+        [device] to: Out<nvml::nvmlProcessUtilizationSample_t>, count: Out<c_uint>, _since_us: c_ulonglong
+    ) |device| {
+        device.is_not_cut()?;
+        match samples(device)? {
+            samples if samples.is_empty() => Err(NOT_FOUND),
+            samples => to.fill(&count, &samples),
+        }
+    };
     unit fn nvmlDeviceGetMPSComputeRunningProcesses([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v1_t>)
         |_unit| to.fill(&count, &[]);
     unit fn nvmlDeviceGetMPSComputeRunningProcesses_v2([device] count: Out<c_uint>, to: Out<nvml::nvmlProcessInfo_v2_t>)
@@ -63,6 +75,23 @@ fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
         }
     })
     .collect()
+}
+
+/// One sample of each process, taken now: processes share evenly what the GPU does.
+fn samples(device: &Device) -> Result<Vec<nvml::nvmlProcessUtilizationSample_t>, Code> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_us = now.map_err(|_| nvml::nvmlReturn_enum_NVML_ERROR_UNKNOWN)?;
+    let gpu = device.gpu();
+    let share = |percent: u32| percent / (gpu.processes.len() as u32).max(1);
+    let sample = |process: &Process| nvml::nvmlProcessUtilizationSample_t {
+        pid: process.pid,
+        timeStamp: now_us.as_micros() as c_ulonglong,
+        smUtil: share(gpu.utilization.gpu),
+        memUtil: share(gpu.utilization.memory),
+        encUtil: 0,
+        decUtil: 0,
+    };
+    Ok(gpu.processes.iter().map(sample).collect())
 }
 
 /// The first version has no room for instances.
