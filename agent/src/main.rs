@@ -70,6 +70,10 @@ struct Args {
     /// Text for people or one JSON object a line.
     #[arg(long, env = "SLUICE_LOG_FORMAT", value_enum, default_value = "text")]
     log_format: LogFormat,
+    /// Report what this file declares in place of what the host has: an inventory in JSON, for trials on one machine.
+    /// Refused unless every coordinator is on this machine.
+    #[arg(long, hide = true)]
+    declared: Option<PathBuf>,
     /// Exit when standard input ends: whoever started this agent is gone.
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
@@ -138,6 +142,7 @@ fn print_detection(args: &Args) -> anyhow::Result<()> {
 fn run(args: Args) -> anyhow::Result<()> {
     let raw = RawConfig::read(&args.config)?;
     let exit_with_stdin = args.exit_with_stdin;
+    let declared_in = args.declared;
     let config = raw.check(Overrides {
         coordinators: args.coordinators,
         node: args.node,
@@ -146,16 +151,37 @@ fn run(args: Args) -> anyhow::Result<()> {
         supervisor_socket: args.supervisor_socket,
         nvml_library: args.nvml_library,
     })?;
+    let declared = declared_in
+        .map(|file| read_declared(&file, &config))
+        .transpose()?;
     let _lock = lock(&config.state_dir)?;
     // Two threads: one may be deep in TLS while the other keeps the heart beating.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(serve(config, exit_with_stdin));
+    let outcome = runtime.block_on(serve(config, declared, exit_with_stdin));
     // A read of a log on a stalled disk must not keep the process.
     runtime.shutdown_background();
     outcome
+}
+
+/// A host that only claims to have what it has must not take work from a real cluster.
+fn read_declared(file: &Path, config: &Config) -> anyhow::Result<Inventory> {
+    let away = config.coordinators.iter().find(|address| {
+        let host = address
+            .rsplit_once(':')
+            .map_or(address.as_str(), |(host, _)| host);
+        let ip = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+        !ip.map_or(host == "localhost", |ip| ip.is_loopback())
+    });
+    if let Some(away) = away {
+        bail!(
+            "--declared is for trials on one machine, and coordinator `{away}` is not on this one"
+        );
+    }
+    let text = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is no inventory", file.display()))
 }
 
 /// One agent for one state directory, for as long as the file is held.
@@ -189,7 +215,11 @@ fn lock(state_dir: &Path) -> anyhow::Result<File> {
     }
 }
 
-async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
+async fn serve(
+    config: Config,
+    declared: Option<Inventory>,
+    exit_with_stdin: bool,
+) -> anyhow::Result<()> {
     let dialer = Dialer::new(&Identity::load(&config.tls)?)?;
     let epoch = EpochFile::new(&config.state_dir);
     let settings = agent_core::Settings {
@@ -202,7 +232,8 @@ async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
         config.nvml_library.clone(),
         config.reserve.clone(),
     );
-    let inventory = host.look();
+    let is_declared = declared.is_some();
+    let inventory = declared.unwrap_or_else(|| host.look());
     let identity = identify(&config, inventory.clone())?;
     let live = Arc::new(Live::default());
     let watcher = Watcher::start()
@@ -227,7 +258,7 @@ async fn serve(config: Config, exit_with_stdin: bool) -> anyhow::Result<()> {
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
-        () = detect::watch(host, inventory, events) => bail!("the detector's task has ended"),
+        () = detect::watch(host, inventory, events), if !is_declared => bail!("the detector's task has ended"),
         () = link.run(is_supervised) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);

@@ -146,6 +146,10 @@ pub(crate) struct DevArgs {
     /// Where agents dial in; port 0 picks a free one.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     pub(crate) quic: std::net::SocketAddr,
+    /// Start with the hosts, pools, policies and steps of this YAML file; `-` is stdin. Where hosts are declared, this
+    /// machine itself does not join. May be given more than once.
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
     /// Show the daemons' logs here instead of keeping them in files.
     #[arg(short, long)]
     pub(crate) verbose: bool,

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest, PolicyView, PoolView,
-    StepView,
+    BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
+    PoolView, StepView,
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
@@ -331,6 +331,11 @@ impl Client {
             .timeout_recv_body(Some(ANSWER_LIMIT))
             .build();
         self.parse(self.checked(request.send(&bytes[..]))?)
+    }
+
+    /// `PUT /v1/pools/{pool}`.
+    pub(crate) fn put_pool(&self, pool: &str, terms: &PoolRequest) -> Result<PoolView, ApiError> {
+        self.put(&format!("/v1/pools/{}", segment(pool)), terms)
     }
 
     /// `PUT /v1/pools/{pool}/policies/{subject}`.

@@ -1,20 +1,23 @@
 //! `sluice dev`: a whole cluster on this machine, for as long as this command runs.
 //!
-//! It makes folder and credentials (`layout`), starts the daemons and starts them again when they die (`family`), tells
-//! the command line where they are (`announce`), and stops them in order. It decides nothing that the daemons decide.
+//! It reads what is to be there (`plan`: this machine as a host, or hosts `made` for a trial), makes folder and credentials
+//! (`layout`), starts the daemons (`host` for those of each host) and starts them again when they die (`family`), tells the
+//! command line where they are (`announce`), and stops them in order. It decides nothing that the daemons decide.
 
 mod announce;
 mod banner;
 mod child;
 mod family;
+mod host;
 mod layout;
+mod made;
+mod plan;
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sluice_common::api::{NodeView, PolicyRequest};
-use sluice_common::state::NodeState;
+use sluice_common::api::NodeView;
 
 use crate::args::DevArgs;
 use crate::client::Client;
@@ -24,10 +27,13 @@ use crate::out::Out;
 
 use announce::Announcement;
 use banner::Facts;
-use family::{Addresses, Family, Halt, Member};
+use family::{Addresses, Family, Halt};
 use layout::{Layout, LayoutError, Programs};
+use plan::Plan;
 
-/// The pool that the node joins.
+pub(crate) use made::HostRequest;
+
+/// The pool that hosts join which name no other.
 const POOL: &str = "default";
 /// On whose behalf the command line submits.
 const SUBJECT: &str = "dev";
@@ -43,8 +49,10 @@ pub(crate) fn run(args: &DevArgs, out: Out) -> Result<u8, Failure> {
     if nix::unistd::geteuid().is_root() {
         out.warning("started as root, so steps run as root too");
     }
+    let plan = Plan::of(args, &layout)?;
+    let cluster = Cluster::new(&programs, &layout, args.verbose)?;
     let mut family = Family::new(out, layout.was_left_unclean())?;
-    let outcome = live(args, &programs, &layout, &mut family, out);
+    let outcome = live(args, plan, &cluster, &mut family, out);
     family.stop();
     layout.close().map_err(refused)?;
     match outcome {
@@ -61,60 +69,64 @@ fn refused(error: LayoutError) -> Failure {
 
 fn live(
     args: &DevArgs,
-    programs: &Programs,
-    layout: &Layout,
+    plan: Plan,
+    cluster: &Cluster<'_>,
     family: &mut Family,
     out: Out,
 ) -> Result<(), Halt> {
-    let host = Host::new(programs, layout, args.verbose)?;
-    host.prepare()?;
-    let addresses = family.start_coordinator(host.coordinator(args)?, |fixed| {
-        host.coordinator_args(fixed)
+    cluster.prepare()?;
+    let addresses = family.start_coordinator(cluster.coordinator(args), |fixed| {
+        cluster.coordinator_args(fixed)
     })?;
-    host.write_agent_config(&addresses)?;
-    family.start(Member::Supervisor, host.supervisor())?;
-    family.start(Member::Agent, host.agent())?;
-    let context = host.write_context(&addresses)?;
+    let context = cluster.write_context(&addresses)?;
     let client = Client::new(Context {
-        path: layout.context_file(),
+        path: cluster.layout.context_file(),
         file: context.clone(),
     });
-    let node = host.until_ready(family, &client)?;
-    let announcement = Announcement::make(&context, &layout.context_file(), out);
-    host.greet(&addresses, &node, &announcement, out);
+    cluster.until(family, "the coordinator", || client.is_ready())?;
+    plan.put_terms(&client).map_err(Halt::Failed)?;
+    for host in &plan.hosts {
+        host.start(cluster, family, &addresses)?;
+    }
+    let mut nodes = Vec::new();
+    cluster.until(family, "every host", || {
+        nodes = client.nodes().unwrap_or_default();
+        plan.are_ready(&nodes)
+    })?;
+    plan.submit(&client).map_err(Halt::Failed)?;
+    let announcement = Announcement::make(&context, &cluster.layout.context_file(), out);
+    cluster.greet(&addresses, &plan, &nodes, &announcement, out);
     let told = family.keep_alive();
     announcement.withdraw();
     told
 }
 
-/// What this host is called and where its daemons keep what.
-struct Host<'a> {
+/// What all daemons share.
+struct Cluster<'a> {
     programs: &'a Programs,
     layout: &'a Layout,
     verbose: bool,
-    node: String,
     token: String,
 }
 
-impl<'a> Host<'a> {
-    fn new(programs: &'a Programs, layout: &'a Layout, verbose: bool) -> Result<Self, Halt> {
-        let host = nix::unistd::gethostname().unwrap_or_default();
+impl<'a> Cluster<'a> {
+    fn new(programs: &'a Programs, layout: &'a Layout, verbose: bool) -> Result<Self, Failure> {
         Ok(Self {
             programs,
             layout,
             verbose,
-            node: layout::node_name(&host),
-            token: crate::order::random_text(TOKEN_CHARS)
-                .map_err(|e| Halt::Failed(e.to_string()))?,
+            token: crate::order::random_text(TOKEN_CHARS)?,
         })
     }
 
-    fn program(&self, name: &'static str, path: &Path, args: Vec<OsString>) -> child::Program {
-        let log = self
-            .layout
-            .logs_dir()
-            .join(name.trim_start_matches("sluice-"))
-            .with_extension("log");
+    fn program(
+        &self,
+        name: &'static str,
+        path: &Path,
+        log: &str,
+        args: Vec<OsString>,
+    ) -> child::Program {
+        let log = self.layout.logs_dir().join(format!("{log}.log"));
         child::Program {
             name,
             path: path.to_owned(),
@@ -123,19 +135,27 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Makes the cluster where there is none, the node's certificate and the token.
+    /// Makes the cluster where there is none, and the token.
     fn prepare(&self) -> Result<(), Halt> {
-        let tool = self.program("sluice-coordinator", &self.programs.coordinator, Vec::new());
-        let data = self.layout.coordinator_dir().into_os_string();
         if !self.layout.coordinator_dir().join("tls").is_dir() {
-            tool.run_once(&words(["init", "--data-dir"], [data.clone()]))
-                .map_err(Halt::Failed)?;
+            self.tool("init", &[])?;
         }
-        let mut issue = words(["issue-node", &self.node, "--data-dir"], [data]);
-        issue.extend(words(["--out"], [self.layout.agent_tls().into_os_string()]));
-        tool.run_once(&issue).map_err(Halt::Failed)?;
         let token = format!("{}\n", self.token);
         self.write(&self.layout.token_file(), &token)
+    }
+
+    /// Has the coordinator's program do one thing in the cluster's data.
+    fn tool(&self, verb: &str, more: &[OsString]) -> Result<(), Halt> {
+        let tool = self.program(
+            "sluice-coordinator",
+            &self.programs.coordinator,
+            "",
+            Vec::new(),
+        );
+        let data = self.layout.coordinator_dir().into_os_string();
+        let mut args = words([verb, "--data-dir"], [data]);
+        args.extend_from_slice(more);
+        tool.run_once(&args).map_err(Halt::Failed)
     }
 
     fn write(&self, path: &Path, text: &str) -> Result<(), Halt> {
@@ -144,16 +164,17 @@ impl<'a> Host<'a> {
             .map_err(|e| Halt::Failed(e.to_string()))
     }
 
-    fn coordinator(&self, args: &DevArgs) -> Result<child::Program, Halt> {
+    fn coordinator(&self, args: &DevArgs) -> child::Program {
         let asked = Addresses {
             http: args.http.to_string(),
             quic: args.quic.to_string(),
         };
-        Ok(self.program(
+        self.program(
             "sluice-coordinator",
             &self.programs.coordinator,
+            "coordinator",
             self.coordinator_args(&asked),
-        ))
+        )
     }
 
     fn coordinator_args(&self, at: &Addresses) -> Vec<OsString> {
@@ -168,43 +189,6 @@ impl<'a> Host<'a> {
         args.push(self.layout.token_file().into_os_string());
         args.push("--exit-with-stdin".into());
         args
-    }
-
-    fn supervisor(&self) -> child::Program {
-        let mut args = words(
-            ["--state-dir"],
-            [self.layout.supervisor_dir().into_os_string()],
-        );
-        args.extend(words(["--exit-with-stdin", "--stop-on-exit"], []));
-        self.program("sluice-supervisor", &self.programs.supervisor, args)
-    }
-
-    fn agent(&self) -> child::Program {
-        let mut args = words(["--config"], [self.layout.agent_config().into_os_string()]);
-        args.extend(words(["--exit-with-stdin"], []));
-        self.program("sluice-agent", &self.programs.agent, args)
-    }
-
-    fn write_agent_config(&self, addresses: &Addresses) -> Result<(), Halt> {
-        let tls = |file: &str| toml_string(&self.layout.agent_tls().join(file).to_string_lossy());
-        let path = std::env::var("PATH").ok().filter(|path| !path.is_empty());
-        let path = path.map_or(String::new(), |path| {
-            format!("path = {}\n", toml_string(&path))
-        });
-        let text = format!(
-            "# Written by `sluice dev` at each start.\n\
-             coordinators = [{}]\nnode = {}\npool = {}\nstate_dir = {}\nsupervisor_socket = {}\n{path}\
-             tls = {{ ca = {}, cert = {}, key = {} }}\n",
-            toml_string(&addresses.quic),
-            toml_string(&self.node),
-            toml_string(POOL),
-            toml_string(&self.layout.agent_dir().to_string_lossy()),
-            toml_string(&self.layout.supervisor_socket().to_string_lossy()),
-            tls("ca.pem"),
-            tls("node.pem"),
-            tls("node.key"),
-        );
-        self.write(&self.layout.agent_config(), &text)
     }
 
     fn write_context(&self, addresses: &Addresses) -> Result<ContextFile, Halt> {
@@ -222,40 +206,47 @@ impl<'a> Host<'a> {
         Ok(context)
     }
 
-    /// Waits until the coordinator takes calls and this node takes work.
-    fn until_ready(&self, family: &mut Family, client: &Client) -> Result<NodeView, Halt> {
+    /// Waits until `what` is ready.
+    fn until(
+        &self,
+        family: &mut Family,
+        what: &str,
+        mut ready: impl FnMut() -> bool,
+    ) -> Result<(), Halt> {
         let deadline = Instant::now() + START_LIMIT;
-        loop {
-            if client.is_ready()
-                && let Ok(node) = client.node(&self.node)
-                && node.state == NodeState::Ready
-                && client
-                    .put_policy(POOL, SUBJECT, &PolicyRequest::default())
-                    .is_ok()
-            {
-                return Ok(node);
-            }
+        while !ready() {
             if Instant::now() > deadline {
                 let logs = self.layout.logs_dir();
                 return Err(Halt::Failed(format!(
-                    "the daemons run, but this node did not become ready within {}s: run again with --data DIR and \
-                     read the logs in it, or with --verbose ({})",
+                    "the daemons run, but {what} did not become ready within {}s: run again with --data DIR and read \
+                     the logs in it, or with --verbose ({})",
                     START_LIMIT.as_secs(),
                     logs.display()
                 )));
             }
             family.pause()?;
         }
+        Ok(())
     }
 
-    fn greet(&self, addresses: &Addresses, node: &NodeView, announcement: &Announcement, out: Out) {
+    fn greet(
+        &self,
+        addresses: &Addresses,
+        plan: &Plan,
+        nodes: &[NodeView],
+        announcement: &Announcement,
+        out: Out,
+    ) {
         let program = std::env::args().next().unwrap_or_default();
+        let here = plan
+            .this_host()
+            .and_then(|name| nodes.iter().find(|node| node.name == name));
         let text = banner::banner(
             &Facts {
                 http: &addresses.http,
                 quic: &addresses.quic,
-                node: &node.name,
-                inventory: &node.inventory,
+                here,
+                made: if here.is_some() { &[] } else { nodes },
                 data: self.layout.root(),
                 temporary: self.layout.is_temporary(),
                 program: if program.contains('/') {

@@ -8,6 +8,7 @@ mod client;
 mod commands;
 mod context;
 mod dev;
+mod documents;
 mod failure;
 mod follow;
 mod order;

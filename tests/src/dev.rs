@@ -45,6 +45,8 @@ pub struct DevOptions {
     pub ordinary_user: bool,
     /// Keep its state here rather than in a folder of the test's own.
     pub data: Option<PathBuf>,
+    /// Files of documents to start with.
+    pub files: Vec<PathBuf>,
     /// NVML's library in place of the loader's, and the host file that the stand-in reads.
     pub gpus: Option<(PathBuf, PathBuf)>,
 }
@@ -119,6 +121,9 @@ impl Dev {
             .arg(&data)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
+        for file in &options.files {
+            command.arg("--file").arg(file);
+        }
         if let Some((library, host)) = options.gpus {
             command
                 .env("SLUICE_AGENT_NVML_LIBRARY", library)

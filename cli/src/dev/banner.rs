@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sluice_common::api::{GpuView, HostView};
+use sluice_common::api::{GpuView, NodeView};
 
 use crate::out::{Out, Tone};
 use crate::render::{amounts, safe, table::align};
@@ -12,8 +12,10 @@ use crate::render::{amounts, safe, table::align};
 pub(super) struct Facts<'a> {
     pub(super) http: &'a str,
     pub(super) quic: &'a str,
-    pub(super) node: &'a str,
-    pub(super) inventory: &'a HostView,
+    /// This machine, where it is a host.
+    pub(super) here: Option<&'a NodeView>,
+    /// Hosts that were made for a trial.
+    pub(super) made: &'a [NodeView],
     pub(super) data: &'a Path,
     pub(super) temporary: bool,
     /// How this program was called.
@@ -39,7 +41,39 @@ pub(super) fn banner(facts: &Facts<'_>, out: Out) -> String {
 }
 
 fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
-    let inventory = facts.inventory;
+    let mut rows = vec![
+        ("api", format!("http://{}", facts.http)),
+        ("agents", format!("quic {}", facts.quic)),
+    ];
+    rows.extend(facts.here.map(this_machine).into_iter().flatten());
+    rows.extend(facts.made.iter().map(|node| ("host", made_host(node))));
+    let data = safe(&facts.data.to_string_lossy());
+    let fate = if facts.temporary {
+        " (removed at the end)"
+    } else {
+        ""
+    };
+    rows.push(("data", format!("{data}{fate}")));
+    rows
+}
+
+/// A host that was made for a trial, on one line.
+fn made_host(node: &NodeView) -> String {
+    let gpus = gpu_lines(&node.inventory.gpus);
+    let gpus = if gpus.is_empty() {
+        "no GPU".to_owned()
+    } else {
+        gpus.join(", ")
+    };
+    format!(
+        "{} in pool {}: {gpus} (declared)",
+        safe(&node.name),
+        safe(&node.pool)
+    )
+}
+
+fn this_machine(node: &NodeView) -> Vec<(&'static str, String)> {
+    let inventory = &node.inventory;
     let model = if inventory.cpu_model.is_empty() {
         "unknown model"
     } else {
@@ -47,9 +81,10 @@ fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
     };
     let cores = if inventory.cpus == 1 { "core" } else { "cores" };
     let mut rows = vec![
-        ("api", format!("http://{}", facts.http)),
-        ("agents", format!("quic {}", facts.quic)),
-        ("node", format!("{} in pool default", safe(facts.node))),
+        (
+            "node",
+            format!("{} in pool {}", safe(&node.name), safe(&node.pool)),
+        ),
         (
             "cpu",
             format!("{}, {} {cores}", safe(model), inventory.cpus),
@@ -61,13 +96,6 @@ fn rows(facts: &Facts<'_>) -> Vec<(&'static str, String)> {
         lines => rows.extend(lines.into_iter().map(|line| ("gpus", line))),
     }
     rows.extend(inventory.notes.iter().map(|note| ("note", safe(note))));
-    let data = safe(&facts.data.to_string_lossy());
-    let fate = if facts.temporary {
-        " (removed at the end)"
-    } else {
-        ""
-    };
-    rows.push(("data", format!("{data}{fate}")));
     rows
 }
 
@@ -112,20 +140,39 @@ mod tests {
         }
     }
 
+    fn node(inventory: serde_json::Value) -> NodeView {
+        serde_json::from_value(serde_json::json!({
+            "name": "box", "pool": "default", "state": "ready", "labels": {}, "version": "1", "capacity": {},
+            "used": {}, "steps": [], "inventory": inventory, "joined_at": "2026-11-20T10:00:00Z", "heard_at": null,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn hosts_that_were_made_take_a_line_each() {
+        let gpu = serde_json::json!({"model": "NVIDIA L40S", "memory_bytes": 46_068u64 << 20});
+        let with = node(serde_json::json!({"gpus": [gpu, gpu]}));
+        assert_eq!(
+            made_host(&with),
+            "box in pool default: 2 x NVIDIA L40S, 44.9GiB (declared)"
+        );
+        assert_eq!(
+            made_host(&node(serde_json::json!({}))),
+            "box in pool default: no GPU (declared)"
+        );
+    }
+
     #[test]
     fn it_says_where_what_and_how() {
-        let inventory = HostView {
-            cpu_model: "AMD EPYC".into(),
-            cpus: 2,
-            memory_bytes: 8 << 30,
-            notes: vec!["no NVIDIA driver: CPU only".into()],
-            ..HostView::default()
-        };
+        let node = node(serde_json::json!({
+            "cpu_model": "AMD EPYC", "cpus": 2, "memory_bytes": 8u64 << 30,
+            "notes": ["no NVIDIA driver: CPU only"],
+        }));
         let facts = Facts {
             http: "127.0.0.1:1",
             quic: "127.0.0.1:2",
-            node: "box",
-            inventory: &inventory,
+            here: Some(&node),
+            made: &[],
             data: Path::new("/tmp/d"),
             temporary: true,
             program: "./sluice",

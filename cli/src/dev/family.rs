@@ -260,7 +260,7 @@ impl Family {
 
     fn stop_supervisor(&mut self) {
         let supervisor = [Member::Supervisor];
-        self.revive_supervisor();
+        self.revive_supervisors();
         self.each(&supervisor, Child::close_stdin);
         if self.wait_for_end(&supervisor, STEPS_STOP_LIMIT) {
             return;
@@ -276,22 +276,21 @@ impl Family {
         }
     }
 
-    /// Steps outlive a supervisor that was killed: only another one can stop them.
-    fn revive_supervisor(&mut self) {
+    /// Steps outlive a supervisor that was killed: only another one in its place can stop them.
+    fn revive_supervisors(&mut self) {
         let send = self.send.clone();
-        let Some(ward) = self
+        let supervisors = self
             .wards
             .iter_mut()
-            .find(|ward| ward.member == Member::Supervisor)
-        else {
-            return;
-        };
-        if ward
-            .child
-            .as_mut()
-            .is_none_or(|child| child.ended().is_some())
-        {
-            ward.child = spawn(&ward.program, &send).ok();
+            .filter(|ward| ward.member == Member::Supervisor);
+        for ward in supervisors {
+            if ward
+                .child
+                .as_mut()
+                .is_none_or(|child| child.ended().is_some())
+            {
+                ward.child = spawn(&ward.program, &send).ok();
+            }
         }
     }
 

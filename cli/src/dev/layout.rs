@@ -138,9 +138,7 @@ impl Layout {
             temporary,
             unclean,
         };
-        for dir in [layout.agent_dir(), layout.logs_dir()] {
-            made(&dir)?;
-        }
+        made(&layout.logs_dir())?;
         Ok(layout)
     }
 
@@ -163,24 +161,16 @@ impl Layout {
         self.root.join("coordinator")
     }
 
-    pub(super) fn supervisor_dir(&self) -> PathBuf {
-        self.root.join("supervisor")
+    /// Where the daemons of this machine as a host keep what.
+    pub(super) fn this_host(&self) -> Result<Place, LayoutError> {
+        Place::open(self.root.clone(), String::new())
     }
 
-    pub(super) fn supervisor_socket(&self) -> PathBuf {
-        self.supervisor_dir().join("supervisor.sock")
-    }
-
-    pub(super) fn agent_dir(&self) -> PathBuf {
-        self.root.join("agent")
-    }
-
-    pub(super) fn agent_config(&self) -> PathBuf {
-        self.agent_dir().join("agent.toml")
-    }
-
-    pub(super) fn agent_tls(&self) -> PathBuf {
-        self.agent_dir().join("tls")
+    /// The same for a host that was made for a trial.
+    pub(super) fn made_host(&self, name: &str) -> Result<Place, LayoutError> {
+        let dir = self.root.join("hosts").join(name);
+        check_path(&dir)?;
+        Place::open(dir, format!("{name}."))
     }
 
     pub(super) fn token_file(&self) -> PathBuf {
@@ -217,6 +207,52 @@ impl Layout {
             Some(dir) => dir.close().map_err(failed("remove", &root)),
             None => Ok(()),
         }
+    }
+}
+
+/// Where the agent and the supervisor of one host keep what.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    dir: PathBuf,
+    /// Before the names of its logs.
+    prefix: String,
+}
+
+impl Place {
+    fn open(dir: PathBuf, prefix: String) -> Result<Self, LayoutError> {
+        let place = Self { dir, prefix };
+        made(&place.agent_dir())?;
+        Ok(place)
+    }
+
+    pub(super) fn supervisor_dir(&self) -> PathBuf {
+        self.dir.join("supervisor")
+    }
+
+    pub(super) fn supervisor_socket(&self) -> PathBuf {
+        self.supervisor_dir().join("supervisor.sock")
+    }
+
+    pub(super) fn agent_dir(&self) -> PathBuf {
+        self.dir.join("agent")
+    }
+
+    pub(super) fn agent_config(&self) -> PathBuf {
+        self.agent_dir().join("agent.toml")
+    }
+
+    pub(super) fn agent_tls(&self) -> PathBuf {
+        self.agent_dir().join("tls")
+    }
+
+    /// What a host that was made for a trial declares.
+    pub(super) fn declared(&self) -> PathBuf {
+        self.agent_dir().join("declared.json")
+    }
+
+    /// The name of a daemon's log.
+    pub(super) fn log(&self, daemon: &str) -> String {
+        format!("{}{daemon}", self.prefix)
     }
 }
 

@@ -6,6 +6,7 @@ mod bad_input;
 mod cli;
 mod crash;
 mod gpus;
+mod hosts;
 mod nvml;
 mod partition;
 mod road;

@@ -1,0 +1,119 @@
+//! The daemons of one host: its supervisor and its agent, with the agent's credentials and config.
+
+use std::collections::BTreeMap;
+
+use sluice_common::inventory::Inventory;
+
+use super::family::{Addresses, Family, Halt, Member};
+use super::layout::Place;
+use super::made::MadeHost;
+use super::{Cluster, POOL, child, toml_string, words};
+
+/// A host to be started.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pool: String,
+    labels: BTreeMap<String, String>,
+    place: Place,
+    /// What it reports in place of what the machine has.
+    declared: Option<Inventory>,
+}
+
+impl Host {
+    /// This machine, with what it has.
+    pub(super) fn this(name: String, place: Place) -> Self {
+        Self {
+            name,
+            pool: POOL.to_owned(),
+            labels: BTreeMap::new(),
+            place,
+            declared: None,
+        }
+    }
+
+    /// One that was made for a trial.
+    pub(super) fn made(host: MadeHost, place: Place) -> Self {
+        Self {
+            name: host.name.to_string(),
+            pool: host.pool.to_string(),
+            labels: host.labels,
+            place,
+            declared: Some(host.inventory),
+        }
+    }
+
+    /// Starts both daemons.
+    pub(super) fn start(
+        &self,
+        cluster: &Cluster<'_>,
+        family: &mut Family,
+        addresses: &Addresses,
+    ) -> Result<(), Halt> {
+        let out = self.place.agent_tls().into_os_string();
+        cluster.tool("issue-node", &words([&self.name, "--out"], [out]))?;
+        cluster.write(&self.place.agent_config(), &self.config(addresses))?;
+        if let Some(declared) = &self.declared {
+            let json = serde_json::to_string(declared).map_err(|e| Halt::Failed(e.to_string()))?;
+            cluster.write(&self.place.declared(), &json)?;
+        }
+        family.start(Member::Supervisor, self.supervisor(cluster))?;
+        family.start(Member::Agent, self.agent(cluster))
+    }
+
+    fn supervisor(&self, cluster: &Cluster<'_>) -> child::Program {
+        let mut args = words(
+            ["--state-dir"],
+            [self.place.supervisor_dir().into_os_string()],
+        );
+        args.extend(words(["--exit-with-stdin", "--stop-on-exit"], []));
+        let path = &cluster.programs.supervisor;
+        let log = self.place.log("supervisor");
+        cluster.program("sluice-supervisor", path, &log, args)
+    }
+
+    fn agent(&self, cluster: &Cluster<'_>) -> child::Program {
+        let mut args = words(["--config"], [self.place.agent_config().into_os_string()]);
+        args.extend(words(["--exit-with-stdin"], []));
+        if self.declared.is_some() {
+            let declared = self.place.declared().into_os_string();
+            args.extend(words(["--declared"], [declared]));
+        }
+        let path = &cluster.programs.agent;
+        cluster.program("sluice-agent", path, &self.place.log("agent"), args)
+    }
+
+    fn config(&self, addresses: &Addresses) -> String {
+        let tls = |file: &str| toml_string(&self.place.agent_tls().join(file).to_string_lossy());
+        let path = std::env::var("PATH").ok().filter(|path| !path.is_empty());
+        let path = path.map_or(String::new(), |path| {
+            format!("path = {}\n", toml_string(&path))
+        });
+        let labels = self.labels.iter();
+        let labels: Vec<String> = labels
+            .map(|(key, value)| format!("{} = {}", toml_string(key), toml_string(value)))
+            .collect();
+        format!(
+            "# Written by `sluice dev` at each start.\n\
+             coordinators = [{}]\nnode = {}\npool = {}\nlabels = {{ {} }}\nstate_dir = {}\nsupervisor_socket = {}\n\
+             {path}tls = {{ ca = {}, cert = {}, key = {} }}\n",
+            toml_string(&addresses.quic),
+            toml_string(&self.name),
+            toml_string(&self.pool),
+            labels.join(", "),
+            toml_string(&self.place.agent_dir().to_string_lossy()),
+            toml_string(&self.place.supervisor_socket().to_string_lossy()),
+            tls("ca.pem"),
+            tls("node.pem"),
+            tls("node.key"),
+        )
+    }
+
+    pub(super) fn pool(&self) -> &str {
+        &self.pool
+    }
+
+    pub(super) fn is_made(&self) -> bool {
+        self.declared.is_some()
+    }
+}

@@ -1,0 +1,255 @@
+//! Hosts made for trials: what a `kind: host` document declares, as the inventory that its agent reports in place of
+//! what the machine has. Each step on such a host is still a real process.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::platform::slug;
+
+use super::POOL;
+
+/// What a host has of a key that its document leaves out: as good as without end, and small enough that the sums of
+/// many such hosts stay numbers.
+const WITHOUT_END_CPUS: u32 = 1_000_000;
+const WITHOUT_END_MB: u64 = 1_000_000_000;
+/// GPUs of one host.
+const MAX_GPUS: u64 = 256;
+/// Memory of a GPU whose model is not among [`MODELS`] and whose document does not say.
+const DEFAULT_GPU_MEMORY_MB: u64 = 80_000;
+const MIB: u64 = 1 << 20;
+
+/// Well-known models: platform, the name that NVML gives it, memory in MiB.
+const MODELS: [(&str, &str, u64); 4] = [
+    ("a100", "NVIDIA A100-SXM4-80GB", 81_920),
+    ("h100", "NVIDIA H100 80GB HBM3", 81_559),
+    ("h200", "NVIDIA H200", 143_771),
+    ("l40s", "NVIDIA L40S", 46_068),
+];
+
+/// A host as a document declares it. A key that is left out is without end on it, but for GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct HostRequest {
+    /// Unique in the cluster.
+    name: String,
+    /// The pool that it joins; `default` where absent.
+    pool: Option<String>,
+    /// How many GPUs it has.
+    gpus: u64,
+    /// Their model, such as `H100` or the name that NVML gives it.
+    gpu_model: Option<String>,
+    /// Memory of each GPU in units of 10^6 bytes; that of the model where absent.
+    gpu_memory_mb: Option<u64>,
+    /// Thousandths of a core; whole cores.
+    mcpu: Option<u64>,
+    /// Memory in units of 10^6 bytes.
+    memory_mb: Option<u64>,
+    /// Disk space in units of 10^6 bytes.
+    storage_mb: Option<u64>,
+    /// Shown by the API and matched by platforms.
+    labels: BTreeMap<String, String>,
+}
+
+/// The same, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MadeHost {
+    pub(super) name: NodeName,
+    pub(super) pool: PoolName,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) inventory: Inventory,
+}
+
+impl HostRequest {
+    /// Checks every field.
+    pub(super) fn check(self) -> Result<MadeHost, String> {
+        let of = |field: &str, error: &dyn std::fmt::Display| {
+            format!("host `{}`: {field}: {error}", self.name.escape_debug())
+        };
+        let name = NodeName::new(self.name.as_str()).map_err(|e| of("name", &e))?;
+        let pool = self.pool.as_deref().unwrap_or(POOL);
+        let pool = PoolName::new(pool).map_err(|e| of("pool", &e))?;
+        if self.gpus > MAX_GPUS {
+            return Err(of(
+                "gpus",
+                &format!("{} is more than {MAX_GPUS}", self.gpus),
+            ));
+        }
+        if self.gpus > 0 && self.gpu_model.is_none() {
+            let way_out = "write which, such as `gpu_model: H100`";
+            return Err(of("gpu_model", &way_out));
+        }
+        let inventory = self.inventory().map_err(|e| of("mcpu", &e))?;
+        Ok(MadeHost {
+            name,
+            pool,
+            inventory,
+            labels: self.labels,
+        })
+    }
+
+    fn inventory(&self) -> Result<Inventory, String> {
+        Ok(Inventory {
+            kernel: "made for a trial".to_owned(),
+            os: "made for a trial".to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            cpu_model: "declared".to_owned(),
+            cpus: self.mcpu.map_or(Ok(WITHOUT_END_CPUS), whole_cores)?,
+            memory_bytes: bytes(self.memory_mb),
+            storage_bytes: bytes(self.storage_mb),
+            gpus: (0..self.gpus).map(|index| self.gpu(index)).collect(),
+            ..Inventory::default()
+        })
+    }
+
+    fn gpu(&self, index: u64) -> Gpu {
+        let asked = self.gpu_model.as_deref().unwrap_or_default();
+        let platform = slug(asked);
+        let known = MODELS.iter().find(|(known, ..)| *known == platform);
+        // `H100` means the product; a whole name is taken as it stands.
+        let short = asked.split_whitespace().count() == 1;
+        let model = known.filter(|_| short).map_or(asked, |(_, name, _)| name);
+        let of_model = known.map_or(DEFAULT_GPU_MEMORY_MB * 1_000_000, |(.., mib)| mib * MIB);
+        Gpu {
+            index: u32::try_from(index).unwrap_or(u32::MAX),
+            uuid: uuid(&self.name, index),
+            model: model.to_owned(),
+            platform,
+            memory_bytes: self
+                .gpu_memory_mb
+                .map_or(of_model, |mb| mb.saturating_mul(1_000_000)),
+            ..Gpu::default()
+        }
+    }
+}
+
+fn whole_cores(mcpu: u64) -> Result<u32, String> {
+    let cores = u32::try_from(mcpu / 1000)
+        .ok()
+        .filter(|_| mcpu.is_multiple_of(1000));
+    cores.ok_or_else(|| format!("{mcpu} is not a number of whole cores: write a multiple of 1000"))
+}
+
+fn bytes(megabytes: Option<u64>) -> u64 {
+    megabytes.unwrap_or(WITHOUT_END_MB).min(WITHOUT_END_MB) * 1_000_000
+}
+
+/// A UUID of the right shape that is the same at each start: FNV-1a over host and index, twice.
+fn uuid(host: &str, index: u64) -> String {
+    let hash = |seed: u64| {
+        let bytes = host.bytes().chain(index.to_be_bytes());
+        bytes.fold(seed, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    };
+    let (high, low) = (hash(0xcbf2_9ce4_8422_2325), hash(0x8422_2325_cbf2_9ce4));
+    format!(
+        "GPU-{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        (high >> 16) & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    )
+}
+
+/// Checks all of them together, and tells every mistake at once.
+pub(super) fn check(hosts: Vec<HostRequest>) -> Result<Vec<MadeHost>, String> {
+    let mut made: Vec<MadeHost> = Vec::new();
+    let mut mistakes = Vec::new();
+    for host in hosts {
+        match host.check() {
+            Ok(host) if made.iter().any(|known| known.name == host.name) => {
+                mistakes.push(format!("host `{}`: name: it is declared twice", host.name));
+            }
+            Ok(host) => made.push(host),
+            Err(mistake) => mistakes.push(mistake),
+        }
+    }
+    if mistakes.is_empty() {
+        return Ok(made);
+    }
+    Err(mistakes.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(name: &str, gpus: u64, model: &str) -> HostRequest {
+        HostRequest {
+            name: name.into(),
+            gpus,
+            gpu_model: Some(model.into()),
+            ..HostRequest::default()
+        }
+    }
+
+    #[test]
+    fn gpus_have_model_memory_platform_and_a_uuid_of_their_own() {
+        let made = check(vec![
+            host("a", 2, "H100"),
+            host("b", 1, "NVIDIA Rubin CPX 128GB"),
+        ])
+        .unwrap();
+        let gpu = &made[0].inventory.gpus[1];
+        assert_eq!(
+            (gpu.index, gpu.model.as_str()),
+            (1, "NVIDIA H100 80GB HBM3")
+        );
+        assert_eq!(
+            (gpu.platform.as_str(), gpu.memory_bytes),
+            ("h100", 81_559 * MIB)
+        );
+        assert_eq!(made[1].inventory.gpus[0].platform, "rubin-cpx");
+        let uuids: std::collections::BTreeSet<&str> = made
+            .iter()
+            .flat_map(|host| &host.inventory.gpus)
+            .map(|gpu| gpu.uuid.as_str())
+            .collect();
+        assert_eq!(uuids.len(), 3);
+        assert!(uuids.iter().all(|uuid| uuid.len() == 40), "{uuids:?}");
+        assert_eq!(check(vec![host("a", 2, "H100")]).unwrap()[0], made[0]);
+    }
+
+    #[test]
+    fn what_is_left_out_is_without_end_and_sums_stay_numbers() {
+        let made = check(vec![HostRequest {
+            name: "cpu".into(),
+            ..HostRequest::default()
+        }])
+        .unwrap();
+        let capacity = made[0].inventory.capacity();
+        assert_eq!(
+            (capacity.get("gpu"), capacity.get("memory_mb")),
+            (0, WITHOUT_END_MB)
+        );
+        assert!(capacity.get("mcpu").checked_mul(10_000).is_some());
+        assert!(made[0].inventory.memory_bytes.checked_mul(10_000).is_some());
+    }
+
+    #[test]
+    fn every_mistake_is_told_at_once() {
+        let mut odd = host("odd", 1, "L4");
+        odd.mcpu = Some(1500);
+        let mut bare = host("bare", 1, "");
+        bare.gpu_model = None;
+        let message = check(vec![
+            host("a", 1, "L4"),
+            host("a", 1, "L4"),
+            host("no name", 1, "L4"),
+            odd,
+            bare,
+        ])
+        .unwrap_err();
+        for words in [
+            "`a`: name: it is declared twice",
+            "`no name`: name",
+            "1500 is not a number of whole cores",
+            "`bare`: gpu_model",
+        ] {
+            assert!(message.contains(words), "{words}: {message}");
+        }
+    }
+}

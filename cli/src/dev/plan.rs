@@ -1,0 +1,133 @@
+//! What is to be there: this machine as the one host, or the hosts, pools, policies and steps of files.
+//!
+//! Where a file declares hosts, the machine itself does not join: the pools are then exactly what is declared. A pool in
+//! which no file binds a subject is given to the command line's own, all of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+
+use sluice_common::api::{NodeView, PolicyRequest, PoolRequest};
+use sluice_common::id::{PoolName, Subject};
+use sluice_common::request::StepRequest;
+use sluice_common::state::NodeState;
+
+use super::host::Host;
+use super::layout::{self, Layout};
+use super::{POOL, SUBJECT, made, refused};
+use crate::args::DevArgs;
+use crate::client::Client;
+use crate::documents::{self, Document};
+use crate::failure::Failure;
+
+/// What is to be there.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) hosts: Vec<Host>,
+    pools: Vec<(PoolName, PoolRequest)>,
+    policies: Vec<(PoolName, Subject, PolicyRequest)>,
+    steps: Vec<StepRequest>,
+}
+
+impl Plan {
+    /// What the files say.
+    pub(super) fn of(args: &DevArgs, layout: &Layout) -> Result<Self, Failure> {
+        let mut plan = Self {
+            hosts: Vec::new(),
+            pools: Vec::new(),
+            policies: Vec::new(),
+            steps: Vec::new(),
+        };
+        let mut hosts = Vec::new();
+        for file in &args.file {
+            let name = file.display().to_string();
+            for document in documents::read(&read(file)?, &name)? {
+                match document {
+                    Document::Host(host) => hosts.push(*host),
+                    Document::Pool(pool, terms) => plan.pools.push((pool, terms)),
+                    Document::Policy(pool, subject, policy) => {
+                        plan.policies.push((pool, subject, policy));
+                    }
+                    Document::Step(step) => plan.steps.push(*step),
+                }
+            }
+        }
+        for host in made::check(hosts).map_err(Failure::Failed)? {
+            let place = layout.made_host(host.name.as_str()).map_err(refused)?;
+            plan.hosts.push(Host::made(host, place));
+        }
+        if plan.hosts.is_empty() {
+            let name = nix::unistd::gethostname().unwrap_or_default();
+            let place = layout.this_host().map_err(refused)?;
+            plan.hosts.push(Host::this(layout::node_name(&name), place));
+        }
+        Ok(plan)
+    }
+
+    /// The name of this machine, where it is a host.
+    pub(super) fn this_host(&self) -> Option<&str> {
+        let host = self.hosts.iter().find(|host| !host.is_made());
+        host.map(|host| host.name.as_str())
+    }
+
+    /// Makes the pools and binds the subjects.
+    pub(super) fn put_terms(&self, client: &Client) -> Result<(), String> {
+        for (pool, terms) in &self.pools {
+            let put = client.put_pool(pool.as_str(), terms);
+            put.map_err(|e| format!("pool `{pool}`: {e}"))?;
+        }
+        let declared: BTreeSet<&str> = self.pools.iter().map(|(pool, _)| pool.as_str()).collect();
+        let joined: BTreeSet<&str> = self.hosts.iter().map(Host::pool).collect();
+        for pool in joined.difference(&declared).filter(|pool| **pool != POOL) {
+            let put = client.put_pool(pool, &PoolRequest::default());
+            put.map_err(|e| format!("pool `{pool}`: {e}"))?;
+        }
+        for (pool, subject, policy) in &self.policies {
+            let put = client.put_policy(pool.as_str(), subject.as_str(), policy);
+            put.map_err(|e| format!("policy of `{subject}`: {e}"))?;
+        }
+        let bound: BTreeSet<&str> = self
+            .policies
+            .iter()
+            .map(|(pool, ..)| pool.as_str())
+            .collect();
+        for pool in joined
+            .union(&declared)
+            .filter(|pool| !bound.contains(**pool))
+        {
+            let put = client.put_policy(pool, SUBJECT, &PolicyRequest::default());
+            put.map_err(|e| format!("policy of `{SUBJECT}`: {e}"))?;
+        }
+        Ok(())
+    }
+
+    /// Whether every host takes work.
+    pub(super) fn are_ready(&self, nodes: &[NodeView]) -> bool {
+        let ready = |host: &Host| {
+            let node = nodes.iter().find(|node| node.name == host.name);
+            node.is_some_and(|node| node.state == NodeState::Ready)
+        };
+        self.hosts.iter().all(ready)
+    }
+
+    /// Submits the steps of the files.
+    pub(super) fn submit(&self, client: &Client) -> Result<(), String> {
+        for step in &self.steps {
+            let mut step = step.clone();
+            step.subject = step.subject.or_else(|| Some(SUBJECT.to_owned()));
+            client.submit(&step).map_err(|e| e.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn read(file: &Path) -> Result<String, Failure> {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        fs::read_to_string(file)
+    };
+    text.map_err(|e| Failure::Failed(format!("cannot read {}: {e}", file.display())))
+}

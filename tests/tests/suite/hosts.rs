@@ -1,0 +1,181 @@
+//! Hosts made for trials: pools of several hosts on this machine, each step a real process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use sluice_tests::{Dev, DevOptions, children_of, eventually, is_alive};
+
+fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../packaging/examples")
+        .join(name)
+}
+
+fn with_file(file: PathBuf) -> Dev {
+    Dev::with(DevOptions {
+        files: vec![file],
+        ..DevOptions::default()
+    })
+}
+
+/// A `dev` with the hosts, pools and policies in `text`.
+fn with(text: &str) -> (Dev, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.yaml");
+    fs::write(&file, text).unwrap();
+    // A `dev` of another user could not read it, and none is.
+    (with_file(file), folder)
+}
+
+fn submit(dev: &Dev, id: &str, subject: &str, gpus: u32) {
+    let gpus = gpus.to_string();
+    let what = ["submit", "--id", id, "--subject", subject, "--gpus", &gpus];
+    dev.ok(&[&what[..], &["--", "sleep", "1000"]].concat());
+}
+
+fn state(dev: &Dev, id: &str) -> String {
+    let (_, step) = dev.call("GET", &format!("/v1/steps/{id}"), None);
+    step["state"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_pool_of_three_hosts_is_filled_and_never_overfilled() {
+    let dev = with_file(example("three-hosts.yaml"));
+    let (_, pool) = dev.call("GET", "/v1/pools/training", None);
+    assert_eq!(
+        (&pool["nodes_ready"], &pool["capacity"]["gpu"]),
+        (&3.into(), &12.into())
+    );
+    for n in 0..7 {
+        submit(&dev, &format!("s{n}"), "dev", 2);
+    }
+    for n in 0..6 {
+        dev.step_in(&format!("s{n}"), &["running"]);
+    }
+    assert_eq!(state(&dev, "s6"), "queued");
+    let mut given: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for n in 0..6 {
+        let (_, step) = dev.call("GET", &format!("/v1/steps/s{n}"), None);
+        let placement = &step["placements"][0];
+        let node = placement["node"].as_str().unwrap().to_owned();
+        for gpu in placement["gpus"].as_array().unwrap() {
+            let first = given
+                .entry(node.clone())
+                .or_default()
+                .insert(gpu.to_string());
+            assert!(first, "{gpu} of {node} is given twice");
+        }
+    }
+    let counts: Vec<(&str, usize)> = given
+        .iter()
+        .map(|(node, gpus)| (&**node, gpus.len()))
+        .collect();
+    assert_eq!(counts, [("ada-1", 4), ("hopper-1", 8)]);
+    let script = "echo $SLUICE_NODE [$CUDA_VISIBLE_DEVICES]";
+    let output = dev.ok(&["run", "--cpus", "40", "--", "sh", "-c", script]);
+    assert!(
+        ["cpu-1 []\n", "hopper-1 []\n"].contains(&&*output),
+        "{output}"
+    );
+    dev.ok(&["cancel", "s0"]);
+    dev.step_in("s6", &["running"]);
+}
+
+const TWO_TEAMS: &str = "
+kind: pool
+name: shared
+---
+{kind: policy, pool: shared, subject: red, priority: 10, reserved: {gpu: 4}}
+---
+{kind: policy, pool: shared, subject: blue, priority: 10, reserved: {gpu: 4}}
+---
+{kind: host, name: h1, pool: shared, gpus: 4, gpu_model: H100}
+---
+{kind: host, name: h2, pool: shared, gpus: 4, gpu_model: H100}
+";
+
+#[test]
+fn an_owner_takes_back_its_share_and_the_borrower_waits_again_in_its_place() {
+    let (dev, _folder) = with(TWO_TEAMS);
+    for id in ["r1", "r2", "r3"] {
+        submit(&dev, id, "red", 2);
+        dev.step_in(id, &["running"]);
+    }
+    submit(&dev, "b1", "blue", 2);
+    dev.step_in("b1", &["running"]);
+    submit(&dev, "b2", "blue", 2);
+    dev.step_in("b2", &["running"]);
+    let lost = dev.step_in("r3", &["queued"]);
+    assert_eq!(lost["reason"]["code"], "preempted", "{lost}");
+    assert_eq!(lost["preempted_by"], "b2", "{lost}");
+    assert_eq!(lost["attempts"][0]["exit"]["signal"], 15, "{lost}");
+    for id in ["r1", "r2"] {
+        assert_eq!(state(&dev, id), "running");
+    }
+    dev.ok(&["cancel", "b1"]);
+    let again = dev.step_in("r3", &["running"]);
+    assert_eq!(again["attempt"], 2, "{again}");
+}
+
+#[test]
+fn mistakes_in_a_file_are_told_at_once_and_nothing_is_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("f.yaml");
+    fs::write(&file, "kind: host\nname: a\ngpu: 8\n---\nkind: hosts\n").unwrap();
+    let output = std::process::Command::new(sluice_tests::binaries().join("sluice"))
+        .args(["dev", "--file"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    for part in [
+        "document 1: there is no field `gpu`: did you mean `gpus`?",
+        "document 2: kind",
+    ] {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn every_host_ends_with_dev_and_leaves_nothing() {
+    let (dev, _folder) = with(TWO_TEAMS);
+    submit(&dev, "a", "red", 4);
+    submit(&dev, "b", "blue", 4);
+    for id in ["a", "b"] {
+        dev.step_in(id, &["running"]);
+    }
+    let daemons = children_of(dev.pid());
+    assert_eq!(daemons.len(), 5, "a coordinator, and two for each host");
+    let steps: Vec<u32> = daemons.iter().flat_map(|pid| children_of(*pid)).collect();
+    assert_eq!(steps.len(), 2);
+    let (status, log) = dev.stop();
+    assert!(status.success(), "{log}");
+    for pid in daemons.into_iter().chain(steps) {
+        eventually("its end", || (!is_alive(pid)).then_some(()));
+    }
+}
+
+/// The file is an example of the documentation: what it declares is what is there.
+#[test]
+fn the_example_is_what_it_says() {
+    let dev = with_file(example("three-hosts.yaml"));
+    let (_, nodes) = dev.call("GET", "/v1/nodes", None);
+    let nodes: Vec<(String, u64)> = nodes["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|node| {
+            let gpus = node["inventory"]["gpus"].as_array().map_or(0, Vec::len);
+            (node["name"].as_str().unwrap().to_owned(), gpus as u64)
+        })
+        .collect();
+    let expected = [("ada-1", 4), ("cpu-1", 0), ("hopper-1", 8)];
+    assert_eq!(nodes, expected.map(|(name, gpus)| (name.to_owned(), gpus)));
+    let (_, node) = dev.call("GET", "/v1/nodes/hopper-1", None);
+    assert_eq!(node["labels"]["rack"], Value::from("r1"));
+    assert_eq!(node["inventory"]["gpus"][0]["platform"], "h100");
+}
