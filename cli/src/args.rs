@@ -277,6 +277,17 @@ pub(crate) struct DescribeArgs {
     pub(crate) name: String,
 }
 
+impl Described {
+    /// As it stands before the `/` of a full name.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Described::Step => "step",
+            Described::Node => "node",
+            Described::Pool => "pool",
+        }
+    }
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {
     /// Whose output.
@@ -396,6 +407,29 @@ mod tests {
                 if let Err(error) = parse(&words) {
                     panic!("{name}: {line}: {error}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_documentation_shows_can_be_typed() {
+        let page = include_str!("../../docs/cli.md");
+        let lines: Vec<&str> = page
+            .lines()
+            .filter_map(|line| line.strip_prefix("sluice "))
+            .collect();
+        assert!(lines.len() > 15, "{lines:?}");
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            if let Err(error) = parse(&words) {
+                panic!("{line}: {error}");
+            }
+        }
+        let command = Args::command();
+        for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+            // Those of the node operations and of detection have pages of their own.
+            if sub.get_after_help().is_some() {
+                assert!(page.contains(sub.get_name()), "{}", sub.get_name());
             }
         }
     }

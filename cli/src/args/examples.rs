@@ -3,11 +3,11 @@
 pub(crate) const GUIDE: &str = "\
 Sluice shares pools of GPU hosts. Start here:
 
-  sluice dev                        a whole cluster on this machine, until Ctrl-C
-  sluice run --gpus 1 -- nvidia-smi run a step and see its output
-  sluice get steps                  what there is: steps, nodes, pools, events
-  sluice describe step ID           everything about one of them
-  sluice doctor                     what would hurt here, and the way out
+  sluice dev                          a whole cluster on this machine, until Ctrl-C
+  sluice run --gpus 1 -- nvidia-smi   run a step and see its output
+  sluice get steps                    what there is: steps, nodes, pools, events
+  sluice describe step ID             everything about one of them
+  sluice doctor                       what would hurt here, and the way out
 
 `sluice help` lists all commands, `sluice help COMMAND` explains one.
 ";
@@ -24,8 +24,8 @@ Examples:
   sluice run --gpus 2 --memory 16GiB --timeout 2h -- python train.py
   sluice run --env MODE=fast --name eval -- sh -c 'echo $MODE'
 
-Exits with the step's own exit code, 128 and the signal where one ended it, and 125 where Sluice itself
-failed (rejected, host lost, no cluster). Why a step waits is said on stderr.";
+Exits with the step's own exit code, 128 and the signal where one ended it, and 125 where Sluice
+itself failed (rejected, host lost, no cluster). Why a step waits is said on stderr.";
 
 pub(super) const SUBMIT: &str = "\
 Examples:
@@ -45,8 +45,9 @@ Examples:
   sluice cancel $(sluice get steps --state queued -o name)
 
 A kind is taken in singular, plural and short: step, steps, st; no, po, ev. With -o json a list is
-{\"items\": [...]} and one by name is itself; with -w each change is one line. Tables fit a terminal: texts are
-cut with `…` and the least important columns are left out; -o wide and pipes get all.";
+{\"items\": [...]} and one by name is itself; with -w each change is one line, until Ctrl-C.
+Tables fit a terminal: texts are cut with `…` and the least important columns are left out;
+-o wide and pipes get all.";
 
 pub(super) const DESCRIBE: &str = "\
 Examples:
@@ -64,8 +65,8 @@ Examples:
   sluice attach k3v9
   sluice attach k3v9 --tail 100
 
-Ctrl-C detaches with exit code 0 and leaves the step alone. If the step ends meanwhile, its own exit code is
-passed on, as by `sluice run`.";
+Ctrl-C detaches with exit code 0 and leaves the step alone. If the step ends meanwhile, its own
+exit code is passed on, as by `sluice run`.";
 
 pub(super) const CANCEL: &str = "\
 Examples:

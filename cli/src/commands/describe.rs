@@ -1,47 +1,48 @@
 //! `sluice describe`: everything about one thing.
 
 use jiff::Timestamp;
+use sluice_common::api::{NodeView, PoolView, StepView};
 
+use super::get::{Readable, explained};
 use super::outage_note;
 use crate::args::{DescribeArgs, Described};
-use crate::client::{ApiError, Client, Patience};
+use crate::client::{Client, Patience};
 use crate::failure::Failure;
 use crate::out::Out;
-use crate::render::{self, listed::Listed};
-use crate::show;
+use crate::{render, show};
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, Failure> {
-    let (name, now) = (&args.name, Timestamp::now());
+    let now = Timestamp::now();
+    let kind = args.kind.name();
+    let prefix = format!("{kind}/");
+    let name = args.name.strip_prefix(&prefix).unwrap_or(&args.name);
     match args.kind {
-        Described::Step => show(
-            client,
-            out,
-            || client.step(name),
-            |step| render::step::describe(step, now, out),
-        ),
-        Described::Node => show(
-            client,
-            out,
-            || client.node(name),
-            |node| render::node::describe(node, now, out),
-        ),
-        Described::Pool => show(
-            client,
-            out,
-            || client.pool(name),
-            |pool| render::pool::describe(pool, out),
-        ),
+        Described::Step => show::<StepView>(client, name, out, |step| {
+            render::step::describe(step, now, out)
+        }),
+        Described::Node => show::<NodeView>(client, name, out, |node| {
+            render::node::describe(node, now, out)
+        }),
+        Described::Pool => {
+            show::<PoolView>(client, name, out, |pool| render::pool::describe(pool, out))
+        }
     }
 }
 
-fn show<T: Listed>(
+fn show<T: Readable>(
     client: &Client,
+    name: &str,
     out: Out,
-    fetch: impl FnMut() -> Result<T, ApiError>,
     text: impl FnOnce(&T) -> String,
 ) -> Result<u8, Failure> {
-    let view = client.keep_trying(Patience::READ, outage_note(out), fetch)?;
-    show::one(&view, out, text)?;
+    let fetch = || T::one(client, name);
+    match client.keep_trying(Patience::READ, outage_note(out), fetch) {
+        Ok(view) => show::one(&view, out, text)?,
+        Err(error) if error.status() == Some(404) => {
+            return Err(Failure::Failed(explained::<T>(client, name, &error)));
+        }
+        Err(error) => return Err(error.into()),
+    }
     Ok(0)
 }

@@ -8,13 +8,13 @@ use sluice_common::api::{NodeView, PoolView, StepView};
 
 use super::outage_note;
 use crate::args::{GetArgs, Kind};
-use crate::client::{Client, Patience};
+use crate::client::{ApiError, Client, Patience};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::listed::Listed;
 use crate::show;
 
-use wanted::Readable;
+pub(crate) use wanted::Readable;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
@@ -66,13 +66,17 @@ fn find<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Result<Found<
             Ok(item) => found.items.push(item),
             Err(error) if error.status() == Some(404) => {
                 found.missing = true;
-                let meant = wanted::meant::<T>(client, name, args);
-                out.error(&format!("{error}{meant}"));
+                out.error(&explained::<T>(client, name, &error));
             }
             Err(error) => return Err(error.into()),
         }
     }
     Ok(found)
+}
+
+/// That there is nothing of this name, and what may have been meant.
+pub(crate) fn explained<T: Readable>(client: &Client, name: &str, error: &ApiError) -> String {
+    format!("{error}{}", wanted::meant::<T>(client, name))
 }
 
 fn show_found<T: Listed>(found: &Found<T>, args: &GetArgs, out: Out) -> Result<u8, Failure> {

@@ -182,12 +182,12 @@ pub(crate) mod tests {
         let mut table = Table::new(Event::COLUMNS, Out::plain());
         table.make_room();
         assert_eq!(
-            table.rows(&rows(&events()[2..3], now())),
-            "3       1s      ended             k3v9.1          gpu-1         code=7\n"
-        );
-        assert_eq!(
             table.header(),
             "SEQ     AGE     TYPE              STEP            NODE          DETAIL\n"
+        );
+        assert_eq!(
+            table.rows(&rows(&events()[2..3], now())),
+            "3       1s      ended             k3v9.1          gpu-1         code=7\n"
         );
     }
 

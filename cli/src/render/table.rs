@@ -98,6 +98,8 @@ pub(crate) struct Table {
     columns: &'static [Column],
     widths: Vec<usize>,
     out: Out,
+    /// The columns that the last header stood over.
+    under: Vec<usize>,
 }
 
 impl Table {
@@ -108,6 +110,7 @@ impl Table {
             columns,
             widths,
             out,
+            under: Vec::new(),
         }
     }
 
@@ -119,7 +122,8 @@ impl Table {
     }
 
     /// The header, aligned to the rows that were measured.
-    pub(crate) fn header(&self) -> String {
+    pub(crate) fn header(&mut self) -> String {
+        self.under = self.shown();
         let cells: Vec<Cell> = self
             .columns
             .iter()
@@ -128,10 +132,19 @@ impl Table {
         self.lines(&[cells])
     }
 
-    /// The rows as lines.
+    /// The rows as lines, below the last header; below a new one where other columns have room now.
     pub(crate) fn rows(&mut self, rows: &[Vec<Cell>]) -> String {
         self.measure(rows);
-        self.lines(rows)
+        let moved = self.shown() != self.under;
+        let header = if moved { self.header() } else { String::new() };
+        header + &self.lines(rows)
+    }
+
+    fn shown(&self) -> Vec<usize> {
+        self.places()
+            .into_iter()
+            .map(|(column, _)| column)
+            .collect()
     }
 
     /// Header and rows.
@@ -150,15 +163,20 @@ impl Table {
     }
 
     fn lines(&self, rows: &[Vec<Cell>]) -> String {
+        let places = self.places();
+        rows.iter().map(|row| self.line(row, &places)).collect()
+    }
+
+    /// The columns that are shown, with their widths.
+    fn places(&self) -> Vec<(usize, usize)> {
         let wide = self.out.is_wide();
         let shown: Vec<usize> = (0..self.columns.len())
             .filter(|i| wide || !self.columns[*i].wide)
             .collect();
-        let places = match self.out.width().filter(|_| !wide) {
+        match self.out.width().filter(|_| !wide) {
             Some(limit) => self.fit(shown, limit),
             None => shown.into_iter().map(|i| (i, self.widths[i])).collect(),
-        };
-        rows.iter().map(|row| self.line(row, &places)).collect()
+        }
     }
 
     fn line(&self, row: &[Cell], places: &[(usize, usize)]) -> String {
@@ -333,6 +351,15 @@ mod tests {
             table.rows(&[row("b", "ok")]),
             "b       running  3m      ok\n"
         );
+    }
+
+    #[test]
+    fn a_row_that_leaves_no_room_for_a_column_stands_under_a_header_of_its_own() {
+        let mut table = Table::new(COLUMNS, Out::sized(20));
+        assert_eq!(table.header(), "NAME  STATE  WHY\n");
+        let long = table.rows(&[row("abcdefghijk", "ok")]);
+        assert_eq!(long, "NAME         STATE\nabcdefghijk  running\n");
+        assert_eq!(table.rows(&[row("b", "ok")]), "b            running\n");
     }
 
     #[test]

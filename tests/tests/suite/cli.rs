@@ -184,6 +184,7 @@ fn watching_shows_the_life_of_a_step_and_survives_the_coordinator() {
         1,
         "what did not change is not said again: {later:#?}"
     );
+    assert_eq!(going.end(Some(Signal::SIGINT)), None, "the signal ends it");
     let going = Going::start(&dev, &["get", "steps", "life", "-w", "-o", "json"]);
     let first = going.until("line", |_| true);
     assert_eq!(json(&first[0])["state"], "failed");
@@ -330,6 +331,11 @@ fn what_is_typed_wrongly_is_answered_with_a_way_out() {
     assert!(!typed.stderr.contains(['\u{1b}', '\u{202e}']), "{typed:?}");
     let unknown = dev.sluice(&["get", "pool", "defalt"]);
     assert_eq!(unknown.code, 1);
+    assert!(
+        unknown.stderr.contains("did you mean `default`?"),
+        "{unknown:?}"
+    );
+    let unknown = dev.sluice(&["describe", "pool", "defaut"]);
     assert!(
         unknown.stderr.contains("did you mean `default`?"),
         "{unknown:?}"

@@ -21,7 +21,7 @@ const NODE_STATES: [NodeState; 4] = [
 ];
 
 /// A kind of thing that can be listed by name and watched.
-pub(super) trait Readable: Listed + Sized {
+pub(crate) trait Readable: Listed + Sized {
     /// All that the filters take, in the order in which they are shown.
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError>;
 
@@ -31,15 +31,17 @@ pub(super) trait Readable: Listed + Sized {
     /// Whether the filters take it.
     fn fits(&self, args: &GetArgs) -> bool;
 
-    /// Whether there are so few that all are read to find what a wrong name may have meant.
-    const FEW: bool;
+    /// The names that a wrong one may have meant; none of a kind of which there are too many to look through.
+    fn known(client: &Client) -> Vec<String>;
 
     /// What changes of it is told by which events: of a step by its own, of the others by all.
     const OWN_EVENTS: bool;
 }
 
 impl Readable for StepView {
-    const FEW: bool = false;
+    fn known(_client: &Client) -> Vec<String> {
+        Vec::new()
+    }
     const OWN_EVENTS: bool = true;
 
     /// By the time of the submit, the newest last.
@@ -81,7 +83,11 @@ pub(super) fn last<T>(mut items: Vec<T>, limit: Option<usize>) -> Vec<T> {
 }
 
 impl Readable for NodeView {
-    const FEW: bool = true;
+    fn known(client: &Client) -> Vec<String> {
+        let nodes = client.nodes().unwrap_or_default();
+        nodes.into_iter().map(|node| node.name).collect()
+    }
+
     const OWN_EVENTS: bool = false;
 
     fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
@@ -110,7 +116,11 @@ impl Readable for NodeView {
 }
 
 impl Readable for PoolView {
-    const FEW: bool = true;
+    fn known(client: &Client) -> Vec<String> {
+        let pools = client.pools().unwrap_or_default();
+        pools.into_iter().map(|pool| pool.name).collect()
+    }
+
     const OWN_EVENTS: bool = false;
 
     fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
@@ -212,14 +222,13 @@ pub(super) fn hint<'a>(word: &str, known: impl Iterator<Item = &'a str> + Clone)
     }
 }
 
-/// What a name that there is not may have meant; empty where nobody knows.
-pub(super) fn meant<T: Readable>(client: &Client, name: &str, args: &GetArgs) -> String {
-    if !T::FEW {
-        return String::new();
-    }
-    let known = T::all(client, args).unwrap_or_default();
-    let known: Vec<String> = known.iter().map(T::name).collect();
-    format!("; {}", hint(name, known.iter().map(String::as_str)))
+/// What a name that there is not may have meant; empty where nothing is near.
+pub(super) fn meant<T: Readable>(client: &Client, name: &str) -> String {
+    let known = T::known(client);
+    let near = nearest(name, known.iter().map(String::as_str));
+    near.map_or_else(String::new, |near| {
+        format!("; did you mean `{}`?", safe(near))
+    })
 }
 
 /// A filter that took nothing may name something that does not exist.
