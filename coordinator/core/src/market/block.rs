@@ -109,15 +109,7 @@ impl<'a> Before<'a> {
         if self.place().is_some() {
             return None;
         }
-        let wanted = self.request.hosts as usize;
-        if self
-            .pool
-            .open
-            .covering(self.request.each)
-            .take(wanted)
-            .count()
-            < wanted
-        {
+        if !self.has_large_hosts() {
             let mut known = self.pool.known.covering(self.request.each);
             let closed =
                 known.find(|(node, _)| !self.pool.hosts().get(*node).is_some_and(|h| h.open));

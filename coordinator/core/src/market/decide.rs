@@ -4,6 +4,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
+use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::time::{Span, Time};
 
@@ -109,7 +110,7 @@ impl Market {
             return None;
         }
         let promises = before.promises();
-        let allowed = before.is_allowed(&Default::default());
+        let allowed = before.is_allowed(&Amounts::new());
         if allowed && before.fits_on(&nomination.hosts, &promises.firm) {
             let around = promises
                 .soft
@@ -126,6 +127,8 @@ impl Market {
         Some(Move::Withdraw { step: step.clone() })
     }
 
+    /// A head that waits for others to end is promised a place only when somebody behind it could start or take: until
+    /// then the promise would bind nobody, and making it costs a look at what runs.
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Move> {
         let mut head: Option<&Request> = None;
         for (_, request) in order::in_order(self, pool) {
@@ -134,24 +137,16 @@ impl Market {
                 .grant(request, &pools)
                 .or_else(|| self.take(request, &pools, now));
             if moved.is_some() {
-                return moved;
+                let unpromised = head.filter(|head| pool.soft.as_ref() != Some(&head.step));
+                let promise = unpromised.and_then(|head| self.await_ends(name, pool, head));
+                return promise.or(moved);
             }
             if head.is_none() && self.may_lead(name, pool, request) {
-                let promised = pool.soft.as_ref() == Some(&request.step);
-                if promised {
-                    head = Some(request);
-                    continue;
-                }
-                if let Some(nomination) = self.await_ends(name, pool, request) {
-                    return Some(Move::Nominate {
-                        step: request.step.clone(),
-                        nomination,
-                        victims: BTreeSet::new(),
-                    });
-                }
+                head = Some(request);
             }
         }
-        let stale = pool.soft.as_ref().filter(|_| head.is_none());
+        let stale = pool.soft.as_ref();
+        let stale = stale.filter(|step| head.is_none_or(|head| head.step != **step));
         stale.map(|step| Move::Withdraw { step: step.clone() })
     }
 
@@ -198,24 +193,32 @@ impl Market {
     }
 
     /// Whether a blocked request is one for which a pool's units are kept: not one that waits only for its own
-    /// subject's limit or reserved share, nor one that is promised a place elsewhere.
+    /// subject's limit or reserved share, nor one that is promised a place elsewhere, nor one that no open host could
+    /// hold.
     fn may_lead(&self, name: &PoolName, pool: &Pool, request: &Request) -> bool {
         let elsewhere = self
             .nomination(&request.step)
             .is_some_and(|n| n.pool != *name);
         let before = Before::of(self, pool, request);
-        !elsewhere && before.is_some_and(|before| before.is_allowed(&Default::default()))
+        !elsewhere
+            && before.is_some_and(|before| {
+                before.is_allowed(&Amounts::new()) && before.has_large_hosts()
+            })
     }
 
-    /// The place that a head gets when no victims help.
-    fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Nomination> {
+    /// The promise that a head gets when no victims help.
+    fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Move> {
         let before = Before::of(self, pool, request)?;
         let ends = ends::await_ends(before, &before.promises().firm)?;
-        Some(Nomination {
-            pool: name.clone(),
-            hosts: ends.hosts,
-            awaits: ends.awaits,
-            firm: false,
+        Some(Move::Nominate {
+            step: request.step.clone(),
+            nomination: Nomination {
+                pool: name.clone(),
+                hosts: ends.hosts,
+                awaits: ends.awaits,
+                firm: false,
+            },
+            victims: BTreeSet::new(),
         })
     }
 }

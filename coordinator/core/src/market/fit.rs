@@ -136,6 +136,13 @@ impl<'a> Before<'a> {
         (hosts.len() == wanted).then_some(hosts)
     }
 
+    /// Whether enough open hosts are large enough, however full they are.
+    pub(crate) fn has_large_hosts(&self) -> bool {
+        let wanted = self.request.hosts as usize;
+        let large = self.pool.open.covering(self.request.each);
+        large.take(wanted).count() == wanted
+    }
+
     /// Whether exactly these hosts have enough free beyond `kept`.
     pub(crate) fn fits_on(&self, hosts: &[NodeName], kept: &Kept) -> bool {
         let covers = |node: &NodeName| {

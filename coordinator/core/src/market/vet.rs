@@ -71,7 +71,8 @@ impl Pool {
             }
             let others = self.reserved_beside(subject, &key);
             let declared = self.declared(key.as_str());
-            if let Some(declared) = declared.filter(|d| others.saturating_add(reserved) > *d) {
+            let sum = u128::from(others) + u128::from(reserved);
+            if let Some(declared) = declared.filter(|declared| sum > u128::from(*declared)) {
                 return Err(BadPolicy::Oversold {
                     key,
                     reserved,
@@ -90,9 +91,8 @@ impl Pool {
 
     fn reserved_beside(&self, subject: &Subject, key: &Key) -> u64 {
         let others = self.policies().filter(|(other, _)| *other != subject);
-        others
-            .map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0))
-            .sum()
+        let reserved = others.map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0));
+        reserved.fold(0, u64::saturating_add)
     }
 }
 

@@ -184,7 +184,7 @@ fn a_requeued_step_keeps_its_place_and_cannot_have_its_old_units_before_they_are
     rig.submit("b", spec(1, 1000)).unwrap();
     rig.run("a.1");
     let fed = rig.status("n", "a.1", ended(Exit::Code(1)));
-    assert_eq!(fed.types(), ["ended", "requeued", "nominated"]);
+    assert_eq!(fed.types(), ["ended", "requeued"]);
     let fed = rig.status("n", "a.1", released(Exit::Code(1)));
     assert_eq!(fed.orders, ["forget a.1", "assign a.2"]);
     assert_eq!(rig.state("b"), StepState::Queued);

@@ -160,15 +160,17 @@ fn what_could_not_be_made_to_give_way_waits_for_the_head() {
 
 #[test]
 fn a_head_whose_host_is_away_holds_up_nobody() {
-    let mut rig = Rig::one_node(0, 1);
+    let mut rig = Rig::one_node(2, 2);
     rig.hello(hello("big", 4, 4));
     rig.submit("a", spec(4, 1000)).unwrap();
     rig.submit("b", spec(4, 1000)).unwrap();
+    rig.submit("c", spec(1, 500)).unwrap();
+    assert_eq!(rig.state("c"), StepState::Allocated);
     let fed = rig.gone("big");
     assert_eq!(fed.types(), ["node_unreachable", "withdrawn"]);
     assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
-    rig.submit("c", spec(0, 1000)).unwrap();
-    assert_eq!(rig.state("c"), StepState::Allocated);
+    rig.submit("d", spec(1, 500)).unwrap();
+    assert_eq!(rig.state("d"), StepState::Allocated);
 }
 
 #[test]

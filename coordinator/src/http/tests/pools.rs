@@ -57,6 +57,17 @@ fn what_a_pool_cannot_keep_is_refused_whole() {
         code(rig.get(&format!("{pool}/policies/b")), 404),
         "unknown_policy"
     );
+    let most = u64::MAX;
+    rig.put(
+        "/v1/pools/q",
+        &format!(r#"{{"capacity":{{"gpu":{most}}}}}"#),
+    );
+    let all = format!(r#"{{"reserved":{{"gpu":{most}}}}}"#);
+    assert_eq!(rig.put("/v1/pools/q/policies/a", &all).0, 200);
+    assert_eq!(
+        code(rig.put("/v1/pools/q/policies/b", &all), 409),
+        "invalid_policy"
+    );
     assert_eq!(code(put("a%20b", "{}"), 400), "invalid_subject");
     assert_eq!(code(put("b", r#"{"prio":1}"#), 400), "unknown_field");
 }
