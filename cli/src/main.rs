@@ -1,7 +1,8 @@
 //! `sluice`, the command line: reads what was typed, talks to a cluster by its public API, prints what it learned.
 //!
-//! The arrows inside: `commands` use `client`, `follow` and `render`; `dev` starts the daemons and uses `client` to see
-//! them ready; only `out` writes to the terminal. Nothing here decides anything about scheduling.
+//! The arrows inside: `commands` use `client`, `follow`, `render` and `show`, which prints in the format that was asked
+//! for; `dev` starts the daemons and uses `client` to see them ready; only `out` writes to the terminal. Nothing here
+//! decides anything about scheduling.
 
 mod args;
 mod client;

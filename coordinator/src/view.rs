@@ -1,11 +1,14 @@
 //! The core's state in the words of the API. Pure functions of the state, called on the engine's thread: they copy and
 //! decide nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use coordinator_core::{Attempt, Core, Node, Part, Pool, Step};
 use jiff::Timestamp;
+use sluice_common::amount::Amounts;
 use sluice_common::api::{
-    AttemptInfo, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView, StepView,
-    duration, timestamp,
+    AttemptInfo, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView, PoolView,
+    StepView, duration, timestamp,
 };
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
@@ -176,11 +179,52 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         nodes_ready: ready.count() as u64,
         capacity: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
-        free: Default::default(),
-        platforms: Default::default(),
+        free: free_of(core, &pool.name),
+        platforms: platforms_of(core, &pool.name),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
     }
+}
+
+/// What could be granted now, added up over the nodes that take work.
+fn free_of(core: &Core, pool: &PoolName) -> Amounts {
+    let state = core.state();
+    let ready = state
+        .nodes_of(pool)
+        .filter(|node| node.state == NodeState::Ready);
+    let mut sum = Amounts::new();
+    for node in ready {
+        sum.add(&node.capacity().less(&state.used_on(&node.name)));
+    }
+    sum
+}
+
+/// The GPUs of a pool by platform.
+fn platforms_of(core: &Core, pool: &PoolName) -> BTreeMap<String, PlatformUse> {
+    let mut all: BTreeMap<String, PlatformUse> = BTreeMap::new();
+    for node in core.state().nodes_of(pool) {
+        let granted = granted_on(core, node);
+        let mut here = BTreeSet::new();
+        for gpu in &node.inventory.gpus {
+            let sum = all.entry(gpu.platform.clone()).or_default();
+            sum.nodes += u64::from(here.insert(&gpu.platform));
+            sum.gpus += 1;
+            sum.used += u64::from(granted.contains(gpu.uuid.as_str()));
+        }
+    }
+    all
+}
+
+/// UUIDs of the GPUs that are granted on a node.
+fn granted_on<'a>(core: &'a Core, node: &Node) -> BTreeSet<&'a str> {
+    let state = core.state();
+    let parts = state.attempts_on(&node.name).filter_map(|id| {
+        let attempt = state.step(&id.step)?.attempt(id.number)?;
+        attempt.on(&node.name)
+    });
+    parts
+        .flat_map(|part| part.gpus.iter().map(String::as_str))
+        .collect()
 }
 
 /// The binding of a subject to a pool, if there is one.

@@ -427,3 +427,43 @@ fn a_terminal_has_colours_and_an_edge_and_a_pipe_has_neither() {
     let piped = dev.ok(&get);
     assert!(piped.contains(name) && !piped.contains('\u{1b}'), "{piped}");
 }
+
+#[test]
+fn a_pool_of_several_platforms_is_counted_and_filtered() {
+    let example = "../packaging/examples/three-hosts.yaml";
+    let dev = Dev::with(sluice_tests::DevOptions {
+        files: vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(example)],
+        ..Default::default()
+    });
+    dev.ok(&[
+        "submit", "--id", "two", "--gpus", "6", "--", "sleep", "1000",
+    ]);
+    dev.step_in("two", &["running"]);
+    let pool = json(&dev.ok(&["get", "pool", "training", "-o", "json"]));
+    let (h100, l40s) = (&pool["platforms"]["h100"], &pool["platforms"]["l40s"]);
+    assert_eq!(
+        (&h100["gpus"], &h100["used"], &h100["nodes"]),
+        (&8.into(), &6.into(), &1.into())
+    );
+    assert_eq!((&l40s["gpus"], &l40s["used"]), (&4.into(), &0.into()));
+    assert_eq!(pool["free"]["gpu"], 6);
+    let wide = dev.ok(&["get", "pools", "-o", "wide"]);
+    assert!(wide.contains("h100=6/8,l40s=0/4"), "{wide}");
+    let nodes = dev.ok(&["get", "nodes", "-o", "json"]);
+    let nodes = json(&nodes)["items"].as_array().unwrap().clone();
+    let (key, value) = nodes
+        .iter()
+        .find_map(|node| node["labels"].as_object()?.iter().next())
+        .map(|(key, value)| (key.clone(), value.as_str().unwrap().to_owned()))
+        .expect("the example labels its hosts");
+    let count = |selector: &str| {
+        let names = dev.ok(&["get", "nodes", "-l", selector, "-o", "name"]);
+        names.lines().count()
+    };
+    let with = count(&format!("{key}={value}"));
+    assert!(with > 0);
+    assert_eq!(with + count(&format!("{key}!={value}")), nodes.len());
+    let unknown = dev.sluice(&["get", "steps", "--node", "no-such-host"]);
+    assert_eq!(unknown.code, 1);
+    assert!(unknown.stderr.contains("there is no node"), "{unknown:?}");
+}

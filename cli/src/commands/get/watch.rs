@@ -105,6 +105,8 @@ fn follow(client: &Client, send: &Sender<News>, out: Out) {
 #[derive(Default)]
 struct Touched {
     all: bool,
+    /// Nothing was said for long.
+    late: bool,
     steps: BTreeSet<String>,
 }
 
@@ -113,7 +115,7 @@ impl Touched {
     fn wait(&mut self, news: &Receiver<News>) -> Result<(), Failure> {
         match news.recv_timeout(LOOK) {
             Ok(first) => self.add(first)?,
-            Err(RecvTimeoutError::Timeout) => self.all = true,
+            Err(RecvTimeoutError::Timeout) => self.late = true,
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(Failure::Failed("the events are no longer followed".into()));
             }
@@ -143,6 +145,10 @@ struct Watch<'a> {
 
 impl Watch<'_> {
     fn refresh<T: Readable>(&mut self, touched: &Touched) -> Result<(), Failure> {
+        // Of steps every change is told.
+        if touched.late && T::OWN_EVENTS {
+            return Ok(());
+        }
         let single = T::OWN_EVENTS && !touched.all && touched.steps.len() <= MAX_SINGLE;
         let mut items: Vec<T> = Vec::new();
         if single {
