@@ -191,6 +191,28 @@ fn watching_shows_the_life_of_a_step_and_survives_the_coordinator() {
 }
 
 #[test]
+fn a_watched_filter_shows_what_leaves_it_once_more() {
+    let dev = Dev::start();
+    let going = Going::start(&dev, &["get", "steps", "--state", "running", "-w"]);
+    going.until("header", |line| line.starts_with("ID "));
+    let script = "until [ -e go ]; do sleep 0.02; done";
+    dev.ok(&["submit", "--id", "leaves", "--", "sh", "-c", script]);
+    let came = going.until("row", |line| line.starts_with("leaves"));
+    assert!(came.last().unwrap().contains(" running "), "{came:#?}");
+    std::fs::write(dev.folder().join("go"), "").unwrap();
+    going.until("last row", |line| {
+        line.starts_with("leaves") && line.contains(" succeeded ")
+    });
+    dev.ok(&["submit", "--id", "later", "--", "sleep", "1000"]);
+    let later = going.until("another", |line| line.starts_with("later"));
+    assert_eq!(
+        later.len(),
+        1,
+        "what has left is not shown again: {later:#?}"
+    );
+}
+
+#[test]
 fn watching_nodes_shows_what_is_used_of_them() {
     let dev = Dev::start();
     let going = Going::start(&dev, &["get", "nodes", "-w", "-o", "json"]);

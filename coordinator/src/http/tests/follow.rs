@@ -103,6 +103,22 @@ fn a_follower_hears_of_one_step_and_of_what_happens_later() {
 }
 
 #[test]
+fn a_follower_from_now_on_hears_nothing_of_the_past() {
+    let rig = Rig::start();
+    rig.submit("before");
+    let (_, none) = rig.get("/v1/events?since=now");
+    assert_eq!(none["items"], json!([]));
+    let mut lines = rig.lines("/v1/events?since=now&follow=true");
+    rig.submit("after");
+    assert_eq!(said(&mut lines, 1)[0].2["step"], "after");
+    let (status, refused) = rig.get("/v1/events?cursor=now");
+    assert_eq!(
+        (status, &refused["error"]["code"]),
+        (400, &json!("invalid_parameter"))
+    );
+}
+
+#[test]
 fn a_stream_resumes_by_the_browser_s_header_and_ends_when_the_coordinator_stops() {
     let mut rig = Rig::start();
     rig.submit("a");
