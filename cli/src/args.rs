@@ -84,7 +84,7 @@ pub(crate) enum Command {
     /// Print what a step has written.
     #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
-    /// Look on while a step runs: its output from now on, and what becomes of it. Ctrl-C leaves it as it is.
+    /// Look on while a step runs. Ctrl-C leaves it as it is.
     #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
     /// Cancel steps. A step that has ended already is left as it is.
@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// Wait until steps have ended, or have come to a state.
     #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
-    /// Look for what would hurt on this machine, and say the way out. Works without a cluster.
+    /// Look for what would hurt on this machine, and say the way out.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
     /// Print what makes a shell complete commands and flags.
@@ -427,7 +427,7 @@ mod tests {
         }
         let command = Args::command();
         for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-            // Those of the node operations and of detection have pages of their own.
+            // What is worth examples is worth a line on the page.
             if sub.get_after_help().is_some() {
                 assert!(page.contains(sub.get_name()), "{}", sub.get_name());
             }

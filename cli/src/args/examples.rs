@@ -85,7 +85,7 @@ Examples:
   sluice doctor
   sluice doctor --state-dir /srv/sluice -o json
 
-Exits with 1 if a check failed. With -o name the checks that are not well are listed.";
+Works without a cluster. Exits with 1 if a check failed. With -o name the checks that are not well are listed.";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:
