@@ -17,6 +17,8 @@ const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
 const DEFAULT_SUPERVISOR_SOCKET: &str = "/run/sluice/supervisor/supervisor.sock";
 /// `PATH` of steps that bring none of their own.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Of a line of the file that cannot be read, in a message.
+const MAX_SHOWN_BYTES: usize = 120;
 
 /// The file as written.
 #[derive(Debug, Default, Deserialize)]
@@ -122,7 +124,7 @@ impl RawConfig {
             ConfigError::Parse {
                 path: path.into(),
                 line,
-                message: way_out(error.message()),
+                message: way_out(error.message(), text.lines().nth(line - 1)),
             }
         })
     }
@@ -227,11 +229,15 @@ fn host_name() -> Result<String, ConfigError> {
     Ok(name.to_string_lossy().into_owned())
 }
 
-/// The parser's sentence, with the word that was probably meant.
-fn way_out(message: &str) -> String {
-    match unknown_field(message) {
-        Some((field, Some(near))) => format!("unknown key `{field}`: did you mean `{near}`?"),
-        Some(_) | None => message.to_owned(),
+/// The parser's sentence, with the word that was probably meant, or with what stands there.
+fn way_out(message: &str, line: Option<&str>) -> String {
+    match (unknown_field(message), line.map(str::trim)) {
+        (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
+        (None, Some(line)) if !line.is_empty() => {
+            let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
+            format!("`{}`: {message}", line.escape_debug())
+        }
+        (Some(_) | None, _) => message.to_owned(),
     }
 }
 
@@ -274,6 +280,10 @@ mod tests {
             (
                 "coordinators = [\"a:1\"]\nnod = \"n\"\n".to_owned(),
                 "line 2: unknown key `nod`: did you mean `node`?",
+            ),
+            (
+                "node = 5\n".to_owned(),
+                "line 1: `node = 5`: invalid type: integer `5`",
             ),
             (
                 format!("node = \"n\"\n{TLS}"),

@@ -30,6 +30,8 @@ pub const DEFAULT_DATA_DIR: &str = "/var/lib/sluice/coordinator";
 const DEFAULT_KEEP_FINISHED: usize = 20_000;
 /// A token that is shorter could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
+/// Of a line of the file that cannot be read, in a message.
+const MAX_SHOWN_BYTES: usize = 120;
 
 /// The file as it was written.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -241,14 +243,12 @@ impl RawConfig {
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
         toml::from_str(text).map_err(|error: toml::de::Error| {
             let at = error.span().map_or(0, |span| span.start.min(text.len()));
+            let before = text.as_bytes()[..at].iter();
+            let line = before.filter(|b| **b == b'\n').count() + 1;
             ConfigError::Malformed {
                 path: path.to_owned(),
-                line: text.as_bytes()[..at]
-                    .iter()
-                    .filter(|b| **b == b'\n')
-                    .count()
-                    + 1,
-                message: explain(error.message()),
+                line,
+                message: explain(error.message(), text.lines().nth(line - 1)),
             }
         })
     }
@@ -313,12 +313,18 @@ impl RawConfig {
     }
 }
 
-/// serde's sentence, with the nearest known key where a key is unknown.
-fn explain(message: &str) -> String {
+/// serde's sentence, with the nearest known key where a key is unknown, else with what stands there.
+fn explain(message: &str, line: Option<&str>) -> String {
     match unknown_field(message) {
         Some((key, Some(near))) => format!("unknown key `{key}`: did you mean `{near}`?"),
         Some((key, None)) => format!("unknown key `{key}`: {message}"),
-        None => message.to_owned(),
+        None => match line.map(str::trim).filter(|line| !line.is_empty()) {
+            Some(line) => {
+                let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
+                format!("`{}`: {message}", line.escape_debug())
+            }
+            None => message.to_owned(),
+        },
     }
 }
 

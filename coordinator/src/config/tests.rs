@@ -58,6 +58,21 @@ fn a_slip_in_a_key_names_key_file_line_and_the_nearest_one() {
 }
 
 #[test]
+fn a_value_of_the_wrong_kind_is_shown_with_its_key() {
+    for (text, shown) in [
+        (
+            "lease = \"5m\"\n quic = 5",
+            "line 2: `quic = 5`: invalid type: integer",
+        ),
+        ("retention = -1", "line 1: `retention = -1`: "),
+        ("[[", "line 1: `[[`: "),
+    ] {
+        let message = refusal(text);
+        assert!(message.contains(shown), "{shown} in {message}");
+    }
+}
+
+#[test]
 fn a_loss_that_is_declared_too_early_is_refused_with_all_numbers() {
     let message = refusal("lease = \"5m\"\nstop_limit = \"30s\"\nlost_after = \"5m\"");
     for number in [
