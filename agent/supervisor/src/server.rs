@@ -27,7 +27,7 @@ use crate::connection::{Connection, PartError, peer_uid};
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::table::{Table, TableError};
-use crate::{clock, reap};
+use crate::{clock, reap, sys};
 
 /// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
 const STOP_GRACE: Span = Span::from_secs(2);
@@ -96,6 +96,7 @@ impl Server {
     pub fn open(options: Options) -> Result<Self, ServerError> {
         let state_dir = StateDir::open(&options.state_dir)?;
         kernel("become a subreaper", set_child_subreaper(true))?;
+        sys::hear_of_children();
         let signals = kernel("watch signals", watch_signals())?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let clock = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags);

@@ -54,6 +54,14 @@ pub fn default_signals() {
     }
 }
 
+/// Has the kernel keep ended children for us and tell of them. Where SIGCHLD is ignored it does neither, and a process
+/// that was started by one that ignores it ignores it as well.
+#[expect(unsafe_code, reason = "setting a disposition has no safe form")]
+pub fn hear_of_children() {
+    // SAFETY: SIG_DFL installs no handler of ours, and SIGCHLD's default effect is none.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Takes one child that has ended off the kernel's hands; `None` where no child has.
 ///
 /// Not `nix::waitpid`: it fails on a real-time signal, after the child is gone.

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use sluice_common::supervision::{Exit, HostPhase, StopSignal};
 
-use crate::client::sh;
-use crate::host::{Host, lives, until};
+use crate::client::{Client, sh};
+use crate::host::{BINARY, Host, lives, until};
 
 #[test]
 fn exit_codes_and_signals_are_told_apart() {
@@ -207,4 +208,31 @@ fn a_record_that_cannot_be_written_is_said_once_and_written_when_it_can() {
     let log = host.log.lock().unwrap();
     let said = |line: &&str| line.contains("out of date") && line.contains("early.1");
     assert_eq!(log.lines().filter(said).count(), 1, "{log}");
+}
+
+/// What is ignored stays ignored when a program becomes another: whoever starts a supervisor may not listen to its own
+/// children.
+#[test]
+fn ends_are_seen_where_the_starter_ignores_those_of_its_children() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut supervisor = Command::new("env")
+        .args([
+            "--ignore-signal=CHLD",
+            BINARY,
+            "--exit-with-stdin",
+            "--state-dir",
+        ])
+        .arg(dir.path())
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let socket = dir.path().join("supervisor.sock");
+    until("the supervisor listens", || socket.exists());
+    let mut client = Client::connect(&socket);
+    assert_eq!(
+        client.run(&sh("seen.1", "sleep 0.1 & exit 3")),
+        Exit::Code(3)
+    );
+    drop(supervisor.stdin.take());
+    assert!(supervisor.wait().unwrap().success());
 }
