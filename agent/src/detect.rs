@@ -1,30 +1,62 @@
-//! What this host has: one file for each detector, and their sum. A detector that cannot answer leaves its part empty
-//! and says why in the inventory's notes; none of them fails.
+//! What this host has and how it does: one file for each detector, and their sum. A detector that cannot answer leaves
+//! its part empty and says why in the inventory's notes; none of them fails.
+//!
+//! The driver of the GPUs is asked on a thread of its own, because it may keep whoever asks waiting for ever. While it
+//! does, what it said last stays, and the agent does everything else.
 
-mod host;
+mod cgroups;
+mod cpu;
+mod memory;
+mod notes;
 mod nvml;
 mod storage;
+mod system;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sluice_common::inventory::Inventory;
+use sluice_common::inventory::{HostReading, Inventory, Readings};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 
 use crate::config::Reserve;
 use crate::engine::Event;
 
+use notes::Notes;
+use nvml::{Driver, Report, Xids};
+
 /// Between two looks at the host while the agent runs. A GPU that falls off the bus should be gone from the pool within
 /// seconds; a look costs a few calls of the driver.
 const LOOK_EVERY: Duration = Duration::from_secs(3);
+/// Looks between two tellings of readings: a graph of ten-second points is as fine as most are drawn, and a coordinator
+/// of a thousand hosts hears a hundred of them a second.
+const TELL_AFTER: u32 = 3;
+/// How long the driver may take for a look before it is noted that it does not answer. A cold driver takes a few seconds.
+const DRIVER_LIMIT: Duration = Duration::from_secs(10);
+/// How long the agent's start waits for the first look of the driver; whatever it says later is a change.
+const FIRST_LIMIT: Duration = Duration::from_secs(5);
 
-/// What detection needs to know, and what it keeps open between two looks.
+/// What is noted while the driver keeps us waiting. The same words each time, so that it is one change.
+const SILENT: &str = "the NVIDIA driver does not answer: what it said last is shown, and the rest of this host goes on \
+                      without it; look at the kernel's log, and reboot the host if it stays so";
+
+/// What detection needs to know.
 pub(crate) struct Host {
     state_dir: PathBuf,
     reserve: Reserve,
-    driver: nvml::Driver,
+    driver: DriverThread,
+    xids: Xids,
+}
+
+/// The thread that asks the driver.
+struct DriverThread {
+    ask: mpsc::Sender<()>,
+    reports: mpsc::Receiver<Report>,
+    last: Report,
+    /// Since when an answer is awaited.
+    asked: Option<Instant>,
+    silent: bool,
 }
 
 impl Host {
@@ -34,49 +66,162 @@ impl Host {
         Self {
             state_dir,
             reserve,
-            driver: nvml::Driver::new(nvml_library),
+            driver: DriverThread::start(nvml_library.clone()),
+            xids: nvml::listen(nvml_library),
         }
     }
 
-    /// Asks every detector. Takes milliseconds, with NVML up to seconds where the driver is cold.
-    pub(crate) fn look(&mut self) -> Inventory {
-        let mut inventory = Inventory::default();
-        host::detect(&mut inventory);
-        storage::detect(&self.state_dir, &mut inventory);
-        self.driver.detect(&mut inventory);
-        keep_back(&self.reserve, &mut inventory);
-        inventory
+    /// What there is, with the driver's word if it comes within `limit`.
+    pub(crate) async fn look(&mut self, limit: Duration) -> Inventory {
+        self.driver.look(limit).await;
+        inventory(&self.state_dir, &self.reserve, &self.driver)
+    }
+
+    /// How it does, by the last look.
+    pub(crate) fn readings(&self) -> Readings {
+        let mut gpus = self.driver.last.readings.clone();
+        for reading in &mut gpus {
+            reading.xids = self.xids.of(&reading.uuid);
+        }
+        Readings {
+            host: host_reading(&self.state_dir),
+            gpus,
+        }
     }
 }
 
-/// Looks again and again, and tells the loop when the host has changed. Ends with the loop.
-///
-/// A detector that does not come back holds up the next look and nothing else: what was last seen stays.
+impl DriverThread {
+    fn start(library: Option<PathBuf>) -> Self {
+        let (ask, mut asked) = mpsc::channel(1);
+        let (tell, reports) = mpsc::channel(1);
+        let started = std::thread::Builder::new()
+            .name("nvml".to_owned())
+            .spawn(move || {
+                let mut driver = Driver::new(library);
+                while asked.blocking_recv().is_some() {
+                    if tell.blocking_send(driver.look()).is_err() {
+                        return;
+                    }
+                }
+            });
+        let mut last = Report::default();
+        if let Err(error) = started {
+            last.notes.add(format!(
+                "GPUs cannot be looked for: no thread can be started: {error}"
+            ));
+        }
+        Self {
+            ask,
+            reports,
+            last,
+            asked: None,
+            silent: false,
+        }
+    }
+
+    /// Asks, unless an answer is still awaited, and waits for it.
+    async fn look(&mut self, limit: Duration) {
+        if self.asked.is_none() && self.ask.try_send(()).is_ok() {
+            self.asked = Some(Instant::now());
+        }
+        match timeout(limit, self.reports.recv()).await {
+            Ok(Some(report)) => {
+                self.last = report;
+                self.asked = None;
+                self.silent = false;
+            }
+            Ok(None) => self
+                .last
+                .notes
+                .add("detection of GPUs has died of a defect: what was seen last is shown"),
+            Err(_) => self.silent = self.asked.is_some_and(|asked| asked.elapsed() >= limit),
+        }
+    }
+}
+
+fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inventory {
+    let mut inventory = Inventory::default();
+    let mut notes = Notes::default();
+    system::detect(&mut inventory, &mut notes);
+    cpu::detect(&mut inventory, &mut notes);
+    memory::detect(&mut inventory, &mut notes);
+    storage::detect(state_dir, &mut inventory, &mut notes);
+    inventory.capabilities = cgroups::detect(Path::new("/"), &mut notes);
+    let Report {
+        driver: version,
+        cuda,
+        gpus,
+        notes: said,
+        ..
+    } = &driver.last;
+    inventory.driver = version.clone();
+    inventory.cuda = cuda.clone();
+    inventory.gpus = gpus.clone();
+    notes.extend(said);
+    if driver.silent {
+        notes.add(SILENT);
+    }
+    inventory.notes = notes.list();
+    keep_back(reserve, &mut inventory);
+    inventory
+}
+
+fn keep_back(reserve: &Reserve, inventory: &mut Inventory) {
+    inventory.cpus = inventory.cpus.saturating_sub(reserve.cpus);
+    inventory.memory_bytes = inventory.memory_bytes.saturating_sub(reserve.memory_bytes);
+}
+
+fn host_reading(state_dir: &Path) -> HostReading {
+    let mut reading = HostReading::default();
+    memory::read(&mut reading);
+    storage::read(state_dir, &mut reading);
+    reading.load_milli = load_milli(&std::fs::read_to_string("/proc/loadavg").unwrap_or_default());
+    reading
+}
+
+/// The first number of `0.52 0.58 0.59 1/467 12345`, in thousandths.
+fn load_milli(loadavg: &str) -> u64 {
+    let first = loadavg.split_whitespace().next().unwrap_or_default();
+    let (whole, part) = first.split_once('.').unwrap_or((first, ""));
+    let part: String = part.chars().chain("000".chars()).take(3).collect();
+    let number = |text: &str| text.parse::<u64>().unwrap_or_default();
+    number(whole)
+        .saturating_mul(1000)
+        .saturating_add(number(&part))
+}
+
+/// The first look of an agent that starts.
+pub(crate) async fn first(host: &mut Host) -> Inventory {
+    host.look(FIRST_LIMIT).await
+}
+
+/// Everything, for whoever asks once and waits.
+pub(crate) async fn once(host: &mut Host) -> (Inventory, Readings) {
+    let inventory = host.look(DRIVER_LIMIT).await;
+    (inventory, host.readings())
+}
+
+/// Looks again and again, and tells the loop when the host has changed and how it does. Ends with the loop.
 pub(crate) async fn watch(mut host: Host, mut last: Inventory, events: mpsc::Sender<Event>) {
+    let mut looks = 0;
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let look = spawn_blocking(move || {
-            let found = host.look();
-            (host, found)
-        });
-        let Ok((back, found)) = look.await else {
-            warn!("detection has died of a defect: what was last seen stays");
-            return std::future::pending().await;
+        let told = if looks % TELL_AFTER == 0 {
+            events
+                .send(Event::Readings(Box::new(host.readings())))
+                .await
+        } else {
+            Ok(())
         };
-        host = back;
+        if told.is_err() {
+            return;
+        }
+        looks += 1;
+        tokio::time::sleep(LOOK_EVERY).await;
+        let found = host.look(DRIVER_LIMIT).await;
         if found == last {
             continue;
         }
-        info!(
-            gpus = found.gpus.len(),
-            cpus = found.cpus,
-            "the host has changed"
-        );
-        found
-            .notes
-            .iter()
-            .filter(|note| !last.notes.contains(note))
-            .for_each(|note| warn!("{note}"));
+        report(&last, &found);
         last = found.clone();
         if events
             .send(Event::HostChanged(Box::new(found)))
@@ -88,60 +233,73 @@ pub(crate) async fn watch(mut host: Host, mut last: Inventory, events: mpsc::Sen
     }
 }
 
-fn keep_back(reserve: &Reserve, inventory: &mut Inventory) {
-    inventory.cpus = inventory.cpus.saturating_sub(reserve.cpus);
-    inventory.memory_bytes = inventory.memory_bytes.saturating_sub(reserve.memory_bytes);
+/// Once in the log what is new.
+fn report(last: &Inventory, found: &Inventory) {
+    info!(
+        gpus = found.gpus.len(),
+        cpus = found.cpus,
+        "the host has changed"
+    );
+    let new = found.notes.iter().filter(|note| !last.notes.contains(note));
+    new.for_each(|note| warn!("{note}"));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
-    fn inventory(dir: &Path, library: Option<&Path>, reserve: &Reserve) -> Inventory {
-        Host::new(dir.into(), library.map(Path::to_path_buf), reserve.clone()).look()
+    async fn found(dir: &Path, library: Option<&Path>, reserve: &Reserve) -> Inventory {
+        let mut host = Host::new(dir.into(), library.map(Path::to_path_buf), reserve.clone());
+        once(&mut host).await.0
     }
 
-    #[test]
-    fn a_host_reports_itself_less_what_is_kept_back() {
+    const NOTHING: Reserve = Reserve {
+        cpus: 0,
+        memory_bytes: 0,
+    };
+
+    #[tokio::test]
+    async fn a_host_reports_itself_less_what_is_kept_back() {
         let dir = tempfile::tempdir().unwrap();
-        let nothing = Reserve {
-            cpus: 0,
-            memory_bytes: 0,
-        };
-        let whole = inventory(dir.path(), None, &nothing);
+        let whole = found(dir.path(), None, &NOTHING).await;
         assert!(
             whole.cpus > 0 && whole.memory_bytes > 0 && whole.storage_bytes > 0,
             "{whole:?}"
         );
-        assert!(!whole.kernel.is_empty() && !whole.arch.is_empty());
+        assert!(!whole.kernel.is_empty() && !whole.arch.is_empty() && !whole.os.is_empty());
+        assert_eq!(whole.capabilities.len(), 6);
 
         let reserve = Reserve {
             cpus: 1,
             memory_bytes: 1 << 20,
         };
-        let rest = inventory(dir.path(), None, &reserve);
+        let rest = found(dir.path(), None, &reserve).await;
         assert_eq!(rest.cpus, whole.cpus - 1);
         assert_eq!(rest.memory_bytes, whole.memory_bytes - (1 << 20));
     }
 
-    #[test]
-    fn a_library_that_is_not_there_leaves_a_cpu_only_host_and_a_note() {
+    #[tokio::test]
+    async fn a_library_that_is_not_there_leaves_a_cpu_only_host_and_a_note() {
         let dir = tempfile::tempdir().unwrap();
         let missing = dir.path().join("libnvidia-ml.so.1");
-        let found = inventory(
-            dir.path(),
-            Some(&missing),
-            &Reserve {
-                cpus: 0,
-                memory_bytes: 0,
-            },
-        );
+        let found = found(dir.path(), Some(&missing), &NOTHING).await;
         assert!(found.gpus.is_empty() && found.driver.is_none());
         assert!(
             found.notes.iter().any(|note| note.contains("libnvidia-ml")),
             "{:?}",
             found.notes
         );
+    }
+
+    #[test]
+    fn the_load_is_read_in_thousandths() {
+        for (text, milli) in [
+            ("0.52 0.58 0.59 1/467 12345\n", 520),
+            ("12.5 0 0 1/1 1", 12_500),
+            ("3 0 0 1/1 1", 3_000),
+            ("", 0),
+        ] {
+            assert_eq!(load_milli(text), milli, "{text}");
+        }
     }
 }

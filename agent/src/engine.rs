@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use agent_core::{Core, Input, LinkId, Output, TimerKey};
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
-use sluice_common::inventory::Inventory;
+use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION, ToNode};
@@ -42,6 +42,8 @@ pub(crate) enum Event {
     },
     /// What the host has is no longer what it had.
     HostChanged(Box<Inventory>),
+    /// How the host does.
+    Readings(Box<Readings>),
     /// Anything that needs no wiring.
     Core(Input),
 }
@@ -74,6 +76,7 @@ pub(crate) struct Engine {
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
     supervised: watch::Sender<bool>,
+    readings: Option<Readings>,
     timers: BTreeMap<TimerKey, BootMillis>,
 }
 
@@ -95,6 +98,7 @@ impl Engine {
             link: None,
             supervisor: None,
             supervised,
+            readings: None,
             timers: BTreeMap::new(),
         }
     }
@@ -117,7 +121,9 @@ impl Engine {
         match event {
             Event::Dialled { link, outbox } => {
                 self.link = Some((link, outbox));
-                self.feed(Input::Dialled { link })
+                self.feed(Input::Dialled { link })?;
+                self.tell_readings();
+                Ok(())
             }
             Event::SupervisorUp {
                 boot_id,
@@ -128,6 +134,11 @@ impl Engine {
                 self.feed(Input::SupervisorUp { boot_id, attempts })?;
                 self.live.replace(self.unreleased());
                 self.supervised.send_replace(true);
+                Ok(())
+            }
+            Event::Readings(readings) => {
+                self.readings = Some(*readings);
+                self.tell_readings();
                 Ok(())
             }
             Event::HostChanged(inventory) => {
@@ -269,6 +280,13 @@ impl Engine {
         if let Some((link, _)) = &self.link {
             let message = FromNode::Inventory(Box::new(self.identity.inventory.clone()));
             self.say(*link, ToLink::Say(message));
+        }
+    }
+
+    /// They are told again soon: where there is no room for them, nothing is lost.
+    fn tell_readings(&self) {
+        if let (Some((_, outbox)), Some(readings)) = (&self.link, &self.readings) {
+            let _ = outbox.try_send(ToLink::Say(FromNode::Readings(readings.clone())));
         }
     }
 

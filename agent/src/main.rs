@@ -19,6 +19,7 @@ use std::sync::Arc;
 use agent_core::Core;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
+use sluice_common::api::HostView;
 use sluice_common::id::BootId;
 use sluice_common::inventory::Inventory;
 use sluice_transport::{Dialer, Identity};
@@ -132,9 +133,15 @@ fn print_detection(args: &Args) -> anyhow::Result<()> {
     };
     let (dir, library, reserve) = config::for_detection(raw)?;
     let library = args.nvml_library.clone().or(library);
-    let inventory = detect::Host::new(dir, library, reserve).look();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()?;
+    let (inventory, readings) = runtime.block_on(async {
+        let mut host = detect::Host::new(dir, library, reserve);
+        detect::once(&mut host).await
+    });
     let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, &inventory)?;
+    serde_json::to_writer_pretty(&mut out, &HostView::of(&inventory, Some(&readings)))?;
     writeln!(out)?;
     Ok(())
 }
@@ -233,7 +240,10 @@ async fn serve(
         config.reserve.clone(),
     );
     let is_declared = declared.is_some();
-    let inventory = declared.unwrap_or_else(|| host.look());
+    let inventory = match declared {
+        Some(declared) => declared,
+        None => detect::first(&mut host).await,
+    };
     let identity = identify(&config, inventory.clone())?;
     let live = Arc::new(Live::default());
     let watcher = Watcher::start()

@@ -93,6 +93,9 @@ pub(crate) enum Command {
     /// Wait until steps have ended, or have come to a state.
     #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
+    /// Print what this host would report. Needs no coordinator.
+    #[command(after_help = examples::DETECT)]
+    Detect(DetectArgs),
     /// Look for what would hurt on this machine, and say the way out.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
@@ -308,6 +311,16 @@ pub(crate) struct LogsArgs {
     /// Of this attempt, from 1; the latest where absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,
+}
+
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct DetectArgs {
+    /// NVML's library, in place of the one that the agent's config names or the loader finds.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nvml_library: Option<PathBuf>,
+    /// The agent's config, for what it keeps back and where its state is.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

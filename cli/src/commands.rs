@@ -2,6 +2,7 @@
 
 pub(crate) mod cancel;
 pub(crate) mod describe;
+pub(crate) mod detect;
 pub(crate) mod doctor;
 pub(crate) mod generate;
 pub(crate) mod get;

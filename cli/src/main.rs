@@ -86,6 +86,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),
         Command::Completions { shell } => commands::generate::completions(shell, out),
         Command::Man { dir } => commands::generate::man(&dir, out),
+        Command::Detect(args) => commands::detect::run(&args, out),
         Command::Doctor(args) => commands::doctor::run(chosen, &args, out),
         Command::Wait(args) => commands::wait::run(&client()?, args, out),
     }

@@ -4,6 +4,7 @@ pub(crate) mod age;
 pub(crate) mod amounts;
 pub(crate) mod data;
 pub(crate) mod event;
+pub(crate) mod host;
 pub(crate) mod listed;
 pub(crate) mod node;
 pub(crate) mod pool;

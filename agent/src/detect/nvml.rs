@@ -1,19 +1,50 @@
-//! NVIDIA GPUs, by the driver's own library, opened at run time: a host without it is a CPU-only host.
+//! NVIDIA GPUs, by the driver's own library, opened at run time: a host without it is a CPU-only host. This file owns the
+//! library and what was seen last; the parts are `device` (facts of one GPU), `memory`, `mig` (instances), `reading` and
+//! `xid` (what changes by itself).
+//!
+//! Only what NVIDIA documents is called. A GPU without handle or UUID is left out; any other question that is refused
+//! leaves one field empty, with a note where the refusal says something about the host: that a model lacks a feature
+//! does not.
 
+mod device;
+mod memory;
+mod mig;
+mod reading;
+mod xid;
+
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
-use sluice_common::inventory::{Gpu, Inventory};
+use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
+use sluice_common::inventory::{Gpu, GpuReading};
+
+use super::notes::Notes;
+use device::Facts;
+
+pub(crate) use xid::{Xids, listen};
 
 /// The name by which the loader finds the driver's library; the unversioned one is only in development packages.
 const LIBRARY: &str = "libnvidia-ml.so.1";
+
+/// What the driver said in one look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    pub(crate) driver: Option<String>,
+    pub(crate) cuda: Option<String>,
+    pub(crate) gpus: Vec<Gpu>,
+    pub(crate) readings: Vec<GpuReading>,
+    pub(crate) notes: Notes,
+}
 
 /// The driver's library, held open between two looks: opening it anew each time would wake the driver each time.
 pub(crate) struct Driver {
     library: Option<PathBuf>,
     nvml: Option<Nvml>,
+    facts: Facts,
+    /// What was seen last, for when one question of the whole driver fails and the next may not.
+    last: Report,
 }
 
 impl Driver {
@@ -22,63 +53,121 @@ impl Driver {
         Self {
             library,
             nvml: None,
+            facts: Facts::default(),
+            last: Report::default(),
         }
     }
 
-    /// Fills in driver and GPUs. A GPU that does not answer is left out and noted; the others are reported. Where there
-    /// is no driver, the next look tries again: it may be loaded by then.
-    pub(crate) fn detect(&mut self, inventory: &mut Inventory) {
-        let nvml = match self.nvml.take() {
-            Some(nvml) => nvml,
-            None => {
-                let path = self
-                    .library
-                    .as_deref()
-                    .map_or(OsStr::new(LIBRARY), Path::as_os_str);
-                match Nvml::builder().lib_path(path).init() {
-                    Ok(nvml) => nvml,
-                    Err(error) => return inventory.notes.push(absence(path, &error)),
-                }
+    /// Asks for everything. Where there is no driver, the next look tries again: it may be loaded by then.
+    pub(crate) fn look(&mut self) -> Report {
+        let report = match self.open() {
+            Ok(nvml) => {
+                let (report, lives) = self.ask(&nvml);
+                self.nvml = lives.then_some(nvml);
+                report
+            }
+            Err(note) => {
+                self.facts = Facts::default();
+                let mut report = Report::default();
+                report.notes.add(note);
+                report
             }
         };
-        match read_host(&nvml, inventory) {
-            Ok(()) => self.nvml = Some(nvml),
-            // A driver that was unloaded or replaced under us answers only those who begin anew.
-            Err(error) => inventory
-                .notes
-                .push(format!("the driver does not answer: {error}")),
+        self.last = report.clone();
+        report
+    }
+
+    fn open(&mut self) -> Result<Nvml, String> {
+        match self.nvml.take() {
+            Some(nvml) => Ok(nvml),
+            None => open(self.library.as_deref()),
+        }
+    }
+
+    /// What the driver says, and whether it is still there.
+    fn ask(&mut self, nvml: &Nvml) -> (Report, bool) {
+        let mut report = Report::default();
+        let count = match nvml.device_count() {
+            Ok(count) => count,
+            Err(error) if is_gone(&error) => {
+                report.notes.add(format!("the driver is gone: {error}"));
+                return (report, false);
+            }
+            Err(error) => {
+                let mut last = self.last.clone();
+                last.notes.add(format!(
+                    "the driver does not say how many GPUs there are ({error}): those that were seen last are shown"
+                ));
+                return (last, true);
+            }
+        };
+        report.driver = self.version(nvml, &mut report.notes);
+        report.cuda = self.cuda(nvml, &mut report.notes);
+        self.facts.begin_look();
+        let mut seen = BTreeSet::new();
+        for index in 0..count {
+            match nvml
+                .device_by_index(index)
+                .and_then(|device| Ok((device.uuid()?, device)))
+            {
+                Ok((uuid, device)) if seen.insert(uuid.clone()) => {
+                    let whole = self
+                        .facts
+                        .of(nvml, &device, index, &uuid, &mut report.notes);
+                    mig::units(&device, whole, &mut report);
+                }
+                Ok((uuid, _)) => {
+                    report.notes.add(format!(
+                        "GPU {index} has the UUID {uuid} of another and is left out"
+                    ));
+                }
+                Err(error) => {
+                    report.notes.add(format!(
+                        "GPU {index} does not answer and is left out: {error}"
+                    ));
+                }
+            }
+        }
+        (report, true)
+    }
+
+    fn version(&self, nvml: &Nvml, notes: &mut Notes) -> Option<String> {
+        let version = nvml.sys_driver_version();
+        match version {
+            Ok(version) => Some(line(&version)),
+            Err(error) => {
+                notes.add(format!("the driver's version cannot be read: {error}"));
+                self.last.driver.clone()
+            }
+        }
+    }
+
+    fn cuda(&self, nvml: &Nvml, notes: &mut Notes) -> Option<String> {
+        match nvml.sys_cuda_driver_version() {
+            Ok(version) => {
+                let (major, minor) = (
+                    cuda_driver_version_major(version),
+                    cuda_driver_version_minor(version),
+                );
+                Some(format!("{major}.{minor}"))
+            }
+            Err(error) => {
+                notes.add(format!("the version of CUDA cannot be read: {error}"));
+                self.last.cuda.clone()
+            }
         }
     }
 }
 
-fn read_host(nvml: &Nvml, inventory: &mut Inventory) -> Result<(), NvmlError> {
-    inventory.driver = Some(nvml.sys_driver_version()?);
-    let count = nvml.device_count()?;
-    (0..count).for_each(|index| add_gpu(nvml, index, inventory));
-    Ok(())
+/// Opens the library, or says why not in an admin's words.
+fn open(library: Option<&Path>) -> Result<Nvml, String> {
+    let path = library.map_or(OsStr::new(LIBRARY), Path::as_os_str);
+    Nvml::builder()
+        .lib_path(path)
+        .init()
+        .map_err(|error| absence(path, &error))
 }
 
-fn add_gpu(nvml: &Nvml, index: u32, inventory: &mut Inventory) {
-    match read_gpu(nvml, index) {
-        Ok(gpu) => inventory.gpus.push(gpu),
-        Err(error) => inventory.notes.push(format!(
-            "GPU {index} does not answer and is left out: {error}"
-        )),
-    }
-}
-
-fn read_gpu(nvml: &Nvml, index: u32) -> Result<Gpu, NvmlError> {
-    let device = nvml.device_by_index(index)?;
-    Ok(Gpu {
-        index,
-        uuid: device.uuid()?,
-        model: device.name()?,
-        memory_bytes: device.memory_info()?.total,
-        ..Gpu::default()
-    })
-}
-
-/// Why there are no GPUs, in an admin's words.
 fn absence(path: &OsStr, error: &NvmlError) -> String {
     let library = path.to_string_lossy();
     match error {
@@ -89,6 +178,43 @@ fn absence(path: &OsStr, error: &NvmlError) -> String {
         NvmlError::NoPermission => {
             "NVML refuses this user: check the permissions of /dev/nvidia*".to_owned()
         }
+        NvmlError::LibRmVersionMismatch => {
+            "the NVIDIA library and the loaded kernel driver are of different versions: reboot, or reload the driver"
+                .to_owned()
+        }
         other => format!("NVML does not start ({library}): {other}"),
     }
+}
+
+/// Whether only those who begin anew are answered: the driver was unloaded or replaced under us.
+fn is_gone(error: &NvmlError) -> bool {
+    matches!(
+        error,
+        NvmlError::DriverNotLoaded | NvmlError::Uninitialized | NvmlError::LibRmVersionMismatch
+    )
+}
+
+/// The answer, or nothing; with a note where the refusal says something about the host.
+fn optional<T>(what: &str, answer: Result<T, NvmlError>, notes: &mut Notes) -> Option<T> {
+    match answer {
+        Ok(value) => Some(value),
+        // This model does not do that, or the GPU is gone, which is told where it is asked for its UUID.
+        Err(
+            NvmlError::NotSupported | NvmlError::NotFound | NvmlError::NoData | NvmlError::GpuLost,
+        ) => None,
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => {
+            notes.add(format!("{what}: the driver is too old to tell"));
+            None
+        }
+        Err(error) => {
+            notes.add(format!("{what}: {error}"));
+            None
+        }
+    }
+}
+
+/// A text of the driver as one harmless line.
+fn line(text: &str) -> String {
+    let clean = text.replace(char::is_control, " ");
+    clean[..clean.floor_char_boundary(128)].trim().to_owned()
 }

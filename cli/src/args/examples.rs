@@ -80,6 +80,12 @@ Examples:
 
 Exits with 75 when the time is over, and with 1 at once when another end makes the state impossible.";
 
+pub(super) const DETECT: &str = "\
+Examples:
+  sluice detect
+  sluice detect -o json
+  sluice detect --nvml-library /usr/lib/libnvidia-ml.so.1";
+
 pub(super) const DOCTOR: &str = "\
 Examples:
   sluice doctor

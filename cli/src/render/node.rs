@@ -12,7 +12,7 @@ use super::listed::Listed;
 use super::sections::Sections;
 use super::step::moment;
 use super::table::{Cell, Column};
-use super::{amounts, or_dash, safe};
+use super::{amounts, host, or_dash, safe};
 use crate::out::{Out, Tone};
 
 impl Listed for NodeView {
@@ -152,7 +152,7 @@ pub(crate) fn describe(node: &NodeView, now: Timestamp, out: Out) -> String {
         )
         .field("Capacity", amounts::amounts(&node.capacity))
         .field("Used", amounts::amounts(&node.used));
-    hardware(&mut text, node);
+    text.section("Hardware", |text| host::facts(text, &node.inventory));
     if !node.steps.is_empty() {
         text.section("Steps", |steps| {
             for step in &node.steps {
@@ -160,32 +160,7 @@ pub(crate) fn describe(node: &NodeView, now: Timestamp, out: Out) -> String {
             }
         });
     }
-    text.finish()
-}
-
-fn hardware(text: &mut Sections, node: &NodeView) {
-    let inventory = &node.inventory;
-    text.section("Hardware", |text| {
-        text.field(
-            "Kernel",
-            format!("{} {}", safe(&inventory.kernel), safe(&inventory.arch)),
-        )
-        .field(
-            "Processor",
-            format!("{}, {} cores", safe(&inventory.cpu_model), inventory.cpus),
-        )
-        .field("Memory", amounts::bytes(inventory.memory_bytes))
-        .field("Storage", amounts::bytes(inventory.storage_bytes))
-        .field("NVIDIA driver", super::or_dash(inventory.driver.as_deref()));
-        for gpu in &inventory.gpus {
-            let memory = amounts::bytes(gpu.memory_bytes);
-            let text_of = format!("{}, {memory}, {}", safe(&gpu.model), safe(&gpu.uuid));
-            text.field(&format!("GPU {}", gpu.index), text_of);
-        }
-        for note in &inventory.notes {
-            text.field("Note", safe(note));
-        }
-    });
+    text.finish() + &host::gpus(&node.inventory, out)
 }
 
 #[cfg(test)]
@@ -232,15 +207,19 @@ Heard:            2026-11-20T10:02:59Z (1s ago)
 Capacity:         gpu=1 cpu=8 memory=8.2GB storage=100GB
 Used:             gpu=1 cpu=0.5
 Hardware:
+  OS:             Debian GNU/Linux 12 (bookworm)
   Kernel:         6.1.0 x86_64
-  Processor:      AMD EPYC, 8 cores
+  Processor:      AMD EPYC, 8 usable
   Memory:         7.6GiB
   Storage:        93.1GiB
-  NVIDIA driver:  550.1
-  GPU 0:          NVIDIA L40S, 44.9GiB, GPU-a
+  NVIDIA driver:  550.1 (CUDA 12.4)
+  Capabilities:   kill:cgroup2 freeze:cgroup1 cpu:none
   Note:           no MIG
 Steps:
   k3v9
+
+GPU  PLATFORM  MIG  MEMORY   UTIL  TEMP  POWER  ECC  XIDS  PROCESSES  NUMA  NVLINK  PCI  UUID
+0    l40s      -    44.9GiB  -     -     -      -    -     -          -     -       -    GPU-a
 ";
         assert_eq!(describe(&node(), now(), Out::plain()), expected);
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sluice_common::id::NodeName;
-use sluice_common::inventory::Inventory;
+use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello};
@@ -19,6 +19,10 @@ const MAX_LINE_BYTES: usize = 256;
 const MAX_GPUS: usize = 256;
 /// Notes of one inventory.
 const MAX_NOTES: usize = 64;
+/// XIDs of one GPU, and processes on it. There are fewer kinds of the one than NVIDIA lists and fewer of the other than
+/// a GPU bears.
+const MAX_XIDS: usize = 256;
+const MAX_PROCESSES: usize = 256;
 /// A sentence for people: a note, or why a process could not be made. Longer ones are cut.
 const MAX_SENTENCE_BYTES: usize = 2048;
 
@@ -61,7 +65,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
     )?;
     line("the agent's version", &hello.version)?;
     labels(&hello.labels)?;
-    inventory(&hello.inventory)?;
+    inventory(&mut hello.inventory)?;
     for status in &mut hello.attempts {
         phase(&mut status.phase);
     }
@@ -77,24 +81,71 @@ fn labels(labels: &BTreeMap<String, String>) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn inventory(inventory: &Inventory) -> Result<(), Invalid> {
+/// A host is not turned away for what its hardware is called: texts that are only shown are cut and cleaned. What GPUs
+/// are granted by must be as the agent knows it.
+fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
     most("GPUs", inventory.gpus.len(), MAX_GPUS)?;
-    most("notes in the inventory", inventory.notes.len(), MAX_NOTES)?;
-    line("the kernel's release", &inventory.kernel)?;
-    line("the architecture", &inventory.arch)?;
-    line("the processor's model", &inventory.cpu_model)?;
-    line(
-        "the driver's version",
-        inventory.driver.as_deref().unwrap_or(""),
-    )?;
-    for gpu in &inventory.gpus {
-        line("a GPU's UUID", &gpu.uuid)?;
-        line("a GPU's model", &gpu.model)?;
+    let Inventory {
+        kernel,
+        os,
+        arch,
+        cpu_model,
+        driver,
+        cuda,
+        gpus,
+        notes,
+        cores: _,
+        cpus: _,
+        memory_bytes: _,
+        storage_bytes: _,
+        capabilities: _,
+    } = inventory;
+    for text in [kernel, os, arch, cpu_model]
+        .into_iter()
+        .chain(driver)
+        .chain(cuda)
+    {
+        tidy(text, MAX_LINE_BYTES);
     }
-    for note in &inventory.notes {
-        short("a note in the inventory", note, MAX_SENTENCE_BYTES)?;
+    for gpu in gpus {
+        line("a GPU's UUID", &gpu.uuid)?;
+        most("NVLink peers of a GPU", gpu.nvlink.len(), MAX_GPUS)?;
+        let texts = [&mut gpu.model, &mut gpu.platform].into_iter();
+        let mig = gpu
+            .mig
+            .iter_mut()
+            .flat_map(|mig| [&mut mig.profile, &mut mig.parent]);
+        for text in texts.chain(&mut gpu.pci).chain(&mut gpu.nvlink).chain(mig) {
+            tidy(text, MAX_LINE_BYTES);
+        }
+    }
+    notes.truncate(MAX_NOTES);
+    notes
+        .iter_mut()
+        .for_each(|note| tidy(note, MAX_SENTENCE_BYTES));
+    Ok(())
+}
+
+fn readings(readings: &mut Readings) -> Result<(), Invalid> {
+    most("readings of GPUs", readings.gpus.len(), 2 * MAX_GPUS)?;
+    for gpu in &mut readings.gpus {
+        tidy(&mut gpu.uuid, MAX_LINE_BYTES);
+        while gpu.xids.len() > MAX_XIDS {
+            gpu.xids.pop_last();
+        }
+        if let Some(processes) = &mut gpu.processes {
+            processes.truncate(MAX_PROCESSES);
+        }
     }
     Ok(())
+}
+
+/// Cuts a text that is only shown, and takes out what would move a terminal's cursor.
+fn tidy(text: &mut String, most: usize) {
+    if text.chars().any(char::is_control) {
+        *text = text.replace(char::is_control, " ");
+    }
+    text.truncate(text.floor_char_boundary(most));
 }
 
 fn most(what: &'static str, count: usize, most: usize) -> Result<(), Invalid> {
@@ -125,7 +176,7 @@ fn short(what: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
 pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,
-        FromNode::Readings(readings) => most("GPUs", readings.gpus.len(), 2 * MAX_GPUS)?,
+        FromNode::Readings(found) => readings(found)?,
         FromNode::Status(status) => phase(&mut status.phase),
     }
     Ok(message)
@@ -228,8 +279,12 @@ mod tests {
             ("GPUs: 257", |h| {
                 h.inventory.gpus = vec![Gpu::default(); 257];
             }),
-            ("a note in the inventory has 2049 bytes", |h| {
-                h.inventory.notes = vec!["x".repeat(2049)];
+            ("a GPU's UUID holds control characters", |h| {
+                let uuid = "GPU-\n".to_owned();
+                h.inventory.gpus = vec![Gpu {
+                    uuid,
+                    ..Gpu::default()
+                }];
             }),
         ];
         for (expected, spoil) in cases {
@@ -237,6 +292,31 @@ mod tests {
             spoil(&mut words);
             let message = hello(words, &node()).unwrap_err().to_string();
             assert!(message.contains(expected), "{expected}: {message}");
+        }
+    }
+
+    #[test]
+    fn a_host_is_not_turned_away_for_what_its_hardware_is_called() {
+        let mut strange = words();
+        strange.inventory.notes = vec!["x\u{1b}[2J".repeat(1000); 100];
+        strange.inventory.cpu_model = "CPU\u{0}\n".repeat(100);
+        strange.inventory.gpus = vec![Gpu {
+            uuid: "GPU-1".to_owned(),
+            model: "\u{e4}".repeat(1000),
+            ..Gpu::default()
+        }];
+        let hello = hello(strange, &node()).unwrap();
+        let inventory = hello.inventory;
+        assert_eq!(inventory.notes.len(), MAX_NOTES);
+        let texts = inventory
+            .notes
+            .iter()
+            .chain([&inventory.cpu_model, &inventory.gpus[0].model]);
+        for text in texts {
+            assert!(
+                text.len() <= MAX_SENTENCE_BYTES && !text.chars().any(char::is_control),
+                "{text:?}"
+            );
         }
     }
 }

@@ -9,13 +9,11 @@ use sluice_common::id::NodeName;
 use sluice_common::inventory::Readings;
 use sluice_transport::Connection;
 
-type Linked = BTreeMap<NodeName, Link>;
-
-#[derive(Debug)]
-struct Link {
-    session: SessionId,
-    connection: Connection,
-    readings: Option<Arc<Readings>>,
+#[derive(Debug, Default)]
+struct Linked {
+    links: BTreeMap<NodeName, (SessionId, Connection)>,
+    /// A node may tell how it does before its link counts.
+    readings: BTreeMap<NodeName, (SessionId, Arc<Readings>)>,
 }
 
 /// The connections of linked nodes. Clones are the same.
@@ -25,44 +23,43 @@ pub struct Nodes(Arc<Mutex<Linked>>);
 impl Nodes {
     /// The connection of a node, if it is linked.
     pub fn get(&self, node: &NodeName) -> Option<Connection> {
-        self.lock().get(node).map(|link| link.connection.clone())
+        let linked = self.lock();
+        let link = linked.links.get(node);
+        link.map(|(_, connection)| connection.clone())
     }
 
     /// How a node does, as it said last over the link that it has.
     pub fn readings(&self, node: &NodeName) -> Option<Arc<Readings>> {
-        self.lock().get(node)?.readings.clone()
+        let linked = self.lock();
+        let readings = linked.readings.get(node);
+        readings.map(|(_, readings)| Arc::clone(readings))
     }
 
-    /// Keeps what a node says of itself, if its session is the one that counts.
+    /// Keeps what a node says of itself; what an earlier session says late is not taken.
     pub(super) fn keep(&self, node: &NodeName, session: SessionId, readings: Readings) {
-        if let Some(link) = self.lock().get_mut(node)
-            && link.session == session
-        {
-            link.readings = Some(Arc::new(readings));
+        let known = &mut self.lock().readings;
+        if known.get(node).is_none_or(|(known, _)| *known <= session) {
+            known.insert(node.clone(), (session, Arc::new(readings)));
         }
     }
 
     /// A later session takes the place of an earlier one and never the other way round.
     pub(super) fn put(&self, node: NodeName, session: SessionId, connection: Connection) {
-        let mut linked = self.lock();
-        if linked.get(&node).is_none_or(|link| link.session < session) {
-            let readings = None;
-            linked.insert(
-                node,
-                Link {
-                    session,
-                    connection,
-                    readings,
-                },
-            );
+        let links = &mut self.lock().links;
+        if links.get(&node).is_none_or(|(known, _)| *known < session) {
+            links.insert(node, (session, connection));
         }
     }
 
-    /// Forgets the connection of `session`, if it is still the one that counts.
+    /// Forgets the connection of `session` and what it said, if they are still those that count.
     pub(super) fn remove(&self, node: &NodeName, session: SessionId) {
         let mut linked = self.lock();
-        if linked.get(node).is_some_and(|link| link.session == session) {
-            linked.remove(node);
+        let counts = |known: Option<SessionId>| known == Some(session);
+        if counts(linked.links.get(node).map(|(known, _)| *known)) {
+            linked.links.remove(node);
+        }
+        if counts(linked.readings.get(node).map(|(known, _)| *known)) {
+            linked.readings.remove(node);
         }
     }
 

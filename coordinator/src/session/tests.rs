@@ -1,6 +1,6 @@
 //! Real links with agents that behave and agents that do not.
 
-use sluice_common::inventory::Inventory;
+use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::state::NodeState;
 use sluice_common::wire::{HeartbeatAck, ToNode};
 
@@ -115,9 +115,9 @@ fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
 
         let mut rude = Agent::link(&rig.data, "n3", &address(&rig), &words("n3", 1)).await;
         rude.welcomed().await;
-        let notes = vec!["x".repeat(1_000_000)];
+        let gpus = vec![Gpu::default(); 1000];
         let found = Inventory {
-            notes,
+            gpus,
             ..Inventory::default()
         };
         rude.control
@@ -126,7 +126,7 @@ fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
             .await
             .unwrap();
         let why = timeout(SOON, rude.connection.closed()).await.unwrap();
-        assert!(why.contains("a note in the inventory"), "{why}");
+        assert!(why.contains("GPUs: 1000"), "{why}");
 
         good.heartbeat
             .0

@@ -23,15 +23,18 @@ fn host(name: &str) -> PathBuf {
         .join(name)
 }
 
-fn detect(host: &Path) -> Value {
-    let output = Command::new(binaries().join("sluice-agent"))
+/// What `sluice detect` prints of a host that a library shows.
+fn detect_with(library: &Path, host: &Path) -> Value {
+    let output = Command::new(binaries().join("sluice"))
         .args([
             "detect",
+            "-o",
+            "json",
             "--config",
             "/nonexistent/agent.toml",
-            "--nvml-library",
         ])
-        .arg(library())
+        .arg("--nvml-library")
+        .arg(library)
         .env("SLUICE_NVML_STANDIN", host)
         .output()
         .unwrap();
@@ -41,6 +44,24 @@ fn detect(host: &Path) -> Value {
         String::from_utf8_lossy(&output.stderr)
     );
     serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn detect(host: &Path) -> Value {
+    detect_with(&library(), host)
+}
+
+/// A host file with some of its fields changed, in a folder of its own.
+fn changed(name: &str, change: impl FnOnce(&mut Value)) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.json");
+    let mut file: Value = serde_json::from_slice(&fs::read(host(name)).unwrap()).unwrap();
+    change(&mut file);
+    fs::write(&path, file.to_string()).unwrap();
+    (folder, path)
+}
+
+fn gpus(found: &Value) -> &Vec<Value> {
+    found["gpus"].as_array().unwrap()
 }
 
 fn notes(inventory: &Value) -> String {
@@ -86,6 +107,236 @@ fn a_lost_gpu_is_left_out_with_a_note_and_a_missing_driver_leaves_a_cpu_only_hos
     assert!(
         found["cpus"].as_u64().unwrap() > 0 && notes(&found).contains("driver is not loaded"),
         "{found}"
+    );
+}
+
+#[test]
+fn every_host_is_told_apart() {
+    // The file, how many can be granted, platform and memory of the first, GPUs that NVLink reaches from it.
+    for (name, count, platform, mib, peers) in [
+        ("a100x8.json", 8, "a100", 81_920u64, 7),
+        ("h100x8.json", 8, "h100", 81_559, 7),
+        ("l40sx4.json", 4, "l40s", 46_068, 0),
+        ("a100-bridged.json", 2, "a100", 81_920, 1),
+        ("mixed.json", 5, "a100", 81_920, 1),
+    ] {
+        let found = detect(&host(name));
+        assert_eq!(gpus(&found).len(), count, "{name}");
+        assert_eq!(found["notes"], Value::Array(vec![]), "{name}");
+        let gpu = &gpus(&found)[0];
+        assert_eq!(
+            (&gpu["platform"], &gpu["memory_bytes"]),
+            (&platform.into(), &(mib << 20).into()),
+            "{name}"
+        );
+        assert_eq!(gpu["nvlink"].as_array().unwrap().len(), peers, "{name}");
+        assert!(
+            gpu["pci"].as_str().unwrap().ends_with(".0") && gpu["numa_node"].is_u64(),
+            "{gpu}"
+        );
+        assert_eq!(gpu["ecc"], true, "{name}");
+        for key in [
+            "memory_used_bytes",
+            "memory_free_bytes",
+            "utilization_percent",
+            "temperature_celsius",
+            "power_milliwatts",
+        ] {
+            assert!(gpu["reading"][key].is_u64(), "{name}: {key}: {gpu}");
+        }
+    }
+    let unknown = detect(&host("mixed.json"));
+    let platforms: Vec<&str> = gpus(&unknown)
+        .iter()
+        .map(|gpu| gpu["platform"].as_str().unwrap())
+        .collect();
+    assert_eq!(&platforms[..4], ["a100", "a100", "l40s", "l40s"]);
+    assert!(
+        !platforms[4].is_empty() && !platforms[..4].contains(&platforms[4]),
+        "{platforms:?}"
+    );
+}
+
+#[test]
+fn a_cut_gpu_is_offered_by_its_instances_alone() {
+    let found = detect(&host("h100-mig.json"));
+    let (cut, whole): (Vec<&Value>, Vec<&Value>) =
+        gpus(&found).iter().partition(|gpu| gpu["mig"].is_object());
+    assert_eq!((cut.len(), whole.len()), (10, 1));
+    assert_eq!(cut[0]["mig"]["profile"], "3g.40gb");
+    let parents: Vec<&Value> = cut.iter().map(|gpu| &gpu["mig"]["parent"]).collect();
+    assert!(
+        cut.iter()
+            .all(|gpu| gpu["uuid"].as_str().unwrap().starts_with("MIG-"))
+    );
+    assert!(!parents.contains(&&whole[0]["uuid"]));
+    assert!(
+        cut[0]["reading"]["temperature_celsius"].is_u64(),
+        "that of its GPU: {}",
+        cut[0]
+    );
+    assert!(
+        notes(&found).contains("GPU 2 has MIG on and no instance"),
+        "{}",
+        notes(&found)
+    );
+}
+
+#[test]
+fn this_machine_is_reported_with_why_it_has_no_gpu() {
+    let missing = Path::new("/nonexistent/libnvidia-ml.so.1");
+    let found = detect_with(missing, missing);
+    assert!(gpus(&found).is_empty() && found["driver"].is_null());
+    for key in ["kernel", "os", "arch"] {
+        assert!(
+            found[key].as_str().is_some_and(|text| !text.is_empty()),
+            "{key}: {found}"
+        );
+    }
+    for key in ["cpus", "memory_bytes", "storage_bytes"] {
+        assert!(found[key].as_u64() > Some(0), "{key}: {found}");
+    }
+    let capabilities = found["capabilities"].as_object().unwrap();
+    assert_eq!(capabilities.len(), 6, "{found}");
+    assert_ne!(capabilities["kill"], "none");
+    assert!(
+        notes(&found).contains("cannot be loaded"),
+        "{}",
+        notes(&found)
+    );
+}
+
+#[test]
+fn what_a_driver_refuses_costs_that_field_alone() {
+    let refused = |errors: Value| changed("h100x8.json", |file| file["errors"] = errors);
+    let all = serde_json::json!({
+        "nvmlDeviceGetName": "UNKNOWN", "nvmlDeviceGetMemoryInfo_v2": "UNKNOWN", "nvmlDeviceGetPciInfo_v3": "NO_PERMISSION",
+        "nvmlDeviceGetEccMode": "NOT_SUPPORTED", "nvmlDeviceGetMigMode": "NOT_SUPPORTED", "nvmlDeviceGetTemperature": "UNKNOWN",
+        "nvmlDeviceGetP2PStatus": "NOT_SUPPORTED", "nvmlSystemGetDriverVersion": "UNKNOWN",
+    });
+    let (_folder, path) = refused(all);
+    let found = detect(&path);
+    assert_eq!(gpus(&found).len(), 8);
+    let gpu = &gpus(&found)[0];
+    assert_eq!(
+        (&gpu["model"], &gpu["memory_bytes"]),
+        (&"".into(), &0.into())
+    );
+    assert!(gpu["ecc"].is_null() && gpu["reading"]["temperature_celsius"].is_null());
+    assert!(gpu["reading"]["power_milliwatts"].is_u64());
+    for words in [
+        "a GPU's model",
+        "a GPU's memory",
+        "a GPU's PCI address",
+        "the driver's version",
+    ] {
+        assert!(notes(&found).contains(words), "{words}: {}", notes(&found));
+    }
+    assert!(
+        !notes(&found).contains("ECC"),
+        "a model that lacks it is no fault: {}",
+        notes(&found)
+    );
+
+    let (_folder, path) = changed("h100x8.json", |file| {
+        file["init"] = "LIB_RM_VERSION_MISMATCH".into()
+    });
+    let found = detect(&path);
+    assert!(gpus(&found).is_empty());
+    assert!(
+        notes(&found).contains("different versions"),
+        "{}",
+        notes(&found)
+    );
+}
+
+#[test]
+fn an_old_driver_is_asked_in_its_own_words() {
+    let old = binaries().join("libsluice_nvml_standin_old.so");
+    let found = detect_with(&old, &host("a100x8.json"));
+    assert_eq!(gpus(&found).len(), 8);
+    let gpu = &gpus(&found)[0];
+    assert_eq!(gpu["memory_bytes"], 81_920u64 << 20, "{}", notes(&found));
+    assert!(gpu["reading"]["processes"].is_array(), "{gpu}");
+}
+
+#[test]
+fn a_driver_that_hangs_keeps_nobody_from_working() {
+    let (_folder, path) = changed("l40sx4.json", |file| {
+        file["slow_ms"] = serde_json::json!({"nvmlDeviceGetCount_v2": 7_000});
+    });
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    let node = || dev.call("GET", "/v1/nodes", None).1["items"][0].clone();
+    assert!(
+        node()["inventory"]["notes"]
+            .to_string()
+            .contains("does not answer"),
+        "{}",
+        node()
+    );
+    assert_eq!(dev.ok(&["run", "--", "echo", "works"]), "works\n");
+    let whole: Value = serde_json::from_slice(&fs::read(host("l40sx4.json")).unwrap()).unwrap();
+    rewrite(&path, &whole);
+    sluice_tests::eventually("four GPUs and no note", || {
+        let node = node();
+        let quiet = node["inventory"]["notes"] == Value::Array(vec![]);
+        (node["capacity"]["gpu"] == 4 && quiet).then_some(())
+    });
+}
+
+#[test]
+fn readings_and_xids_reach_whoever_asks_and_are_no_facts() {
+    let (_folder, path) = changed("l40sx4.json", |_| {});
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), path.clone())),
+        ..DevOptions::default()
+    });
+    let gpu = || dev.call("GET", "/v1/nodes", None).1["items"][0]["inventory"]["gpus"][1].clone();
+    let reading = sluice_tests::eventually("a reading", || {
+        Some(gpu()["reading"].clone()).filter(Value::is_object)
+    });
+    assert!(
+        reading["power_milliwatts"].is_u64() && reading["xids"] == serde_json::json!({}),
+        "{reading}"
+    );
+    let records = || {
+        dev.call("GET", "/v1/events?limit=1000", None).1["items"]
+            .as_array()
+            .map(Vec::len)
+    };
+    let before = records();
+    let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    file["gpus"][1]["xids"] = serde_json::json!([79]);
+    file["gpus"][1]["temperature_c"] = 88.into();
+    rewrite(&path, &file);
+    sluice_tests::eventually("the XID and the heat", || {
+        let reading = gpu()["reading"].clone();
+        (reading["xids"]["79"] == 1 && reading["temperature_celsius"] == 88).then_some(())
+    });
+    assert_eq!(
+        records(),
+        before,
+        "how a host does is not in the log of facts"
+    );
+    let log = fs::read_to_string(dev.data().join("logs/agent.log")).unwrap();
+    assert!(log.contains("xid=79"), "{log}");
+}
+
+#[test]
+fn instances_are_given_by_their_own_uuids() {
+    let dev = Dev::with(DevOptions {
+        gpus: Some((library(), host("h100-mig.json"))),
+        ..DevOptions::default()
+    });
+    let script = "echo $CUDA_VISIBLE_DEVICES";
+    let line = dev.ok(&["run", "--gpus", "2", "--", "sh", "-c", script]);
+    let uuids = granted(&line);
+    assert!(
+        uuids.len() == 2 && uuids.iter().all(|uuid| uuid.starts_with("MIG-")),
+        "{line}"
     );
 }
 

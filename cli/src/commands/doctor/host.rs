@@ -1,16 +1,15 @@
 //! What an agent would find here: what can be done to steps and by which means, and whether NVIDIA's library answers.
 //! The agent's own detection is asked, so that the answer is the one that counts.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use sluice_common::api::HostView;
 use sluice_common::inventory::{Capability, Mechanism};
 
 use super::Check;
+use crate::args::DetectArgs;
+use crate::commands::detect::{AGENT, ask, sibling};
 
-/// The program that detects.
-const AGENT: &str = "sluice-agent";
 /// Where the kernel module shows that it is loaded.
 const DRIVER: &str = "/proc/driver/nvidia/version";
 
@@ -20,7 +19,7 @@ pub(super) fn checks() -> Vec<Check> {
         let found = format!("{AGENT} is not beside this program: not looked at");
         return vec![Check::warn("agent", found, cure)];
     };
-    match detect(&agent) {
+    match ask(&agent, &DetectArgs::default()) {
         Ok(host) => vec![
             agent_check(&host),
             capabilities(&host),
@@ -29,25 +28,9 @@ pub(super) fn checks() -> Vec<Check> {
         Err(error) => vec![Check::fail(
             "agent",
             error,
-            "run `sluice-agent detect` to see more",
+            "run `sluice detect` to see more",
         )],
     }
-}
-
-fn sibling() -> Option<PathBuf> {
-    let agent = std::env::current_exe().ok()?.with_file_name(AGENT);
-    agent.exists().then_some(agent)
-}
-
-fn detect(agent: &Path) -> Result<HostView, String> {
-    let said = Command::new(agent).arg("detect").output();
-    let said = said.map_err(|e| format!("{} cannot be run: {e}", agent.display()))?;
-    if !said.status.success() {
-        let words = String::from_utf8_lossy(&said.stderr);
-        let last = words.lines().last().unwrap_or("it said nothing");
-        return Err(format!("its detection failed: {last}"));
-    }
-    serde_json::from_slice(&said.stdout).map_err(|e| format!("its report is not understood: {e}"))
 }
 
 fn agent_check(host: &HostView) -> Check {
@@ -153,15 +136,5 @@ mod tests {
             ..some
         };
         assert_eq!(nvml(&lost, true).verdict, Verdict::Warn);
-    }
-
-    #[test]
-    fn a_detection_that_fails_is_told_in_its_own_words() {
-        let error = detect(Path::new("/does/not/exist")).unwrap_err();
-        assert!(error.contains("cannot be run"), "{error}");
-        let error = detect(Path::new("/bin/false")).unwrap_err();
-        assert!(error.contains("it said nothing"), "{error}");
-        let error = detect(Path::new("/bin/true")).unwrap_err();
-        assert!(error.contains("not understood"), "{error}");
     }
 }

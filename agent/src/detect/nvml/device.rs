@@ -1,0 +1,155 @@
+//! The facts of one GPU that stay while nobody touches the host. Most are asked once, and again from time to time: a GPU
+//! may be moved to another slot only with the host off, but a mode may be switched under a running agent.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use nvml_wrapper::enum_wrappers::device::{P2pCapabilitiesIndex, P2pStatus};
+use nvml_wrapper::{Device, Nvml};
+use sluice_common::inventory::Gpu;
+use sluice_common::platform::slug;
+
+use super::{line, memory, optional};
+use crate::detect::notes::Notes;
+
+/// Looks after which the facts of a GPU are asked for again.
+const ASK_AGAIN: u32 = 20;
+/// NUMA nodes that a host may have, in words of 64.
+const NUMA_WORDS: usize = 16;
+/// The scope of an affinity that means NUMA nodes, by NVML's header (`NVML_AFFINITY_SCOPE_NODE`).
+const SCOPE_NODE: u32 = 0;
+
+/// What is known of GPUs, by UUID.
+#[derive(Default)]
+pub(super) struct Facts {
+    known: BTreeMap<String, (Gpu, Notes)>,
+    looks: u32,
+}
+
+impl Facts {
+    /// Once for each look.
+    pub(super) fn begin_look(&mut self) {
+        self.looks += 1;
+        if self.looks >= ASK_AGAIN {
+            self.looks = 0;
+            self.known.clear();
+        }
+    }
+
+    /// A whole GPU.
+    pub(super) fn of(
+        &mut self,
+        nvml: &Nvml,
+        device: &Device<'_>,
+        index: u32,
+        uuid: &str,
+        notes: &mut Notes,
+    ) -> Gpu {
+        let (gpu, said) = self
+            .known
+            .entry(uuid.to_owned())
+            .or_insert_with(|| ask(nvml, device, uuid));
+        notes.extend(said);
+        Gpu {
+            index,
+            ..gpu.clone()
+        }
+    }
+}
+
+fn ask(nvml: &Nvml, device: &Device<'_>, uuid: &str) -> (Gpu, Notes) {
+    let mut notes = Notes::default();
+    let model = optional("a GPU's model", device.name(), &mut notes);
+    let model = line(&model.unwrap_or_default());
+    let pci = optional("a GPU's PCI address", device.pci_info(), &mut notes);
+    let pci = pci.map(|info| short_address(&line(&info.bus_id)));
+    let memory = memory::of(device, &mut notes);
+    let gpu = Gpu {
+        index: 0,
+        uuid: line(uuid),
+        platform: slug(&model),
+        numa_node: numa_node(device, pci.as_deref(), &mut notes),
+        nvlink: nvlink(nvml, device, uuid, &mut notes),
+        ecc: optional("a GPU's ECC mode", device.is_ecc_enabled(), &mut notes)
+            .map(|ecc| ecc.currently_enabled),
+        memory_bytes: memory.map_or(0, |memory| memory.total),
+        mig: None,
+        model,
+        pci,
+    };
+    (gpu, notes)
+}
+
+/// `00000000:17:00.0` is what NVML writes and `0000:17:00.0` what the kernel does, in lower case; a domain that needs
+/// more digits keeps them.
+fn short_address(bus_id: &str) -> String {
+    let lower = bus_id.to_ascii_lowercase();
+    match lower.split_once(':') {
+        Some((domain, rest)) if domain.len() == 8 && domain.starts_with("0000") => {
+            format!("{}:{rest}", &domain[4..])
+        }
+        _ => lower,
+    }
+}
+
+/// What the kernel says of the address, or what the driver says of the memory that is near.
+fn numa_node(device: &Device<'_>, pci: Option<&str>, notes: &mut Notes) -> Option<u32> {
+    let by_kernel = pci.and_then(|pci| {
+        let path = Path::new("/sys/bus/pci/devices")
+            .join(pci)
+            .join("numa_node");
+        // -1 says that there is none.
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    });
+    by_kernel.or_else(|| {
+        let words = device.memory_affinity(NUMA_WORDS, SCOPE_NODE);
+        let words = optional("a GPU's NUMA node", words, notes)?;
+        only_bit(&words)
+    })
+}
+
+/// The place of the only bit that is set.
+fn only_bit(words: &[u64]) -> Option<u32> {
+    let mut set = (0u32..).zip(words).filter(|(_, word)| **word != 0);
+    let (place, word) = set.next()?;
+    (set.next().is_none() && word.is_power_of_two()).then(|| place * 64 + word.trailing_zeros())
+}
+
+/// The GPUs that can be reached by NVLink, through switches too: the driver itself says of which that is true.
+fn nvlink(nvml: &Nvml, device: &Device<'_>, own: &str, notes: &mut Notes) -> Vec<String> {
+    let count = nvml.device_count().unwrap_or_default();
+    let others = (0..count).filter_map(|index| nvml.device_by_index(index).ok());
+    let reached = others.filter_map(|other| {
+        let uuid = other.uuid().ok().filter(|uuid| uuid != own)?;
+        let status = device.p2p_status(&other, P2pCapabilitiesIndex::NvLink);
+        let status = optional("which GPUs NVLink connects", status, notes)?;
+        (status == P2pStatus::Ok).then(|| line(&uuid))
+    });
+    reached.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_written_as_the_kernel_writes_them() {
+        for (nvml, kernel) in [
+            ("00000000:17:00.0", "0000:17:00.0"),
+            ("0000:AF:00.0", "0000:af:00.0"),
+            ("00010000:01:00.0", "00010000:01:00.0"),
+            ("odd", "odd"),
+        ] {
+            assert_eq!(short_address(nvml), kernel);
+        }
+    }
+
+    #[test]
+    fn a_numa_node_is_told_where_there_is_one() {
+        assert_eq!(only_bit(&[0b10, 0]), Some(1));
+        assert_eq!(only_bit(&[0, 1]), Some(64));
+        assert_eq!(only_bit(&[0b11]), None);
+        assert_eq!(only_bit(&[1, 1]), None);
+        assert_eq!(only_bit(&[]), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! What changes by itself on a GPU or an instance: each question on its own, and nothing where it is refused.
+
+use nvml_wrapper::Device;
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+use sluice_common::inventory::{GpuProcess, GpuReading};
+
+use super::memory;
+use crate::detect::notes::Notes;
+
+/// Processes of one GPU that are told.
+const MAX_PROCESSES: usize = 256;
+
+/// Reads one.
+pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReading {
+    let memory = memory::of(device, notes);
+    let ecc = |kind| device.total_ecc_errors(kind, EccCounter::Volatile).ok();
+    GpuReading {
+        uuid: uuid.to_owned(),
+        memory_used_bytes: memory.map(|memory| memory.used),
+        memory_free_bytes: memory.map(|memory| memory.free),
+        utilization_percent: device.utilization_rates().ok().map(|rates| rates.gpu),
+        temperature_celsius: device.temperature(TemperatureSensor::Gpu).ok(),
+        power_milliwatts: device.power_usage().ok(),
+        power_limit_milliwatts: device
+            .enforced_power_limit()
+            .or_else(|_| device.power_management_limit())
+            .ok(),
+        ecc_corrected: ecc(MemoryError::Corrected),
+        ecc_uncorrected: ecc(MemoryError::Uncorrected),
+        xids: Default::default(),
+        processes: processes(device),
+    }
+}
+
+/// Those that compute and those that draw; each process once.
+fn processes(device: &Device<'_>) -> Option<Vec<GpuProcess>> {
+    let compute = newer_or_older(device.running_compute_processes(), || {
+        device.running_compute_processes_v2()
+    });
+    let graphics = newer_or_older(device.running_graphics_processes(), || {
+        device.running_graphics_processes_v2()
+    });
+    let mut all: Vec<GpuProcess> = match (compute, graphics) {
+        (None, None) => return None,
+        (compute, graphics) => compute
+            .into_iter()
+            .chain(graphics)
+            .flatten()
+            .map(process)
+            .collect(),
+    };
+    all.sort_by_key(|process| process.pid);
+    all.dedup_by_key(|process| process.pid);
+    all.truncate(MAX_PROCESSES);
+    Some(all)
+}
+
+fn newer_or_older(
+    newer: Result<Vec<ProcessInfo>, NvmlError>,
+    older: impl FnOnce() -> Result<Vec<ProcessInfo>, NvmlError>,
+) -> Option<Vec<ProcessInfo>> {
+    match newer {
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => older().ok(),
+        other => other.ok(),
+    }
+}
+
+fn process(info: ProcessInfo) -> GpuProcess {
+    GpuProcess {
+        pid: info.pid,
+        memory_bytes: match info.used_gpu_memory {
+            UsedGpuMemory::Used(bytes) => Some(bytes),
+            UsedGpuMemory::Unavailable => None,
+        },
+    }
+}

@@ -1,0 +1,123 @@
+//! XIDs: what the driver reports when something goes wrong on a GPU. A thread of its own waits for them, because the
+//! driver keeps whoever asks waiting; it counts them by GPU and logs each.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use tracing::{debug, warn};
+
+use super::{line, open};
+
+/// How long the driver keeps us waiting. Long, because each return wakes the processor for nothing.
+const WAIT_MILLIS: u32 = 60_000;
+/// After which GPUs that have come meanwhile are listened to as well, and before the driver is asked again when it
+/// refused.
+const LISTEN_AGAIN: Duration = Duration::from_secs(60);
+/// Kinds of XID that are counted for one GPU. There are fewer than two hundred.
+const MAX_KINDS: usize = 256;
+
+/// What the driver says where it does not know which.
+const UNKNOWN: u64 = 999;
+
+/// XIDs that tell of what a program did rather than of the hardware, by NVIDIA's device plugin for Kubernetes.
+const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
+
+/// How often each XID was raised, by GPU. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Xids(Arc<Mutex<BTreeMap<String, BTreeMap<u64, u64>>>>);
+
+impl Xids {
+    /// Those of one GPU.
+    pub(crate) fn of(&self, uuid: &str) -> BTreeMap<u64, u64> {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.get(uuid).cloned().unwrap_or_default()
+    }
+
+    fn count(&self, uuid: &str, xid: u64) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_gpu = counts.entry(uuid.to_owned()).or_default();
+        if of_gpu.len() < MAX_KINDS || of_gpu.contains_key(&xid) {
+            *of_gpu.entry(xid).or_default() += 1;
+        }
+    }
+}
+
+/// Starts to listen, for as long as this process lives.
+pub(crate) fn listen(library: Option<PathBuf>) -> Xids {
+    let xids = Xids::default();
+    let counts = xids.clone();
+    let started = std::thread::Builder::new()
+        .name("xid".to_owned())
+        .spawn(move || {
+            loop {
+                let began = Instant::now();
+                if let Err(why) = listen_once(library.as_deref(), &counts) {
+                    debug!("XIDs are not heard now: {why}");
+                }
+                std::thread::sleep(LISTEN_AGAIN.saturating_sub(began.elapsed()));
+            }
+        });
+    if let Err(error) = started {
+        warn!("XIDs are not counted: no thread can be started: {error}");
+    }
+    xids
+}
+
+/// Listens to the GPUs that are there now, until it is time to look for others, or the driver has had enough.
+fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), String> {
+    let nvml = open(library)?;
+    let words = |error: NvmlError| error.to_string();
+    let mut set = nvml.create_event_set().map_err(words)?;
+    let wanted = EventTypes::CRITICAL_XID_ERROR;
+    for index in 0..nvml.device_count().map_err(words)? {
+        let Ok(device) = nvml.device_by_index(index) else {
+            continue;
+        };
+        if device
+            .supported_event_types()
+            .is_ok_and(|types| types.contains(wanted))
+        {
+            set = device
+                .register_events(wanted, set)
+                .map_err(|error| error.to_string())?;
+        }
+    }
+    let until = Instant::now() + LISTEN_AGAIN;
+    while Instant::now() < until {
+        match set.wait(WAIT_MILLIS) {
+            Ok(event) => {
+                let uuid = event
+                    .device
+                    .uuid()
+                    .map_or_else(|_| "unknown".to_owned(), |uuid| line(&uuid));
+                let xid = match event.event_data {
+                    Some(XidError::Value(xid)) => xid,
+                    Some(XidError::Unknown) => UNKNOWN,
+                    None => continue,
+                };
+                note(&uuid, xid, xids);
+            }
+            Err(NvmlError::Timeout) => {}
+            // A GPU that is lost answers at once and for ever: what is left is listened to in the next round.
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn note(uuid: &str, xid: u64, xids: &Xids) {
+    xids.count(uuid, xid);
+    if OF_APPLICATIONS.contains(&xid) {
+        warn!(gpu = uuid, xid, "an XID that programs cause");
+    } else {
+        warn!(
+            gpu = uuid,
+            xid, "an XID: look it up in NVIDIA's list and at the host's kernel log"
+        );
+    }
+}

@@ -1,0 +1,71 @@
+//! `sluice detect`: what this host would report. The agent's own detection is run, so that the answer is the one that
+//! counts; no coordinator is needed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use sluice_common::api::HostView;
+
+use crate::args::DetectArgs;
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::render::host;
+use crate::show;
+
+/// The program that detects.
+pub(super) const AGENT: &str = "sluice-agent";
+
+/// Runs the command.
+pub(crate) fn run(args: &DetectArgs, out: Out) -> Result<u8, Failure> {
+    let Some(agent) = sibling() else {
+        return Err(Failure::Failed(format!(
+            "{AGENT} is not beside this program: install the agent's package, or build it with `cargo build --workspace`"
+        )));
+    };
+    let found = ask(&agent, args).map_err(Failure::Failed)?;
+    show::one(&found, out, |found| host::describe(found, out))?;
+    Ok(0)
+}
+
+/// The agent's program beside our own.
+pub(super) fn sibling() -> Option<PathBuf> {
+    let agent = std::env::current_exe().ok()?.with_file_name(AGENT);
+    agent.exists().then_some(agent)
+}
+
+/// What the agent's program finds.
+pub(super) fn ask(agent: &Path, args: &DetectArgs) -> Result<HostView, String> {
+    let mut command = Command::new(agent);
+    command.arg("detect").stdin(Stdio::null());
+    if let Some(library) = &args.nvml_library {
+        command.arg("--nvml-library").arg(library);
+    }
+    if let Some(config) = &args.config {
+        command.arg("--config").arg(config);
+    }
+    let said = command.output();
+    let said = said.map_err(|e| format!("{} cannot be run: {e}", agent.display()))?;
+    if !said.status.success() {
+        let words = String::from_utf8_lossy(&said.stderr);
+        let last = words.lines().last().unwrap_or("it said nothing");
+        return Err(format!("its detection failed: {last}"));
+    }
+    serde_json::from_slice(&said.stdout).map_err(|e| format!("its report is not understood: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_detection_that_fails_is_told_in_its_own_words() {
+        let ask = |agent: &str| ask(Path::new(agent), &DetectArgs::default()).unwrap_err();
+        let error = ask("/does/not/exist");
+        assert!(error.contains("/does/not/exist cannot be run"), "{error}");
+        let error = ask("/bin/false");
+        assert!(
+            error.contains("its detection failed: it said nothing"),
+            "{error}"
+        );
+    }
+}
