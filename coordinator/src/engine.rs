@@ -36,7 +36,7 @@ use crate::store::{Recovered, Store, StoreError};
 
 pub use handle::{EngineGone, EngineHandle};
 pub use interest::Interest;
-pub use meter::Meter;
+pub use meter::{Histogram, Meter};
 
 use timers::Timers;
 
@@ -417,34 +417,5 @@ impl Engine {
             self.handle(Input::Timer(key));
         }
         self.flush()
-    }
-}
-
-/// Which step a record is about, if it is about one.
-pub fn step_of(record: &coordinator_core::Record) -> Option<&StepId> {
-    use coordinator_core::Record as R;
-    match record {
-        R::StepQueued { step, .. }
-        | R::Nominated { step, .. }
-        | R::Withdrawn { step }
-        | R::StepRejected { step, .. }
-        | R::Requeued { step, .. }
-        | R::StepEnded { step, .. }
-        | R::StepForgotten { step } => Some(step),
-        R::Allocated { attempt, .. }
-        | R::Starting { attempt, .. }
-        | R::Started { attempt, .. }
-        | R::Stopping { attempt, .. }
-        | R::Ended { attempt, .. }
-        | R::Released { attempt, .. } => Some(&attempt.step),
-        R::CoordinatorStarted { .. }
-        | R::PoolPut { .. }
-        | R::PolicyPut { .. }
-        | R::PolicyDeleted { .. }
-        | R::NodeReported { .. }
-        | R::NodeReady { .. }
-        | R::NodeReconciling { .. }
-        | R::NodeUnreachable { .. }
-        | R::NodeLost { .. } => None,
     }
 }

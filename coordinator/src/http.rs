@@ -6,11 +6,13 @@
 
 mod auth;
 mod body;
+mod calls;
 pub mod error;
 mod events;
 mod health;
 mod ids;
 mod logs;
+mod metrics;
 mod nodes;
 mod params;
 mod pools;
@@ -35,6 +37,7 @@ use crate::session::Nodes;
 use crate::store::StoreReader;
 
 use auth::TokenDigest;
+use calls::Calls;
 use error::ApiError;
 
 /// What the calls work on. Clones are the same.
@@ -48,6 +51,7 @@ struct Shared {
     nodes: Nodes,
     token: Option<TokenDigest>,
     stop: watch::Receiver<bool>,
+    calls: Calls,
 }
 
 impl Api {
@@ -65,6 +69,7 @@ impl Api {
             nodes,
             token: token.map(TokenDigest::of),
             stop,
+            calls: Calls::default(),
         }))
     }
 
@@ -117,10 +122,11 @@ fn router(api: Api) -> Router {
         .merge(v1)
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
-        .route("/metrics", get(health::metrics))
+        .route("/metrics", get(metrics::metrics))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(api.clone(), auth::check))
+        .layer(middleware::from_fn_with_state(api.clone(), calls::count))
         .with_state(api)
 }
 

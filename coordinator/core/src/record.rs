@@ -217,3 +217,33 @@ pub enum Record {
         step: StepId,
     },
 }
+
+impl Record {
+    /// The step that it is about, if it is about one.
+    pub fn step(&self) -> Option<&StepId> {
+        match self {
+            Record::StepQueued { step, .. }
+            | Record::StepRejected { step, .. }
+            | Record::Requeued { step, .. }
+            | Record::StepEnded { step, .. }
+            | Record::Nominated { step, .. }
+            | Record::Withdrawn { step }
+            | Record::StepForgotten { step } => Some(step),
+            Record::Allocated { attempt, .. }
+            | Record::Starting { attempt, .. }
+            | Record::Started { attempt, .. }
+            | Record::Stopping { attempt, .. }
+            | Record::Ended { attempt, .. }
+            | Record::Released { attempt, .. } => Some(&attempt.step),
+            Record::CoordinatorStarted { .. }
+            | Record::PoolPut { .. }
+            | Record::PolicyPut { .. }
+            | Record::PolicyDeleted { .. }
+            | Record::NodeReported { .. }
+            | Record::NodeReady { .. }
+            | Record::NodeReconciling { .. }
+            | Record::NodeUnreachable { .. }
+            | Record::NodeLost { .. } => None,
+        }
+    }
+}

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
 use crate::market::{Market, Nomination};
@@ -164,6 +165,25 @@ impl State {
             sum.add(&node.capacity());
         }
         sum
+    }
+
+    /// How many steps stand in each state.
+    pub fn steps_by_state(&self) -> impl Iterator<Item = (StepState, u64)> {
+        let counts = self.index.by_state();
+        StepState::ALL
+            .into_iter()
+            .map(|state| (state, counts.get(&state).copied().unwrap_or(0)))
+    }
+
+    /// The step that was submitted first of those that wait for a pool.
+    pub fn oldest_in(&self, pool: &PoolName) -> Option<&Step> {
+        let pool = self.market().pool(pool)?;
+        self.step(pool.oldest()?)
+    }
+
+    /// Whether a GPU of a node is granted.
+    pub fn is_granted(&self, node: &NodeName, gpu: &str) -> bool {
+        self.index.is_granted(node, gpu)
     }
 
     /// Steps in a terminal state that hold nothing any more, oldest end first.

@@ -7,8 +7,6 @@ use coordinator_core::Stamped;
 use sluice_common::id::StepId;
 use tokio::sync::watch;
 
-use super::step_of;
-
 type Watched = BTreeMap<StepId, watch::Sender<u64>>;
 
 /// Every step that somebody waits for.
@@ -36,7 +34,7 @@ impl Interests {
             return;
         }
         for stamped in records {
-            let step = step_of(&stamped.record);
+            let step = stamped.record.step();
             if let Some(news) = step.and_then(|step| watched.get(step)) {
                 news.send_replace(stamped.seq);
             }

@@ -109,7 +109,7 @@ async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
 async fn callers_at_once_share_a_commit_and_each_gets_its_own_answer() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, mut thread) = begin(dir.path(), settings());
-    let before = engine.meter().commits();
+    let before = engine.meter().commits().count();
     let mut calls = tokio::task::JoinSet::new();
     for number in 0..500 {
         let engine = engine.clone();
@@ -127,7 +127,7 @@ async fn callers_at_once_share_a_commit_and_each_gets_its_own_answer() {
             .count(),
         250
     );
-    let commits = engine.meter().commits() - before;
+    let commits = engine.meter().commits().count() - before;
     assert!(commits < 250, "{commits} commits for 250 steps");
     engine.stop().await;
     thread.ended().await.unwrap();
@@ -146,7 +146,7 @@ async fn what_a_view_or_a_read_shows_is_durable_and_counted() {
     assert!(*engine.committed().borrow() >= seq);
     let read = engine.read(|core| core.state().seq()).await.unwrap();
     assert!(*engine.committed().borrow() >= read);
-    assert!(engine.meter().records() >= seq && engine.meter().inputs() == 1);
+    assert!(engine.meter().records() >= seq && engine.meter().decisions().count() == 1);
     engine.stop().await;
     thread.ended().await.unwrap();
     assert_eq!(submit(&engine, "b").await, Err(EngineGone));

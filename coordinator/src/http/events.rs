@@ -21,7 +21,6 @@ use tokio::sync::watch;
 use super::Api;
 use super::error::ApiError;
 use super::params::{self, Params};
-use crate::engine::step_of;
 use crate::store::{Event, ReadError, StoreReader};
 
 /// Records that are read from the store at once.
@@ -113,7 +112,7 @@ impl Reading {
         let looked_at = events.len();
         self.since = events.last().map_or(self.since, |event| event.record.seq);
         if let Some(step) = &self.step {
-            events.retain(|event| step_of(&event.record.record) == Some(step));
+            events.retain(|event| event.record.record.step() == Some(step));
         }
         Ok((events, looked_at))
     }

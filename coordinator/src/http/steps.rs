@@ -16,7 +16,6 @@ use tokio::time::timeout;
 use super::Api;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
-use crate::engine::EngineGone;
 use crate::view;
 
 /// Steps that one look at the core walks over. A list that matches little is found in several looks, so that it does
@@ -124,36 +123,6 @@ fn scan(
         }
     }
     (found, None)
-}
-
-/// How many steps stand in each state, in the order of [`StepState::ALL`].
-pub(super) async fn count_by_state(api: &Api) -> Result<Vec<(StepState, u64)>, EngineGone> {
-    let mut counts: Vec<_> = StepState::ALL.into_iter().map(|state| (state, 0)).collect();
-    let mut after: Option<StepId> = None;
-    loop {
-        let look = move |core: &Core| {
-            let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-            let steps = core
-                .state()
-                .steps()
-                .range((from, Bound::Unbounded))
-                .take(SCAN);
-            let seen: Vec<StepState> = steps.clone().map(|(_, step)| step.state).collect();
-            let full = seen.len() == SCAN;
-            (
-                seen,
-                steps.last().filter(|_| full).map(|(id, _)| id.clone()),
-            )
-        };
-        let (seen, next) = api.engine().read(look).await?;
-        for (state, count) in &mut counts {
-            *count += seen.iter().filter(|seen| *seen == state).count() as u64;
-        }
-        match next {
-            None => return Ok(counts),
-            next => after = next,
-        }
-    }
 }
 
 #[derive(Deserialize)]

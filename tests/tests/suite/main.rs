@@ -7,6 +7,7 @@ mod cli;
 mod crash;
 mod gpus;
 mod hosts;
+mod metrics;
 mod nvml;
 mod partition;
 mod road;

@@ -94,6 +94,13 @@ impl Line {
         standing.copied().unwrap_or(request.place)
     }
 
+    /// The place and the step that was submitted first.
+    pub(crate) fn oldest(&self) -> Option<(u64, &StepId)> {
+        self.steps
+            .first_key_value()
+            .map(|(place, step)| (*place, step))
+    }
+
     /// All of it, in the order of submission.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &StepId> {
         self.steps.values()

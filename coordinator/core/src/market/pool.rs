@@ -116,6 +116,15 @@ impl Pool {
             .sum()
     }
 
+    /// The request that was submitted first of those that wait here.
+    pub fn oldest(&self) -> Option<&StepId> {
+        let oldest = self
+            .accounts
+            .values()
+            .filter_map(|account| account.line.oldest());
+        oldest.min().map(|(_, step)| step)
+    }
+
     /// How many runs hold units of it.
     pub fn running(&self) -> usize {
         self.accounts

@@ -42,7 +42,13 @@ impl State {
         let Stamped { seq, at, record } = stamped;
         let fit = if *seq == self.kept.seq + 1 {
             self.kept.seq = *seq;
-            self.fold(*at, record)
+            let about = record.step().cloned();
+            let stands = |state: &Self| Some(state.step(about.as_ref()?)?.state);
+            let from = stands(self);
+            let fit = self.fold(*at, record);
+            let to = stands(self);
+            self.index.count(from, to);
+            fit
         } else {
             Err(format!("{} should come next", self.kept.seq + 1))
         };

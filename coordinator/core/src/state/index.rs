@@ -20,6 +20,7 @@ pub(crate) struct Index {
     market: Market,
     held: BTreeMap<NodeName, Held>,
     finished: BTreeMap<u64, StepId>,
+    by_state: BTreeMap<StepState, u64>,
 }
 
 /// What is granted on a node.
@@ -42,6 +43,7 @@ impl Index {
             index.place_node(node);
         }
         for step in kept.steps.values() {
+            index.count(None, Some(step.state));
             if step.state == StepState::Queued {
                 index.enqueue(step);
             }
@@ -170,6 +172,21 @@ impl Index {
         let open = node.state == NodeState::Ready;
         self.market
             .put_host(&node.name, &node.pool, capacity, vanished, open);
+    }
+
+    /// A step came from one state to another; `None` is that it is not remembered.
+    pub(super) fn count(&mut self, from: Option<StepState>, to: Option<StepState>) {
+        if let Some(count) = from.and_then(|from| self.by_state.get_mut(&from)) {
+            *count -= 1;
+        }
+        if let Some(to) = to {
+            *self.by_state.entry(to).or_default() += 1;
+        }
+        self.by_state.retain(|_, count| *count > 0);
+    }
+
+    pub(super) fn by_state(&self) -> &BTreeMap<StepState, u64> {
+        &self.by_state
     }
 
     pub(crate) fn is_granted(&self, node: &NodeName, gpu: &str) -> bool {

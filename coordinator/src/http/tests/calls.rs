@@ -48,7 +48,7 @@ fn ids_are_drawn_or_derived_from_the_idempotency_key() {
 fn a_batch_is_one_commit_with_a_result_for_each_step() {
     let rig = Rig::start();
     let meter = rig.running.as_ref().unwrap().engine.clone();
-    let before = meter.meter().commits();
+    let before = meter.meter().commits().count();
     let body = r#"{"steps":[{"id":"a","command":["true"]},{"command":["true"],"colour":1},
         {"id":"a","command":["false"]},{"command":[]},{"id":"b","command":["true"]}]}"#;
     let (status, answer) = rig.post("/v1/steps:batch", body);
@@ -68,7 +68,7 @@ fn a_batch_is_one_commit_with_a_result_for_each_step() {
         ["a", "unknown_field", "id_in_use", "invalid_command", "b"]
     );
     assert_eq!(results[1]["error"]["detail"]["field"], "steps[1].colour");
-    assert_eq!(meter.meter().commits() - before, 1);
+    assert_eq!(meter.meter().commits().count() - before, 1);
     let key = [("Idempotency-Key", "k")];
     let body = r#"{"steps":[{"command":["true"]},{"command":["true"]}]}"#;
     let first = rig.post_with("/v1/steps:batch", body, &key).1;
@@ -197,7 +197,7 @@ fn health_and_metrics_are_plain_and_right() {
     for line in [
         "sluice_steps{state=\"queued\"} 1",
         "sluice_nodes{state=\"ready\"} 0",
-        "# TYPE sluice_commit_seconds_total counter",
+        "# TYPE sluice_commit_seconds histogram",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
