@@ -94,7 +94,8 @@ fn a_node_that_is_away_or_has_no_output_says_so() {
             let message = "it was removed".to_owned();
             writer.send(&LogReply::Refused { message }).await.unwrap();
             writer.finish();
-            writer.delivered().await.unwrap();
+            // The link stays until the coordinator has let go of the stream, at its end or as soon as it was refused.
+            writer.delivered().await.ok();
         });
         assert_eq!(code(call.join().unwrap(), 404), "output_unavailable");
     });
