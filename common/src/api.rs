@@ -14,8 +14,10 @@ use crate::state::{NodeState, StepState};
 use crate::step::OnPreempt;
 use crate::time::{Span, Time};
 
+mod admin;
 mod host;
 
+pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
 pub use host::{GpuView, HostView};
 
 /// A time of the cores as the API writes it, RFC 3339 in UTC.
@@ -152,6 +154,9 @@ pub struct NodeView {
     pub joined_at: Timestamp,
     /// When it was heard last.
     pub heard_at: Option<Timestamp>,
+    /// Whether it is forgotten as soon as it is lost; it is kept where it is heard again before.
+    #[serde(default)]
+    pub leaving: bool,
 }
 
 /// A node that an admin closed to new work.
@@ -165,6 +170,9 @@ pub struct CordonView {
     pub drain: bool,
     /// When steps that still run on it are stopped and start elsewhere; without it they may end by themselves.
     pub deadline: Option<Timestamp>,
+    /// Since when a node that is to become empty is.
+    #[serde(default)]
+    pub empty_since: Option<Timestamp>,
 }
 
 /// A pool.
@@ -185,6 +193,9 @@ pub struct PoolView {
     /// What could be granted now, on nodes that take work; whether a step finds it on one of them is another question.
     #[serde(default)]
     pub free: Amounts,
+    /// Capacity by key, where it is declared; for keys that nodes report it caps what they have.
+    #[serde(default)]
+    pub declared: BTreeMap<Key, u64>,
     /// Its GPUs by platform.
     #[serde(default)]
     pub platforms: BTreeMap<String, PlatformUse>,

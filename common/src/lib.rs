@@ -15,6 +15,7 @@ pub mod api;
 pub mod chain;
 pub mod id;
 pub mod inventory;
+pub mod label;
 pub mod limit;
 pub mod nearest;
 pub mod platform;

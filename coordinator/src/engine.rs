@@ -107,7 +107,7 @@ enum Message {
         step: StepId,
         reply: ReplyFn,
     },
-    /// Of a pool or a policy.
+    /// Of a pool, a policy or a node.
     Change {
         input: InputFn,
         reply: ReplyFn,

@@ -4,6 +4,7 @@
 //! reaches a caller. Bodies are bounded before they are parsed. What needs no decision, the log of records and the
 //! output of steps, goes past the engine: from the store and from the agents.
 
+mod admin;
 mod auth;
 mod body;
 mod calls;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{get, patch, post};
 use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -107,9 +108,14 @@ fn router(api: Api) -> Router {
         .route("/v1/steps/{step}", get(steps::get).post(steps::act))
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/nodes", get(nodes::list))
-        .route("/v1/nodes/{node}", get(nodes::get))
+        .route(
+            "/v1/nodes/{node}",
+            get(nodes::get).post(admin::act).delete(admin::delete),
+        )
+        .route("/v1/nodes/{node}/labels", patch(admin::label))
         .route("/v1/pools", get(nodes::list_pools))
         .route("/v1/pools/{pool}", get(nodes::get_pool).put(pools::put))
+        .route("/v1/pools/{pool}/queue", get(pools::queue))
         .route("/v1/pools/{pool}/policies", get(pools::policies))
         .route(
             "/v1/pools/{pool}/policies/{subject}",

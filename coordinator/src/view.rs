@@ -3,16 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{Attempt, Core, Node, Part, Pool, Step};
+use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step};
 use jiff::Timestamp;
 use sluice_common::amount::Amounts;
 use sluice_common::api::{
-    AttemptInfo, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView, PoolView,
-    StepView, duration, timestamp,
+    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView,
+    PoolView, StepView, duration, timestamp,
 };
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
-use sluice_common::state::{NodeState, StepState};
+use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
 
@@ -154,8 +154,8 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         name: node.name.to_string(),
         pool: node.pool.to_string(),
         state: node.state,
-        cordon: None,
-        labels: node.labels.clone(),
+        cordon: node.cordon.as_ref().map(cordon),
+        labels: node.labels_in_force(),
         version: node.version.clone(),
         capacity: node.capacity(),
         used: state.used_on(&node.name),
@@ -163,15 +163,24 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         inventory: HostView::of(&node.inventory, readings),
         joined_at: timestamp(node.joined_at),
         heard_at: core.heard_at(&node.name).map(timestamp),
+        leaving: node.leaving,
+    }
+}
+
+fn cordon(cordon: &Cordon) -> CordonView {
+    CordonView {
+        reason: cordon.reason.clone(),
+        since: timestamp(cordon.since),
+        drain: cordon.drain.is_some(),
+        deadline: cordon.drain.and_then(|d| d.deadline).map(timestamp),
+        empty_since: cordon.drain.and_then(|d| d.empty_since).map(timestamp),
     }
 }
 
 /// A pool.
 pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let state = core.state();
-    let ready = state
-        .nodes_of(&pool.name)
-        .filter(|node| node.state == NodeState::Ready);
+    let ready = state.nodes_of(&pool.name).filter(|node| node.takes_work());
     PoolView {
         name: pool.name.to_string(),
         description: pool.description.clone(),
@@ -180,18 +189,24 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         capacity: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
         free: free_of(core, &pool.name),
+        declared: pool.capacity.clone(),
         platforms: platforms_of(core, &pool.name),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
     }
 }
 
+/// The first steps of a pool's queue, those first that go first.
+pub fn queue(core: &Core, pool: &PoolName, limit: usize) -> Vec<StepView> {
+    let state = core.state();
+    let waiting = state.queued_in(pool).filter_map(|id| state.step(id));
+    waiting.take(limit).map(|found| step(core, found)).collect()
+}
+
 /// What could be granted now, added up over the nodes that take work.
 fn free_of(core: &Core, pool: &PoolName) -> Amounts {
     let state = core.state();
-    let ready = state
-        .nodes_of(pool)
-        .filter(|node| node.state == NodeState::Ready);
+    let ready = state.nodes_of(pool).filter(|node| node.takes_work());
     let mut sum = Amounts::new();
     for node in ready {
         sum.add(&node.capacity().less(&state.used_on(&node.name)));

@@ -1,5 +1,6 @@
 //! The core: what it holds, how it begins, and which event goes to which part of it. The parts are `link.rs` and
-//! `reconcile.rs` (agents), `admit.rs` and `cancel.rs` (callers) and `schedule.rs` (who runs where).
+//! `reconcile.rs` (agents), `admit.rs` and `cancel.rs` (callers), `terms.rs` and `admin.rs` (admins) and `schedule.rs`
+//! (who runs where).
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -106,6 +107,7 @@ impl Core {
             });
         }
         self.await_nodes();
+        self.await_deadlines();
         self.settle();
     }
 
@@ -164,6 +166,12 @@ impl Core {
                 subject,
             } => self.on_delete_policy(reply, pool, subject),
             Input::Timer(TimerKey::NodeSilence(node)) => self.on_silence(&node),
+            Input::ChangeNode {
+                reply,
+                node,
+                change,
+            } => self.on_change_node(reply, &node, change),
+            Input::Timer(TimerKey::DrainDeadline(node)) => self.on_drain_deadline(&node),
             Input::Timer(TimerKey::Pool(pool)) => {
                 self.dirty.insert(pool);
             }

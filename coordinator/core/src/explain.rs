@@ -2,7 +2,7 @@
 //! it into words; it holds no second copy of its rules.
 
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 use sluice_common::amount::STEP_RUN;
 use sluice_common::id::{PoolName, StepId};
@@ -12,7 +12,7 @@ use sluice_common::state::StepState;
 
 use crate::core::Core;
 use crate::market::{Block, Request};
-use crate::state::Step;
+use crate::state::{Node, Step};
 
 impl Core {
     /// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
@@ -93,10 +93,10 @@ impl Core {
                     .with("reserved", reserved)
             }
             Block::NoOpenHost { nearest } => {
-                let state = self.state.node(nearest).map(|node| node.state);
+                let node = self.state.node(nearest);
                 let message = format!(
                     "no host of pool `{pool}` that could hold it takes work now: `{nearest}` is {}",
-                    state.map_or("gone", |state| state.as_str())
+                    node.map_or("gone".to_string(), closed)
                 );
                 Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())
             }
@@ -130,6 +130,21 @@ impl Core {
             },
         }
         .with("pool", pool.as_str())
+    }
+}
+
+/// Why a node takes no work, in the admin's words where one closed it.
+fn closed(node: &Node) -> String {
+    let Some(cordon) = &node.cordon else {
+        return node.state.as_str().to_string();
+    };
+    let word = match cordon.drain {
+        None => "cordoned",
+        Some(_) => "drained",
+    };
+    match cordon.reason.as_str() {
+        "" => word.to_string(),
+        reason => format!("{word} ({reason})"),
     }
 }
 

@@ -1,11 +1,12 @@
 //! What can happen to the core.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
-
+use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Hello};
@@ -100,9 +101,44 @@ pub enum Input {
         /// Whose.
         node: NodeName,
     },
+    /// An admin closes a node, opens, labels or forgets it.
+    ChangeNode {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// Which.
+        node: NodeName,
+        /// What is to change.
+        change: NodeChange,
+    },
     /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
     /// at the time and the state, not at the fact.
     Timer(TimerKey),
+}
+
+/// What an admin wants of a node. The same again changes nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeChange {
+    /// It gets no new work; what runs there goes on.
+    Cordon {
+        /// In the admin's words. Without it one that was given before stays.
+        reason: Option<String>,
+    },
+    /// It gets work again.
+    Uncordon,
+    /// It gets no new work, what can be made to give way is stopped and starts elsewhere, and the rest may end.
+    Drain {
+        /// In the admin's words. Without it one that was given before stays.
+        reason: Option<String>,
+        /// After how long the rest is stopped too. Without it one that was given before stays.
+        deadline: Option<Span>,
+    },
+    /// It has these labels, and none where there is no value; others stay as they are.
+    Label(BTreeMap<LabelKey, Option<LabelValue>>),
+    /// It is forgotten, if it is away and holds nothing.
+    Delete {
+        /// Where it is away and holds something, it is forgotten as soon as it is lost.
+        force: bool,
+    },
 }
 
 /// A step to be submitted.
@@ -121,6 +157,8 @@ pub enum TimerKey {
     NodeSilence(NodeName),
     /// A run of the pool is spared no longer.
     Pool(PoolName),
+    /// The time to empty the node is up.
+    DrainDeadline(NodeName),
 }
 
 /// Terms that the driver's config sets.

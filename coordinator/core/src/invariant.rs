@@ -47,6 +47,7 @@ pub fn check(core: &Core) -> Held {
         state_agrees_with_attempts(step)?;
     }
     ready_nodes_are_linked(core)?;
+    drained_nodes_are_left(state)?;
     nobody_waits_who_could_start(core)?;
     finished_steps_are_bounded(core)
 }
@@ -74,13 +75,14 @@ pub fn check_record(before: &State, record: &Record) -> Held {
     Ok(())
 }
 
-/// Units granted never exceed what a host has at that time, and only a ready host is granted anything.
+/// Units granted never exceed what a host has at that time, and only a ready host that is not closed is granted any.
 fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held {
     let name = "grants_fit";
     let node = before.node(&placement.node);
-    let node = node.filter(|node| node.state == NodeState::Ready);
-    let Some(node) = node else {
-        return need(name, false, || format!("`{}` is not ready", placement.node));
+    let Some(node) = node.filter(|node| node.takes_work()) else {
+        return need(name, false, || {
+            format!("`{}` does not take work", placement.node)
+        });
     };
     let used = before.index().used_on(&node.name);
     let capacity = HostUnits::of(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
@@ -172,6 +174,31 @@ fn ready_nodes_are_linked(core: &Core) -> Held {
         };
         need("ready_nodes_are_linked", holds, || {
             format!("`{}` is {} with {contact:?}", node.name, node.state)
+        })?;
+    }
+    Ok(())
+}
+
+/// What can be made to give way is on its way out of a node that is drained, and it is noted when nothing is left.
+fn drained_nodes_are_left(state: &State) -> Held {
+    let drained = state.nodes().values().filter(|node| node.drain().is_some());
+    for node in drained {
+        for id in state.attempts_on(&node.name) {
+            let step = state.step(&id.step);
+            let stays = step.is_some_and(|step| {
+                let attempt = step.attempt(id.number).filter(|a| !a.has_ended());
+                step.spec.preemptible && attempt.is_some_and(|a| a.stopping.is_none())
+            });
+            need("drained_nodes_are_left", !stays, || {
+                format!("{id} stays on `{}`", node.name)
+            })?;
+        }
+        let empty = state.attempts_on(&node.name).next().is_none();
+        let noted = node
+            .drain()
+            .is_some_and(|drain| drain.empty_since.is_some());
+        need("drained_nodes_are_left", empty == noted, || {
+            format!("{node:?}")
         })?;
     }
     Ok(())

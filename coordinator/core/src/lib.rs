@@ -21,6 +21,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod admin;
 mod admit;
 mod cancel;
 mod core;
@@ -41,10 +42,11 @@ mod verdict;
 mod words;
 
 pub use crate::core::Core;
-pub use input::{Input, NewStep, ReplyId, SessionId, Settings, TimerKey};
+pub use input::{Input, NewStep, NodeChange, ReplyId, SessionId, Settings, TimerKey};
 pub use invariant::{Violation, check, check_record};
 pub use output::{Answer, Output, Refusal, Submitted};
 pub use record::{Placement, Record, Stamped};
 pub use state::{
-    Attempt, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase, Pool, State, Step,
+    Attempt, Cordon, Drain, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase, Pool,
+    State, Step,
 };

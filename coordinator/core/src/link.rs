@@ -331,6 +331,7 @@ impl Core {
         for attempt in held {
             self.give_up(&attempt, node);
         }
+        self.forget_if_leaving(node);
     }
 }
 

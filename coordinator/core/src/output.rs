@@ -1,5 +1,6 @@
 //! What the core wants done. Closed: whoever drives it handles four kinds and no more.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -59,7 +60,7 @@ pub enum Answer {
     Submitted(Vec<Result<Submitted, Refusal>>),
     /// To a cancel: done, under way, or needless because the step has ended.
     Cancelled(Result<StepId, Refusal>),
-    /// To a change of a pool or a policy: it is made, or was so already.
+    /// To a change of a pool, a policy or a node: it is made, or was so already.
     Changed(Result<(), Refusal>),
 }
 
@@ -115,4 +116,58 @@ pub enum Refusal {
         /// The first field that differs.
         differs: String,
     },
+    /// No node has this name.
+    #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
+    UnknownNode {
+        /// The name.
+        node: NodeName,
+    },
+    /// A node that is linked would come back as soon as it is forgotten.
+    #[error(
+        "node `{node}` is linked and cannot be deleted: `sluice drain {node} --wait`, then stop its agent, or take it \
+         out of service otherwise, and delete it when it is away"
+    )]
+    NodeLinked {
+        /// The node.
+        node: NodeName,
+    },
+    /// A node that is away may still run something.
+    #[error(
+        "node `{node}` is away and may still run {}: wait until it is called lost and they go on elsewhere, or have it \
+         forgotten as soon as that is so with `--force`",
+        named(steps)
+    )]
+    NodeHoldsSteps {
+        /// The node.
+        node: NodeName,
+        /// What it holds.
+        steps: Vec<StepId>,
+    },
+    /// A node has more labels than one may have.
+    #[error(
+        "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"
+    )]
+    TooManyLabels {
+        /// The node.
+        node: NodeName,
+        /// How many it would have.
+        count: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+}
+
+/// How many steps a message names.
+const NAMED_STEPS: usize = 5;
+
+fn named(steps: &[StepId]) -> String {
+    let named = steps.iter().take(NAMED_STEPS);
+    let named: Vec<String> = named.map(|step| format!("`{step}`")).collect();
+    let rest = steps.len().saturating_sub(NAMED_STEPS);
+    let rest = if rest > 0 {
+        format!(" and {rest} more")
+    } else {
+        String::new()
+    };
+    format!("{}{rest}", named.join(", "))
 }

@@ -228,6 +228,7 @@ impl Core {
             attempt: id.clone(),
             node: node.clone(),
         });
+        self.note_empty(node);
     }
 
     fn on_stray(&mut self, node: &NodeName, status: AttemptStatus) {

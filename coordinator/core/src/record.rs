@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Inventory;
+use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
@@ -216,6 +217,51 @@ pub enum Record {
         /// Its id.
         step: StepId,
     },
+    /// An admin closed a node to new work, or changed why. What runs there goes on.
+    NodeCordoned {
+        /// Its name.
+        node: NodeName,
+        /// In the admin's words; empty where none were given.
+        reason: String,
+    },
+    /// An admin closed a node to new work and wants it empty, or changed why or until when.
+    NodeDraining {
+        /// Its name.
+        node: NodeName,
+        /// In the admin's words; empty where none were given.
+        reason: String,
+        /// When what cannot be made to give way is stopped too.
+        deadline: Option<Time>,
+    },
+    /// An admin opened a node again: it is neither cordoned nor drained.
+    NodeUncordoned {
+        /// Its name.
+        node: NodeName,
+    },
+    /// An admin set labels of a node, or took some away.
+    NodeLabelled {
+        /// Its name.
+        node: NodeName,
+        /// Those that were set.
+        set: BTreeMap<LabelKey, LabelValue>,
+        /// Those that were taken away.
+        removed: BTreeSet<LabelKey>,
+    },
+    /// An admin wants a silent node forgotten; what it holds may run on until it is lost, so it is kept until then.
+    NodeLeaving {
+        /// Its name.
+        node: NodeName,
+    },
+    /// A node was forgotten: its pool no longer has what it had.
+    NodeDeleted {
+        /// Its name.
+        node: NodeName,
+    },
+    /// A node that was to become empty is.
+    NodeDrained {
+        /// Its name.
+        node: NodeName,
+    },
 }
 
 impl Record {
@@ -243,7 +289,14 @@ impl Record {
             | Record::NodeReady { .. }
             | Record::NodeReconciling { .. }
             | Record::NodeUnreachable { .. }
-            | Record::NodeLost { .. } => None,
+            | Record::NodeLost { .. }
+            | Record::NodeCordoned { .. }
+            | Record::NodeDraining { .. }
+            | Record::NodeUncordoned { .. }
+            | Record::NodeLabelled { .. }
+            | Record::NodeLeaving { .. }
+            | Record::NodeDeleted { .. }
+            | Record::NodeDrained { .. } => None,
         }
     }
 }

@@ -25,7 +25,13 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::NodeReady { node }
         | Record::NodeReconciling { node }
         | Record::NodeUnreachable { node }
-        | Record::NodeLost { node } => home(state, node).into_iter().collect(),
+        | Record::NodeLost { node }
+        | Record::NodeCordoned { node, .. }
+        | Record::NodeDraining { node, .. }
+        | Record::NodeUncordoned { node }
+        | Record::NodeLabelled { node, .. }
+        | Record::NodeLeaving { node }
+        | Record::NodeDeleted { node } => home(state, node).into_iter().collect(),
         Record::Released { attempt, node } => {
             let run = state.market().run(attempt);
             let granted = run.map(|run| run.pool.clone());
@@ -44,6 +50,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::StepRejected { .. }
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }
+        | Record::NodeDrained { .. }
         | Record::Starting { .. }
         | Record::Started { .. }
         | Record::StepForgotten { .. } => Vec::new(),
@@ -146,6 +153,11 @@ impl Core {
             why,
             by: Some(by.clone()),
         });
+        self.send_stops(&attempt, why);
+    }
+
+    /// Tells every host on which an attempt has not ended to stop it.
+    pub(crate) fn send_stops(&mut self, attempt: &AttemptId, why: StopWhy) {
         let Some(step) = self.state.step(&attempt.step) else {
             return;
         };
@@ -155,7 +167,7 @@ impl Core {
         let live = parts.filter(|part| part.phase < PartPhase::Ended);
         let nodes: Vec<NodeName> = live.map(|part| part.node.clone()).collect();
         for node in nodes {
-            self.send_stop(&node, &attempt, why, grace);
+            self.send_stop(&node, attempt, why, grace);
         }
     }
 

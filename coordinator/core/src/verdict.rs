@@ -5,7 +5,7 @@
 //! | it was cancelled, however it ended | `cancelled` |
 //! | it ran over its `timeout`, however it ended | `failed`; never retried, for it would run over again |
 //! | code 0 | `succeeded`, also for one that was to give way and finished within its grace |
-//! | it was to give way | waits again, for free |
+//! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
 //! | its host was lost or rebooted, or its lease passed | waits again, for free |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
@@ -51,19 +51,23 @@ pub(crate) fn verdict(
     let verdict = match attempt.stopping.or(end.stopped) {
         Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, words::cancelled()),
         Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, words::timed_out()),
-        Some(StopWhy::Drained) => gave_way(&end.exit, words::drained(node)),
-        Some(StopWhy::Preempted) if step.spec.on_preempt == OnPreempt::Fail => {
-            match gave_way(&end.exit, words::preempted()) {
-                Verdict::Again(reason) => Verdict::Over(StepState::Preempted, reason),
-                over @ Verdict::Over(..) => over,
-            }
-        }
-        Some(StopWhy::Preempted) => gave_way(&end.exit, words::preempted()),
+        Some(StopWhy::Drained) => by_choice(step, gave_way(&end.exit, words::drained(node))),
+        Some(StopWhy::Preempted) => by_choice(step, gave_way(&end.exit, words::preempted())),
         Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(node)),
         None if witness == Witness::Nobody => Verdict::Again(words::host_lost(node)),
         None => by_exit(step, node, &end.exit),
     };
     bounded(attempt, verdict)
+}
+
+/// A step that gave way may rather be over than wait again.
+fn by_choice(step: &Step, verdict: Verdict) -> Verdict {
+    match verdict {
+        Verdict::Again(reason) if step.spec.on_preempt == OnPreempt::Fail => {
+            Verdict::Over(StepState::Preempted, reason)
+        }
+        Verdict::Again(_) | Verdict::Over(..) => verdict,
+    }
 }
 
 fn gave_way(exit: &Exit, why: Reason) -> Verdict {

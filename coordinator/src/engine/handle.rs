@@ -78,7 +78,7 @@ impl EngineHandle {
         self.call(Message::Cancel { step, reply }, answer).await
     }
 
-    /// Changes a pool or a policy; `input` makes the change for who waits. `view` as in [`EngineHandle::submit`].
+    /// Changes a pool, a policy or a node; `input` makes the change for who waits. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
     /// Where the engine ended first.

@@ -102,7 +102,8 @@ pub enum ApiError {
     /// A code of the field's own, such as `invalid_memory`, 400.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// `unknown_step`, `unknown_pool` or `unknown_policy`, 404; `id_in_use` or `invalid_policy`, 409.
+    /// `unknown_step`, `unknown_pool`, `unknown_policy` or `unknown_node`, 404; `id_in_use`, `invalid_policy`,
+    /// `node_linked`, `node_holds_steps` or `too_many_labels`, 409.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// `unknown_node`, 404.
@@ -204,6 +205,10 @@ impl ApiError {
             ApiError::Refused(Refusal::UnknownPolicy { .. }) => ("unknown_policy", S::NOT_FOUND),
             ApiError::Refused(Refusal::BadPolicy { .. }) => ("invalid_policy", S::CONFLICT),
             ApiError::Refused(Refusal::IdInUse { .. }) => ("id_in_use", S::CONFLICT),
+            ApiError::Refused(Refusal::UnknownNode { .. }) => ("unknown_node", S::NOT_FOUND),
+            ApiError::Refused(Refusal::NodeLinked { .. }) => ("node_linked", S::CONFLICT),
+            ApiError::Refused(Refusal::NodeHoldsSteps { .. }) => ("node_holds_steps", S::CONFLICT),
+            ApiError::Refused(Refusal::TooManyLabels { .. }) => ("too_many_labels", S::CONFLICT),
             ApiError::UnknownNode { .. } => ("unknown_node", S::NOT_FOUND),
             ApiError::UnknownPool { .. } => ("unknown_pool", S::NOT_FOUND),
             ApiError::UnknownAttempt { .. } => ("unknown_attempt", S::NOT_FOUND),
@@ -251,6 +256,20 @@ impl ApiError {
             ApiError::Refused(Refusal::IdInUse { step, differs }) => {
                 vec![("step", text(step.as_str())), ("differs", text(differs))]
             }
+            ApiError::Refused(Refusal::UnknownNode { node } | Refusal::NodeLinked { node }) => {
+                vec![("node", text(node.as_str()))]
+            }
+            ApiError::Refused(Refusal::NodeHoldsSteps { node, steps }) => {
+                vec![
+                    ("node", text(node.as_str())),
+                    ("steps", number(steps.len())),
+                ]
+            }
+            ApiError::Refused(Refusal::TooManyLabels { node, count, limit }) => vec![
+                ("node", text(node.as_str())),
+                ("count", number(*count)),
+                ("limit", number(*limit)),
+            ],
             ApiError::UnknownNode { node }
             | ApiError::NodeUnreachable { node }
             | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],

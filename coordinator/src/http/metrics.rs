@@ -30,6 +30,8 @@ struct SeenNode {
     name: String,
     pool: String,
     state: NodeState,
+    takes_work: bool,
+    cordoned: bool,
     heard_at: Option<Time>,
     gpus: Vec<(Gpu, bool)>,
 }
@@ -77,6 +79,8 @@ fn look(core: &Core) -> Seen {
         name: node.name.to_string(),
         pool: node.pool.to_string(),
         state: node.state,
+        takes_work: node.takes_work(),
+        cordoned: node.cordon.is_some(),
         heard_at: core.heard_at(&node.name),
         gpus: node
             .inventory
@@ -115,13 +119,20 @@ fn nodes(page: &mut Page, seen: &Seen, links: &Nodes) {
         "Remembered nodes by state.",
         by_state,
     );
-    let ready = |node: &SeenNode| u64::from(node.state == NodeState::Ready);
+    let truth = |truth: bool| Some(f64::from(u8::from(truth)));
     of_nodes(
         page,
         seen,
         "sluice_node_ready",
         "Whether the node takes work.",
-        |node| Some(ready(node) as f64),
+        |node| truth(node.takes_work),
+    );
+    of_nodes(
+        page,
+        seen,
+        "sluice_node_cordoned",
+        "Whether an admin closed the node to new work.",
+        |node| truth(node.cordoned),
     );
     let now = now();
     let silence = |node: &SeenNode| Some(now.since(node.heard_at?).millis() as f64 / 1000.0);

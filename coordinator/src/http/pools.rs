@@ -6,14 +6,15 @@ use axum::http::StatusCode;
 use axum::http::request::Parts;
 use coordinator_core::market::Policy;
 use coordinator_core::{Core, Input, Refusal};
-use sluice_common::api::{Page, PolicyRequest, PolicyView, PoolRequest, PoolView};
+use serde::Deserialize;
+use sluice_common::api::{Page, PolicyRequest, PolicyView, PoolRequest, PoolView, StepView};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 
 use super::error::ApiError;
-use super::params::Segment;
+use super::params::{self, Params, Segment};
 use super::{Api, body};
 use crate::view;
 
@@ -113,6 +114,35 @@ pub(super) async fn policies(
                 .filter_map(|subject| view::policy(core, &name, subject))
                 .collect(),
         )
+    };
+    let items = api.engine().read(look).await?.ok_or(unknown)?;
+    let next_cursor = None;
+    Ok(Json(Page { items, next_cursor }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct QueueParams {
+    limit: Option<String>,
+}
+
+/// `GET /v1/pools/{pool}/queue`: the first `limit` steps that wait, those first that go first. Places change with every
+/// grant, so there is no cursor: `queued` of the pool tells how many there are.
+pub(super) async fn queue(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<QueueParams>,
+) -> Result<Json<Page<StepView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let unknown = ApiError::UnknownPool {
+        pool: segment.escape_debug().to_string(),
+    };
+    let Ok(name) = PoolName::new(segment) else {
+        return Err(unknown);
+    };
+    let look = move |core: &Core| {
+        let known = core.state().pool(&name);
+        known.map(|_| view::queue(core, &name, limit))
     };
     let items = api.engine().read(look).await?.ok_or(unknown)?;
     let next_cursor = None;

@@ -1,5 +1,6 @@
 //! Real calls over loopback: each status and code, and what streams promise.
 
+mod admin;
 mod calls;
 mod follow;
 mod logs;

@@ -1,5 +1,8 @@
 //! How a state changes: one function for each record. A record that does not fit the state it meets is refused by
 //! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
+//! What changes nodes is in `apply/node.rs`.
+
+mod node;
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -14,7 +17,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
 use super::step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
-use super::{Node, Pool, State};
+use super::{Pool, State};
 use crate::market::{Nomination, Policy, Table};
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
@@ -77,6 +80,19 @@ impl State {
             Record::NodeReconciling { node } => self.on_node(at, node, NodeState::Reconciling),
             Record::NodeUnreachable { node } => self.on_node(at, node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(at, node, NodeState::Lost),
+            Record::NodeCordoned { node, reason } => self.on_node_cordoned(at, node, reason),
+            Record::NodeDraining {
+                node,
+                reason,
+                deadline,
+            } => self.on_node_draining(at, node, reason, *deadline),
+            Record::NodeUncordoned { node } => self.on_node_uncordoned(node),
+            Record::NodeLabelled { node, set, removed } => {
+                self.on_node_labelled(node, set, removed)
+            }
+            Record::NodeDrained { node } => self.on_node_drained(at, node),
+            Record::NodeLeaving { node } => self.on_node_leaving(node),
+            Record::NodeDeleted { node } => self.on_node_deleted(node),
             Record::StepQueued { step, spec } => self.on_step_queued(at, step, spec),
             Record::StepRejected { step, spec, reason } => {
                 self.on_step_rejected(at, step, spec, reason)
@@ -182,50 +198,6 @@ impl State {
         Ok(())
     }
 
-    fn on_node_reported(&mut self, at: Time, record: &Record) -> Fit {
-        let Record::NodeReported {
-            node: name,
-            pool,
-            labels,
-            version,
-            boot_id,
-            inventory,
-        } = record
-        else {
-            return Ok(());
-        };
-        need(self.kept.pools.contains_key(pool), || {
-            format!("there is no pool `{pool}`")
-        })?;
-        let before = self.kept.nodes.remove(name);
-        let node = Node {
-            name: name.clone(),
-            pool: pool.clone(),
-            labels: labels.clone(),
-            version: version.clone(),
-            boot_id: boot_id.clone(),
-            inventory: inventory.clone(),
-            state: before.as_ref().map_or(NodeState::Unreachable, |n| n.state),
-            state_since: before.as_ref().map_or(at, |n| n.state_since),
-            joined_at: before.map_or(at, |n| n.joined_at),
-        };
-        self.index.place_node(&node);
-        self.kept.nodes.insert(name.clone(), node);
-        Ok(())
-    }
-
-    fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> Fit {
-        let node = self.kept.nodes.get_mut(name);
-        let node = node.ok_or_else(|| format!("there is no node `{name}`"))?;
-        need(node.state != state, || {
-            format!("node `{name}` is {state} already")
-        })?;
-        node.state = state;
-        node.state_since = at;
-        self.index.place_node(node);
-        Ok(())
-    }
-
     fn on_step_queued(&mut self, at: Time, id: &StepId, spec: &StepSpec) -> Fit {
         let step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
         self.index.enqueue(&step);
@@ -300,16 +272,6 @@ impl State {
         step.attempts.push(attempt);
         drop_oldest_attempt(step);
         self.place_nodes(placements.iter().map(|placement| &placement.node))
-    }
-
-    /// Ranks nodes anew whose granted units have changed.
-    fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
-        for name in names {
-            let node = self.kept.nodes.get(name);
-            let node = node.ok_or_else(|| format!("there is no node `{name}`"))?;
-            self.index.place_node(node);
-        }
-        Ok(())
     }
 
     fn on_starting(&mut self, id: &AttemptId, node: &NodeName) -> Fit {

@@ -8,7 +8,7 @@ use alloc::string::String;
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::state::{NodeState, StepState};
+use sluice_common::state::StepState;
 
 use super::step::{Attempt, Part, PartPhase, Step};
 use super::{HostUnits, Kept, Node, Pool};
@@ -169,7 +169,7 @@ impl Index {
         let held = self.held.get(&node.name);
         let gone = held.map_or(0, |held| held.gpus.iter().filter(|gpu| !there(gpu)).count());
         let vanished = HostUnits::default().with_gpus(gone as u64);
-        let open = node.state == NodeState::Ready;
+        let open = node.takes_work();
         self.market
             .put_host(&node.name, &node.pool, capacity, vanished, open);
     }

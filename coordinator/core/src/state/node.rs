@@ -2,12 +2,13 @@
 //! of life are not remembered: they are the core's, and end with it.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{BootId, NodeName, PoolName, Subject};
 use sluice_common::inventory::Inventory;
+use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
 
@@ -20,7 +21,7 @@ pub struct Node {
     pub name: NodeName,
     /// The pool that its config joins.
     pub pool: PoolName,
-    /// From its config.
+    /// From its config. Those that count are told by [`Node::labels_in_force`].
     pub labels: BTreeMap<String, String>,
     /// Version of its agent.
     pub version: String,
@@ -34,9 +35,61 @@ pub struct Node {
     pub state_since: Time,
     /// When it joined first.
     pub joined_at: Time,
+    /// How an admin closed it to new work, where one did.
+    #[serde(default)]
+    pub cordon: Option<Cordon>,
+    /// Labels that an admin set, which win over those of its config; `None` takes one of those away.
+    #[serde(default)]
+    pub labels_set: BTreeMap<LabelKey, Option<LabelValue>>,
+    /// Whether it is to be forgotten once it is lost. It is kept where it is heard again before.
+    #[serde(default)]
+    pub leaving: bool,
+}
+
+/// How a node was closed to new work by an admin. What runs there goes on, unless it is drained too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cordon {
+    /// In the admin's words; empty where none were given.
+    pub reason: String,
+    /// Since when it is closed.
+    pub since: Time,
+    /// Whether it is also to become empty.
+    pub drain: Option<Drain>,
+}
+
+/// How a node is to become empty: what can be made to give way is stopped at once, the rest may end by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// When the rest is stopped too; without it that may take as long as it takes.
+    pub deadline: Option<Time>,
+    /// Since when it is empty.
+    #[serde(default)]
+    pub empty_since: Option<Time>,
 }
 
 impl Node {
+    /// Whether it gets new work now.
+    pub fn takes_work(&self) -> bool {
+        self.state == NodeState::Ready && self.cordon.is_none() && !self.leaving
+    }
+
+    /// How it is to become empty, where it is.
+    pub fn drain(&self) -> Option<Drain> {
+        self.cordon.as_ref()?.drain
+    }
+
+    /// Its labels: those of its config, and over them those that an admin set.
+    pub fn labels_in_force(&self) -> BTreeMap<String, String> {
+        let mut labels = self.labels.clone();
+        for (key, value) in &self.labels_set {
+            match value {
+                Some(value) => labels.insert(key.to_string(), value.to_string()),
+                None => labels.remove(key.as_str()),
+            };
+        }
+        labels
+    }
+
     /// What steps may ask of it, in units of the resource keys.
     pub fn capacity(&self) -> Amounts {
         self.inventory.capacity()

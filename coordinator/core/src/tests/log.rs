@@ -102,6 +102,30 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             ended_step("q", StepState::Running),
             "`q` is queued and cannot become running",
         ),
+        (
+            Record::NodeUncordoned {
+                node: super::rig::node("n"),
+            },
+            "`n` is not cordoned",
+        ),
+        (
+            Record::NodeLeaving {
+                node: super::rig::node("n"),
+            },
+            "`n` is ready and cannot leave",
+        ),
+        (
+            Record::NodeDrained {
+                node: super::rig::node("n"),
+            },
+            "`n` is not to become empty",
+        ),
+        (
+            Record::NodeDeleted {
+                node: super::rig::node("n"),
+            },
+            "`n` still holds steps",
+        ),
         (Record::StepForgotten { step: step("a") }, "`a` is not over"),
         (Record::StepForgotten { step: step("z") }, "no step `z`"),
     ];

@@ -7,11 +7,15 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use proptest::prelude::*;
+use sluice_common::amount::Key;
+use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy};
 
 use super::rig::*;
-use crate::{Settings, TimerKey};
+use crate::market::Policy;
+use crate::{NodeChange, Settings, TimerKey};
 
 /// One event, in numbers that are read against whatever there is when it comes.
 #[derive(Clone, Debug)]
@@ -22,6 +26,7 @@ enum Event {
         mcpu: u64,
         retries: u32,
         pending: bool,
+        preemptible: bool,
     },
     Cancel {
         id: u8,
@@ -57,6 +62,10 @@ enum Event {
     Timer {
         node: u8,
     },
+    Change {
+        node: u8,
+        change: NodeChange,
+    },
     Pass {
         secs: u64,
     },
@@ -68,8 +77,10 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let lie = (0u8..8, 1u8..4, 0u8..12);
     prop_oneof![
-        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>()).prop_map(
-            |(id, gpus, mcpu, retries, pending)| Event::Submit { id, gpus, mcpu, retries, pending }
+        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), prop::bool::weighted(0.8)).prop_map(
+            |(id, gpus, mcpu, retries, pending, preemptible)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible
+            }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -84,8 +95,25 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..3).prop_map(|node| Event::Heartbeat { node }),
         1 => (0u8..3).prop_map(|node| Event::Gone { node }),
         1 => (0u8..3).prop_map(|node| Event::Timer { node }),
+        3 => (0u8..3, change()).prop_map(|(node, change)| Event::Change { node, change }),
         2 => prop_oneof![0u64..20, 300u64..500].prop_map(|secs| Event::Pass { secs }),
         1 => any::<prop::sample::Index>().prop_map(|snapshot| Event::Restart { snapshot }),
+    ]
+}
+
+fn change() -> impl Strategy<Value = NodeChange> {
+    let reason = || prop::option::of(prop::sample::select(vec!["", "fans"]).prop_map(String::from));
+    let deadline = prop::option::of((0u64..600).prop_map(Span::from_secs));
+    let key =
+        prop::sample::select(vec!["zone", "rack"]).prop_map(|key| LabelKey::new(key).unwrap());
+    let value =
+        prop::sample::select(vec!["", "a"]).prop_map(|value| LabelValue::new(value).unwrap());
+    prop_oneof![
+        2 => reason().prop_map(|reason| NodeChange::Cordon { reason }),
+        3 => Just(NodeChange::Uncordon),
+        3 => (reason(), deadline).prop_map(|(reason, deadline)| NodeChange::Drain { reason, deadline }),
+        1 => prop::collection::btree_map(key, prop::option::of(value), 0..3).prop_map(NodeChange::Label),
+        2 => any::<bool>().prop_map(|force| NodeChange::Delete { force }),
     ]
 }
 
@@ -144,9 +172,11 @@ fn play(rig: &mut Rig, event: Event) {
             mcpu,
             retries,
             pending,
+            preemptible,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             spec.allow_pending = pending;
+            spec.preemptible = preemptible;
             // An id that is in use may be refused: that is part of the life.
             let _ = rig.submit(&format!("s{id}"), spec);
         }
@@ -191,6 +221,11 @@ fn play(rig: &mut Rig, event: Event) {
         Event::Timer { node: number } => {
             let key = TimerKey::NodeSilence(node(&node_name(number)));
             rig.feed(crate::Input::Timer(key));
+            let key = TimerKey::DrainDeadline(node(&node_name(number)));
+            rig.feed(crate::Input::Timer(key));
+        }
+        Event::Change { node, change } => {
+            rig.change(&node_name(node), change);
         }
         Event::Pass { secs } => {
             rig.pass(secs);
@@ -203,10 +238,21 @@ fn play(rig: &mut Rig, event: Event) {
 }
 
 fn new_rig() -> Rig {
-    Rig::with(Settings {
+    let mut rig = Rig::with(Settings {
         keep_finished: 3,
         ..SETTINGS
-    })
+    });
+    // Some of what its steps hold may be kept for them, so that they need not give way.
+    let reserved = [
+        (Key::new("gpu").unwrap(), 2),
+        (Key::new("mcpu").unwrap(), 4000),
+    ];
+    let policy = Policy {
+        reserved: reserved.into(),
+        ..Policy::default()
+    };
+    rig.put_policy("default", "s", policy);
+    rig
 }
 
 /// Lets everything that holds units come to its end, on hosts that work and tell the truth.
@@ -216,6 +262,7 @@ fn bring_to_an_end(rig: &mut Rig) {
             let name = node_name(number);
             // Whatever boot it is, none of its namesakes is heard any more.
             rig.gone(&name);
+            rig.change(&name, NodeChange::Uncordon);
             let list = if round == 0 { vec![] } else { held(rig, &name) };
             say_hello(rig, &name, 3, false, list);
         }

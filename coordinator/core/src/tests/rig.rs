@@ -24,8 +24,8 @@ use sluice_common::wire::{
 
 use crate::market::Policy;
 use crate::{
-    Answer, Core, Input, NewStep, Output, Record, Refusal, ReplyId, SessionId, Settings, Stamped,
-    State, Step, Submitted, TimerKey, check, check_record,
+    Answer, Core, Input, NewStep, NodeChange, Output, Record, Refusal, ReplyId, SessionId,
+    Settings, Stamped, State, Step, Submitted, TimerKey, check, check_record,
 };
 
 pub(super) const SETTINGS: Settings = Settings {
@@ -253,6 +253,14 @@ impl Rig {
         self.feed(Input::Cancel {
             reply: ReplyId(2),
             step: step(id),
+        })
+    }
+
+    pub(super) fn change(&mut self, name: &str, change: NodeChange) -> Fed {
+        self.feed(Input::ChangeNode {
+            reply: ReplyId(4),
+            node: node(name),
+            change,
         })
     }
 

@@ -87,3 +87,25 @@ fn a_policy_lets_its_subject_in() {
     rig.bind("new");
     assert_eq!(submit("b")["state"], "queued");
 }
+
+#[test]
+fn a_queue_is_told_in_the_order_in_which_it_goes() {
+    let rig = Rig::start();
+    for (subject, priority) in [("low", 1), ("high", 2)] {
+        let path = format!("/v1/pools/default/policies/{subject}");
+        let body = format!(r#"{{"priority":{priority}}}"#);
+        assert_eq!(rig.put(&path, &body).0, 200);
+    }
+    for (id, subject) in [("a", "low"), ("b", "high"), ("c", "low"), ("d", "high")] {
+        let body = format!(r#"{{"id":"{id}","command":["true"],"subject":"{subject}"}}"#);
+        assert_eq!(rig.post("/v1/steps", &body).1["state"], "queued");
+    }
+    let (status, queue) = rig.get("/v1/pools/default/queue");
+    assert_eq!((status, ids(&queue)), (200, vec!["b", "d", "a", "c"]));
+    assert_eq!(queue["items"][0]["reason"]["code"], "pool_empty");
+    let (_, head) = rig.get("/v1/pools/default/queue?limit=1");
+    assert_eq!(ids(&head), ["b"]);
+    assert_eq!(code(rig.get("/v1/pools/x/queue"), 404), "unknown_pool");
+    let bad = rig.get("/v1/pools/default/queue?cursor=b");
+    assert_eq!(code(bad, 400), "unknown_parameter");
+}

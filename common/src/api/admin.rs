@@ -1,0 +1,37 @@
+//! What admins ask of nodes, as the bodies of their calls. Each may be left out where nothing is to be said.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+
+/// The body of `:cordon`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CordonRequest {
+    /// Why, for people. Where it is absent, what was said before stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The body of `:drain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DrainRequest {
+    /// Why, for people. Where it is absent, what was said before stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// After how long steps that need not give way are stopped too, such as `30m`. Where it is absent, what was said
+    /// before stays.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+}
+
+/// The body of `:uncordon`: there is nothing to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UncordonRequest {}
+
+/// Labels to set, by key; those with `null` are taken away, others stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LabelsRequest(pub BTreeMap<String, Option<String>>);

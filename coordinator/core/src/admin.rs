@@ -1,0 +1,229 @@
+//! Admins close nodes to new work, empty them, open them again, label and forget them. What is so already is answered
+//! and not recorded.
+//!
+//! ```text
+//!          cordon              drain                        (nothing is left)
+//! open ------------> cordoned ------> draining ------------------------> drained
+//!   ^                   |                |  what can give way is stopped    |
+//!   |                   |                |  at once, the rest at a deadline |
+//!   +--- uncordon ------+----------------+----------------------------------+
+//! ```
+//! A closed node is a closed host of the market, so nothing is granted there; who is stopped is decided here. A node
+//! outlives its silence, and is forgotten only when nothing of it can still run: when it is away and holds nothing.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::time::Span;
+use sluice_common::wire::StopWhy;
+
+use crate::core::Core;
+use crate::input::{NodeChange, ReplyId, TimerKey};
+use crate::output::{Answer, Refusal};
+use crate::record::Record;
+use crate::state::{Cordon, Node};
+
+/// Most labels of one node that an admin set: as many as its own config may bring.
+const MAX_LABELS_SET: usize = 64;
+
+type Labels = BTreeMap<LabelKey, Option<LabelValue>>;
+
+impl Core {
+    pub(crate) fn on_change_node(&mut self, reply: ReplyId, node: &NodeName, change: NodeChange) {
+        let changed = self.change_node(node, change);
+        self.reply(reply, Answer::Changed(changed));
+    }
+
+    fn change_node(&mut self, name: &NodeName, change: NodeChange) -> Result<(), Refusal> {
+        let Some(node) = self.state.node(name) else {
+            let node = name.clone();
+            return Err(Refusal::UnknownNode { node });
+        };
+        match change {
+            NodeChange::Cordon { reason } => self.cordon(name, reason),
+            NodeChange::Uncordon if node.cordon.is_none() => {}
+            NodeChange::Uncordon => self.record(Record::NodeUncordoned { node: name.clone() }),
+            NodeChange::Drain { reason, deadline } => self.drain(name, reason, deadline),
+            NodeChange::Label(labels) => return self.label(name, labels),
+            NodeChange::Delete { force } => return self.delete(name, force),
+        }
+        Ok(())
+    }
+
+    fn cordon_of(&self, name: &NodeName) -> Option<&Cordon> {
+        self.state.node(name)?.cordon.as_ref()
+    }
+
+    fn cordon(&mut self, name: &NodeName, reason: Option<String>) {
+        let before = self.cordon_of(name);
+        let reason = or_before(reason, before);
+        if before.is_none_or(|before| before.reason != reason) {
+            let node = name.clone();
+            self.record(Record::NodeCordoned { node, reason });
+        }
+    }
+
+    fn drain(&mut self, name: &NodeName, reason: Option<String>, deadline: Option<Span>) {
+        let before = self.cordon_of(name);
+        let reason = or_before(reason, before);
+        let drain = before.and_then(|before| before.drain);
+        let deadline = deadline.map(|span| self.now + span);
+        let deadline = deadline.or(drain.and_then(|drain| drain.deadline));
+        let other = drain.is_none_or(|drain| drain.deadline != deadline);
+        if other || before.is_none_or(|before| before.reason != reason) {
+            self.record(Record::NodeDraining {
+                node: name.clone(),
+                reason,
+                deadline,
+            });
+        }
+        self.empty(name, false);
+        self.await_deadline(name);
+        self.note_empty(name);
+    }
+
+    /// Notes that a node which is to become empty is.
+    pub(crate) fn note_empty(&mut self, name: &NodeName) {
+        let drain = self.state.node(name).and_then(Node::drain);
+        let waited_for = drain.is_some_and(|drain| drain.empty_since.is_none());
+        if waited_for && self.state.attempts_on(name).next().is_none() {
+            self.record(Record::NodeDrained { node: name.clone() });
+        }
+    }
+
+    /// Stops what can be made to give way on a node, or all that is there. How it is stopped is what preemption does;
+    /// what is on its way out already is left to it.
+    fn empty(&mut self, name: &NodeName, all: bool) {
+        let held = self.state.attempts_on(name).cloned();
+        let stays: Vec<AttemptId> = held.filter(|id| self.may_stop(id, all)).collect();
+        for attempt in stays {
+            let why = StopWhy::Drained;
+            self.record(Record::Stopping {
+                attempt: attempt.clone(),
+                why,
+                by: None,
+            });
+            self.send_stops(&attempt, why);
+        }
+    }
+
+    fn may_stop(&self, id: &AttemptId, all: bool) -> bool {
+        let step = self.state.step(&id.step);
+        step.is_some_and(|step| {
+            let attempt = step.attempt(id.number);
+            let stays = attempt.is_some_and(|a| !a.has_ended() && a.stopping.is_none());
+            stays && (all || step.spec.preemptible)
+        })
+    }
+
+    /// Wakes us at the deadlines that earlier runs have set.
+    pub(crate) fn await_deadlines(&mut self) {
+        let nodes = self.state.nodes().values();
+        let drained = nodes.filter(|node| node.drain().is_some());
+        let drained: Vec<NodeName> = drained.map(|node| node.name.clone()).collect();
+        for node in drained {
+            self.await_deadline(&node);
+        }
+    }
+
+    fn await_deadline(&mut self, name: &NodeName) {
+        let drain = self.state.node(name).and_then(Node::drain);
+        if let Some(deadline) = drain.and_then(|drain| drain.deadline) {
+            self.set_timer(TimerKey::DrainDeadline(name.clone()), deadline);
+        }
+    }
+
+    /// The timer came due; the deadline may be another now, or the node open again.
+    pub(crate) fn on_drain_deadline(&mut self, name: &NodeName) {
+        let drain = self.state.node(name).and_then(Node::drain);
+        let deadline = drain.and_then(|drain| drain.deadline);
+        match deadline {
+            Some(deadline) if deadline <= self.now => self.empty(name, true),
+            Some(_) => self.await_deadline(name),
+            None => {}
+        }
+    }
+
+    fn label(&mut self, name: &NodeName, labels: Labels) -> Result<(), Refusal> {
+        let Some(node) = self.state.node(name) else {
+            return Ok(());
+        };
+        let labels = changes(node, labels);
+        let (set, removed): (Labels, Labels) =
+            labels.into_iter().partition(|(_, value)| value.is_some());
+        let kept = node.labels_set.keys();
+        let count = kept.filter(|key| !set.contains_key(*key)).count() + set.len();
+        if !set.is_empty() && count > MAX_LABELS_SET {
+            return Err(Refusal::TooManyLabels {
+                node: name.clone(),
+                count,
+                limit: MAX_LABELS_SET,
+            });
+        }
+        if !set.is_empty() || !removed.is_empty() {
+            let set = set.into_iter();
+            self.record(Record::NodeLabelled {
+                node: name.clone(),
+                set: set.filter_map(|(key, value)| Some((key, value?))).collect(),
+                removed: removed.into_keys().collect(),
+            });
+        }
+        Ok(())
+    }
+
+    fn delete(&mut self, name: &NodeName, force: bool) -> Result<(), Refusal> {
+        let node = name.clone();
+        let contact = self.contacts.get(name);
+        if contact.is_some_and(|contact| contact.session.is_some()) {
+            return Err(Refusal::NodeLinked { node });
+        }
+        let steps = self.state.attempts_on(name).map(|id| id.step.clone());
+        let steps: BTreeSet<StepId> = steps.collect();
+        if steps.is_empty() {
+            self.forget_node(name);
+            return Ok(());
+        }
+        if !force {
+            let steps = steps.into_iter().collect();
+            return Err(Refusal::NodeHoldsSteps { node, steps });
+        }
+        if self.state.node(name).is_some_and(|node| !node.leaving) {
+            self.record(Record::NodeLeaving { node });
+        }
+        Ok(())
+    }
+
+    /// A node that was lost holds nothing any more.
+    pub(crate) fn forget_if_leaving(&mut self, name: &NodeName) {
+        let contact = self.contacts.get(name);
+        let linked = contact.is_some_and(|contact| contact.session.is_some());
+        if !linked && self.state.node(name).is_some_and(|node| node.leaving) {
+            self.forget_node(name);
+        }
+    }
+
+    fn forget_node(&mut self, name: &NodeName) {
+        self.record(Record::NodeDeleted { node: name.clone() });
+        self.contacts.remove(name);
+    }
+}
+
+/// What is to be the reason: what was given now, or before.
+fn or_before(reason: Option<String>, before: Option<&Cordon>) -> String {
+    let before = || before.map(|before| before.reason.clone());
+    reason.or_else(before).unwrap_or_default()
+}
+
+/// Those of the labels that are not so already.
+fn changes(node: &Node, labels: Labels) -> Labels {
+    let labels = labels.into_iter();
+    let changed = labels.filter(|(key, value)| match (node.labels_set.get(key), value) {
+        (Some(set), value) => set != value,
+        (None, Some(_)) => true,
+        (None, None) => node.labels.contains_key(key.as_str()),
+    });
+    changed.collect()
+}

@@ -1,0 +1,182 @@
+//! How nodes change: what their agents report, how they are heard, and what admins make of them.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use sluice_common::id::NodeName;
+use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::state::NodeState;
+use sluice_common::time::Time;
+
+use super::{Fit, need};
+use crate::record::Record;
+use crate::state::{Cordon, Drain, Node, State};
+
+type Nodes = BTreeMap<NodeName, Node>;
+
+fn node_mut<'a>(nodes: &'a mut Nodes, name: &NodeName) -> Result<&'a mut Node, String> {
+    let node = nodes.get_mut(name);
+    node.ok_or_else(|| format!("there is no node `{name}`"))
+}
+
+impl State {
+    pub(super) fn on_node_reported(&mut self, at: Time, record: &Record) -> Fit {
+        let Record::NodeReported {
+            node: name,
+            pool,
+            labels,
+            version,
+            boot_id,
+            inventory,
+        } = record
+        else {
+            return Ok(());
+        };
+        need(self.kept.pools.contains_key(pool), || {
+            format!("there is no pool `{pool}`")
+        })?;
+        let before = self.kept.nodes.remove(name);
+        let set = before.as_ref().map(|n| n.labels_set.clone());
+        let node = Node {
+            name: name.clone(),
+            pool: pool.clone(),
+            labels: labels.clone(),
+            version: version.clone(),
+            boot_id: boot_id.clone(),
+            inventory: inventory.clone(),
+            state: before.as_ref().map_or(NodeState::Unreachable, |n| n.state),
+            state_since: before.as_ref().map_or(at, |n| n.state_since),
+            joined_at: before.as_ref().map_or(at, |n| n.joined_at),
+            labels_set: set.unwrap_or_default(),
+            leaving: before.as_ref().is_some_and(|n| n.leaving),
+            cordon: before.and_then(|n| n.cordon),
+        };
+        self.index.place_node(&node);
+        self.kept.nodes.insert(name.clone(), node);
+        Ok(())
+    }
+
+    pub(super) fn on_node(&mut self, at: Time, name: &NodeName, state: NodeState) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        need(node.state != state, || {
+            format!("node `{name}` is {state} already")
+        })?;
+        node.state = state;
+        node.state_since = at;
+        match state {
+            // It is heard again, so it is not forgotten.
+            NodeState::Ready | NodeState::Reconciling => node.leaving = false,
+            NodeState::Unreachable | NodeState::Lost => {}
+        }
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    /// Ranks nodes anew whose granted units have changed.
+    pub(super) fn place_nodes<'a>(&mut self, names: impl Iterator<Item = &'a NodeName>) -> Fit {
+        for name in names {
+            let node = self.kept.nodes.get(name);
+            let node = node.ok_or_else(|| format!("there is no node `{name}`"))?;
+            self.index.place_node(node);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_node_cordoned(&mut self, at: Time, name: &NodeName, reason: &str) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        close(node, at, reason);
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_node_draining(
+        &mut self,
+        at: Time,
+        name: &NodeName,
+        reason: &str,
+        deadline: Option<Time>,
+    ) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        let cordon = close(node, at, reason);
+        let empty_since = cordon.drain.and_then(|drain| drain.empty_since);
+        cordon.drain = Some(Drain {
+            deadline,
+            empty_since,
+        });
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_node_drained(&mut self, at: Time, name: &NodeName) -> Fit {
+        let empty = self.index.attempts_on(name).next().is_none();
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        let drain = node.cordon.as_mut().and_then(|c| c.drain.as_mut());
+        let drain = drain.filter(|drain| empty && drain.empty_since.is_none());
+        let drain = drain.ok_or_else(|| format!("node `{name}` is not to become empty now"))?;
+        drain.empty_since = Some(at);
+        Ok(())
+    }
+
+    pub(super) fn on_node_uncordoned(&mut self, name: &NodeName) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        let closed = node.cordon.take().is_some();
+        need(closed, || format!("node `{name}` is not cordoned"))?;
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_node_labelled(
+        &mut self,
+        name: &NodeName,
+        set: &BTreeMap<LabelKey, LabelValue>,
+        removed: &BTreeSet<LabelKey>,
+    ) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        for key in removed {
+            if node.labels.contains_key(key.as_str()) {
+                node.labels_set.insert(key.clone(), None);
+            } else {
+                node.labels_set.remove(key);
+            }
+        }
+        for (key, value) in set {
+            node.labels_set.insert(key.clone(), Some(value.clone()));
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_node_leaving(&mut self, name: &NodeName) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        let away = match node.state {
+            NodeState::Unreachable | NodeState::Lost => true,
+            NodeState::Ready | NodeState::Reconciling => false,
+        };
+        need(away && !node.leaving, || {
+            format!("node `{name}` is {} and cannot leave", node.state)
+        })?;
+        node.leaving = true;
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_node_deleted(&mut self, name: &NodeName) -> Fit {
+        node_mut(&mut self.kept.nodes, name)?;
+        let empty = self.index.attempts_on(name).next().is_none();
+        need(empty, || format!("node `{name}` still holds steps"))?;
+        self.kept.nodes.remove(name);
+        self.index.market_mut().remove_host(name);
+        Ok(())
+    }
+}
+
+/// Closes a node to new work; one that is closed stays so since then, and drained where it is.
+fn close<'a>(node: &'a mut Node, at: Time, reason: &str) -> &'a mut Cordon {
+    let cordon = node.cordon.get_or_insert_with(|| Cordon {
+        reason: String::new(),
+        since: at,
+        drain: None,
+    });
+    cordon.reason = reason.to_string();
+    cordon
+}

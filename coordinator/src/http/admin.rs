@@ -1,0 +1,165 @@
+//! What admins do with nodes: close, empty, open, label and forget them. The core decides; these calls read what is
+//! asked and show the node as it stands then.
+
+use std::collections::BTreeMap;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Core, Input, NodeChange, Refusal};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use sluice_common::api::{CordonRequest, DrainRequest, LabelsRequest, NodeView, UncordonRequest};
+use sluice_common::id::NodeName;
+use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::limit::MAX_BODY_BYTES;
+use sluice_common::nearest::nearest;
+use sluice_common::request::FieldError;
+use sluice_common::time::Span;
+
+use super::error::ApiError;
+use super::params::{self, Params, Segment};
+use super::{Api, body};
+use crate::view;
+
+/// Longest reason, in bytes: a sentence or two that every list of nodes and every event carries along.
+const MAX_REASON_BYTES: usize = 1024;
+
+/// `POST /v1/nodes/{node}:cordon`, `:uncordon` and `:drain`; the body may be left out.
+pub(super) async fn act(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    request: Request,
+) -> Result<Json<NodeView>, ApiError> {
+    let Some((node, verb)) = segment.rsplit_once(':') else {
+        return Err(ApiError::MethodNotAllowed {
+            method: "POST".to_owned(),
+            path: format!("/v1/nodes/{segment}"),
+        });
+    };
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let change = match verb {
+        "cordon" => cordon(optional(&json)?)?,
+        "uncordon" => optional(&json).map(|UncordonRequest {}| NodeChange::Uncordon)?,
+        "drain" => drain(optional(&json)?)?,
+        _ => return Err(unknown_verb(&segment, verb)),
+    };
+    let view = change_node(&api, node, change).await?;
+    Ok(Json(view.expect("a node that was changed is there")))
+}
+
+fn unknown_verb(segment: &str, verb: &str) -> ApiError {
+    let near = nearest(verb, ["cordon", "uncordon", "drain"]);
+    let hint = near.map_or_else(String::new, |near| format!(" (did you mean `:{near}`?)"));
+    ApiError::UnknownRoute {
+        path: format!("/v1/nodes/{segment}{hint}"),
+    }
+}
+
+/// A body that says nothing where there is none.
+fn optional<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, ApiError> {
+    if json.is_empty() {
+        return Ok(T::default());
+    }
+    body::parse(json, "")
+}
+
+fn cordon(CordonRequest { reason }: CordonRequest) -> Result<NodeChange, ApiError> {
+    let reason = check_reason(reason)?;
+    Ok(NodeChange::Cordon { reason })
+}
+
+fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, ApiError> {
+    let deadline = deadline.map(|text| text.parse::<Span>()).transpose();
+    let deadline =
+        deadline.map_err(|error| invalid("invalid_duration", "deadline", error.to_string()))?;
+    Ok(NodeChange::Drain {
+        reason: check_reason(reason)?,
+        deadline,
+    })
+}
+
+fn check_reason(reason: Option<String>) -> Result<Option<String>, ApiError> {
+    let bytes = reason.as_ref().map_or(0, String::len);
+    if bytes > MAX_REASON_BYTES {
+        let message = format!("the reason has {bytes} bytes: write at most {MAX_REASON_BYTES}");
+        return Err(invalid("invalid_reason", "reason", message));
+    }
+    Ok(reason)
+}
+
+fn invalid(code: &'static str, field: &str, message: String) -> ApiError {
+    ApiError::Field(FieldError {
+        code,
+        field: field.to_owned(),
+        message,
+    })
+}
+
+/// `PATCH /v1/nodes/{node}/labels`: those with `null` are taken away.
+pub(super) async fn label(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    request: Request,
+) -> Result<Json<NodeView>, ApiError> {
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let LabelsRequest(labels) = body::parse(&json, "")?;
+    let labels = labels.into_iter().map(check_label);
+    let labels: BTreeMap<_, _> = labels.collect::<Result<_, _>>()?;
+    let view = change_node(&api, &segment, NodeChange::Label(labels)).await?;
+    Ok(Json(view.expect("a node that was changed is there")))
+}
+
+fn check_label(
+    (key, value): (String, Option<String>),
+) -> Result<(LabelKey, Option<LabelValue>), ApiError> {
+    let refuse =
+        |error: sluice_common::label::LabelError| invalid("invalid_label", &key, error.to_string());
+    let value = value.map(LabelValue::new).transpose().map_err(refuse)?;
+    Ok((LabelKey::new(key.as_str()).map_err(refuse)?, value))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DeleteParams {
+    force: Option<String>,
+}
+
+/// `DELETE /v1/nodes/{node}`: 204 where it is forgotten, 202 with the node where it will be as soon as it is lost.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<DeleteParams>,
+) -> Result<Response, ApiError> {
+    let force = params::flag("force", params.force.as_deref())?;
+    let view = change_node(&api, &segment, NodeChange::Delete { force }).await?;
+    Ok(match view {
+        None => StatusCode::NO_CONTENT.into_response(),
+        Some(view) => (StatusCode::ACCEPTED, Json(view)).into_response(),
+    })
+}
+
+/// Makes a change; the node as it stands then, if it is still there.
+async fn change_node(
+    api: &Api,
+    segment: &str,
+    change: NodeChange,
+) -> Result<Option<NodeView>, ApiError> {
+    let unknown = |_| ApiError::UnknownNode {
+        node: segment.escape_debug().to_string(),
+    };
+    let node = NodeName::new(segment).map_err(unknown)?;
+    let readings = api.0.nodes.readings(&node);
+    let name = node.clone();
+    let input = move |reply| Input::ChangeNode {
+        reply,
+        node,
+        change,
+    };
+    let seen = move |core: &Core, result: Result<(), Refusal>| {
+        let found = core.state().node(&name);
+        result.map(|()| found.map(|node| view::node(core, node, readings.as_deref())))
+    };
+    Ok(api.engine().change(input, seen).await??)
+}
