@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::id::{NodeName, PoolName};
+use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::nearest::unknown_field;
 use sluice_transport::TlsFiles;
 
@@ -140,7 +141,7 @@ impl RawConfig {
             coordinators: check_coordinators(or_file(overrides.coordinators, self.coordinators))?,
             node: NodeName::new(node).map_err(|e| value("node", e))?,
             pool: PoolName::new(pool).map_err(|e| value("pool", e))?,
-            labels: self.labels,
+            labels: check_labels(self.labels)?,
             reserve: self.reserve.check()?,
             nvml_library: overrides.nvml_library.or(self.nvml_library),
             state_dir: overrides
@@ -184,6 +185,15 @@ fn value(key: &'static str, message: impl ToString) -> ConfigError {
         key,
         message: message.to_string(),
     }
+}
+
+/// Labels are checked here, where somebody reads what is wrong with them, by the grammar of those that admins set.
+fn check_labels(labels: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ConfigError> {
+    for (key, label) in &labels {
+        LabelKey::new(key.as_str()).map_err(|e| value("labels", e))?;
+        LabelValue::new(label.as_str()).map_err(|e| value("labels", e))?;
+    }
+    Ok(labels)
 }
 
 fn or_file(given: Vec<String>, file: Vec<String>) -> Vec<String> {
@@ -296,6 +306,12 @@ mod tests {
             (
                 format!("coordinators = [\"a:1\"]\nnode = \"a/b\"\n{TLS}"),
                 "node: `a/b` is not a valid node name",
+            ),
+            (
+                format!(
+                    "coordinators = [\"a:1\"]\nnode = \"n\"\nlabels = {{ zone = \"a b\" }}\n{TLS}"
+                ),
+                "labels: label value `a b`: ` ` may not stand in it",
             ),
             (
                 format!("coordinators = [\"a:1\"]\n{TLS}reserve = {{ memory = \"8gb\" }}\n"),
