@@ -8,10 +8,14 @@ use sluice_common::state::StepState;
 
 use crate::failure::{FAILED, RUN_FAILED};
 
+mod admin;
 mod examples;
 mod selector;
 mod step;
 
+pub(crate) use admin::{
+    CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, UncordonArgs,
+};
 pub(crate) use examples::GUIDE;
 pub(crate) use selector::Selector;
 pub(crate) use step::StepFlags;
@@ -93,6 +97,21 @@ pub(crate) enum Command {
     /// Wait until steps have ended, or have come to a state.
     #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
+    /// Keep new steps off nodes. What runs there goes on.
+    #[command(after_help = examples::CORDON)]
+    Cordon(CordonArgs),
+    /// Let nodes take steps again, cordoned or drained as they may be.
+    #[command(after_help = examples::UNCORDON)]
+    Uncordon(UncordonArgs),
+    /// Empty nodes: keep new steps off, send preemptible ones elsewhere, let the others end.
+    #[command(after_help = examples::DRAIN)]
+    Drain(DrainArgs),
+    /// Set labels of a node, or take them away.
+    #[command(after_help = examples::LABEL)]
+    Label(LabelArgs),
+    /// Forget nodes that are gone for good.
+    #[command(after_help = examples::DELETE)]
+    Delete(DeleteArgs),
     /// Print what this host would report. Needs no coordinator.
     #[command(after_help = examples::DETECT)]
     Detect(DetectArgs),

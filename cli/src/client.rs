@@ -1,6 +1,7 @@
 //! The HTTP API as functions: one for each call that the command line makes, and the rule for trying again. Every call
 //! is harmless when repeated (a submit carries its id), so what failed on the way may always be tried again.
 
+mod admin;
 mod error;
 mod patience;
 mod sse;
@@ -235,6 +236,18 @@ impl Client {
     /// `GET /v1/nodes/{node}`.
     pub(crate) fn node(&self, name: &str) -> Result<NodeView, ApiError> {
         self.get(&format!("/v1/nodes/{}", segment(name)), &Query::new())
+    }
+
+    /// `GET /v1/nodes`, those of a pool.
+    pub(crate) fn nodes_of(&self, pool: &str) -> Result<Vec<NodeView>, ApiError> {
+        self.all_pages("/v1/nodes", vec![("pool", pool.to_owned())])
+    }
+
+    /// `GET /v1/pools/{pool}/queue`: the first that go.
+    pub(crate) fn queue(&self, pool: &str, limit: usize) -> Result<Vec<StepView>, ApiError> {
+        let path = format!("/v1/pools/{}/queue", segment(pool));
+        let page: Page<StepView> = self.get(&path, &vec![("limit", limit.to_string())])?;
+        Ok(page.items)
     }
 
     /// `GET /v1/pools`.

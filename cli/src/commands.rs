@@ -1,11 +1,15 @@
 //! One file for each command. Each takes what was typed, makes calls, and answers with an exit code.
 
 pub(crate) mod cancel;
+pub(crate) mod cordon;
+pub(crate) mod delete;
 pub(crate) mod describe;
 pub(crate) mod detect;
 pub(crate) mod doctor;
+pub(crate) mod drain;
 pub(crate) mod generate;
 pub(crate) mod get;
+pub(crate) mod label;
 pub(crate) mod logs;
 pub(crate) mod run;
 pub(crate) mod submit;

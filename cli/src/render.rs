@@ -2,6 +2,7 @@
 
 pub(crate) mod age;
 pub(crate) mod amounts;
+pub(crate) mod capacity;
 pub(crate) mod data;
 pub(crate) mod event;
 pub(crate) mod host;
@@ -40,6 +41,17 @@ pub(crate) fn or_dash(text: Option<&str>) -> String {
     }
 }
 
+/// The first of some names, and how many more there are.
+pub(crate) fn shortened(names: impl ExactSizeIterator<Item = String>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    let first: Vec<String> = names.take(most).collect();
+    let first = first.join(", ");
+    if more == 0 {
+        return first;
+    }
+    format!("{first} and {more} more")
+}
+
 /// A command as it could be typed into a shell.
 pub(crate) fn shell_words(command: &[String]) -> String {
     let words: Vec<String> = command.iter().map(|word| shell_word(word)).collect();
@@ -67,6 +79,13 @@ mod tests {
         assert_eq!(safe("grün 日本"), "grün 日本");
         assert_eq!(or_dash(None), "-");
         assert_eq!(or_dash(Some("")), "-");
+    }
+
+    #[test]
+    fn long_lists_are_counted_at_their_end() {
+        let names = || ["a", "b", "c"].map(str::to_owned).into_iter();
+        assert_eq!(shortened(names(), 3), "a, b, c");
+        assert_eq!(shortened(names(), 1), "a and 2 more");
     }
 
     #[test]

@@ -80,6 +80,40 @@ Examples:
 
 Exits with 75 when the time is over, and with 1 at once when another end makes the state impossible.";
 
+pub(super) const CORDON: &str = "\
+Examples:
+  sluice cordon gpu-1 --reason maintenance
+  sluice cordon gpu-1 gpu-2";
+
+pub(super) const UNCORDON: &str = "\
+Examples:
+  sluice uncordon gpu-1
+  sluice uncordon $(sluice get nodes --state cordoned -o name)";
+
+pub(super) const DRAIN: &str = "\
+Examples:
+  sluice drain gpu-1 --reason maintenance --deadline 30m
+  sluice drain gpu-1 --wait --timeout 1h
+
+Preemptible steps are stopped at once, with their grace, and start elsewhere as after a preemption;
+others end by themselves, or are stopped at the deadline. Prints what is stopped and what is waited
+for. `sluice uncordon` ends a drain; what was stopped stays stopped.";
+
+pub(super) const LABEL: &str = "\
+Examples:
+  sluice label node gpu-1 zone=a example.com/rack=7
+  sluice label node gpu-1 zone=b --overwrite
+  sluice label node gpu-1 zone-
+
+Labels set here win over those of the agent's config. They outlive restarts of both.";
+
+pub(super) const DELETE: &str = "\
+Examples:
+  sluice delete node gpu-1
+  sluice delete node gpu-1 --force
+
+A node that is linked is not deleted: drain it and stop its agent first. Its pool forgets what it had.";
+
 pub(super) const DETECT: &str = "\
 Examples:
   sluice detect

@@ -6,10 +6,13 @@ use sluice_common::api::{NodeView, PoolView, StepView};
 use super::get::{Readable, explained};
 use super::outage_note;
 use crate::args::{DescribeArgs, Described};
-use crate::client::{Client, Patience};
+use crate::client::{Client, Patience, StepFilter};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::{render, show};
+
+/// Steps of a queue that a description of a pool shows.
+const SHOWN_IN_QUEUE: usize = 20;
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, Failure> {
@@ -21,13 +24,55 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
         Described::Step => show::<StepView>(client, name, out, |step| {
             render::step::describe(step, now, out)
         }),
-        Described::Node => show::<NodeView>(client, name, out, |node| {
-            render::node::describe(node, now, out)
-        }),
+        Described::Node => {
+            let node = read::<NodeView>(client, name, out)?;
+            let steps = if_text(out, || steps_on(client, &node, out))?;
+            show::one(&node, out, |node| {
+                render::node::describe(node, &steps, now, out)
+            })?;
+            Ok(0)
+        }
         Described::Pool => {
-            show::<PoolView>(client, name, out, |pool| render::pool::describe(pool, out))
+            let pool = read::<PoolView>(client, name, out)?;
+            let nodes = if_text(out, || Ok(client.nodes_of(&pool.name)?))?;
+            let queue = || client.queue(&pool.name, SHOWN_IN_QUEUE);
+            let queue = if_text(out, || {
+                Ok(client.keep_trying(Patience::READ, outage_note(out), queue)?)
+            })?;
+            show::one(&pool, out, |pool| {
+                render::pool::describe(pool, &nodes, &queue, now, out)
+            })?;
+            Ok(0)
         }
     }
+}
+
+/// What only people are shown; the data of a thing is the thing itself.
+fn if_text<T>(out: Out, read: impl FnOnce() -> Result<Vec<T>, Failure>) -> Result<Vec<T>, Failure> {
+    if out.format().is_text() {
+        read()
+    } else {
+        Ok(Vec::new())
+    }
+}
+
+/// The steps that hold units of a node, as far as they are still listed there.
+pub(super) fn steps_on(
+    client: &Client,
+    node: &NodeView,
+    out: Out,
+) -> Result<Vec<StepView>, Failure> {
+    if node.steps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let filter = StepFilter {
+        node: Some(node.name.clone()),
+        ..StepFilter::default()
+    };
+    let read = || client.steps(&filter);
+    let mut steps = client.keep_trying(Patience::READ, outage_note(out), read)?;
+    steps.retain(|step| node.steps.contains(&step.id));
+    Ok(steps)
 }
 
 fn show<T: Readable>(
@@ -36,13 +81,18 @@ fn show<T: Readable>(
     out: Out,
     text: impl FnOnce(&T) -> String,
 ) -> Result<u8, Failure> {
-    let fetch = || T::one(client, name);
-    match client.keep_trying(Patience::READ, outage_note(out), fetch) {
-        Ok(view) => show::one(&view, out, text)?,
-        Err(error) if error.status() == Some(404) => {
-            return Err(Failure::Failed(explained::<T>(client, name, &error)));
-        }
-        Err(error) => return Err(error.into()),
-    }
+    show::one(&read::<T>(client, name, out)?, out, text)?;
     Ok(0)
+}
+
+fn read<T: Readable>(client: &Client, name: &str, out: Out) -> Result<T, Failure> {
+    let fetch = || T::one(client, name);
+    let found = client.keep_trying(Patience::READ, outage_note(out), fetch);
+    found.map_err(|error| {
+        if error.status() == Some(404) {
+            Failure::Failed(explained::<T>(client, name, &error))
+        } else {
+            error.into()
+        }
+    })
 }

@@ -7,11 +7,12 @@ use serde_json::{Map, Value};
 
 use super::age::age;
 use super::listed::Listed;
+use super::step::rounded;
 use super::table::{Cell, Column};
 use super::{or_dash, safe};
 
 /// Fields that have a column of their own, or are too large for one.
-const NOT_DETAILS: [&str; 8] = [
+const NOT_DETAILS: [&str; 9] = [
     "seq",
     "at",
     "type",
@@ -20,6 +21,7 @@ const NOT_DETAILS: [&str; 8] = [
     "node",
     "spec",
     "inventory",
+    "deadline",
 ];
 
 /// An event as the API tells it.
@@ -73,9 +75,13 @@ fn row(event: &Value, now: Timestamp) -> Vec<String> {
     ]
 }
 
-/// The time, written as RFC 3339 or as milliseconds since 1970.
 fn at(event: &Value) -> Option<Timestamp> {
-    match event.get("at")? {
+    time(event.get("at")?)
+}
+
+/// A time, written as RFC 3339 or as milliseconds since 1970.
+fn time(value: &Value) -> Option<Timestamp> {
+    match value {
         Value::String(text) => text.parse().ok(),
         number => Timestamp::from_millisecond(number.as_i64()?).ok(),
     }
@@ -100,6 +106,8 @@ fn details(event: &Value) -> String {
             .iter()
             .filter_map(|(name, value)| detail(name, value)),
     );
+    words.extend(deadline(fields));
+    words.extend(labels(fields));
     words.extend(exit(fields));
     words.extend(sentence.map(safe));
     if words.is_empty() {
@@ -126,6 +134,25 @@ fn detail(name: &str, value: &Value) -> Option<String> {
         Value::Bool(truth) => Some(format!("{}={truth}", safe(name))),
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
+}
+
+/// When something is due, written as the API writes `at`.
+fn deadline(fields: &Map<String, Value>) -> Option<String> {
+    let at = time(fields.get("deadline")?)?;
+    Some(format!("deadline={}", rounded(at)))
+}
+
+/// Labels that were set, such as `zone=a`, and that were taken away, such as `rack-`.
+fn labels(fields: &Map<String, Value>) -> Vec<String> {
+    let set = fields.get("set").and_then(Value::as_object).into_iter();
+    let set = set.flatten().filter_map(|(key, value)| {
+        let value = value.as_str()?;
+        Some(format!("{}={}", safe(key), safe(value)))
+    });
+    let removed = fields.get("removed").and_then(Value::as_array).into_iter();
+    let removed = removed.flatten().filter_map(Value::as_str);
+    set.chain(removed.map(|key| format!("{}-", safe(key))))
+        .collect()
 }
 
 /// How an attempt ended, such as `code=7`.
@@ -189,6 +216,26 @@ pub(crate) mod tests {
             table.rows(&rows(&events()[2..3], now())),
             "3       1s      ended             k3v9.1          gpu-1         code=7\n"
         );
+    }
+
+    #[test]
+    fn what_admins_did_is_told_in_their_words() {
+        for (event, expected) in [
+            (
+                json!({"type": "node_draining", "node": "n", "reason": "new fans", "deadline": 1_795_168_860_000u64}),
+                "reason=new fans deadline=2026-11-20T10:01:00Z",
+            ),
+            (
+                json!({"type": "node_cordoned", "node": "n", "reason": ""}),
+                "-",
+            ),
+            (
+                json!({"type": "node_labelled", "node": "n", "set": {"zone": "a"}, "removed": ["rack"]}),
+                "zone=a rack-",
+            ),
+        ] {
+            assert_eq!(details(&event), expected);
+        }
     }
 
     #[test]

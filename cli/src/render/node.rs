@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB};
-use sluice_common::api::{HostView, NodeView};
+use sluice_common::api::{CordonView, HostView, NodeView, StepView};
 use sluice_common::state::NodeState;
 
 use super::age::age;
 use super::listed::Listed;
-use super::sections::Sections;
-use super::step::moment;
-use super::table::{Cell, Column};
-use super::{amounts, host, or_dash, safe};
+use super::sections::{Sections, titled};
+use super::step::{moment, rounded};
+use super::table::{Cell, Column, Table};
+use super::{amounts, capacity, host, or_dash, safe};
 use crate::out::{Out, Tone};
 
 impl Listed for NodeView {
@@ -78,19 +78,29 @@ fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     ]
 }
 
+/// What an admin made of it and how far that has come: `cordoned`, `draining` or `drained`.
+pub(crate) fn closed(node: &NodeView) -> Option<&'static str> {
+    let cordon = node.cordon.as_ref()?;
+    Some(match (cordon.drain, node.steps.is_empty()) {
+        (false, _) => "cordoned",
+        (true, false) => "draining",
+        (true, true) => "drained",
+    })
+}
+
 /// How it stands and, where an admin closed it, how far that has come.
-fn state(node: &NodeView) -> Cell {
-    match &node.cordon {
-        None => Cell::toned(tone(node.state), node.state),
-        Some(cordon) => {
-            let word = match (cordon.drain, node.steps.is_empty()) {
-                (false, _) => "cordoned",
-                (true, false) => "draining",
-                (true, true) => "drained",
-            };
-            Cell::toned(Tone::Pending, format!("{},{word}", node.state))
-        }
+pub(crate) fn state(node: &NodeView) -> Cell {
+    let words = [closed(node), node.leaving.then_some("leaving")];
+    let words: Vec<&str> = words.into_iter().flatten().collect();
+    if words.is_empty() {
+        return Cell::toned(tone(node.state), node.state);
     }
+    Cell::toned(Tone::Pending, format!("{},{}", node.state, words.join(",")))
+}
+
+/// The same as a coloured word.
+pub(crate) fn standing(node: &NodeView, out: Out) -> String {
+    state(node).painted(out)
 }
 
 /// Its GPUs by platform, such as `8xh100`.
@@ -111,7 +121,8 @@ fn capabilities(host: &HostView) -> String {
     or_dash(Some(&words.join(" ")))
 }
 
-fn labels(labels: &BTreeMap<String, String>) -> String {
+/// Labels as one word, such as `rack=7,zone=a`.
+pub(crate) fn labels(labels: &BTreeMap<String, String>) -> String {
     joined(
         labels
             .iter()
@@ -132,8 +143,17 @@ fn tone(state: NodeState) -> Tone {
     }
 }
 
-/// Everything about one node.
-pub(crate) fn describe(node: &NodeView, now: Timestamp, out: Out) -> String {
+const STEPS: &[Column] = &[
+    Column::new("STEP", 9),
+    Column::new("NAME", 7).text(),
+    Column::new("STATE", 8),
+    Column::new("SUBJECT", 4).text(),
+    Column::new("USES", 3).text(),
+    Column::new("AGE", 5),
+];
+
+/// Everything about one node; `steps` are those on it that are still known.
+pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> String {
     let labels: Vec<String> = node
         .labels
         .iter()
@@ -141,8 +161,11 @@ pub(crate) fn describe(node: &NodeView, now: Timestamp, out: Out) -> String {
         .collect();
     let mut text = Sections::default();
     text.field("Name", safe(&node.name))
-        .field("State", out.paint(tone(node.state), node.state))
-        .field("Pool", safe(&node.pool))
+        .field("State", standing(node, out));
+    if let Some(cordon) = &node.cordon {
+        text.section("Closed", |text| why_closed(text, cordon, now));
+    }
+    text.field("Pool", safe(&node.pool))
         .optional("Labels", (!labels.is_empty()).then(|| labels.join(" ")))
         .field("Agent", safe(&node.version))
         .field("Joined", moment(node.joined_at, now))
@@ -150,23 +173,58 @@ pub(crate) fn describe(node: &NodeView, now: Timestamp, out: Out) -> String {
             "Heard",
             node.heard_at.map_or("-".to_owned(), |at| moment(at, now)),
         )
-        .field("Capacity", amounts::amounts(&node.capacity))
-        .field("Used", amounts::amounts(&node.used));
+        .field("GPUs", platforms(&node.inventory));
     text.section("Hardware", |text| host::facts(text, &node.inventory));
-    if !node.steps.is_empty() {
-        text.section("Steps", |steps| {
-            for step in &node.steps {
-                steps.line(safe(step));
-            }
-        });
+    text.finish()
+        + &capacity::of_node(&node.capacity, &node.used, out)
+        + &steps_of(node, steps, now, out)
+        + &host::gpus(&node.inventory, out)
+}
+
+fn why_closed(text: &mut Sections, cordon: &CordonView, now: Timestamp) {
+    text.field("Reason", safe(&cordon.reason))
+        .field("Since", moment(cordon.since, now))
+        .optional("Deadline", cordon.deadline.map(|at| due(at, now)))
+        .optional("Empty", cordon.empty_since.map(|at| moment(at, now)));
+}
+
+/// A time that comes, with how long it takes.
+fn due(at: Timestamp, now: Timestamp) -> String {
+    if at <= now {
+        return moment(at, now);
     }
-    text.finish() + &host::gpus(&node.inventory, out)
+    format!("{} (in {})", rounded(at), age(now, at))
+}
+
+/// A table of what holds units of it; of those that are forgotten meanwhile there is the id alone.
+fn steps_of(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> String {
+    if node.steps.is_empty() {
+        return String::new();
+    }
+    let rows = node.steps.iter().map(|id| {
+        let known = steps.iter().find(|step| step.id == *id);
+        let dash = || Cell::from("-".to_owned());
+        let mut row = vec![Cell::from(safe(id))];
+        match known {
+            Some(step) => row.extend([
+                or_dash(Some(&step.name)).into(),
+                Cell::toned(super::step::tone(step.state), step.state),
+                or_dash(Some(&step.subject)).into(),
+                amounts::amounts(&step.request).into(),
+                age(step.submitted_at, now).into(),
+            ]),
+            None => row.resize_with(STEPS.len(), dash),
+        }
+        row
+    });
+    let rows: Vec<Vec<Cell>> = rows.collect();
+    titled("Steps", &Table::new(STEPS, out).whole(&rows))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::listed::table;
-    use super::super::step::tests::now;
+    use super::super::step::tests::{now, running};
     use super::*;
 
     /// A node with one GPU and one step.
@@ -204,8 +262,7 @@ Labels:           zone=a
 Agent:            0.1.0
 Joined:           2026-11-20T10:00:00Z (3m ago)
 Heard:            2026-11-20T10:02:59Z (1s ago)
-Capacity:         gpu=1 cpu=8 memory=8.2GB storage=100GB
-Used:             gpu=1 cpu=0.5
+GPUs:             1xl40s
 Hardware:
   OS:             Debian GNU/Linux 12 (bookworm)
   Kernel:         6.1.0 x86_64
@@ -215,12 +272,46 @@ Hardware:
   NVIDIA driver:  550.1 (CUDA 12.4)
   Capabilities:   kill:cgroup2 freeze:cgroup1 cpu:none
   Note:           no MIG
+
+KEY      CAPACITY  USED  FREE
+gpu      1         1     0
+cpu      8         0.5   7.5
+memory   8.2GB     0MB   8.2GB
+storage  100GB     0MB   100GB
+
 Steps:
-  k3v9
+STEP  NAME   STATE    SUBJECT  USES                      AGE
+k3v9  train  running  dev      gpu=2 cpu=1 memory=2.1GB  3m
 
 GPU  PLATFORM  MIG  MEMORY   UTIL  TEMP  POWER  ECC  XIDS  PROCESSES  NUMA  NVLINK  PCI  UUID
 0    l40s      -    44.9GiB  -     -     -      -    -     -          -     -       -    GPU-a
 ";
-        assert_eq!(describe(&node(), now(), Out::plain()), expected);
+        let steps = [running()];
+        assert_eq!(describe(&node(), &steps, now(), Out::plain()), expected);
+    }
+
+    #[test]
+    fn a_closed_node_says_how_why_and_until_when() {
+        let mut node = node();
+        node.cordon = serde_json::from_value(serde_json::json!({
+            "reason": "new fans", "since": "2026-11-20T10:01:00Z", "drain": true, "deadline": "2026-11-20T10:13:00Z"
+        }))
+        .unwrap();
+        let text = describe(&node, &[], now(), Out::plain());
+        let expected = "\
+State:            ready,draining
+Closed:
+  Reason:         new fans
+  Since:          2026-11-20T10:01:00Z (2m ago)
+  Deadline:       2026-11-20T10:13:00Z (in 10m)
+";
+        assert!(text.contains(expected), "{text}");
+        assert!(
+            text.contains("k3v9  -     -      -        -     -\n"),
+            "{text}"
+        );
+        node.steps.clear();
+        node.leaving = true;
+        assert_eq!(standing(&node, Out::plain()), "ready,drained,leaving");
     }
 }

@@ -2,11 +2,13 @@
 
 use jiff::Timestamp;
 use sluice_common::amount::GPU;
-use sluice_common::api::{PlatformUse, PoolView};
+use sluice_common::api::{NodeView, PlatformUse, PoolView, StepView};
 
+use super::age::age;
+use super::capacity::{self, PoolUnits};
 use super::listed::Listed;
-use super::sections::Sections;
-use super::table::{Cell, Column};
+use super::sections::{Sections, titled};
+use super::table::{Cell, Column, Table};
 use super::{amounts, or_dash, safe};
 use crate::out::{Out, Tone};
 
@@ -74,8 +76,32 @@ fn nodes(pool: &PoolView) -> String {
     format!("{}/{}", pool.nodes_ready, pool.nodes)
 }
 
-/// Everything about one pool.
-pub(crate) fn describe(pool: &PoolView, out: Out) -> String {
+const NODES: &[Column] = &[
+    Column::new("NODE", 9).text(),
+    Column::new("STATE", 8),
+    Column::new("GPUS", 6),
+    Column::new("STEPS", 4),
+    Column::new("LABELS", 2).text(),
+];
+
+const QUEUE: &[Column] = &[
+    Column::new("PLACE", 6),
+    Column::new("STEP", 9),
+    Column::new("NAME", 5).text(),
+    Column::new("SUBJECT", 4).text(),
+    Column::new("ASKS FOR", 3).text(),
+    Column::new("AGE", 2),
+    Column::new("WAITS FOR", 8).text(),
+];
+
+/// Everything about one pool: its nodes, and the first steps of its queue in order.
+pub(crate) fn describe(
+    pool: &PoolView,
+    nodes: &[NodeView],
+    queue: &[StepView],
+    now: Timestamp,
+    out: Out,
+) -> String {
     let (tone, word) = status(pool);
     let mut text = Sections::default();
     text.field("Name", safe(&pool.name))
@@ -85,19 +111,72 @@ pub(crate) fn describe(pool: &PoolView, out: Out) -> String {
             "Nodes",
             format!("{} ready of {}", pool.nodes_ready, pool.nodes),
         )
-        .field("Capacity", amounts::amounts(&pool.capacity))
-        .field("Used", amounts::amounts(&pool.used))
         .field(
             "Steps",
             format!("{} hold units, {} wait", pool.running, pool.queued),
         );
+    let units = PoolUnits {
+        detected: &pool.capacity,
+        declared: &pool.declared,
+        used: &pool.used,
+        free: &pool.free,
+    };
     text.finish()
+        + &capacity::of_pool(units, out)
+        + &capacity::platforms(&pool.platforms, out)
+        + &nodes_of(nodes, out)
+        + &queue_of(pool, queue, now, out)
+}
+
+fn nodes_of(nodes: &[NodeView], out: Out) -> String {
+    if nodes.is_empty() {
+        return String::new();
+    }
+    let row = |node: &NodeView| {
+        let (used, all) = (node.used.get(GPU), node.capacity.get(GPU));
+        vec![
+            safe(&node.name).into(),
+            super::node::state(node),
+            format!("{used}/{all}").into(),
+            node.steps.len().to_string().into(),
+            super::node::labels(&node.labels).into(),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = nodes.iter().map(row).collect();
+    titled("Nodes", &Table::new(NODES, out).whole(&rows))
+}
+
+fn queue_of(pool: &PoolView, queue: &[StepView], now: Timestamp, out: Out) -> String {
+    if queue.is_empty() {
+        return String::new();
+    }
+    let row = |(place, step): (usize, &StepView)| {
+        vec![
+            Cell::from((place + 1).to_string()),
+            safe(&step.id).into(),
+            or_dash(Some(&step.name)).into(),
+            or_dash(Some(&step.subject)).into(),
+            amounts::amounts(&step.request).into(),
+            age(step.submitted_at, now).into(),
+            or_dash(Some(&step.reason.message)).into(),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = queue.iter().enumerate().map(row).collect();
+    let table = Table::new(QUEUE, out).whole(&rows);
+    let more = pool.queued.saturating_sub(queue.len() as u64);
+    if more == 0 {
+        return titled("Queue, in order", &table);
+    }
+    let name = safe(&pool.name);
+    let rest = format!("and {more} more: `sluice get steps --state queued --pool {name}`\n");
+    titled("Queue, in order", &(table + &rest))
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::listed::table;
-    use super::super::step::tests::now;
+    use super::super::node::tests::node;
+    use super::super::step::tests::{now, running};
     use super::*;
 
     /// A pool with GPUs, one of them used.
@@ -124,15 +203,32 @@ pub(crate) mod tests {
 
     #[test]
     fn a_description_tells_all() {
+        let mut waiting = running();
+        waiting.reason.message = "it is next".to_owned();
+        let text = describe(&pool(2, 2), &[node()], &[waiting], now(), Out::plain());
         let expected = "\
 Name:         default
 Status:       ready
 Description:  -
 Nodes:        2 ready of 2
-Capacity:     gpu=4 cpu=8
-Used:         gpu=1
 Steps:        1 hold units, 2 wait
+
+KEY  CAPACITY  USED  FREE
+gpu  4         1     3
+cpu  8         0     8
+
+PLATFORM  NODES  GPUS  USED
+h100      1      4     1
+
+Nodes:
+NODE   STATE  GPUS  STEPS  LABELS
+gpu-1  ready  1/1   1      zone=a
+
+Queue, in order:
+PLACE  STEP  NAME   SUBJECT  ASKS FOR                  AGE  WAITS FOR
+1      k3v9  train  dev      gpu=2 cpu=1 memory=2.1GB  3m   it is next
+and 1 more: `sluice get steps --state queued --pool default`
 ";
-        assert_eq!(describe(&pool(2, 2), Out::plain()), expected);
+        assert_eq!(text, expected);
     }
 }

@@ -63,6 +63,11 @@ impl Sections {
     }
 }
 
+/// A table with a title, below what stands above it.
+pub(crate) fn titled(title: &str, table: &str) -> String {
+    format!("\n{title}:\n{table}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

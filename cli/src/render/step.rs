@@ -226,11 +226,12 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
 
 /// A point in time and how long ago it was.
 pub(crate) fn moment(at: Timestamp, now: Timestamp) -> String {
-    format!(
-        "{} ({} ago)",
-        at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        age(at, now)
-    )
+    format!("{} ({} ago)", rounded(at), age(at, now))
+}
+
+/// A time to the second.
+pub(crate) fn rounded(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 #[cfg(test)]

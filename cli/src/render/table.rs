@@ -84,6 +84,14 @@ impl Cell {
     pub(crate) fn text(&self) -> &str {
         &self.text
     }
+
+    /// The same in its colour.
+    pub(crate) fn painted(&self, out: Out) -> String {
+        match self.tone {
+            Some(tone) => out.paint(tone, &self.text),
+            None => self.text.clone(),
+        }
+    }
 }
 
 impl From<String> for Cell {

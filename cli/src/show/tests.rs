@@ -137,11 +137,11 @@ fn hostile_texts_are_harmless_in_every_description() {
         let step = poisoned(&running(), poison);
         assert!(step.name == poison && step.env.contains_key(poison));
         harmless(&render::step::describe(&step, now(), out));
-        harmless(&render::node::describe(
-            &poisoned(&node(), poison),
-            now(),
-            out,
-        ));
-        harmless(&render::pool::describe(&poisoned(&pool(2, 1), poison), out));
+        let node = poisoned(&node(), poison);
+        let steps = [step];
+        harmless(&render::node::describe(&node, &steps, now(), out));
+        let pool = poisoned(&pool(2, 1), poison);
+        let nodes = [node];
+        harmless(&render::pool::describe(&pool, &nodes, &steps, now(), out));
     }
 }

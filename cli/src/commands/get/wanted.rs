@@ -8,10 +8,11 @@ use crate::args::{GetArgs, Kind};
 use crate::client::{ApiError, Client, StepFilter};
 use crate::failure::Failure;
 use crate::render::listed::Listed;
+use crate::render::node::closed;
 use crate::render::safe;
 
 /// Words for nodes that an admin closed, beside the states that they have by themselves.
-const CLOSED: [&str; 2] = ["cordoned", "draining"];
+const CLOSED: [&str; 3] = ["cordoned", "draining", "drained"];
 /// The states that a node has by itself.
 const NODE_STATES: [NodeState; 4] = [
     NodeState::Ready,
@@ -101,10 +102,9 @@ impl Readable for NodeView {
     }
 
     fn fits(&self, args: &GetArgs) -> bool {
-        let in_state = |word: &String| match (word.as_str(), &self.cordon) {
-            ("cordoned", cordon) => cordon.is_some(),
-            ("draining", cordon) => cordon.as_ref().is_some_and(|cordon| cordon.drain),
-            (word, _) => word == self.state.as_str(),
+        let in_state = |word: &String| match word.as_str() {
+            "cordoned" => self.cordon.is_some(),
+            word => word == self.state.as_str() || closed(self) == Some(word),
         };
         (args.state.is_empty() || args.state.iter().any(in_state))
             && args.pool.as_ref().is_none_or(|pool| *pool == self.pool)
@@ -309,7 +309,7 @@ mod tests {
             message("steps --state runing"),
             "--state: `runing` is no state: did you mean `running`?"
         );
-        assert!(message("nodes --state xyzzy").ends_with("lost, cordoned, draining"));
+        assert!(message("nodes --state xyzzy").ends_with("lost, cordoned, draining, drained"));
         let known = ["default", "training"];
         let error = must_exist("pool", "trainin", known.into_iter()).unwrap_err();
         assert!(error.to_string().ends_with("did you mean `training`?"));

@@ -1,0 +1,69 @@
+//! `sluice cordon` and `sluice uncordon`: closes nodes to new steps, and opens them. Each is tried, whatever becomes of
+//! the others.
+
+use sluice_common::api::{CordonRequest, NodeView};
+
+use super::get::explained;
+use super::outage_note;
+use crate::args::{CordonArgs, UncordonArgs};
+use crate::client::{ApiError, Client, Patience};
+use crate::failure::{FAILED, Failure};
+use crate::out::Out;
+use crate::{render, show};
+
+/// Runs `sluice cordon`.
+pub(crate) fn cordon(client: &Client, args: &CordonArgs, out: Out) -> Result<u8, Failure> {
+    let request = CordonRequest {
+        reason: args.reason.clone(),
+    };
+    let (views, code) = change(client, &args.nodes, out, |node| {
+        client.cordon(node, &request)
+    });
+    show::each(&views, out, |node| line(node, out))?;
+    Ok(code)
+}
+
+/// Runs `sluice uncordon`.
+pub(crate) fn uncordon(client: &Client, args: &UncordonArgs, out: Out) -> Result<u8, Failure> {
+    let (views, code) = change(client, &args.nodes, out, |node| client.uncordon(node));
+    show::each(&views, out, |node| line(node, out))?;
+    Ok(code)
+}
+
+/// Changes each node: those that were changed, and an exit code that says whether all were.
+pub(super) fn change<T>(
+    client: &Client,
+    nodes: &[String],
+    out: Out,
+    call: impl Fn(&str) -> Result<T, ApiError>,
+) -> (Vec<T>, u8) {
+    let mut done = Vec::new();
+    let mut code = 0;
+    for node in nodes {
+        match client.keep_trying(Patience::CHANGE, outage_note(out), || call(node)) {
+            Ok(view) => done.push(view),
+            Err(error) => {
+                code = FAILED;
+                out.error(&refusal(client, node, &error));
+            }
+        }
+    }
+    (done, code)
+}
+
+/// Why a change of a node was refused and, where there is none of this name, which was meant.
+pub(super) fn refusal(client: &Client, node: &str, error: &ApiError) -> String {
+    if error.status() == Some(404) {
+        return explained::<NodeView>(client, node, error);
+    }
+    error.to_string()
+}
+
+/// A node and how it stands now, such as `gpu-1 ready,cordoned`.
+pub(super) fn line(node: &NodeView, out: Out) -> String {
+    format!(
+        "{} {}",
+        render::safe(&node.name),
+        render::node::standing(node, out)
+    )
+}

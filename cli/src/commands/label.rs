@@ -1,0 +1,120 @@
+//! `sluice label`: sets labels of a node, or takes them away. A label that has another value is changed only where that
+//! is asked for, so that nobody overwrites by accident what others rely on.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::api::NodeView;
+use sluice_common::label::LabelChange;
+
+use super::cordon::refusal;
+use super::outage_note;
+use crate::args::{LabelArgs, Labelled};
+use crate::client::{Client, Patience};
+use crate::failure::Failure;
+use crate::out::Out;
+use crate::{render, show};
+
+/// Runs the command.
+pub(crate) fn run(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
+    check_once(&args.changes)?;
+    match args.kind {
+        Labelled::Node => node(client, args, out),
+    }
+}
+
+fn node(client: &Client, args: &LabelArgs, out: Out) -> Result<u8, Failure> {
+    let name = args.name.as_str();
+    let refused = |error| Failure::Failed(refusal(client, name, &error));
+    let read = || client.node(name);
+    let before = client
+        .keep_trying(Patience::READ, outage_note(out), read)
+        .map_err(refused)?;
+    if !args.overwrite {
+        check_overwritten(name, &before.labels, &args.changes)?;
+    }
+    for key in absent(&before.labels, &args.changes) {
+        out.aside(&format!("{} has no label `{key}`", render::safe(name)));
+    }
+    let call = || client.label(name, &args.changes);
+    let after = client
+        .keep_trying(Patience::CHANGE, outage_note(out), call)
+        .map_err(refused)?;
+    show::one(&after, out, line)?;
+    Ok(0)
+}
+
+fn line(node: &NodeView) -> String {
+    let name = render::safe(&node.name);
+    format!("{name} {}", render::node::labels(&node.labels))
+}
+
+/// A key that is named twice has no clear meaning.
+fn check_once(changes: &[LabelChange]) -> Result<(), Failure> {
+    let mut seen = BTreeSet::new();
+    match changes.iter().find(|change| !seen.insert(change.key())) {
+        None => Ok(()),
+        Some(twice) => Err(Failure::Usage(format!(
+            "the label `{}` is named twice: name it once",
+            twice.key()
+        ))),
+    }
+}
+
+type Labels = BTreeMap<String, String>;
+
+fn check_overwritten(node: &str, has: &Labels, changes: &[LabelChange]) -> Result<(), Failure> {
+    let overwritten = changes.iter().filter_map(|change| {
+        let (old, new) = (has.get(change.key().as_str())?, change.value()?);
+        (old != new.as_str()).then(|| format!("{}={}", change.key(), render::safe(old)))
+    });
+    let overwritten: Vec<String> = overwritten.collect();
+    if overwritten.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "{} has {} already: --overwrite changes that",
+        render::safe(node),
+        overwritten.join(" and ")
+    )))
+}
+
+/// The keys that are to be taken away and are not there.
+fn absent<'a>(has: &Labels, changes: &'a [LabelChange]) -> impl Iterator<Item = &'a str> {
+    let removed = changes.iter().filter(|change| change.value().is_none());
+    removed
+        .map(|change| change.key().as_str())
+        .filter(|key| !has.contains_key(*key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(words: &str) -> Vec<LabelChange> {
+        words.split(' ').map(|word| word.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn another_value_is_not_written_over_by_accident() {
+        let has: Labels = [("zone", "a"), ("rack", "7")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into();
+        for words in ["zone=a", "zone-", "team=x rack=7", "spot- rack-"] {
+            check_overwritten("n", &has, &changes(words)).unwrap();
+        }
+        let error = check_overwritten("n", &has, &changes("zone=b rack=8 team=x")).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "n has zone=a and rack=7 already: --overwrite changes that"
+        );
+        let all = changes("zone- spot- team=x");
+        assert_eq!(absent(&has, &all).collect::<Vec<_>>(), ["spot"]);
+    }
+
+    #[test]
+    fn a_key_is_named_once() {
+        check_once(&changes("a=1 b=1 c-")).unwrap();
+        let error = check_once(&changes("a=1 b=1 a-")).unwrap_err();
+        assert!(matches!(error, Failure::Usage(_)), "{error}");
+    }
+}
