@@ -1,5 +1,5 @@
 //! Both cores in one simulated cluster, with everything that can go wrong going wrong: messages late, links cut, daemons
-//! killed between any two effects, hosts rebooted. Time is simulated, so hours pass in milliseconds, and one seed gives
+//! killed between any two effects, hosts rebooted, admins who drain and delete. Time is simulated, so hours pass in milliseconds, and one seed gives
 //! one history. Checked after every event: the invariants of both cores, and that no step runs twice at once.
 //!
 //! `SLUICE_SIM_SEEDS` sets how many seeds are tried (20 unless set), `SLUICE_SIM_SEED` tries one.
@@ -37,6 +37,15 @@ fn one_seed_gives_one_history() {
     };
     assert_eq!(history(7), history(7));
     assert_ne!(history(7), history(8), "the seed matters");
+    for deed in [
+        "node_cordoned",
+        "node_drained",
+        "node_uncordoned",
+        "node_deleted",
+    ] {
+        let done = |seed| history(seed).iter().any(|record| record.contains(deed));
+        assert!((1..=20).any(done), "no admin's `{deed}` in twenty lives");
+    }
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use agent_core::{Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer};
 use coordinator_core::{
-    Answer, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, State, TimerKey,
+    Answer, Core, Input, NewStep, NodeChange, Output, ReplyId, SessionId, Settings, Stamped, State,
+    TimerKey,
 };
 use sluice_common::amount::{Amounts, MCPU, STEP_RUN};
 use sluice_common::id::{AttemptId, ClusterId, PoolName, StepId};
@@ -95,6 +96,10 @@ enum Event {
         host: usize,
     },
     Fault,
+    Admin {
+        host: usize,
+        change: NodeChange,
+    },
 }
 
 enum ToCoordinator {
@@ -135,6 +140,11 @@ pub(crate) struct World {
     orphaned: BTreeSet<AttemptId>,
     /// Supervisors keep leases; a world in which they do not must be found out.
     leases_kept: bool,
+}
+
+fn uncordon(host: usize) -> Event {
+    let change = NodeChange::Uncordon;
+    Event::Admin { host, change }
 }
 
 impl World {
@@ -184,6 +194,9 @@ impl World {
     pub(crate) fn heal_and_finish(&mut self) {
         self.faulty = false;
         self.hosts.iter_mut().for_each(|host| host.cut_until = 0);
+        for host in 0..HOSTS {
+            self.after(0, uncordon(host));
+        }
         self.run_until(FAULTY + HEALED, |world| {
             let Some(core) = &world.core else {
                 return false;
@@ -296,6 +309,7 @@ impl World {
             Event::StartCoordinator => self.start_coordinator(),
             Event::StartAgent { host } => self.start_agent(host),
             Event::Fault => self.fault(),
+            Event::Admin { host, change } => self.administer(host, change),
         }
     }
 
@@ -781,7 +795,7 @@ impl World {
         let next = 1000 + self.below(60_000);
         self.after(next, Event::Fault);
         let host = self.below(HOSTS as u64) as usize;
-        match self.below(7) {
+        match self.below(9) {
             0 => self.kill_coordinator(),
             1 => self.kill_agent(host),
             2 => {
@@ -794,8 +808,40 @@ impl World {
                 self.kill_agent(host);
                 self.hosts[host].reboot(self.now);
             }
+            6 => self.interfere(host),
+            7 => self.after(0, uncordon(host)),
             _ => self.orphan(host),
         }
+    }
+
+    /// An admin takes the host out of service, or has it forgotten.
+    fn interfere(&mut self, host: usize) {
+        let reason = None;
+        let change = match self.below(4) {
+            0 => NodeChange::Cordon { reason },
+            1 => NodeChange::Drain {
+                reason,
+                deadline: None,
+            },
+            2 => NodeChange::Drain {
+                reason,
+                deadline: Some(Span::from_secs(self.below(60))),
+            },
+            _ => NodeChange::Delete { force: true },
+        };
+        self.after(0, Event::Admin { host, change });
+    }
+
+    /// An admin who asks until there is a coordinator.
+    fn administer(&mut self, host: usize, change: NodeChange) {
+        if self.core.is_none() {
+            return self.after(1000, Event::Admin { host, change });
+        }
+        self.decide(Input::ChangeNode {
+            reply: ReplyId(2000),
+            node: self.hosts[host].name.clone(),
+            change,
+        });
     }
 
     /// The host's supervisor dies and comes back: exits of what runs by then cannot be seen any more.
