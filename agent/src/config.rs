@@ -9,6 +9,7 @@ use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::limit::MAX_ADDRESS_BYTES;
 use sluice_common::nearest::unknown_field;
 use sluice_transport::TlsFiles;
 
@@ -28,6 +29,7 @@ pub(crate) struct RawConfig {
     coordinators: Vec<String>,
     node: Option<String>,
     pool: Option<String>,
+    address: Option<String>,
     labels: BTreeMap<String, String>,
     reserve: RawReserve,
     nvml_library: Option<PathBuf>,
@@ -81,6 +83,8 @@ pub(crate) struct Config {
     pub(crate) node: NodeName,
     /// The pool that it joins.
     pub(crate) pool: PoolName,
+    /// Where the other hosts of a gang reach this one.
+    pub(crate) address: String,
     /// Shown by the API and matched by platforms.
     pub(crate) labels: BTreeMap<String, String>,
     /// Kept for the system.
@@ -137,9 +141,11 @@ impl RawConfig {
             .pool
             .or(self.pool)
             .unwrap_or_else(|| "default".to_owned());
+        let node = NodeName::new(node).map_err(|e| value("node", e))?;
         Ok(Config {
+            address: check_address(self.address.unwrap_or_else(|| node.to_string()))?,
             coordinators: check_coordinators(or_file(overrides.coordinators, self.coordinators))?,
-            node: NodeName::new(node).map_err(|e| value("node", e))?,
+            node,
             pool: PoolName::new(pool).map_err(|e| value("pool", e))?,
             labels: check_labels(self.labels)?,
             reserve: self.reserve.check()?,
@@ -198,6 +204,26 @@ fn check_labels(labels: BTreeMap<String, String>) -> Result<BTreeMap<String, Str
 
 fn or_file(given: Vec<String>, file: Vec<String>) -> Vec<String> {
     if given.is_empty() { file } else { given }
+}
+
+/// It goes into the environment of steps, in a list that commas separate.
+fn check_address(address: String) -> Result<String, ConfigError> {
+    let fits = (1..=MAX_ADDRESS_BYTES).contains(&address.len());
+    if fits
+        && address
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._:%[]".contains(&b))
+    {
+        return Ok(address);
+    }
+    Err(ConfigError::Value {
+        key: "address",
+        message: format!(
+            "`{}` is neither a host name nor an address: name one at which other hosts reach this one, such as \
+             \"gpu-07.cluster.example\" or \"10.0.0.7\"",
+            address.escape_debug()
+        ),
+    })
 }
 
 fn check_coordinators(list: Vec<String>) -> Result<Vec<String>, ConfigError> {

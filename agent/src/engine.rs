@@ -63,6 +63,8 @@ pub(crate) struct Identity {
     pub(crate) node: NodeName,
     pub(crate) pool: PoolName,
     pub(crate) labels: BTreeMap<String, String>,
+    /// Where the other hosts of a gang reach this one.
+    pub(crate) address: String,
     pub(crate) boot_id: BootId,
     pub(crate) inventory: Inventory,
 }
@@ -268,6 +270,7 @@ impl Engine {
             node: self.identity.node.clone(),
             pool: self.identity.pool.clone(),
             labels: self.identity.labels.clone(),
+            address: self.identity.address.clone(),
             boot_id: self.identity.boot_id.clone(),
             highest_epoch,
             inventory: self.identity.inventory.clone(),

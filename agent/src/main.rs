@@ -289,6 +289,7 @@ fn identify(config: &Config, inventory: Inventory) -> anyhow::Result<engine::Ide
         node: config.node.clone(),
         pool: config.pool.clone(),
         labels: config.labels.clone(),
+        address: config.address.clone(),
         boot_id: BootId::new(boot_id.trim())?,
         inventory,
     })

@@ -23,8 +23,12 @@ pub const MAX_BATCH_BODY_BYTES: usize = 16 * 1024 * 1024;
 /// Most steps in one batch.
 pub const MAX_BATCH_STEPS: usize = 10_000;
 
-/// Most hosts of one gang.
-pub const MAX_GANG_NODES: u32 = 10_000;
+/// Most hosts of one gang: each is told of all, in a variable for which Linux has room for 128 KiB.
+pub const MAX_GANG_NODES: u32 = 1_000;
+
+/// Where a host is reached by the others of a gang, in bytes: [`MAX_GANG_NODES`] of them with commas between fit into
+/// one variable.
+pub const MAX_ADDRESS_BYTES: usize = 127;
 
 /// Between the stop signal and the kill, unless a step says otherwise.
 pub const DEFAULT_GRACE: Span = Span::from_secs(30);

@@ -39,6 +39,8 @@ codes! {
     PoolEmpty = "pool_empty",
     /// Queued: hosts that could hold it are silent, lost, cordoned or drained.
     NoLiveHost = "no_live_host",
+    /// Stopping: a part of it on another host failed or was lost.
+    PeerEnded = "peer_ended",
     /// Queued again: the host that ran it was lost.
     HostLost = "host_lost",
     /// Queued again: the host that ran it was rebooted.

@@ -50,6 +50,8 @@ pub struct Hello {
     pub pool: PoolName,
     /// From its config.
     pub labels: BTreeMap<String, String>,
+    /// Where the other hosts of a gang reach this one: a host name or an address, from its config.
+    pub address: String,
     /// The boot that the attempts below belong to.
     pub boot_id: BootId,
     /// The highest epoch that the host has obeyed; a coordinator must go above it.
@@ -146,6 +148,30 @@ pub struct Assignment {
     pub timeout: Option<Span>,
     /// Between the signal and the kill when it times out.
     pub grace: Span,
+    /// Its place among the hosts that run the step together; also where there is but one.
+    pub gang: Gang,
+}
+
+/// The place of one host among those that run an attempt together, each its part.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gang {
+    /// Its place, counted from 0.
+    pub rank: u32,
+    /// Where each is reached, by rank; as many as there are hosts.
+    pub hosts: Vec<String>,
+    /// A port on the host of rank 0 that no other gang there was given, to meet at; `None` where there is one host.
+    pub port: Option<u16>,
+}
+
+impl Gang {
+    /// One host, reached at `address`, that runs all of it.
+    pub fn alone(address: &str) -> Self {
+        Self {
+            rank: 0,
+            hosts: alloc::vec![String::from(address)],
+            port: None,
+        }
+    }
 }
 
 /// Why an attempt is stopped.
@@ -162,6 +188,8 @@ pub enum StopWhy {
     Preempted,
     /// The coordinator has ended this attempt, or never knew it.
     Superseded,
+    /// Another part of the attempt, on another host, failed or was lost: all of it ends as one.
+    PeerEnded,
 }
 
 /// Where an attempt stands, as its host sees it.
@@ -213,6 +241,13 @@ pub struct AttemptEnd {
     pub stopped: Option<StopWhy>,
     /// When, by the host's clock.
     pub at: Time,
+}
+
+impl AttemptEnd {
+    /// Whether its process exited with code 0.
+    pub fn is_clean(&self) -> bool {
+        self.exit == Exit::Code(0)
+    }
 }
 
 /// A sign of life.

@@ -90,7 +90,7 @@ fn attempt(attempt: &Attempt) -> AttemptInfo {
             .map(timestamp),
         ended_at: last_of_all(parts, |part| part.end.as_ref().map(|end| end.at)),
         released_at: last_of_all(parts, |part| part.released_at),
-        exit: exit(parts),
+        exit: exit(attempt),
     }
 }
 
@@ -108,15 +108,14 @@ fn last_of_all(parts: &[Part], time: impl Fn(&Part) -> Option<Time>) -> Option<T
     times?.into_iter().max().map(timestamp)
 }
 
-/// How an attempt ended, once all of it has: as the first part that did not end well, or as the first.
-fn exit(parts: &[Part]) -> Option<ExitView> {
-    let ends: Option<Vec<&Exit>> = parts
-        .iter()
-        .map(|p| p.end.as_ref().map(|end| &end.exit))
-        .collect();
-    let ends = ends?;
-    let bad = ends.iter().find(|exit| ***exit != Exit::Code(0));
-    bad.or(ends.first()).map(|exit| exit_view(exit))
+/// How an attempt ended, once all of it has.
+fn exit(attempt: &Attempt) -> Option<ExitView> {
+    let end = attempt
+        .telling()
+        .filter(|_| attempt.has_ended())?
+        .end
+        .as_ref()?;
+    Some(exit_view(&end.exit))
 }
 
 fn exit_view(exit: &Exit) -> ExitView {

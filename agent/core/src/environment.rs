@@ -21,12 +21,20 @@ pub(crate) fn environment(
 ) -> BTreeMap<String, String> {
     let mut env = BTreeMap::from([("PATH".to_owned(), settings.path.clone())]);
     env.extend(assignment.env.clone());
+    let gang = &assignment.gang;
+    if let (Some(port), Some(first)) = (gang.port, gang.hosts.first()) {
+        env.insert("MASTER_ADDR".to_owned(), first.clone());
+        env.insert("MASTER_PORT".to_owned(), port.to_string());
+    }
     env.extend(
         [
             ("SLUICE_STEP_ID", assignment.attempt.step.to_string()),
             ("SLUICE_ATTEMPT", assignment.attempt.number.to_string()),
             ("SLUICE_POOL", assignment.pool.to_string()),
             ("SLUICE_NODE", settings.node.to_string()),
+            ("SLUICE_NODE_RANK", gang.rank.to_string()),
+            ("SLUICE_NODES", gang.hosts.len().to_string()),
+            ("SLUICE_HOSTS", gang.hosts.join(",")),
             ("CUDA_VISIBLE_DEVICES", assignment.gpus.join(",")),
         ]
         .map(|(name, value)| (name.to_owned(), value)),
@@ -40,6 +48,7 @@ mod tests {
     use alloc::vec;
     use sluice_common::id::{NodeName, PoolName};
     use sluice_common::time::Span;
+    use sluice_common::wire::Gang;
 
     fn assignment(env: &[(&str, &str)], gpus: &[&str]) -> Assignment {
         Assignment {
@@ -54,6 +63,7 @@ mod tests {
             gpus: gpus.iter().map(|uuid| (*uuid).to_owned()).collect(),
             timeout: None,
             grace: Span::from_secs(30),
+            gang: Gang::alone("host-7"),
         }
     }
 
@@ -73,7 +83,10 @@ mod tests {
             ("LR", "0.1"),
             ("PATH", "/usr/bin:/bin"),
             ("SLUICE_ATTEMPT", "3"),
+            ("SLUICE_HOSTS", "host-7"),
             ("SLUICE_NODE", "host-7"),
+            ("SLUICE_NODES", "1"),
+            ("SLUICE_NODE_RANK", "0"),
             ("SLUICE_POOL", "big"),
             ("SLUICE_STEP_ID", "train"),
         ];
@@ -97,6 +110,27 @@ mod tests {
         assert_eq!(env["CUDA_VISIBLE_DEVICES"], "GPU-a");
         assert_eq!(env["SLUICE_STEP_ID"], "train");
         assert_eq!(env["SLUICE_NODE"], "host-7");
+    }
+
+    #[test]
+    fn the_parts_of_a_gang_know_each_other_and_where_to_meet() {
+        let mut part = assignment(&[("MASTER_PORT", "1"), ("SLUICE_NODES", "9")], &[]);
+        part.gang = Gang {
+            rank: 1,
+            hosts: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
+            port: Some(29_501),
+        };
+        let settings = Settings {
+            node: NodeName::new("host-7").unwrap(),
+            path: String::new(),
+        };
+        let env = environment(&part, &settings);
+        assert_eq!(env["SLUICE_NODE_RANK"], "1");
+        assert_eq!(env["SLUICE_NODES"], "2");
+        assert_eq!(env["SLUICE_HOSTS"], "10.0.0.1,10.0.0.2");
+        assert_eq!(env["MASTER_ADDR"], "10.0.0.1");
+        assert_eq!(env["MASTER_PORT"], "29501");
+        assert!(!built(&[], &[]).contains_key("MASTER_ADDR"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use agent_core::Settings;
 use sluice_common::id::{ClusterId, Epoch};
 use sluice_common::supervision::{Exit, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::{Assignment, Command, Welcome};
+use sluice_common::wire::{Assignment, Command, Gang, Welcome};
 
 use super::*;
 
@@ -34,6 +34,7 @@ impl Rig {
             node,
             pool: PoolName::new("default").unwrap(),
             labels: BTreeMap::new(),
+            address: "box".to_owned(),
             boot_id: boot_id(),
             inventory: Inventory::default(),
         };
@@ -92,6 +93,7 @@ impl Rig {
             gpus: vec![],
             timeout: None,
             grace: Span::ZERO,
+            gang: Gang::alone("box"),
         };
         let command = Command {
             epoch: epoch(),

@@ -95,7 +95,7 @@ impl Host {
             .collect();
         format!(
             "# Written by `sluice dev` at each start.\n\
-             coordinators = [{}]\nnode = {}\npool = {}\nlabels = {{ {} }}\nstate_dir = {}\nsupervisor_socket = {}\n\
+             coordinators = [{}]\nnode = {}\naddress = \"127.0.0.1\"\npool = {}\nlabels = {{ {} }}\nstate_dir = {}\nsupervisor_socket = {}\n\
              {path}tls = {{ ca = {}, cert = {}, key = {} }}\n",
             toml_string(&addresses.quic),
             toml_string(&self.name),

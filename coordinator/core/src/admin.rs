@@ -100,13 +100,7 @@ impl Core {
         let held = self.state.attempts_on(name).cloned();
         let stays: Vec<AttemptId> = held.filter(|id| self.may_stop(id, all)).collect();
         for attempt in stays {
-            let why = StopWhy::Drained;
-            self.record(Record::Stopping {
-                attempt: attempt.clone(),
-                why,
-                by: None,
-            });
-            self.send_stops(&attempt, why);
+            self.stop_attempt(&attempt, StopWhy::Drained, None);
         }
     }
 

@@ -198,7 +198,6 @@ fn admit_features(spec: &StepSpec) -> Result<(), Reason> {
             "platform",
             "choosing a kind of hardware",
         ),
-        (spec.nodes > 1, "nodes", "running on several hosts at once"),
         (
             spec.on_preempt == OnPreempt::Suspend,
             "on_preempt",

@@ -1,9 +1,7 @@
 //! Callers cancel steps. A cancel is answered as soon as it is stored; what holds units is told to stop and ends when
 //! its host says so, for the core never claims what it does not know.
 
-use alloc::vec::Vec;
-
-use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::wire::StopWhy;
 
@@ -11,7 +9,6 @@ use crate::core::Core;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
 use crate::record::Record;
-use crate::state::{PartPhase, Step};
 use crate::words;
 
 impl Core {
@@ -50,32 +47,21 @@ impl Core {
     }
 
     fn cancel_attempt(&mut self, id: &StepId) {
-        let Some((attempt, stopping, nodes)) = self.state.step(id).and_then(to_stop) else {
+        let Some(step) = self.state.step(id) else {
             return;
         };
-        match stopping {
+        let Some(attempt) = step.live() else {
+            return;
+        };
+        match attempt.stopping {
             // It is on its way out, and how it ends is settled.
             Some(StopWhy::Cancelled | StopWhy::TimedOut) => return,
-            Some(StopWhy::Drained | StopWhy::Preempted | StopWhy::Superseded) | None => {}
+            Some(
+                StopWhy::Drained | StopWhy::Preempted | StopWhy::Superseded | StopWhy::PeerEnded,
+            )
+            | None => {}
         }
-        let why = StopWhy::Cancelled;
-        self.record(Record::Stopping {
-            attempt: attempt.clone(),
-            why,
-            by: None,
-        });
-        let grace = self.state.step(id).map(|step| step.spec.grace);
-        for node in nodes {
-            self.send_stop(&node, &attempt, why, grace.unwrap_or_default());
-        }
+        let attempt = step.attempt_id(attempt.number);
+        self.stop_attempt(&attempt, StopWhy::Cancelled, None);
     }
-}
-
-/// The live attempt of a step, why it is being stopped already, and the hosts on which it has not ended.
-fn to_stop(step: &Step) -> Option<(AttemptId, Option<StopWhy>, Vec<NodeName>)> {
-    let attempt = step.live()?;
-    let parts = attempt.parts.iter();
-    let live = parts.filter(|part| part.phase < PartPhase::Ended);
-    let nodes = live.map(|part| part.node.clone()).collect();
-    Some((step.attempt_id(attempt.number), attempt.stopping, nodes))
 }

@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 
+use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
 
@@ -68,6 +69,12 @@ pub fn check_record(before: &State, record: &Record) -> Held {
     let name = "grants_fit";
     let step = before.step(&attempt.step);
     need(name, step.is_some(), || format!("{attempt} has no step"))?;
+    let hosts: BTreeSet<&NodeName> = placements.iter().map(|placement| &placement.node).collect();
+    let wanted = step.map_or(0, |step| step.spec.nodes.max(1) as usize);
+    let each_on_its_own = hosts.len() == placements.len() && hosts.len() == wanted;
+    need(name, each_on_its_own, || {
+        format!("{placements:?} for {wanted} hosts")
+    })?;
     for placement in placements {
         let request = step.map(|step| HostUnits::of(&step.spec.request));
         grant_fits(before, request.unwrap_or_default(), placement)?;
@@ -142,18 +149,16 @@ fn at_most_one_attempt_lives(step: &Step) -> Held {
 }
 
 fn state_agrees_with_attempts(step: &Step) -> Held {
-    let phase = step.live().and_then(|attempt| {
-        let parts = attempt.parts.iter();
-        parts.map(|part| part.phase).min()
-    });
-    let stopping = step.live().and_then(|attempt| attempt.stopping);
-    let expected = match (phase, stopping) {
-        (None, _) => step.state == StepState::Queued || step.state.is_terminal(),
-        (Some(_), Some(_)) => step.state == StepState::Stopping,
-        (Some(PartPhase::Allocated), None) => step.state == StepState::Allocated,
-        (Some(PartPhase::Starting), None) => step.state == StepState::Starting,
-        (Some(PartPhase::Running), None) => step.state == StepState::Running,
-        (Some(PartPhase::Ended | PartPhase::Released), None) => false,
+    let live = step.live();
+    let all = |least| live.is_some_and(|live| live.parts.iter().all(|p| p.phase >= least));
+    let begun = live.is_some_and(|live| live.parts.iter().any(|p| p.phase > PartPhase::Allocated));
+    let stopping = live.is_some_and(|live| live.stopping.is_some());
+    let expected = match live {
+        None => step.state == StepState::Queued || step.state.is_terminal(),
+        Some(_) if stopping => step.state == StepState::Stopping,
+        Some(_) if all(PartPhase::Running) => step.state == StepState::Running,
+        Some(_) if begun => step.state == StepState::Starting,
+        Some(_) => step.state == StepState::Allocated,
     };
     let over = step.finished.is_some() == step.state.is_terminal();
     need("state_agrees_with_attempts", expected && over, || {

@@ -165,6 +165,7 @@ impl Core {
             node,
             pool,
             labels,
+            address,
             boot_id,
             highest_epoch: _,
             inventory,
@@ -174,6 +175,7 @@ impl Core {
             node,
             pool,
             labels,
+            address,
             version,
             boot_id,
             inventory: each_gpu_once(inventory),
@@ -193,6 +195,7 @@ impl Core {
             node: name,
             pool,
             labels,
+            address,
             version,
             boot_id,
             inventory,
@@ -203,6 +206,7 @@ impl Core {
         self.state.node(name).is_some_and(|node| {
             node.pool == *pool
                 && node.labels == *labels
+                && node.address == *address
                 && node.version == *version
                 && node.boot_id == *boot_id
                 && node.inventory == *inventory
@@ -232,6 +236,7 @@ impl Core {
             node: node.clone(),
             pool: known.pool.clone(),
             labels: known.labels.clone(),
+            address: known.address.clone(),
             version: known.version.clone(),
             boot_id: known.boot_id.clone(),
             inventory: each_gpu_once(inventory),

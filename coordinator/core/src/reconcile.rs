@@ -6,20 +6,21 @@
 //! are given until it is gone.
 
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::limit::{DEFAULT_GRACE, MAX_ATTEMPTS_PER_NODE};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Started, StopWhy, ToNode,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Gang, Started, StopWhy, ToNode,
 };
 
 use crate::core::Core;
 use crate::record::Record;
 use crate::state::{Attempt, Part, PartPhase, Step};
-use crate::verdict::{Verdict, Witness, verdict};
+use crate::verdict::{Verdict, verdict};
 
 impl Core {
     /// Settles what a hello lists, and what it does not list.
@@ -79,16 +80,16 @@ impl Core {
         if part.phase == PartPhase::Ended {
             self.record_released(node, id);
         } else if rebooted {
-            self.vanish(node, id, Exit::HostRebooted, Witness::Host);
+            self.vanish(node, id, Exit::HostRebooted);
         } else if unbegun {
             self.send_assignment(node, id);
         } else {
-            self.vanish(node, id, Exit::Unknown, Witness::Host);
+            self.vanish(node, id, Exit::Unknown);
         }
     }
 
     /// Ends an attempt of which nothing is left, by our own clock and word.
-    fn vanish(&mut self, node: &NodeName, id: &AttemptId, exit: Exit, witness: Witness) {
+    fn vanish(&mut self, node: &NodeName, id: &AttemptId, exit: Exit) {
         let Some((_, attempt, part)) = self.live_on(node, id) else {
             return;
         };
@@ -98,13 +99,13 @@ impl Core {
             stopped: attempt.stopping,
             at: self.now,
         };
-        self.at_least_ended(node, id, end, witness);
+        self.at_least_ended(node, id, end);
         self.record_released(node, id);
     }
 
     /// Ends what a lost node holds. If the node is ever heard again on the same connection, they are strays.
     pub(crate) fn give_up(&mut self, id: &AttemptId, node: &NodeName) {
-        self.vanish(node, id, Exit::Unknown, Witness::Nobody);
+        self.vanish(node, id, Exit::Unknown);
         let contact = self.contacts.get_mut(node);
         if let Some(contact) = contact.filter(|contact| contact.session.is_some()) {
             contact.strays.insert(id.clone());
@@ -128,9 +129,9 @@ impl Core {
             AttemptPhase::Stopping { started, why } => {
                 self.at_least_stopping(node, &id, started, why)
             }
-            AttemptPhase::Ended(end) => self.at_least_ended(node, &id, end, Witness::Host),
+            AttemptPhase::Ended(end) => self.at_least_ended(node, &id, end),
             AttemptPhase::Released(end) => {
-                self.at_least_ended(node, &id, end, Witness::Host);
+                self.at_least_ended(node, &id, end);
                 self.record_released(node, &id);
                 self.send(node, ToNode::Forget { attempt: id });
             }
@@ -173,16 +174,29 @@ impl Core {
             part.phase < PartPhase::Ended && attempt.stopping.is_none()
         });
         if untold {
-            let attempt = id.clone();
             self.record(Record::Stopping {
-                attempt,
+                attempt: id.clone(),
                 why,
                 by: None,
             });
+            self.stop_peers(node, id, why);
         }
     }
 
-    fn at_least_ended(&mut self, node: &NodeName, id: &AttemptId, end: AttemptEnd, by: Witness) {
+    /// What a host stops by itself is stopped on the others too.
+    fn stop_peers(&mut self, node: &NodeName, id: &AttemptId, why: StopWhy) {
+        let Some((step, attempt, _)) = self.live_on(node, id) else {
+            return;
+        };
+        let grace = step.spec.grace;
+        let peers = attempt.unended().filter(|part| part.node != *node);
+        let peers: Vec<NodeName> = peers.map(|part| part.node.clone()).collect();
+        for peer in peers {
+            self.send_stop(&peer, id, why, grace);
+        }
+    }
+
+    fn at_least_ended(&mut self, node: &NodeName, id: &AttemptId, end: AttemptEnd) {
         if let Some(process) = end.started {
             self.at_least_running(node, id, process);
         }
@@ -192,25 +206,62 @@ impl Core {
         {
             return;
         }
+        let stopped = end.stopped;
         self.record(Record::Ended {
             attempt: id.clone(),
             node: node.clone(),
-            end: end.clone(),
+            end,
         });
-        self.conclude(node, id, &end, by);
+        self.end_as_one(id, stopped);
+        self.conclude(id);
     }
 
-    /// The step goes on as soon as its attempt has ended: users see the end at once, while the units come back when
-    /// the host has seen them free.
-    fn conclude(&mut self, node: &NodeName, id: &AttemptId, end: &AttemptEnd, by: Witness) {
-        let Some((step, attempt, _)) = self.live_on(node, id) else {
+    /// A gang of which one part failed or was lost is stopped on its other hosts; `stopped` is why the part was being
+    /// stopped by its own host, where it was.
+    fn end_as_one(&mut self, id: &AttemptId, stopped: Option<StopWhy>) {
+        let step = self.state.step(&id.step);
+        let attempt = step.and_then(|step| step.attempt(id.number));
+        let broken = attempt.is_some_and(|attempt| {
+            attempt.broken_by.is_some()
+                && attempt.stopping.is_none()
+                && attempt.unended().next().is_some()
+        });
+        if broken {
+            let why = stopped.unwrap_or(StopWhy::PeerEnded);
+            self.stop_attempt(id, why, None);
+        }
+    }
+
+    /// Records that an attempt is to stop and tells every host on which it has not ended.
+    pub(crate) fn stop_attempt(&mut self, id: &AttemptId, why: StopWhy, by: Option<StepId>) {
+        self.record(Record::Stopping {
+            attempt: id.clone(),
+            why,
+            by,
+        });
+        let Some(step) = self.state.step(&id.step) else {
             return;
         };
-        if !attempt.has_ended() {
-            return;
+        let grace = step.spec.grace;
+        let parts = step.attempt(id.number).into_iter();
+        let parts = parts.flat_map(Attempt::unended);
+        let nodes: Vec<NodeName> = parts.map(|part| part.node.clone()).collect();
+        for node in nodes {
+            self.send_stop(&node, id, why, grace);
         }
+    }
+
+    /// The step goes on as soon as its attempt has ended on every host: users see the end at once, while the units
+    /// come back when the hosts have seen them free.
+    fn conclude(&mut self, id: &AttemptId) {
+        let Some(step) = self.state.step(&id.step) else {
+            return;
+        };
+        let Some(attempt) = step.attempt(id.number).filter(|a| a.has_ended()) else {
+            return;
+        };
         let step_id = id.step.clone();
-        match verdict(step, attempt, node, end, by) {
+        match verdict(step, attempt) {
             Verdict::Over(state, reason) => self.record(Record::StepEnded {
                 step: step_id,
                 state,
@@ -282,8 +333,24 @@ impl Core {
     /// Tells a host what to run.
     pub(crate) fn send_assignment(&mut self, node: &NodeName, id: &AttemptId) {
         if let Some((step, attempt, part)) = self.live_on(node, id) {
-            let assignment = assignment(id, step, attempt, part);
+            let gang = self.gang(attempt, part);
+            let assignment = assignment(id, step, attempt, part, gang);
             self.send(node, ToNode::Assign(assignment));
+        }
+    }
+
+    /// The place of a part among the others.
+    fn gang(&self, attempt: &Attempt, part: &Part) -> Gang {
+        let rank = (0..).zip(&attempt.parts);
+        let rank = rank.filter(|(_, other)| other.node == part.node);
+        let address = |part: &Part| match self.state.node(&part.node) {
+            Some(node) => String::from(node.address()),
+            None => String::from(part.node.as_str()),
+        };
+        Gang {
+            rank: rank.map(|(rank, _)| rank).next().unwrap_or_default(),
+            hosts: attempt.parts.iter().map(address).collect(),
+            port: attempt.port,
         }
     }
 
@@ -300,7 +367,13 @@ impl Core {
     }
 }
 
-fn assignment(id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) -> Assignment {
+fn assignment(
+    id: &AttemptId,
+    step: &Step,
+    attempt: &Attempt,
+    part: &Part,
+    gang: Gang,
+) -> Assignment {
     Assignment {
         attempt: id.clone(),
         pool: attempt.pool.clone(),
@@ -310,5 +383,6 @@ fn assignment(id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) -> As
         gpus: part.gpus.clone(),
         timeout: step.spec.timeout,
         grace: step.spec.grace,
+        gang,
     }
 }

@@ -87,6 +87,9 @@ pub enum Record {
         pool: PoolName,
         /// From its config.
         labels: BTreeMap<String, String>,
+        /// Where the other hosts of a gang reach it; empty in logs of before there was one, for its name.
+        #[serde(default)]
+        address: String,
         /// Version of its agent.
         version: String,
         /// Its boot.
@@ -141,6 +144,9 @@ pub enum Record {
         /// The waiters around which they were granted: these may take them back.
         #[serde(default)]
         backfill: BTreeSet<StepId>,
+        /// The port at which the parts of a gang meet, on the host of rank 0.
+        #[serde(default)]
+        port: Option<u16>,
     },
     /// A step that cannot start yet was promised a place.
     Nominated {

@@ -4,15 +4,21 @@
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::StopWhy;
 
 use crate::core::Core;
 use crate::input::TimerKey;
 use crate::market::Move;
 use crate::record::{Placement, Record};
-use crate::state::{HostUnits, Node, PartPhase, State, Step};
+use crate::state::{HostUnits, Node, State, Step};
+
+/// Ports at which gangs meet: from the one that PyTorch's launcher takes where it is told none, as many as a host holds
+/// attempts.
+const MEETING_PORTS: RangeInclusive<u16> = 29_500..=(29_500 + MAX_ATTEMPTS_PER_NODE as u16 - 1);
 
 /// The pools in which `record` could let a step start. It is asked before the record is applied and after: a node that
 /// moves stirs both its pools.
@@ -113,7 +119,8 @@ impl Core {
                 let by = step.clone();
                 self.record(Record::Nominated { step, nomination });
                 for victim in victims {
-                    self.preempt(victim, &by);
+                    // It holds its units until its hosts say that nothing of it is left.
+                    self.stop_attempt(&victim, StopWhy::Preempted, Some(by.clone()));
                 }
             }
             Move::Withdraw { step } => self.record(Record::Withdrawn { step }),
@@ -134,41 +141,32 @@ impl Core {
         let placements = nodes
             .map(|node| place(&self.state, node, request))
             .collect();
+        let port = self.meeting_port(hosts);
         self.record(Record::Allocated {
             attempt: attempt.clone(),
             pool,
             placements,
             backfill,
+            port,
         });
         for host in hosts {
             self.send_assignment(host, &attempt);
         }
     }
 
-    /// Tells a run to give way. It holds its units until its hosts say that nothing of it is left.
-    fn preempt(&mut self, attempt: AttemptId, by: &StepId) {
-        let why = StopWhy::Preempted;
-        self.record(Record::Stopping {
-            attempt: attempt.clone(),
-            why,
-            by: Some(by.clone()),
-        });
-        self.send_stops(&attempt, why);
-    }
-
-    /// Tells every host on which an attempt has not ended to stop it.
-    pub(crate) fn send_stops(&mut self, attempt: &AttemptId, why: StopWhy) {
-        let Some(step) = self.state.step(&attempt.step) else {
-            return;
+    /// A port for the parts of a gang to meet at on their first host: the lowest that no other gang has there. Where
+    /// one host is granted there is nobody to meet.
+    fn meeting_port(&self, hosts: &[NodeName]) -> Option<u16> {
+        let [first, _, ..] = hosts else {
+            return None;
         };
-        let grace = step.spec.grace;
-        let parts = step.attempt(attempt.number).into_iter();
-        let parts = parts.flat_map(|attempt| &attempt.parts);
-        let live = parts.filter(|part| part.phase < PartPhase::Ended);
-        let nodes: Vec<NodeName> = live.map(|part| part.node.clone()).collect();
-        for node in nodes {
-            self.send_stop(&node, attempt, why, grace);
-        }
+        let there = self.state.attempts_on(first);
+        let taken: BTreeSet<u16> = there
+            .filter_map(|id| self.state.step(&id.step)?.attempt(id.number))
+            .filter(|attempt| attempt.parts.first().is_some_and(|p| p.node == *first))
+            .filter_map(|attempt| attempt.port)
+            .collect();
+        MEETING_PORTS.into_iter().find(|port| !taken.contains(port))
     }
 
     /// Runs are spared for a time after their start; when it is over for the next of them, the pool is looked at again.

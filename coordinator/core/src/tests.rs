@@ -4,6 +4,7 @@
 mod admin;
 mod cancel;
 mod ends;
+mod gangs;
 mod link;
 mod log;
 mod random;

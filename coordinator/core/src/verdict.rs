@@ -8,6 +8,7 @@
 //! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
 //! | its host was lost or rebooted, or its lease passed | waits again, for free |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
+//! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
 
 use sluice_common::id::NodeName;
@@ -17,7 +18,7 @@ use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopWhy};
 
-use crate::state::{Attempt, Step};
+use crate::state::{Attempt, Part, Step};
 use crate::words;
 
 /// What becomes of a step.
@@ -29,33 +30,28 @@ pub(crate) enum Verdict {
     Again(Reason),
 }
 
-/// Who says that an attempt has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Witness {
-    /// Its host, or what its host no longer lists.
-    Host,
-    /// Nobody: its host is lost.
-    Nobody,
-}
-
-/// What becomes of `step`, whose `attempt` has ended on `node`.
-pub(crate) fn verdict(
-    step: &Step,
-    attempt: &Attempt,
-    node: &NodeName,
-    end: &AttemptEnd,
-    witness: Witness,
-) -> Verdict {
+/// What becomes of `step`, whose `attempt` has ended on every host.
+pub(crate) fn verdict(step: &Step, attempt: &Attempt) -> Verdict {
+    let (rank, part, end) = telling(attempt).expect("an attempt has parts, and all have ended");
     // What the core decided goes before what the host tells: a cancel that was answered is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
         Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, words::cancelled()),
         Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, words::timed_out()),
-        Some(StopWhy::Drained) => by_choice(step, gave_way(&end.exit, words::drained(node))),
+        Some(StopWhy::Drained) => by_choice(step, gave_way(&end.exit, words::drained(&part.node))),
         Some(StopWhy::Preempted) => by_choice(step, gave_way(&end.exit, words::preempted())),
-        Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(node)),
-        None if witness == Witness::Nobody => Verdict::Again(words::host_lost(node)),
-        None => by_exit(step, node, &end.exit),
+        Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(&part.node)),
+        Some(StopWhy::PeerEnded) | None => {
+            let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);
+            let of = |reason| match attempt.parts.len() {
+                1 => reason,
+                _ => words::of_rank(rank, &part.node, reason),
+            };
+            match lost {
+                true => Verdict::Again(of(words::host_lost(&part.node))),
+                false => by_exit(step, &part.node, &end.exit, of),
+            }
+        }
     };
     bounded(attempt, verdict)
 }
@@ -70,6 +66,13 @@ fn by_choice(step: &Step, verdict: Verdict) -> Verdict {
     }
 }
 
+/// The part whose end stands for that of the whole, with its rank.
+fn telling(attempt: &Attempt) -> Option<(usize, &Part, &AttemptEnd)> {
+    let part = attempt.telling()?;
+    let rank = attempt.parts.iter().position(|p| p.node == part.node)?;
+    Some((rank, part, part.end.as_ref()?))
+}
+
 fn gave_way(exit: &Exit, why: Reason) -> Verdict {
     match exit {
         Exit::Code(0) => succeeded(),
@@ -82,15 +85,15 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
     }
 }
 
-fn by_exit(step: &Step, node: &NodeName, exit: &Exit) -> Verdict {
+fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Reason) -> Verdict {
     match exit {
         Exit::Code(0) => succeeded(),
-        Exit::Code(code) => failed_or_again(step, words::non_zero_exit(*code)),
-        Exit::Signal(signal) => failed_or_again(step, words::killed_by_signal(*signal)),
-        Exit::StartFailed(sentence) => failed(words::start_failed(sentence)),
-        Exit::LeaseExpired => Verdict::Again(words::lease_expired(node)),
-        Exit::HostRebooted => Verdict::Again(words::host_rebooted(node)),
-        Exit::Unknown => failed_or_again(step, words::exit_unknown(node)),
+        Exit::Code(code) => failed_or_again(step, of(words::non_zero_exit(*code))),
+        Exit::Signal(signal) => failed_or_again(step, of(words::killed_by_signal(*signal))),
+        Exit::StartFailed(sentence) => failed(of(words::start_failed(sentence))),
+        Exit::LeaseExpired => Verdict::Again(of(words::lease_expired(node))),
+        Exit::HostRebooted => Verdict::Again(of(words::host_rebooted(node))),
+        Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
     }
 }
 

@@ -10,6 +10,7 @@ use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::wire::StopWhy;
 
 use crate::record::Placement;
+use crate::state::Attempt;
 
 pub(crate) fn submitted() -> Reason {
     Reason::new(ReasonCode::Submitted, "accepted, and not looked at yet")
@@ -33,9 +34,17 @@ pub(crate) fn starting(node: &NodeName) -> Reason {
     Reason::new(ReasonCode::Starting, message).with("node", node.as_str())
 }
 
-pub(crate) fn running(node: &NodeName) -> Reason {
-    let message = format!("its process runs on `{node}`");
-    Reason::new(ReasonCode::Running, message).with("node", node.as_str())
+pub(crate) fn running(attempt: &Attempt) -> Reason {
+    let told = |message| Reason::new(ReasonCode::Running, message);
+    match attempt.parts.as_slice() {
+        [only] => {
+            told(format!("its process runs on `{}`", only.node)).with("node", only.node.as_str())
+        }
+        parts => {
+            let hosts: Vec<String> = parts.iter().map(|p| format!("`{}`", p.node)).collect();
+            told(format!("its processes run on {}", hosts.join(", ")))
+        }
+    }
 }
 
 pub(crate) fn stopping(why: StopWhy) -> Reason {
@@ -52,6 +61,10 @@ pub(crate) fn stopping(why: StopWhy) -> Reason {
         StopWhy::Preempted => (
             ReasonCode::Preempted,
             "it gives way to another step and is stopping",
+        ),
+        StopWhy::PeerEnded => (
+            ReasonCode::PeerEnded,
+            "a part of it on another host has failed or was lost, so all of it is stopping",
         ),
         StopWhy::Superseded => (
             ReasonCode::HostLost,
@@ -90,6 +103,14 @@ fn signed(number: i32) -> sluice_common::reason::Detail {
         Ok(number) => number.into(),
         Err(_) => format!("{number}").as_str().into(),
     }
+}
+
+/// What became of one part of a gang, for the whole.
+pub(crate) fn of_rank(rank: usize, node: &NodeName, why: Reason) -> Reason {
+    let message = format!("rank {rank} on `{node}`: {}", why.message);
+    Reason { message, ..why }
+        .with("rank", rank as u64)
+        .with("node", node.as_str())
 }
 
 pub(crate) fn start_failed(sentence: &str) -> Reason {

@@ -28,6 +28,7 @@ fn hello(name: &str, cpus: u32) -> Hello {
         node: NodeName::new(name).unwrap(),
         pool: PoolName::new("default").unwrap(),
         labels: BTreeMap::new(),
+        address: String::new(),
         boot_id: BootId::new("b1").unwrap(),
         highest_epoch: None,
         inventory: Inventory {

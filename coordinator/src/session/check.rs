@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
-use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello};
 
@@ -65,6 +65,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
     )?;
     line("the agent's version", &hello.version)?;
     labels(&hello.labels)?;
+    short("the host's address", &hello.address, MAX_ADDRESS_BYTES)?;
     inventory(&mut hello.inventory)?;
     for status in &mut hello.attempts {
         phase(&mut status.phase);
@@ -210,6 +211,7 @@ mod tests {
             node: node(),
             pool: PoolName::new("default").unwrap(),
             labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
+            address: String::new(),
             boot_id: BootId::new("b1").unwrap(),
             highest_epoch: None,
             inventory: Inventory::default(),

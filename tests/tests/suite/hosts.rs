@@ -120,6 +120,56 @@ fn an_owner_takes_back_its_share_and_the_borrower_waits_again_in_its_place() {
 }
 
 #[test]
+fn a_gang_runs_on_all_its_hosts_or_waits_and_ends_as_one() {
+    let (dev, folder) = with(TWO_TEAMS);
+    submit(&dev, "r1", "red", 4);
+    dev.step_in("r1", &["running"]);
+    // Two hosts, the whole of each: not while one of them is in use.
+    let script = format!(
+        "echo $SLUICE_NODE_RANK $SLUICE_NODES $SLUICE_HOSTS $MASTER_ADDR:$MASTER_PORT > {}/$SLUICE_NODE; \
+         test $SLUICE_NODE_RANK = 0 && exec sleep 1000; until test -e {}/go; do sleep 0.05; done; exit 3",
+        folder.path().display(),
+        folder.path().display(),
+    );
+    let gang = [
+        "submit",
+        "--id",
+        "g",
+        "--subject",
+        "blue",
+        "--gpus",
+        "4",
+        "--nodes",
+        "2",
+    ];
+    dev.ok(&[&gang[..], &["--", "sh", "-c", &script]].concat());
+    assert_eq!(state(&dev, "g"), "queued");
+    dev.ok(&["cancel", "r1"]);
+    let running = dev.step_in("g", &["running"]);
+    assert_eq!(running["placements"][1]["rank"], 1, "{running}");
+    let told = |host: &str| {
+        let file = folder.path().join(host);
+        eventually("its words", || {
+            fs::read_to_string(&file)
+                .ok()
+                .filter(|text| text.ends_with('\n'))
+        })
+    };
+    let words = [told("h1"), told("h2")];
+    assert!(
+        words[0].starts_with("0 2 127.0.0.1,127.0.0.1 127.0.0.1:295"),
+        "{words:?}"
+    );
+    assert!(words[1].starts_with("1 2 "), "{words:?}");
+    assert_eq!(words[0][2..], words[1][2..], "they meet at one place");
+    fs::write(folder.path().join("go"), "").unwrap();
+    let failed = dev.step_in("g", &["failed"]);
+    assert_eq!(failed["exit"]["code"], 3, "{failed}");
+    assert_eq!(failed["reason"]["detail"]["rank"], 1, "{failed}");
+    assert_eq!(failed["reason"]["detail"]["node"], "h2", "{failed}");
+}
+
+#[test]
 fn mistakes_in_a_file_are_told_at_once_and_nothing_is_started() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("f.yaml");

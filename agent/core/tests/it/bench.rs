@@ -10,7 +10,7 @@ use sluice_common::supervision::{
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{
-    Assignment, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode, Welcome,
+    Assignment, AttemptPhase, AttemptStatus, Command, FromNode, Gang, StopWhy, ToNode, Welcome,
 };
 
 pub(crate) const LEASE: Span = Span::from_secs(300);
@@ -138,6 +138,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         gpus: vec!["GPU-a".to_owned()],
         timeout: None,
         grace: GRACE,
+        gang: Gang::alone("box"),
     }
 }
 

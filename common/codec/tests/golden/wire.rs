@@ -11,9 +11,9 @@ use sluice_common::inventory::{
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Greeting, Heartbeat,
-    HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Started, StopWhy,
-    StreamKind, ToNode, Welcome,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Greeting,
+    Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Started,
+    StopWhy, StreamKind, ToNode, Welcome,
 };
 
 /// The version that the bytes below belong to.
@@ -126,6 +126,7 @@ fn hello() {
         node: NodeName::new("n-1").unwrap(),
         pool: PoolName::new("default").unwrap(),
         labels: BTreeMap::from([("rack".into(), "r2".into())]),
+        address: "a7".into(),
         boot_id: BootId::new("b00").unwrap(),
         highest_epoch: Some(epoch()),
         inventory: inventory(),
@@ -138,6 +139,7 @@ fn hello() {
          0700000000000000 'default' # pool
          0100000000000000           # labels: one
            0400000000000000 'rack' 0200000000000000 'r2'
+         0200000000000000 'a7'      # address
          0300000000000000 'b00'     # boot_id
          01 {EPOCH}                 # highest_epoch
          {INVENTORY}
@@ -155,6 +157,7 @@ fn hello_of_a_new_host() {
         node: NodeName::new("n").unwrap(),
         pool: PoolName::new("p").unwrap(),
         labels: BTreeMap::new(),
+        address: String::new(),
         boot_id: BootId::new("b").unwrap(),
         highest_epoch: None,
         inventory: Inventory::default(),
@@ -166,6 +169,7 @@ fn hello_of_a_new_host() {
         0100000000000000 'n'                # node
         0100000000000000 'p'                # pool
         0000000000000000                    # labels
+        0000000000000000                    # address
         0100000000000000 'b'                # boot_id
         00                                  # highest_epoch
         0000000000000000 0000000000000000   # kernel, os
@@ -275,6 +279,11 @@ fn assignments() {
         gpus: vec!["GPU-8".into()],
         timeout: Some(Span::from_millis(500)),
         grace: Span::from_millis(7),
+        gang: Gang {
+            rank: 1,
+            hosts: vec!["a".into(), "b".into()],
+            port: Some(29_500),
+        },
     };
     let golden = format!(
         "{EPOCH} 00000000
@@ -287,7 +296,11 @@ fn assignments() {
          01 0200000000000000 '/w'                     # workdir
          0100000000000000 0500000000000000 'GPU-8'    # gpus: one
          01 f401000000000000                          # timeout
-         0700000000000000                             # grace"
+         0700000000000000                             # grace
+         01000000                                     # rank
+         0200000000000000                             # hosts: two
+           0100000000000000 'a' 0100000000000000 'b'
+         01 3c73                                      # port"
     );
     check(&command(ToNode::Assign(full.clone())), &golden);
     let bare = Assignment {
@@ -295,13 +308,15 @@ fn assignments() {
         workdir: None,
         gpus: vec![],
         timeout: None,
+        gang: Gang::alone("a"),
         ..full
     };
     let golden = format!(
         "{ATTEMPT} 0100000000000000 'p'
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
          0000000000000000 00 0000000000000000 00 # env, workdir, gpus, timeout
-         0700000000000000"
+         0700000000000000
+         00000000 0100000000000000 0100000000000000 'a' 00 # alone"
     );
     check(&bare, &golden);
 }
@@ -326,6 +341,7 @@ fn reasons_to_stop() {
     check(&StopWhy::Drained, "02000000");
     check(&StopWhy::Preempted, "03000000");
     check(&StopWhy::Superseded, "04000000");
+    check(&StopWhy::PeerEnded, "05000000");
 }
 
 #[test]

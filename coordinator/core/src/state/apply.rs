@@ -16,7 +16,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
-use super::step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
+use super::step::{Attempt, Broken, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use super::{Pool, State};
 use crate::market::{Nomination, Policy, Table};
 use crate::record::{Placement, Record, Stamped};
@@ -102,7 +102,8 @@ impl State {
                 pool,
                 placements,
                 backfill,
-            } => self.on_allocated(at, attempt, pool, placements, backfill),
+                port,
+            } => self.on_allocated(at, attempt, pool, placements, backfill, *port),
             Record::Nominated { step, nomination } => self.on_nominated(step, nomination),
             Record::Withdrawn { step } => self.on_withdrawn(step),
             Record::Starting { attempt, node } => self.on_starting(attempt, node),
@@ -245,6 +246,7 @@ impl State {
         pool: &PoolName,
         placements: &[Placement],
         backfill: &BTreeSet<StepId>,
+        port: Option<u16>,
     ) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let next = step.latest().map_or(1, |last| last.number + 1);
@@ -261,6 +263,8 @@ impl State {
             stopping: None,
             preempted_by: None,
             backfill: backfill.clone(),
+            port,
+            broken_by: None,
             parts: placements.iter().map(Part::new).collect(),
         };
         step.state = StepState::Allocated;
@@ -278,11 +282,7 @@ impl State {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let part = part_in(step, id, node, &[PartPhase::Allocated])?;
         part.phase = PartPhase::Starting;
-        if step.state != StepState::Stopping {
-            step.state = StepState::Starting;
-            step.reason = words::starting(node);
-        }
-        Ok(())
+        follow_parts(step, id, node)
     }
 
     fn on_started(&mut self, at: Time, id: &AttemptId, node: &NodeName, process: Started) -> Fit {
@@ -292,11 +292,7 @@ impl State {
         part.started = Some(process);
         attempt_mut(step, id)?.began_at.get_or_insert(at);
         self.index.market_mut().start(id, at);
-        if step.state != StepState::Stopping {
-            step.state = StepState::Running;
-            step.reason = words::running(node);
-        }
-        Ok(())
+        follow_parts(step, id, node)
     }
 
     fn on_stopping(&mut self, id: &AttemptId, why: StopWhy, by: Option<&StepId>) -> Fit {
@@ -323,10 +319,19 @@ impl State {
         let part = part_in(step, id, node, &before)?;
         part.phase = PartPhase::Ended;
         part.end = Some(end.clone());
-        if attempt_of(step, id)?.has_ended() {
+        let lost = self.kept.nodes.get(node);
+        let lost = lost.is_some_and(|node| node.state == NodeState::Lost);
+        let attempt = attempt_mut(step, id)?;
+        if attempt.broken_by.is_none() && attempt.stopping.is_none() && !end.is_clean() {
+            attempt.broken_by = Some(Broken {
+                node: node.clone(),
+                lost,
+            });
+        }
+        if attempt.has_ended() {
             self.index.market_mut().stop(id);
         }
-        Ok(())
+        follow_parts(step, id, node)
     }
 
     fn on_released(&mut self, at: Time, id: &AttemptId, node: &NodeName) -> Fit {
@@ -428,6 +433,25 @@ fn part_in<'a>(
         format!("attempt {id} on `{node}` is {:?} already", part.phase)
     })?;
     Ok(part)
+}
+
+/// Where a step stands while its attempt lives and nothing stops it: it starts when the first of its hosts begins, and
+/// runs once all of them have.
+fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -> Fit {
+    let attempt = attempt_of(step, id)?;
+    if attempt.has_ended() || step.state == StepState::Stopping {
+        return Ok(());
+    }
+    let parts = attempt.parts.iter();
+    let (state, reason) = match parts.map(|part| part.phase).min() {
+        Some(PartPhase::Running) => (StepState::Running, words::running(attempt)),
+        Some(_) | None => (StepState::Starting, words::starting(latest)),
+    };
+    if step.state != state {
+        step.state = state;
+        step.reason = reason;
+    }
+    Ok(())
 }
 
 /// Keeps the list of attempts within its bound. One whose units are not free stays, whatever its age.

@@ -23,6 +23,9 @@ pub struct Node {
     pub pool: PoolName,
     /// From its config. Those that count are told by [`Node::labels_in_force`].
     pub labels: BTreeMap<String, String>,
+    /// Where the other hosts of a gang reach it; empty for its name.
+    #[serde(default)]
+    pub address: String,
     /// Version of its agent.
     pub version: String,
     /// Its boot.
@@ -93,6 +96,14 @@ impl Node {
     /// What steps may ask of it, in units of the resource keys.
     pub fn capacity(&self) -> Amounts {
         self.inventory.capacity()
+    }
+
+    /// Where the other hosts of a gang reach it.
+    pub fn address(&self) -> &str {
+        match self.address.as_str() {
+            "" => self.name.as_str(),
+            address => address,
+        }
     }
 }
 

@@ -74,8 +74,23 @@ pub struct Attempt {
     /// The waiters around which it was granted: these may take its units back.
     #[serde(default)]
     pub backfill: BTreeSet<StepId>,
+    /// The port at which its parts meet, on the host of rank 0; `None` where it has one part.
+    #[serde(default)]
+    pub port: Option<u16>,
+    /// The part that ended badly first while nothing was being stopped: what became of it is what became of all.
+    #[serde(default)]
+    pub broken_by: Option<Broken>,
     /// Its parts, one for each host, by rank.
     pub parts: Vec<Part>,
+}
+
+/// The part of an attempt that brought the others down.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// Its host.
+    pub node: NodeName,
+    /// Whether that host was lost with it.
+    pub lost: bool,
 }
 
 /// What an attempt has on one host.
@@ -150,6 +165,22 @@ impl Attempt {
     /// Whether every part's units are free.
     pub fn is_released(&self) -> bool {
         self.parts.iter().all(|p| p.phase == PartPhase::Released)
+    }
+
+    /// Its parts that have not ended.
+    pub fn unended(&self) -> impl Iterator<Item = &Part> {
+        self.parts.iter().filter(|p| p.phase < PartPhase::Ended)
+    }
+
+    /// The part whose end stands for that of the whole: the one that brought the others down, else the first that did
+    /// not end well, else the first.
+    pub fn telling(&self) -> Option<&Part> {
+        let broken = self.broken_by.as_ref();
+        let ended_badly = |part: &&Part| part.end.as_ref().is_some_and(|end| !end.is_clean());
+        broken
+            .and_then(|broken| self.on(&broken.node))
+            .or_else(|| self.parts.iter().find(ended_badly))
+            .or_else(|| self.parts.first())
     }
 
     /// Its part on a host.

@@ -54,6 +54,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
                 pool: sluice_common::id::PoolName::new("default").unwrap(),
                 placements: vec![],
                 backfill: Default::default(),
+                port: None,
             },
             "attempt a.1 of a step that is allocated",
         ),

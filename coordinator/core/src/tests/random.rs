@@ -27,6 +27,7 @@ enum Event {
         retries: u32,
         pending: bool,
         preemptible: bool,
+        nodes: u32,
     },
     Cancel {
         id: u8,
@@ -47,6 +48,7 @@ enum Event {
     /// What the host of a live attempt would truly say next.
     Progress {
         id: u8,
+        part: prop::sample::Index,
         phase: u8,
     },
     Inventory {
@@ -77,9 +79,9 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let lie = (0u8..8, 1u8..4, 0u8..12);
     prop_oneof![
-        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), prop::bool::weighted(0.8)).prop_map(
-            |(id, gpus, mcpu, retries, pending, preemptible)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible
+        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), prop::bool::weighted(0.8), 1u32..4).prop_map(
+            |(id, gpus, mcpu, retries, pending, preemptible, nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
@@ -90,7 +92,9 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..3, 0u8..8, 1u8..4, 0u8..12).prop_map(
             |(node, id, attempt, phase)| Event::Status { node, id, attempt, phase }
         ),
-        8 => (0u8..8, 0u8..12).prop_map(|(id, phase)| Event::Progress { id, phase }),
+        12 => (0u8..8, any::<prop::sample::Index>(), 0u8..12).prop_map(
+            |(id, part, phase)| Event::Progress { id, part, phase }
+        ),
         1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
         3 => (0u8..3).prop_map(|node| Event::Heartbeat { node }),
         1 => (0u8..3).prop_map(|node| Event::Gone { node }),
@@ -154,12 +158,12 @@ fn say_hello(rig: &mut Rig, name: &str, gpus: u32, reboot: bool, attempts: Vec<A
     rig.hello(if reboot { rebooted(words) } else { words });
 }
 
-fn progress(rig: &mut Rig, id: u8, number: u8) {
+fn progress(rig: &mut Rig, id: u8, part: prop::sample::Index, number: u8) {
     let live = rig.core.state().step(&step(&format!("s{id}")));
     let attempts = live.map(|step| (step, step.attempts.iter().find(|a| !a.is_released())));
     if let Some((step, Some(attempt))) = attempts {
         let id = step.attempt_id(attempt.number);
-        let on = attempt.parts[0].node.clone();
+        let on = part.get(&attempt.parts).node.clone();
         rig.status(on.as_str(), &format!("{id}"), phase(number));
     }
 }
@@ -173,10 +177,12 @@ fn play(rig: &mut Rig, event: Event) {
             retries,
             pending,
             preemptible,
+            nodes,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
+            spec.nodes = nodes;
             // An id that is in use may be refused: that is part of the life.
             let _ = rig.submit(&format!("s{id}"), spec);
         }
@@ -206,7 +212,7 @@ fn play(rig: &mut Rig, event: Event) {
         } => {
             rig.status(&node_name(node), &format!("s{id}.{attempt}"), phase(number));
         }
-        Event::Progress { id, phase } => progress(rig, id, phase),
+        Event::Progress { id, part, phase } => progress(rig, id, part, phase),
         Event::Inventory { node, gpus } => {
             let name = node_name(node);
             let inventory = inventory(&name, gpus, 4);

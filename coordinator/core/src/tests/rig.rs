@@ -505,6 +505,7 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         node: node(name),
         pool: PoolName::new("default").unwrap(),
         labels: BTreeMap::new(),
+        address: String::new(),
         boot_id: BootId::new("boot-1").unwrap(),
         highest_epoch: None,
         inventory: inventory(name, gpus, cpus),

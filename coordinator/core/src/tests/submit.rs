@@ -68,7 +68,11 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
             ReasonCode::Unsupported,
             "platform",
         ),
-        (changed(|s| s.nodes = 2), ReasonCode::Unsupported, "nodes"),
+        (
+            changed(|s| s.nodes = 2),
+            ReasonCode::NoHostFits,
+            "2 hosts at once, and 1 of pool `default`",
+        ),
         (
             changed(|s| s.on_preempt = OnPreempt::Suspend),
             ReasonCode::Unsupported,

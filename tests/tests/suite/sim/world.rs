@@ -456,6 +456,7 @@ impl World {
         let cores = 1000 * (1 + number % 3);
         spec.resources = ResourceSettings::default();
         spec.request = Amounts::new().with(MCPU, cores).with(STEP_RUN, 1);
+        spec.nodes = if number % 4 == 1 { 2 } else { 1 };
         spec.grace = Span::from_secs(number % 20);
         spec.timeout = (number.is_multiple_of(7)).then_some(Span::from_secs(200));
         self.after(2000, Event::Submit(number));
@@ -699,6 +700,7 @@ impl World {
             node: self.hosts[host].name.clone(),
             pool: PoolName::new("default").unwrap(),
             labels: BTreeMap::new(),
+            address: String::new(),
             boot_id: self.hosts[host].boot_id(),
             highest_epoch,
             inventory: Inventory {
@@ -872,19 +874,25 @@ impl World {
             coordinator_core::check(core)
                 .unwrap_or_else(|broken| panic!("coordinator: {broken:?} ({self})"));
         }
-        let mut running: BTreeMap<&StepId, &AttemptId> = BTreeMap::new();
+        let mut running: BTreeMap<&StepId, Vec<&AttemptId>> = BTreeMap::new();
         for host in &self.hosts {
             if let Some(core) = &host.core {
                 agent_core::check(core)
                     .unwrap_or_else(|broken| panic!("{}: {broken:?} ({self})", host.name));
             }
             for (attempt, _) in host.procs.iter().filter(|(_, proc)| proc.runs()) {
-                let other = running.insert(&attempt.step, attempt);
-                assert!(
-                    other.is_none(),
-                    "{attempt} and {other:?} run at once ({self})"
-                );
+                running.entry(&attempt.step).or_default().push(attempt);
             }
+        }
+        for (step, attempts) in running {
+            let one = attempts.iter().all(|attempt| *attempt == attempts[0]);
+            assert!(one, "{attempts:?} run at once ({self})");
+            let known = self.core.as_ref().and_then(|core| core.state().step(step));
+            let most = known.map_or(2, |step| step.spec.nodes as usize);
+            assert!(
+                attempts.len() <= most,
+                "{attempts:?} on {most} hosts ({self})"
+            );
         }
     }
 }
