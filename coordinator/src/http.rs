@@ -105,7 +105,10 @@ fn router(api: Api) -> Router {
     let v1 = Router::new()
         .route("/v1/steps", get(steps::list).post(submit::one))
         .route("/v1/steps:batch", post(submit::batch))
-        .route("/v1/steps/{step}", get(steps::get).post(steps::act))
+        .route(
+            "/v1/steps/{step}",
+            get(steps::get).post(steps::act).fallback(steps::no_method),
+        )
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/nodes", get(nodes::list))
         .route(
@@ -146,5 +149,7 @@ async fn wrong_method(method: Method, uri: Uri) -> ApiError {
     ApiError::MethodNotAllowed {
         method: method.to_string(),
         path: uri.path().to_owned(),
+        // The router says it in the header.
+        allow: None,
     }
 }

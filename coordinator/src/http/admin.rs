@@ -36,6 +36,7 @@ pub(super) async fn act(
         return Err(ApiError::MethodNotAllowed {
             method: "POST".to_owned(),
             path: format!("/v1/nodes/{segment}"),
+            allow: Some("GET, DELETE"),
         });
     };
     let json = body::read(request, MAX_BODY_BYTES).await?;

@@ -1,8 +1,8 @@
 //! Every error that the API answers with: its code, its status and its words.
 
 use axum::Json;
-use axum::http::StatusCode;
-use axum::http::header::WWW_AUTHENTICATE;
+use axum::http::header::{ALLOW, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
 use sluice_common::api::{ErrorBody, ErrorView};
@@ -34,12 +34,14 @@ pub enum ApiError {
         path: String,
     },
     /// `method_not_allowed`, 405.
-    #[error("`{path}` does not take {method}")]
+    #[error("`{path}` does not take {method}{}", taken(*allow))]
     MethodNotAllowed {
         /// The method of the call.
         method: String,
         /// The path of the call.
         path: String,
+        /// What it takes, where the router does not know.
+        allow: Option<&'static str>,
     },
     /// `body_too_large`, 413.
     #[error(
@@ -163,6 +165,10 @@ pub enum ApiError {
         /// What happened.
         message: String,
     },
+}
+
+fn taken(allow: Option<&str>) -> String {
+    allow.map_or_else(String::new, |allow| format!(": it takes {allow}"))
 }
 
 fn hint(nearest: &Option<String>, known: &str) -> String {
@@ -319,9 +325,14 @@ impl IntoResponse for ApiError {
             tracing::warn!("{self}");
         }
         let mut response = (status, Json(self.body())).into_response();
-        if let ApiError::Unauthorized = self {
-            let scheme = axum::http::HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(WWW_AUTHENTICATE, scheme);
+        let header = match self {
+            ApiError::Unauthorized => Some((WWW_AUTHENTICATE, "Bearer")),
+            ApiError::MethodNotAllowed { allow, .. } => allow.map(|allow| (ALLOW, allow)),
+            _ => None,
+        };
+        if let Some((name, value)) = header {
+            let value = HeaderValue::from_static(value);
+            response.headers_mut().insert(name, value);
         }
         response
     }

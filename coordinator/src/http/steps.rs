@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::Method;
 use coordinator_core::{Core, PartPhase, Refusal, Step};
 use serde::Deserialize;
 use sluice_common::api::{Page, StepView};
@@ -133,12 +134,18 @@ pub(super) struct WaitParams {
     timeout: Option<String>,
 }
 
+/// What is called on a step behind a colon, and by which methods.
+pub(super) const VERBS: [(&str, &str); 2] = [("cancel", "POST"), ("wait", "GET,HEAD")];
+
 /// `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<WaitParams>,
+    // Judged after the verb: parameters of a call that is none say nothing.
+    params: Result<Params<WaitParams>, ApiError>,
 ) -> Result<Json<StepView>, ApiError> {
+    takes(&segment, "GET")?;
+    let Params(params) = params?;
     match segment.rsplit_once(':') {
         None if params.state.is_some() || params.timeout.is_some() => Err(params::invalid(
             "for",
@@ -155,18 +162,49 @@ pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
 ) -> Result<Json<StepView>, ApiError> {
+    takes(&segment, "POST")?;
     match segment.rsplit_once(':') {
-        None => Err(ApiError::MethodNotAllowed {
-            method: "POST".to_owned(),
-            path: format!("/v1/steps/{segment}"),
-        }),
         Some((id, "cancel")) => cancel(&api, params::step_id(id)?).await,
         Some((_, verb)) => Err(unknown_verb(&segment, verb)),
+        None => Err(wrong_method(&segment, "POST", STEP_METHODS)),
+    }
+}
+
+/// Every other method.
+pub(super) async fn no_method(method: Method, Segment(segment): Segment) -> ApiError {
+    let refused = takes(&segment, method.as_str());
+    refused.expect_err("a method of the router's comes to its own handler")
+}
+
+/// What a step itself takes.
+const STEP_METHODS: &str = "GET,HEAD";
+
+/// Whether the step or its verb is called by the right method.
+fn takes(segment: &str, method: &str) -> Result<(), ApiError> {
+    let verb = segment.rsplit_once(':').map(|(_, verb)| verb);
+    let allow = match verb {
+        None => STEP_METHODS,
+        Some(verb) => {
+            let known = VERBS.into_iter().find(|(known, _)| *known == verb);
+            known.ok_or_else(|| unknown_verb(segment, verb))?.1
+        }
+    };
+    match allow.split(',').any(|allowed| allowed == method) {
+        true => Ok(()),
+        false => Err(wrong_method(segment, method, allow)),
+    }
+}
+
+fn wrong_method(segment: &str, method: &str, allow: &'static str) -> ApiError {
+    ApiError::MethodNotAllowed {
+        method: method.to_owned(),
+        path: format!("/v1/steps/{segment}"),
+        allow: Some(allow),
     }
 }
 
 fn unknown_verb(segment: &str, verb: &str) -> ApiError {
-    let near = nearest(verb, ["cancel", "wait"]);
+    let near = nearest(verb, VERBS.map(|(verb, _)| verb));
     let hint = near.map_or_else(String::new, |near| format!(" (did you mean `:{near}`?)"));
     ApiError::UnknownRoute {
         path: format!("/v1/steps/{segment}{hint}"),

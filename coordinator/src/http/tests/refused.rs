@@ -81,9 +81,34 @@ fn what_is_not_there_is_named() {
         code(rig.get("/v1/steps/a/logs?attempt=3"), 404),
         "unknown_attempt"
     );
-    assert_eq!(code(rig.post("/v1/steps/a", ""), 405), "method_not_allowed");
-    let deleted = rig.call("DELETE", "/v1/nodes", &[]);
-    assert_eq!(code(answer(deleted), 405), "method_not_allowed");
+}
+
+#[test]
+fn a_wrong_method_is_told_the_right_ones() {
+    let rig = Rig::start();
+    rig.submit("a");
+    for (method, path, allow) in [
+        ("GET", "/v1/steps/a:cancel", "POST"),
+        ("GET", "/v1/steps/a:cancel?for=x", "POST"),
+        ("GET", "/v1/steps/nobody:cancel", "POST"),
+        ("DELETE", "/v1/steps/a:cancel", "POST"),
+        ("POST", "/v1/steps/a:wait", "GET,HEAD"),
+        ("POST", "/v1/steps/a", "GET,HEAD"),
+        ("PUT", "/v1/steps/a", "GET,HEAD"),
+        ("DELETE", "/v1/nodes", "GET,HEAD"),
+        ("GET", "/v1/steps:batch", "POST"),
+        ("DELETE", "/v1/steps", "GET,HEAD,POST"),
+    ] {
+        let response = rig.call(method, path, &[]);
+        assert_eq!(response.headers()["allow"], allow, "{method} {path}");
+        assert_eq!(code(answer(response), 405), "method_not_allowed");
+    }
+    let head = rig.call("HEAD", "/v1/steps/a", &[]);
+    assert_eq!(head.status(), 200);
+    let unknown = rig.call("DELETE", "/v1/steps/a:wiat", &[]);
+    assert_eq!(code(answer(unknown), 404), "unknown_route");
+    let (_, step) = rig.get("/v1/steps/a");
+    assert_eq!(step["state"], "queued", "nothing was cancelled");
 }
 
 #[test]
