@@ -15,6 +15,7 @@ mod ids;
 mod logs;
 mod metrics;
 mod nodes;
+mod page;
 mod params;
 mod pools;
 mod steps;

@@ -113,7 +113,7 @@ fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held
     })
 }
 
-/// Every index (queues, units used, ranks of hosts, order of forgetting) is what a walk over all facts gives.
+/// Every index (queues, order of submission, units used, ranks of hosts, order of forgetting) is what a walk over all facts gives.
 fn indexes_agree_with_facts(state: &State) -> Held {
     let rebuilt = state.rebuilt_index();
     need(

@@ -10,6 +10,8 @@ mod ranks;
 mod step;
 mod units;
 
+use core::ops::Bound;
+
 use alloc::collections::BTreeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -115,6 +117,13 @@ impl State {
     /// A step.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
         self.kept.steps.get(id)
+    }
+
+    /// The remembered steps whose [`Step::place`] is after `place`, those first that were submitted first.
+    pub fn steps_after(&self, place: u64) -> impl Iterator<Item = &Step> {
+        let after = (Bound::Excluded(place), Bound::Unbounded);
+        let later = self.index.in_order().range(after);
+        later.filter_map(|(_, id)| self.kept.steps.get(id))
     }
 
     /// The nodes that joined a pool, by name.

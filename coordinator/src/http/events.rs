@@ -20,6 +20,7 @@ use tokio::sync::watch;
 
 use super::Api;
 use super::error::ApiError;
+use super::page::Filling;
 use super::params::{self, Params};
 use crate::store::{Event, ReadError, StoreReader};
 
@@ -126,33 +127,25 @@ async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>,
 }
 
 async fn page(mut reading: Reading, limit: usize) -> Result<Page<Box<RawValue>>, ApiError> {
-    let mut items: Vec<Event> = Vec::new();
+    let mut filling = Filling::new(limit);
     let mut looked_at = 0;
-    let more = loop {
+    while !filling.is_full() && looked_at < MAX_LOOKED_AT {
         let (found, looked) = reading.next(READ).await?;
-        items.extend(found);
-        looked_at += looked;
-        if items.len() > limit || looked_at >= MAX_LOOKED_AT {
-            break true;
-        }
         if looked == 0 {
-            break false;
+            return Ok(filling.page(None));
         }
-    };
-    let cut = items.len() > limit;
-    items.truncate(limit);
-    let last = items.last().filter(|_| cut);
-    let end = last.map_or(reading.since, |event| event.record.seq);
-    let raw = items
-        .into_iter()
-        .map(|event| RawValue::from_string(event.json));
-    let items = raw
-        .collect::<Result<_, _>>()
-        .map_err(|error| ApiError::Internal {
-            message: format!("a stored event is no JSON: {error}"),
-        })?;
-    let next_cursor = more.then(|| end.to_string());
-    Ok(Page { items, next_cursor })
+        looked_at += looked;
+        for event in found {
+            filling.offer(event.record.seq, &raw(event.json)?)?;
+        }
+    }
+    Ok(filling.page(Some(reading.since)))
+}
+
+fn raw(json: String) -> Result<Box<RawValue>, ApiError> {
+    RawValue::from_string(json).map_err(|error| ApiError::Internal {
+        message: format!("a stored event is no JSON: {error}"),
+    })
 }
 
 async fn follow(api: Api, mut reading: Reading) -> Result<Response, ApiError> {

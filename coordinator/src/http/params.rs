@@ -82,14 +82,15 @@ where
 
 /// Reads a number.
 pub(super) fn number(name: &'static str, text: Option<&str>) -> Result<Option<u64>, ApiError> {
-    let parsed = text.map(|text| {
-        text.parse().map_err(|_| {
-            invalid(
-                name,
-                format!("`{}` is not a whole number", text.escape_debug()),
-            )
-        })
-    });
+    let refused = |text: &str| {
+        let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let why = match digits {
+            true => format!("is too large: the most is {}", u64::MAX),
+            false => "is not a whole number: write digits alone".to_owned(),
+        };
+        invalid(name, format!("`{}` {why}", text.escape_debug()))
+    };
+    let parsed = text.map(|text| text.parse().map_err(|_| refused(text)));
     parsed.transpose()
 }
 

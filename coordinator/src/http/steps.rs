@@ -1,14 +1,14 @@
-//! Steps one by one and in lists, waiting for one, and cancelling one.
+//! Steps one by one: seeing one, waiting for it, cancelling it. `steps/list.rs` has the lists.
 
-use std::ops::Bound;
+mod list;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
 use coordinator_core::{Core, PartPhase, Refusal, Step};
 use serde::Deserialize;
-use sluice_common::api::{Page, StepView};
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::api::StepView;
+use sluice_common::id::StepId;
 use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
@@ -19,112 +19,11 @@ use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use crate::view;
 
-/// Steps that one look at the core walks over. A list that matches little is found in several looks, so that it does
-/// not hold up the loop.
-const SCAN: usize = 1000;
+pub(super) use list::list;
 
 /// How long `:wait` waits unless the caller says otherwise, and at most: below what proxies and clients give up after.
 const DEFAULT_WAIT: Span = Span::from_secs(30);
 const MAX_WAIT: Span = Span::from_secs(300);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListParams {
-    cursor: Option<String>,
-    limit: Option<String>,
-    state: Option<String>,
-    subject: Option<String>,
-    pool: Option<String>,
-    node: Option<String>,
-}
-
-/// Which steps are wanted; what is `None` asks for nothing.
-#[derive(Clone, Debug, Default)]
-struct Filter {
-    states: Option<Vec<StepState>>,
-    subject: Option<Subject>,
-    pool: Option<PoolName>,
-    node: Option<NodeName>,
-}
-
-impl Filter {
-    fn read(params: &ListParams) -> Result<Self, ApiError> {
-        Ok(Self {
-            states: params::states("state", params.state.as_deref())?,
-            subject: params::read("subject", params.subject.as_deref())?,
-            pool: params::read("pool", params.pool.as_deref())?,
-            node: params::read("node", params.node.as_deref())?,
-        })
-    }
-
-    fn takes(&self, core: &Core, step: &Step) -> bool {
-        let latest = step.latest();
-        let in_pool = |pool: &PoolName| view::pool_of(core, step) == Some(pool);
-        self.states
-            .as_ref()
-            .is_none_or(|states| states.contains(&step.state))
-            && self
-                .subject
-                .as_ref()
-                .is_none_or(|subject| step.spec.subject == *subject)
-            && self.pool.as_ref().is_none_or(in_pool)
-            && self
-                .node
-                .as_ref()
-                .is_none_or(|node| latest.is_some_and(|attempt| attempt.on(node).is_some()))
-    }
-}
-
-/// `GET /v1/steps`: by id.
-pub(super) async fn list(
-    State(api): State<Api>,
-    Params(params): Params<ListParams>,
-) -> Result<Json<Page<StepView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let filter = Filter::read(&params)?;
-    let mut after: Option<StepId> = params::read("cursor", params.cursor.as_deref())?;
-    let mut items: Vec<StepView> = Vec::new();
-    loop {
-        let (filter, from, want) = (filter.clone(), after, limit + 1 - items.len());
-        let look =
-            move |core: &Core| scan(core, from.as_ref(), want, |step| filter.takes(core, step));
-        let (found, next) = api.engine().read(look).await?;
-        items.extend(found);
-        after = next;
-        if items.len() > limit || after.is_none() {
-            break;
-        }
-    }
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let last = items.last().filter(|_| more);
-    let next_cursor = last.map(|step| step.id.clone());
-    Ok(Json(Page { items, next_cursor }))
-}
-
-/// At most `want` of the next [`SCAN`] steps, and where to go on; `None` at the end.
-fn scan(
-    core: &Core,
-    after: Option<&StepId>,
-    want: usize,
-    takes: impl Fn(&Step) -> bool,
-) -> (Vec<StepView>, Option<StepId>) {
-    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let steps = core
-        .state()
-        .steps()
-        .range::<StepId, _>((from, Bound::Unbounded));
-    let mut found = Vec::new();
-    for (seen, (id, step)) in (1..).zip(steps) {
-        if takes(step) {
-            found.push(view::step(core, step));
-        }
-        if found.len() == want || seen == SCAN {
-            return (found, Some(id.clone()));
-        }
-    }
-    (found, None)
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

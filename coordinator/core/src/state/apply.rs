@@ -201,6 +201,7 @@ impl State {
 
     fn on_step_queued(&mut self, at: Time, id: &StepId, spec: &StepSpec) -> Fit {
         let step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
+        self.index.note_submitted(&step);
         self.index.enqueue(&step);
         self.kept.steps.insert(id.clone(), step);
         Ok(())
@@ -210,6 +211,7 @@ impl State {
         let mut step = self.new_step(at, id, spec, StepState::Rejected, why.clone())?;
         let seq = self.kept.seq;
         step.finished = Some(Finished { seq, at });
+        self.index.note_submitted(&step);
         self.index.note_finished(&step);
         self.kept.steps.insert(id.clone(), step);
         Ok(())
@@ -386,7 +388,9 @@ impl State {
         let holds = step.holds_units();
         let finished = step.finished.filter(|_| !holds);
         let finished = finished.ok_or_else(|| format!("step `{id}` is not over"))?;
+        let place = step.place;
         self.index.drop_finished(finished.seq);
+        self.index.drop_submitted(place);
         self.kept.steps.remove(id);
         Ok(())
     }

@@ -19,6 +19,7 @@ use crate::market::{Market, Nomination, Request, Run};
 pub(crate) struct Index {
     market: Market,
     held: BTreeMap<NodeName, Held>,
+    in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     by_state: BTreeMap<StepState, u64>,
 }
@@ -44,6 +45,7 @@ impl Index {
         }
         for step in kept.steps.values() {
             index.count(None, Some(step.state));
+            index.note_submitted(step);
             if step.state == StepState::Queued {
                 index.enqueue(step);
             }
@@ -147,6 +149,19 @@ impl Index {
         if held.attempts.is_empty() {
             self.held.remove(&part.node);
         }
+    }
+
+    /// Puts a step in the order of submission, in which it stays until it is forgotten.
+    pub(super) fn note_submitted(&mut self, step: &Step) {
+        self.in_order.insert(step.place, step.id.clone());
+    }
+
+    pub(super) fn drop_submitted(&mut self, place: u64) {
+        self.in_order.remove(&place);
+    }
+
+    pub(super) fn in_order(&self) -> &BTreeMap<u64, StepId> {
+        &self.in_order
     }
 
     /// Puts a step that is over and holds nothing in the order of forgetting.

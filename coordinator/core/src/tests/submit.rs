@@ -231,6 +231,25 @@ fn each_item_of_a_batch_is_judged_on_its_own() {
 }
 
 #[test]
+fn steps_are_told_in_the_order_of_submission() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("z", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    // A rejected one has its place like any other.
+    rig.submit("m", in_pool(spec(0, 0), "zebra")).unwrap();
+    rig.submit("a", spec(0, 1000)).unwrap();
+    let after = |rig: &Rig, place: u64| -> vec::Vec<String> {
+        let steps = rig.core.state().steps_after(place);
+        steps.map(|step| step.id.to_string()).collect()
+    };
+    assert_eq!(after(&rig, 0), ["z", "b", "m", "a"]);
+    let place = rig.step("b").place;
+    assert_eq!(after(&rig, place), ["m", "a"]);
+    rig.restart(0);
+    assert_eq!(after(&rig, place), ["m", "a"]);
+}
+
+#[test]
 fn the_oldest_ends_are_forgotten_and_their_ids_are_free_again() {
     let mut rig = Rig::with(crate::Settings {
         keep_finished: 2,

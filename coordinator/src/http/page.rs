@@ -1,0 +1,110 @@
+//! Pages of lists: an item is taken while the page has room for it, in number and in bytes.
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use sluice_common::api::Page;
+
+use super::error::ApiError;
+
+/// Most bytes of a page's items, but for a single item that is larger by itself: a step may be near a megabyte, and a
+/// thousand of them are more than a caller or this process should hold at once.
+pub(super) const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// A page in the making. `C` is where a caller goes on behind an item.
+pub(super) struct Filling<C> {
+    items: Vec<Box<RawValue>>,
+    limit: usize,
+    bytes: usize,
+    last: Option<C>,
+    full: bool,
+}
+
+impl<C: ToString> Filling<C> {
+    /// A page of at most `limit` items.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            items: Vec::new(),
+            limit,
+            bytes: 0,
+            last: None,
+            full: false,
+        }
+    }
+
+    /// How many more items may fit.
+    pub(super) fn room(&self) -> usize {
+        self.limit - self.items.len()
+    }
+
+    /// Takes an item, unless there is no room for it: then the page is full.
+    pub(super) fn offer(&mut self, cursor: C, item: &impl Serialize) -> Result<(), ApiError> {
+        if self.room() == 0 {
+            self.full = true;
+        }
+        if self.full {
+            return Ok(());
+        }
+        let raw = to_raw_value(item).map_err(|error| ApiError::Internal {
+            message: format!("an item of a list cannot be written: {error}"),
+        })?;
+        let bytes = self.bytes + raw.get().len();
+        if bytes > MAX_PAGE_BYTES && !self.items.is_empty() {
+            self.full = true;
+            return Ok(());
+        }
+        self.bytes = bytes;
+        self.items.push(raw);
+        self.last = Some(cursor);
+        Ok(())
+    }
+
+    /// Whether an item was offered that did not fit.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// The page, with a cursor where something follows: an item that did not fit, or whatever is behind `onward`.
+    pub(super) fn page(self, onward: Option<C>) -> Page<Box<RawValue>> {
+        let next = if self.full { self.last } else { onward };
+        Page {
+            items: self.items,
+            next_cursor: next.map(|cursor| cursor.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(limit: usize, sizes: &[usize]) -> (Vec<usize>, Option<String>) {
+        let mut filling = Filling::new(limit);
+        for (cursor, size) in (1..).zip(sizes) {
+            // Two of the bytes are the quotes.
+            filling.offer(cursor, &"x".repeat(size - 2)).unwrap();
+        }
+        let page = filling.page(None::<u64>);
+        let sizes = page.items.iter().map(|item| item.get().len());
+        (sizes.collect(), page.next_cursor)
+    }
+
+    #[test]
+    fn a_page_ends_where_its_items_or_bytes_do() {
+        const M: usize = MAX_PAGE_BYTES;
+        for (limit, sizes, taken, next) in [
+            (2, &[3, 3][..], 2, None),
+            (2, &[3, 3, 3], 2, Some("2")),
+            (9, &[M / 2, M / 2], 2, None),
+            (9, &[M / 2, M / 2, 2], 2, Some("2")),
+            // What follows an item that did not fit is not put before it.
+            (9, &[M - 9, 10, 2], 1, Some("1")),
+            (9, &[M + 1, 2], 1, Some("1")),
+            (9, &[M + 1], 1, None),
+            (9, &[], 0, None),
+        ] {
+            let (found, cursor) = filled(limit, sizes);
+            assert_eq!(found, sizes[..taken], "{limit} of {sizes:?}");
+            assert_eq!(cursor.as_deref(), next, "{limit} of {sizes:?}");
+        }
+    }
+}
