@@ -79,18 +79,22 @@ impl Logs {
                 })
                 .await;
         }
-        writer
-            .send(&LogReply::From {
-                offset: request.offset,
-            })
-            .await?;
         let path = self.path(&request);
         let mut offset = request.offset;
+        // Nothing is beyond the beginning: who reads from there is answered before there is a file.
+        let early = offset == 0;
+        if early {
+            writer.send(&LogReply::From { offset }).await?;
+        }
         let file = if request.follow {
             self.opened(&request.attempt, &path).await?
         } else {
             open(&path)?
         };
+        if !early {
+            offset = offset.min(length(file.as_deref(), &path)?);
+            writer.send(&LogReply::From { offset }).await?;
+        }
         let Some(file) = file else {
             // It never wrote: an attempt that could not be started has no output, and that is its whole output.
             writer.finish();
@@ -171,6 +175,16 @@ fn open(path: &Path) -> Result<Option<Arc<File>>, LogError> {
     }
 }
 
+/// What was written so far; nothing where there is no file.
+fn length(file: Option<&File>, path: &Path) -> Result<u64, LogError> {
+    let Some(file) = file else { return Ok(0) };
+    let metadata = file.metadata().map_err(|source| LogError::Read {
+        path: path.into(),
+        source,
+    })?;
+    Ok(metadata.len())
+}
+
 /// Sends all that is there from `offset`; where it ended.
 async fn copy(
     file: &Arc<File>,
@@ -223,5 +237,7 @@ mod tests {
             assert!(bytes.is_empty(), "{offset}");
         }
         assert_eq!(read(&reading, 2).await.unwrap(), b"ur");
+        assert_eq!(length(Some(&reading), file.path()).unwrap(), 4);
+        assert_eq!(length(None, file.path()).unwrap(), 0);
     }
 }

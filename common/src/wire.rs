@@ -290,7 +290,8 @@ pub struct LogRequest {
 /// The answer to [`LogRequest`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogReply {
-    /// Plain bytes follow, beginning at this offset (later than asked where the oldest output was dropped).
+    /// Plain bytes follow, beginning at this offset: later than asked where the oldest output was dropped, and the end
+    /// of what was written where what was asked is beyond it.
     From {
         /// Offset of the first byte that follows.
         offset: u64,

@@ -132,6 +132,16 @@ pub enum ApiError {
         /// The latest one; 0 before the first.
         latest: u32,
     },
+    /// `offset_beyond_end`, 416.
+    #[error(
+        "offset {offset} is beyond the end: {end} bytes were written so far, so begin at {end} or before; each attempt and each stream counts from 0"
+    )]
+    OffsetBeyondEnd {
+        /// What was asked for.
+        offset: u64,
+        /// What there is.
+        end: u64,
+    },
     /// `events_gone`, 410.
     #[error("events before {first} are no longer kept: begin with since={}, and read the steps for what was before", first.saturating_sub(1))]
     EventsGone {
@@ -218,6 +228,7 @@ impl ApiError {
             ApiError::UnknownNode { .. } => ("unknown_node", S::NOT_FOUND),
             ApiError::UnknownPool { .. } => ("unknown_pool", S::NOT_FOUND),
             ApiError::UnknownAttempt { .. } => ("unknown_attempt", S::NOT_FOUND),
+            ApiError::OffsetBeyondEnd { .. } => ("offset_beyond_end", S::RANGE_NOT_SATISFIABLE),
             ApiError::EventsGone { .. } => ("events_gone", S::GONE),
             ApiError::NodeUnreachable { .. } => ("node_unreachable", S::SERVICE_UNAVAILABLE),
             ApiError::OutputUnavailable { .. } => ("output_unavailable", S::NOT_FOUND),
@@ -283,6 +294,10 @@ impl ApiError {
             ApiError::UnknownAttempt { latest, .. } => {
                 vec![("latest", Detail::Number(u64::from(*latest)))]
             }
+            ApiError::OffsetBeyondEnd { offset, end } => vec![
+                ("offset", Detail::Number(*offset)),
+                ("end", Detail::Number(*end)),
+            ],
             ApiError::EventsGone { first } => vec![("first", Detail::Number(*first))],
         }
     }

@@ -51,6 +51,20 @@ struct Wanted {
     follow: bool,
 }
 
+impl Wanted {
+    /// Refuses an offset that lies beyond where the output begins or ends. It is of another attempt or stream, and an
+    /// empty answer to it would be taken for "nothing new".
+    fn reaches(&self, offset: u64) -> Result<(), ApiError> {
+        if self.offset <= offset {
+            return Ok(());
+        }
+        Err(ApiError::OffsetBeyondEnd {
+            offset: self.offset,
+            end: offset,
+        })
+    }
+}
+
 /// Where it is.
 enum Found {
     /// There.
@@ -96,7 +110,10 @@ async fn answer(api: &Api, wanted: &Wanted) -> Result<Response, ApiError> {
     match locate(api, wanted).await? {
         Found::At(attempt, node) => fetch(api, wanted, attempt, node).await,
         // Nothing was written, and that is all there is.
-        Found::NotYet | Found::Never => Ok(octets(0, wanted.offset, Body::empty())),
+        Found::NotYet | Found::Never => {
+            wanted.reaches(0)?;
+            Ok(octets(0, 0, Body::empty()))
+        }
     }
 }
 
@@ -172,7 +189,10 @@ async fn fetch(
         Ok(None) | Err(_) => return Err(unreachable()),
     };
     match reply {
-        LogReply::From { offset } => Ok(octets(number, offset, pass_on(api.clone(), reader))),
+        LogReply::From { offset } => {
+            wanted.reaches(offset)?;
+            Ok(octets(number, offset, pass_on(api.clone(), reader)))
+        }
         LogReply::Refused { message } => Err(ApiError::OutputUnavailable {
             node: node.to_string(),
             message,

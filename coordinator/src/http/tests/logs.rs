@@ -72,6 +72,8 @@ fn a_step_that_never_ran_has_no_output_and_its_followers_are_told_at_once() {
     let mut response = rig.call("GET", "/v1/steps/a/logs", &[]);
     assert_eq!(response.headers()["sluice-attempt"], "0");
     assert_eq!(response.body_mut().read_to_string().unwrap(), "");
+    let beyond = rig.get("/v1/steps/a/logs?offset=1");
+    assert_eq!(code(beyond, 416), "offset_beyond_end");
     std::thread::scope(|scope| {
         let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs?follow=true", &[]));
         rig.post("/v1/steps/a:cancel", "");
@@ -82,7 +84,7 @@ fn a_step_that_never_ran_has_no_output_and_its_followers_are_told_at_once() {
 }
 
 #[test]
-fn a_node_that_is_away_or_has_no_output_says_so() {
+fn a_node_that_is_away_or_does_not_have_what_is_asked_for_says_so() {
     let rig = Rig::start();
     let mut agent = rig.agent("n1", 2);
     rig.submit("a");
@@ -98,6 +100,19 @@ fn a_node_that_is_away_or_has_no_output_says_so() {
             writer.delivered().await.ok();
         });
         assert_eq!(code(call.join().unwrap(), 404), "output_unavailable");
+    });
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| rig.get("/v1/steps/a/logs?offset=9"));
+        rig.runtime.block_on(async {
+            let (_, mut writer) = agent.asked_for_output().await;
+            writer.send(&LogReply::From { offset: 4 }).await.unwrap();
+            writer.finish();
+            writer.delivered().await.ok();
+        });
+        let (status, error) = call.join().unwrap();
+        let detail = &error["error"]["detail"];
+        assert_eq!(detail, &json!({"offset": 9, "end": 4}), "{error}");
+        assert_eq!(code((status, error), 416), "offset_beyond_end");
     });
     drop(agent);
     let (status, error) = rig.get("/v1/steps/a/logs");

@@ -134,6 +134,15 @@ fn parameters_that_are_not_or_cannot_be_are_named() {
     ] {
         assert_eq!(code(rig.get(path), 400), expected, "{path}");
     }
+    for (offset, said) in [
+        ("-1", "`-1` is not a whole number"),
+        ("1e3", "`1e3` is not a whole number"),
+        ("18446744073709551616", "the most is 18446744073709551615"),
+    ] {
+        let (_, error) = rig.get(&format!("/v1/steps/a/logs?offset={offset}"));
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(said), "{message}");
+    }
     let (_, error) = rig.get("/v1/steps?limt=3");
     assert_eq!(error["error"]["detail"]["nearest"], "limit");
     let (_, error) = rig.get("/v1/steps?state=runing");
