@@ -7,11 +7,11 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $variant:ident = $text:literal,)*) => {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*) => {
         /// A stable reason code. The list is closed: every one is documented here and shown by the API as text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         pub enum ReasonCode {
-            $($(#[$doc])* #[serde(rename = $text)] $variant,)*
+            $($(#[doc = $doc])+ #[serde(rename = $text)] $variant,)*
         }
 
         impl ReasonCode {
@@ -22,6 +22,13 @@ macro_rules! codes {
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(ReasonCode::$variant => $text,)*
+                }
+            }
+
+            /// What it means: of a step in which state, and why.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(ReasonCode::$variant => concat!($($doc),+).trim(),)*
                 }
             }
         }

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, megabytes_up, parse_memory};
+use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
 use crate::step::{OnPreempt, StepSpec};
@@ -116,7 +117,7 @@ impl Eq for ResourceSettings {}
 #[error("{field}: {message}")]
 pub struct FieldError {
     /// Stable code, such as `invalid_memory`.
-    pub code: &'static str,
+    pub code: ErrorCode,
     /// Where, such as `resources.memory`.
     pub field: String,
     /// What is wrong with which value, and the way out.
@@ -124,7 +125,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(code: &'static str, field: impl Into<String>, message: impl ToString) -> Self {
+    fn new(code: ErrorCode, field: impl Into<String>, message: impl ToString) -> Self {
         Self {
             code,
             field: field.into(),
@@ -143,7 +144,7 @@ impl StepRequest {
             .as_ref()
             .map(|id| StepId::new(id.as_str()))
             .transpose()
-            .map_err(|e| FieldError::new("invalid_id", "id", e))
+            .map_err(|e| FieldError::new(ErrorCode::InvalidId, "id", e))
     }
 
     /// Checks every field and fills in every default.
@@ -153,25 +154,25 @@ impl StepRequest {
     pub fn check(self) -> Result<StepSpec, FieldError> {
         if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "step") {
             return Err(FieldError::new(
-                "invalid_kind",
+                ErrorCode::InvalidKind,
                 "kind",
                 format!("`{kind}` is not submitted: this is for `step`"),
             ));
         }
         let subject = self.subject.as_deref().unwrap_or("default");
-        let subject =
-            Subject::new(subject).map_err(|e| FieldError::new("invalid_subject", "subject", e))?;
+        let subject = Subject::new(subject)
+            .map_err(|e| FieldError::new(ErrorCode::InvalidSubject, "subject", e))?;
         let pool = self
             .pool
             .map(PoolName::new)
             .transpose()
-            .map_err(|e| FieldError::new("invalid_pool", "pool", e))?;
+            .map_err(|e| FieldError::new(ErrorCode::InvalidPool, "pool", e))?;
         check_command(&self.command, &self.env, self.workdir.as_deref())?;
         let request = self.resources.demand()?;
         let name = self.name.unwrap_or_else(|| default_name(&self.command[0]));
         if name.is_empty() || name.chars().count() > MAX_TITLE_CHARS {
             return Err(FieldError::new(
-                "invalid_name",
+                ErrorCode::InvalidName,
                 "name",
                 format!("write 1 to {MAX_TITLE_CHARS} characters"),
             ));
@@ -216,11 +217,15 @@ fn check_command(
 ) -> Result<(), FieldError> {
     if command.first().is_none_or(String::is_empty) {
         let message = "the command is empty: write a program and its arguments, such as [\"python\", \"train.py\"]";
-        return Err(FieldError::new("invalid_command", "command", message));
+        return Err(FieldError::new(
+            ErrorCode::InvalidCommand,
+            "command",
+            message,
+        ));
     }
     if command.iter().any(|arg| arg.contains('\0')) {
         return Err(FieldError::new(
-            "invalid_command",
+            ErrorCode::InvalidCommand,
             "command",
             "an argument holds a NUL byte, which no program can be given",
         ));
@@ -231,12 +236,12 @@ fn check_command(
                 "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
                 name.escape_default()
             );
-            return Err(FieldError::new("invalid_env", "env", message));
+            return Err(FieldError::new(ErrorCode::InvalidEnv, "env", message));
         }
         if name.starts_with("SLUICE_") || name == "CUDA_VISIBLE_DEVICES" {
             let message = format!("`{name}` is set by Sluice itself: choose another name");
             return Err(FieldError::new(
-                "reserved_env",
+                ErrorCode::ReservedEnv,
                 format!("env.{name}"),
                 message,
             ));
@@ -247,7 +252,11 @@ fn check_command(
             "`{}` is not an absolute path on the host: begin with `/`",
             dir.escape_default()
         );
-        return Err(FieldError::new("invalid_workdir", "workdir", message));
+        return Err(FieldError::new(
+            ErrorCode::InvalidWorkdir,
+            "workdir",
+            message,
+        ));
     }
     let bytes = command.iter().map(String::len).sum::<usize>()
         + env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>()
@@ -256,7 +265,7 @@ fn check_command(
         let message = format!(
             "command, environment and directory take {bytes} bytes: the most is {MAX_SPEC_BYTES}"
         );
-        return Err(FieldError::new("too_large", "command", message));
+        return Err(FieldError::new(ErrorCode::TooLarge, "command", message));
     }
     Ok(())
 }
@@ -265,7 +274,7 @@ fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {
     let nodes = nodes.unwrap_or(1);
     if nodes == 0 || nodes > MAX_GANG_NODES {
         return Err(FieldError::new(
-            "invalid_nodes",
+            ErrorCode::InvalidNodes,
             "nodes",
             format!("{nodes} hosts: write 1 to {MAX_GANG_NODES}"),
         ));
@@ -277,10 +286,10 @@ fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
     let Some(text) = text else { return Ok(None) };
     let span: Span = text
         .parse()
-        .map_err(|e| FieldError::new("invalid_duration", "timeout", e))?;
+        .map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "timeout", e))?;
     if span == Span::ZERO {
         return Err(FieldError::new(
-            "invalid_duration",
+            ErrorCode::InvalidDuration,
             "timeout",
             "zero time is no time to run: leave it out for no limit",
         ));
@@ -294,10 +303,10 @@ fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {
     };
     let span: Span = text
         .parse()
-        .map_err(|e| FieldError::new("invalid_duration", "grace_period", e))?;
+        .map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "grace_period", e))?;
     if span > MAX_GRACE {
         return Err(FieldError::new(
-            "invalid_duration",
+            ErrorCode::InvalidDuration,
             "grace_period",
             format!("{span} is longer than {MAX_GRACE}"),
         ));
@@ -316,7 +325,7 @@ impl ResourceSettings {
         for (name, amount) in &self.pool_resources {
             let field = || format!("resources.pool_resources.{}", name.escape_default());
             let key = Key::new(name.as_str())
-                .map_err(|e| FieldError::new("invalid_resource_key", field(), e))?;
+                .map_err(|e| FieldError::new(ErrorCode::InvalidResourceKey, field(), e))?;
             demand.set(key, check_amount(*amount, field)?);
         }
         if let Some(gpus) = self.gpu_count {
@@ -330,7 +339,7 @@ impl ResourceSettings {
         }
         if let Some(memory) = &self.memory {
             let bytes = parse_memory(memory)
-                .map_err(|e| FieldError::new("invalid_memory", "resources.memory", e))?;
+                .map_err(|e| FieldError::new(ErrorCode::InvalidMemory, "resources.memory", e))?;
             demand = demand.with(MEMORY_MB, megabytes_up(bytes));
         }
         Ok(demand.with(STEP_RUN, 1))
@@ -350,7 +359,7 @@ impl ResourceSettings {
                 let message =
                     "this belongs to deployed services, which do not exist yet: leave it out";
                 Err(FieldError::new(
-                    "unsupported_field",
+                    ErrorCode::UnsupportedField,
                     format!("resources.{field}"),
                     message,
                 ))
@@ -366,7 +375,7 @@ fn check_amount(amount: u64, field: impl Fn() -> String) -> Result<u64, FieldErr
         return Ok(amount);
     }
     Err(FieldError::new(
-        "invalid_amount",
+        ErrorCode::InvalidAmount,
         field(),
         format!("{amount} is more than can be counted: the most is {MOST}"),
     ))
@@ -379,7 +388,7 @@ fn millicores(cores: f64) -> Result<u64, FieldError> {
         let message =
             format!("{cores} is no number of cores: write 0 to {MOST}, thousandths count");
         return Err(FieldError::new(
-            "invalid_cpu_count",
+            ErrorCode::InvalidCpuCount,
             "resources.cpu_count",
             message,
         ));
@@ -486,7 +495,11 @@ mod tests {
             (r#"{"command":["a"],"kind":"pool"}"#, "invalid_kind", "kind"),
         ] {
             let error = refusal(json);
-            assert_eq!((error.code, error.field.as_str()), (code, field), "{json}");
+            assert_eq!(
+                (error.code.as_str(), error.field.as_str()),
+                (code, field),
+                "{json}"
+            );
         }
     }
 

@@ -11,6 +11,7 @@ use coordinator_core::{Core, Input, NodeChange, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use sluice_common::api::{CordonRequest, DrainRequest, LabelsRequest, NodeView, UncordonRequest};
+use sluice_common::error_code::ErrorCode;
 use sluice_common::id::NodeName;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::MAX_BODY_BYTES;
@@ -74,7 +75,7 @@ fn cordon(CordonRequest { reason }: CordonRequest) -> Result<NodeChange, ApiErro
 fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, ApiError> {
     let deadline = deadline.map(|text| text.parse::<Span>()).transpose();
     let deadline =
-        deadline.map_err(|error| invalid("invalid_duration", "deadline", error.to_string()))?;
+        deadline.map_err(|error| invalid(ErrorCode::InvalidDuration, "deadline", error.to_string()))?;
     Ok(NodeChange::Drain {
         reason: check_reason(reason)?,
         deadline,
@@ -85,12 +86,12 @@ fn check_reason(reason: Option<String>) -> Result<Option<String>, ApiError> {
     let bytes = reason.as_ref().map_or(0, String::len);
     if bytes > MAX_REASON_BYTES {
         let message = format!("the reason has {bytes} bytes: write at most {MAX_REASON_BYTES}");
-        return Err(invalid("invalid_reason", "reason", message));
+        return Err(invalid(ErrorCode::InvalidReason, "reason", message));
     }
     Ok(reason)
 }
 
-fn invalid(code: &'static str, field: &str, message: String) -> ApiError {
+fn invalid(code: ErrorCode, field: &str, message: String) -> ApiError {
     ApiError::Field(FieldError {
         code,
         field: field.to_owned(),
@@ -116,7 +117,7 @@ fn check_label(
     (key, value): (String, Option<String>),
 ) -> Result<(LabelKey, Option<LabelValue>), ApiError> {
     let refuse =
-        |error: sluice_common::label::LabelError| invalid("invalid_label", &key, error.to_string());
+        |error: sluice_common::label::LabelError| invalid(ErrorCode::InvalidLabel, &key, error.to_string());
     let value = value.map(LabelValue::new).transpose().map_err(refuse)?;
     Ok((LabelKey::new(key.as_str()).map_err(refuse)?, value))
 }

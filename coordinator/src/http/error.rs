@@ -6,6 +6,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
 use sluice_common::api::{ErrorBody, ErrorView};
+use sluice_common::error_code::ErrorCode;
 use sluice_common::reason::Detail;
 use sluice_common::request::FieldError;
 
@@ -200,40 +201,40 @@ pub(super) fn known_fields(sentence: &str) -> String {
 }
 
 impl ApiError {
-    /// The stable code and the status.
-    pub fn code(&self) -> (&'static str, StatusCode) {
-        use StatusCode as S;
+    /// The stable code, which says the status too.
+    pub fn code(&self) -> ErrorCode {
+        use ErrorCode as C;
         match self {
-            ApiError::Unauthorized => ("unauthorized", S::UNAUTHORIZED),
-            ApiError::ForeignOrigin => ("foreign_origin", S::FORBIDDEN),
-            ApiError::UnknownRoute { .. } => ("unknown_route", S::NOT_FOUND),
-            ApiError::MethodNotAllowed { .. } => ("method_not_allowed", S::METHOD_NOT_ALLOWED),
-            ApiError::BodyTooLarge { .. } => ("body_too_large", S::PAYLOAD_TOO_LARGE),
-            ApiError::InvalidBody { .. } => ("invalid_body", S::BAD_REQUEST),
-            ApiError::UnknownField { .. } => ("unknown_field", S::BAD_REQUEST),
-            ApiError::TooManySteps { .. } => ("too_many_steps", S::BAD_REQUEST),
-            ApiError::UnknownParameter { .. } => ("unknown_parameter", S::BAD_REQUEST),
-            ApiError::InvalidParameter { .. } => ("invalid_parameter", S::BAD_REQUEST),
-            ApiError::InvalidIdempotencyKey { .. } => ("invalid_idempotency_key", S::BAD_REQUEST),
-            ApiError::Field(error) => (error.code, S::BAD_REQUEST),
-            ApiError::Refused(Refusal::UnknownStep { .. }) => ("unknown_step", S::NOT_FOUND),
-            ApiError::Refused(Refusal::UnknownPool { .. }) => ("unknown_pool", S::NOT_FOUND),
-            ApiError::Refused(Refusal::UnknownPolicy { .. }) => ("unknown_policy", S::NOT_FOUND),
-            ApiError::Refused(Refusal::BadPolicy { .. }) => ("invalid_policy", S::CONFLICT),
-            ApiError::Refused(Refusal::IdInUse { .. }) => ("id_in_use", S::CONFLICT),
-            ApiError::Refused(Refusal::UnknownNode { .. }) => ("unknown_node", S::NOT_FOUND),
-            ApiError::Refused(Refusal::NodeLinked { .. }) => ("node_linked", S::CONFLICT),
-            ApiError::Refused(Refusal::NodeHoldsSteps { .. }) => ("node_holds_steps", S::CONFLICT),
-            ApiError::Refused(Refusal::TooManyLabels { .. }) => ("too_many_labels", S::CONFLICT),
-            ApiError::UnknownNode { .. } => ("unknown_node", S::NOT_FOUND),
-            ApiError::UnknownPool { .. } => ("unknown_pool", S::NOT_FOUND),
-            ApiError::UnknownAttempt { .. } => ("unknown_attempt", S::NOT_FOUND),
-            ApiError::OffsetBeyondEnd { .. } => ("offset_beyond_end", S::RANGE_NOT_SATISFIABLE),
-            ApiError::EventsGone { .. } => ("events_gone", S::GONE),
-            ApiError::NodeUnreachable { .. } => ("node_unreachable", S::SERVICE_UNAVAILABLE),
-            ApiError::OutputUnavailable { .. } => ("output_unavailable", S::NOT_FOUND),
-            ApiError::Stopping => ("stopping", S::SERVICE_UNAVAILABLE),
-            ApiError::Internal { .. } => ("internal", S::INTERNAL_SERVER_ERROR),
+            ApiError::Unauthorized => C::Unauthorized,
+            ApiError::ForeignOrigin => C::ForeignOrigin,
+            ApiError::UnknownRoute { .. } => C::UnknownRoute,
+            ApiError::MethodNotAllowed { .. } => C::MethodNotAllowed,
+            ApiError::BodyTooLarge { .. } => C::BodyTooLarge,
+            ApiError::InvalidBody { .. } => C::InvalidBody,
+            ApiError::UnknownField { .. } => C::UnknownField,
+            ApiError::TooManySteps { .. } => C::TooManySteps,
+            ApiError::UnknownParameter { .. } => C::UnknownParameter,
+            ApiError::InvalidParameter { .. } => C::InvalidParameter,
+            ApiError::InvalidIdempotencyKey { .. } => C::InvalidIdempotencyKey,
+            ApiError::Field(error) => error.code,
+            ApiError::Refused(Refusal::UnknownStep { .. }) => C::UnknownStep,
+            ApiError::Refused(Refusal::UnknownPool { .. }) => C::UnknownPool,
+            ApiError::Refused(Refusal::UnknownPolicy { .. }) => C::UnknownPolicy,
+            ApiError::Refused(Refusal::BadPolicy { .. }) => C::InvalidPolicy,
+            ApiError::Refused(Refusal::IdInUse { .. }) => C::IdInUse,
+            ApiError::Refused(Refusal::UnknownNode { .. }) => C::UnknownNode,
+            ApiError::Refused(Refusal::NodeLinked { .. }) => C::NodeLinked,
+            ApiError::Refused(Refusal::NodeHoldsSteps { .. }) => C::NodeHoldsSteps,
+            ApiError::Refused(Refusal::TooManyLabels { .. }) => C::TooManyLabels,
+            ApiError::UnknownNode { .. } => C::UnknownNode,
+            ApiError::UnknownPool { .. } => C::UnknownPool,
+            ApiError::UnknownAttempt { .. } => C::UnknownAttempt,
+            ApiError::OffsetBeyondEnd { .. } => C::OffsetBeyondEnd,
+            ApiError::EventsGone { .. } => C::EventsGone,
+            ApiError::NodeUnreachable { .. } => C::NodeUnreachable,
+            ApiError::OutputUnavailable { .. } => C::OutputUnavailable,
+            ApiError::Stopping => C::Stopping,
+            ApiError::Internal { .. } => C::Internal,
         }
     }
 
@@ -307,7 +308,7 @@ impl ApiError {
         let detail = self.detail().into_iter();
         ErrorBody {
             error: ErrorView {
-                code: self.code().0.to_owned(),
+                code: self.code().as_str().to_owned(),
                 message: self.to_string(),
                 detail: detail
                     .map(|(name, detail)| (name.to_owned(), detail))
@@ -335,7 +336,8 @@ fn with_nearest(
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let (_, status) = self.code();
+        let status = StatusCode::from_u16(self.code().status());
+        let status = status.expect("each code has a status of HTTP");
         if status.is_server_error() {
             tracing::warn!("{self}");
         }

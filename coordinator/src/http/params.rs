@@ -7,6 +7,7 @@ use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequestParts, Path, Query};
 use axum::http::request::Parts;
 use serde::de::DeserializeOwned;
+use sluice_common::error_code::ErrorCode;
 use sluice_common::id::StepId;
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::request::FieldError;
@@ -159,7 +160,7 @@ pub(super) fn time(
 pub(super) fn step_id(text: &str) -> Result<StepId, ApiError> {
     StepId::new(text).map_err(|error| {
         ApiError::Field(FieldError {
-            code: "invalid_id",
+            code: ErrorCode::InvalidId,
             field: "id".to_owned(),
             message: error.to_string(),
         })

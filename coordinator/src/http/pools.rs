@@ -8,6 +8,7 @@ use coordinator_core::market::Policy;
 use coordinator_core::{Core, Input, Refusal};
 use serde::Deserialize;
 use sluice_common::api::{Page, PolicyRequest, PolicyView, PoolRequest, PoolView, StepView};
+use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
@@ -43,9 +44,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Binding {
 fn invalid(field: &str, error: &impl ToString) -> ApiError {
     ApiError::Field(FieldError {
         code: if field == "pool" {
-            "invalid_pool"
+            ErrorCode::InvalidPool
         } else {
-            "invalid_subject"
+            ErrorCode::InvalidSubject
         },
         field: field.to_owned(),
         message: error.to_string(),
@@ -88,7 +89,7 @@ fn span(field: &'static str, text: Option<&str>) -> Result<Span, ApiError> {
     };
     text.parse().map_err(|error| {
         ApiError::Field(FieldError {
-            code: "invalid_duration",
+            code: ErrorCode::InvalidDuration,
             field: field.to_owned(),
             message: format!("{error}"),
         })

@@ -1,0 +1,165 @@
+//! The codes of errors that the HTTP API answers with: a closed list, each with its status and its meaning. The
+//! coordinator answers with them, `docs/http.md` and the API's own description show them, tests compare the three.
+
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $status:literal;)*) => {
+        /// A stable error code.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum ErrorCode {
+            $($(#[doc = $doc])+ #[serde(rename = $text)] $variant,)*
+        }
+
+        impl ErrorCode {
+            /// Every code there is.
+            pub const ALL: &'static [ErrorCode] = &[$(ErrorCode::$variant),*];
+
+            /// The code as the API writes it.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(ErrorCode::$variant => $text,)*
+                }
+            }
+
+            /// The HTTP status that it comes with.
+            pub const fn status(self) -> u16 {
+                match self {
+                    $(ErrorCode::$variant => $status,)*
+                }
+            }
+
+            /// What it means, in a sentence.
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(ErrorCode::$variant => concat!($($doc),+).trim(),)*
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not JSON, or a field has a value of the wrong type.
+    InvalidBody = "invalid_body", 400;
+    /// The body has a field that does not exist.
+    UnknownField = "unknown_field", 400;
+    /// The call has a parameter that does not exist.
+    UnknownParameter = "unknown_parameter", 400;
+    /// A parameter has a value that it cannot have.
+    InvalidParameter = "invalid_parameter", 400;
+    /// The header `Idempotency-Key` is empty, too long or holds what cannot be shown.
+    InvalidIdempotencyKey = "invalid_idempotency_key", 400;
+    /// A batch has more steps than one commit takes.
+    TooManySteps = "too_many_steps", 400;
+    /// The document is of another kind than the call takes.
+    InvalidKind = "invalid_kind", 400;
+    /// The id of a step is not well-formed.
+    InvalidId = "invalid_id", 400;
+    /// The name of a step is empty or too long.
+    InvalidName = "invalid_name", 400;
+    /// The subject is not a well-formed name.
+    InvalidSubject = "invalid_subject", 400;
+    /// The pool is not a well-formed name.
+    InvalidPool = "invalid_pool", 400;
+    /// The command is empty or holds a NUL byte.
+    InvalidCommand = "invalid_command", 400;
+    /// A variable of the environment has a name or value that no process can be given.
+    InvalidEnv = "invalid_env", 400;
+    /// A variable of the environment has a name that Sluice sets itself.
+    ReservedEnv = "reserved_env", 400;
+    /// The working directory is not an absolute path.
+    InvalidWorkdir = "invalid_workdir", 400;
+    /// Command, environment and working directory are larger than a process can be given.
+    TooLarge = "too_large", 400;
+    /// The number of hosts is not one that a step can have.
+    InvalidNodes = "invalid_nodes", 400;
+    /// A length of time cannot be read, or is not one that the field can have.
+    InvalidDuration = "invalid_duration", 400;
+    /// An amount is larger than can be counted.
+    InvalidAmount = "invalid_amount", 400;
+    /// The number of cores is negative, not a number or too large.
+    InvalidCpuCount = "invalid_cpu_count", 400;
+    /// The amount of memory cannot be read.
+    InvalidMemory = "invalid_memory", 400;
+    /// The key of a resource is not well-formed.
+    InvalidResourceKey = "invalid_resource_key", 400;
+    /// The key or the value of a label is not well-formed.
+    InvalidLabel = "invalid_label", 400;
+    /// The reason is too long.
+    InvalidReason = "invalid_reason", 400;
+    /// The field belongs to something that does not exist yet.
+    UnsupportedField = "unsupported_field", 400;
+    /// The call shows no token, or another than the coordinator's.
+    Unauthorized = "unauthorized", 401;
+    /// A web page of another site is behind the call.
+    ForeignOrigin = "foreign_origin", 403;
+    /// No call has this path.
+    UnknownRoute = "unknown_route", 404;
+    /// No step has this id, or it ended so long ago that it is forgotten.
+    UnknownStep = "unknown_step", 404;
+    /// The step has no attempt of this number.
+    UnknownAttempt = "unknown_attempt", 404;
+    /// No node has this name.
+    UnknownNode = "unknown_node", 404;
+    /// No pool has this name.
+    UnknownPool = "unknown_pool", 404;
+    /// The subject has no policy in the pool.
+    UnknownPolicy = "unknown_policy", 404;
+    /// The node that ran the step no longer has its output.
+    OutputUnavailable = "output_unavailable", 404;
+    /// The path exists and takes other methods, which the header `Allow` names.
+    MethodNotAllowed = "method_not_allowed", 405;
+    /// The id belongs to a step that was submitted with another body.
+    IdInUse = "id_in_use", 409;
+    /// The node is linked, so it would come back as soon as it is forgotten.
+    NodeLinked = "node_linked", 409;
+    /// The node is away and may still run steps.
+    NodeHoldsSteps = "node_holds_steps", 409;
+    /// The node would have more labels than one may have.
+    TooManyLabels = "too_many_labels", 409;
+    /// The pool cannot keep the policy beside what it has and what others are promised.
+    InvalidPolicy = "invalid_policy", 409;
+    /// The events that were asked for are no longer kept.
+    EventsGone = "events_gone", 410;
+    /// The body is larger than is read.
+    BodyTooLarge = "body_too_large", 413;
+    /// Less output was written than the offset skips.
+    OffsetBeyondEnd = "offset_beyond_end", 416;
+    /// The coordinator failed.
+    Internal = "internal", 500;
+    /// The node that has the output is not linked now.
+    NodeUnreachable = "node_unreachable", 503;
+    /// The coordinator is stopping, and whether the call took place is unknown.
+    Stopping = "stopping", 503;
+}
+
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn each_code_is_one_word_with_a_status_of_an_error_and_a_sentence() {
+        let texts: BTreeSet<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
+        assert_eq!(texts.len(), ErrorCode::ALL.len());
+        for code in ErrorCode::ALL {
+            let word = code.as_str().bytes();
+            assert!(
+                word.into_iter()
+                    .all(|b| b.is_ascii_lowercase() || b == b'_'),
+                "{code}"
+            );
+            assert!((400..600).contains(&code.status()), "{code}");
+            assert!(code.meaning().ends_with('.'), "{code}: {}", code.meaning());
+        }
+    }
+}
