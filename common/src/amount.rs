@@ -15,6 +15,8 @@ const MAX_KEY_BYTES: usize = 63;
 
 /// The name of a resource, counted in integers of the unit that the key implies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub struct Key(String);
 
@@ -92,6 +94,7 @@ pub struct KeyError {
 
 /// How much of each key. A key that is absent counts as zero; zeros are not kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Amounts(BTreeMap<Key, u64>);
 

@@ -28,6 +28,11 @@ pub fn timestamp(time: Time) -> Timestamp {
 
 /// A step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Step")
+)]
 pub struct StepView {
     /// Unique in the cluster.
     pub id: String,
@@ -87,6 +92,11 @@ pub struct StepView {
 
 /// One host's part of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Placement")
+)]
 pub struct PlacementView {
     /// The host.
     pub node: String,
@@ -98,6 +108,11 @@ pub struct PlacementView {
 
 /// One execution of a step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Attempt")
+)]
 pub struct AttemptInfo {
     /// From 1.
     pub number: u32,
@@ -117,6 +132,11 @@ pub struct AttemptInfo {
 
 /// How an attempt ended: a code, a signal, or neither where nobody saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "AttemptExit")
+)]
 pub struct ExitView {
     /// Exit code.
     pub code: Option<i32>,
@@ -128,6 +148,11 @@ pub struct ExitView {
 
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Node")
+)]
 pub struct NodeView {
     /// Unique in the cluster.
     pub name: String,
@@ -161,6 +186,11 @@ pub struct NodeView {
 
 /// A node that an admin closed to new work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Cordon")
+)]
 pub struct CordonView {
     /// In the admin's words; empty where none were given.
     pub reason: String,
@@ -177,6 +207,11 @@ pub struct CordonView {
 
 /// A pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Pool")
+)]
 pub struct PoolView {
     /// Unique in the cluster.
     pub name: String,
@@ -207,6 +242,7 @@ pub struct PoolView {
 
 /// A pool as somebody writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct PoolRequest {
     /// For people.
@@ -219,6 +255,7 @@ pub struct PoolRequest {
 
 /// The binding of a subject to a pool as somebody writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct PolicyRequest {
     /// Higher is preferred.
@@ -231,6 +268,11 @@ pub struct PolicyRequest {
 
 /// The binding of a subject to a pool, with what the subject uses there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Policy")
+)]
 pub struct PolicyView {
     /// The pool.
     pub pool: String,
@@ -248,6 +290,7 @@ pub struct PolicyView {
 
 /// GPUs of one platform in a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlatformUse {
     /// Nodes that have any.
     pub nodes: u64,
@@ -259,6 +302,11 @@ pub struct PlatformUse {
 
 /// A stretch of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "{T}Page")
+)]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,
@@ -269,6 +317,11 @@ pub struct Page<T> {
 
 /// The body of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Error")
+)]
 pub struct ErrorBody {
     /// The error.
     pub error: ErrorView,
@@ -276,8 +329,14 @@ pub struct ErrorBody {
 
 /// An error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "ErrorInfo")
+)]
 pub struct ErrorView {
-    /// Stable code.
+    /// Stable code. A newer coordinator may know more of them.
+    #[cfg_attr(feature = "schema", schemars(with = "crate::error_code::ErrorCode"))]
     pub code: String,
     /// What happened, with field and value, and the way out.
     pub message: String,
@@ -288,6 +347,7 @@ pub struct ErrorView {
 
 /// The body of a batch of submits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
     /// The steps, in order.
@@ -296,6 +356,11 @@ pub struct BatchRequest {
 
 /// The answer to a batch: one result for each step, in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "BatchResult")
+)]
 pub struct BatchView {
     /// The results.
     pub results: Vec<BatchItem>,
@@ -303,6 +368,7 @@ pub struct BatchView {
 
 /// One result of a batch: a step or an error.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum BatchItem {
     /// It was accepted (or rejected by policy, which its state says).

@@ -9,6 +9,7 @@ macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal, $status:literal;)*) => {
         /// A stable error code.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ErrorCode {
             $($(#[doc = $doc])+ #[serde(rename = $text)] $variant,)*
         }

@@ -58,6 +58,8 @@ macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $kind:literal) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
         #[serde(try_from = "String", into = "String")]
         pub struct $type(String);
 
@@ -127,6 +129,8 @@ name!(
 
 /// One execution of a step: the step's id and a number counted from 1. Written `ID.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
 #[serde(try_from = "String", into = "String")]
 pub struct AttemptId {
     /// Whose execution.
@@ -179,6 +183,7 @@ impl From<AttemptId> for String {
 /// Which start of which cluster's coordinator speaks. The counter is committed one higher at each start, so of two
 /// coordinators that claim one cluster, a host obeys the later one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Epoch {
     /// The realm.
     pub cluster: ClusterId,

@@ -13,6 +13,7 @@ use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
 
 /// One host, as seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Inventory {
     /// Kernel release, such as `6.1.0-18-amd64`.
     pub kernel: String,
@@ -48,6 +49,11 @@ pub struct Inventory {
 
 /// One GPU, or one instance of a GPU that is cut by MIG: what a step can be granted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "InventoryGpu")
+)]
 pub struct Gpu {
     /// The driver's index at the time of the report; instances have that of their GPU. It may change over a reboot;
     /// the UUID does not.
@@ -80,6 +86,7 @@ pub struct Gpu {
 
 /// Of which GPU an instance is a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mig {
     /// Its profile, such as `1g.10gb`.
     pub profile: String,
@@ -89,6 +96,7 @@ pub struct Mig {
 
 /// Something that can be done to all processes of a step at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Capability {
     /// Ending them, whatever they do about it.
@@ -137,6 +145,7 @@ impl fmt::Display for Capability {
 
 /// By which means a [`Capability`] is had, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mechanism {
     /// A control group of version 2.
@@ -189,6 +198,7 @@ pub struct Readings {
 
 /// What changes by itself on a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostReading {
     /// The load average of one minute, in thousandths.
     pub load_milli: u64,
@@ -200,6 +210,7 @@ pub struct HostReading {
 
 /// What changes by itself on a GPU or an instance. `None` where the driver does not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuReading {
     /// Whose: of a GPU or of an instance.
     pub uuid: String,
@@ -227,6 +238,7 @@ pub struct GpuReading {
 
 /// A process that uses a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GpuProcess {
     /// Process id, in the namespace of the driver's library.
     pub pid: u32,

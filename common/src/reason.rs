@@ -10,6 +10,7 @@ macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $variant:ident = $text:literal,)*) => {
         /// A stable reason code. The list is closed: every one is documented here and shown by the API as text.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ReasonCode {
             $($(#[doc = $doc])+ #[serde(rename = $text)] $variant,)*
         }
@@ -112,6 +113,7 @@ impl fmt::Display for ReasonCode {
 
 /// One number or word behind a reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum Detail {
     /// An amount.
@@ -134,6 +136,7 @@ impl From<&str> for Detail {
 
 /// Why a step is where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reason {
     /// For programs.
     pub code: ReasonCode,

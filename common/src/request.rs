@@ -19,6 +19,7 @@ use crate::time::Span;
 
 /// The body of a submit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct StepRequest {
     /// Always `step` where present: what a file of several documents calls this one.
@@ -75,6 +76,7 @@ pub struct StepRequest {
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
 /// value here.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ResourceSettings {
     /// Whole GPUs on each host.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 /// Where a step is in its life. A step is in exactly one state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StepState {
     /// It waits for units.
@@ -109,6 +110,7 @@ impl fmt::Display for StepState {
 
 /// How a node stands with the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It is linked and heard: it gets work.

@@ -12,6 +12,7 @@ use crate::time::Span;
 
 /// What happens to a step that gives way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnPreempt {
     /// It is stopped and waits again in its old place.
@@ -25,6 +26,7 @@ pub enum OnPreempt {
 
 /// What to run, for whom and with how much.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepSpec {
     /// A name for people; need not be unique.
     pub name: String,

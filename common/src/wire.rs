@@ -176,6 +176,7 @@ impl Gang {
 
 /// Why an attempt is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum StopWhy {
     /// Somebody cancelled the step.
@@ -223,6 +224,11 @@ pub enum AttemptPhase {
 
 /// A process that runs or ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Process")
+)]
 pub struct Started {
     /// Process id on its host.
     pub pid: u32,
@@ -232,6 +238,7 @@ pub struct Started {
 
 /// How and when an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AttemptEnd {
     /// The process that ran; `None` where there never was one.
     pub started: Option<Started>,

@@ -15,6 +15,7 @@ mod ids;
 mod logs;
 mod metrics;
 mod nodes;
+mod openapi;
 mod page;
 mod params;
 mod pools;
@@ -133,6 +134,7 @@ fn router(api: Api) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(metrics::metrics))
+        .route("/openapi.json", get(openapi::openapi))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(api.clone(), auth::check))

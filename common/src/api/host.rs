@@ -11,6 +11,11 @@ use crate::inventory::{
 
 /// A host. The fields of [`Inventory`], and beside the host and beside each GPU what was last read of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Host")
+)]
 #[serde(default)]
 pub struct HostView {
     /// Kernel release.
@@ -45,6 +50,11 @@ pub struct HostView {
 
 /// A GPU or an instance of one, with what was last read of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Gpu")
+)]
 #[serde(default)]
 pub struct GpuView {
     /// The driver's index.

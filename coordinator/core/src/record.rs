@@ -19,6 +19,11 @@ use crate::market::{Nomination, Policy, Table};
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Event")
+)]
 pub struct Stamped {
     /// Its place in the log.
     pub seq: u64,
@@ -31,6 +36,11 @@ pub struct Stamped {
 
 /// One host's part of a grant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Grant")
+)]
 pub struct Placement {
     /// The host.
     pub node: NodeName,
@@ -40,6 +50,7 @@ pub struct Placement {
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
     /// A coordinator began to speak for the cluster.

@@ -1,5 +1,5 @@
-//! Who may call: whoever shows the token, where one is configured. `/healthz`, `/readyz` and `/metrics` hold no secrets
-//! and are open.
+//! Who may call: whoever shows the token, where one is configured. `/healthz`, `/readyz`, `/metrics` and `/openapi.json`
+//! hold no secrets and are open.
 //!
 //! Without a token the API listens on loopback alone, where every program of the machine may call, but no web page that
 //! happens to be open on it: a browser's call for another site, or for a name that was made to point here, is refused.

@@ -11,6 +11,11 @@ use super::request::Request;
 
 /// Binds a subject to a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "PolicyTerms")
+)]
 pub struct Policy {
     /// Higher is preferred.
     pub priority: u64,

@@ -20,6 +20,7 @@ use crate::state::HostUnits;
 
 /// A promise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Nomination {
     /// Where.
     pub pool: PoolName,

@@ -224,7 +224,7 @@ fn with_a_token_every_call_shows_it_and_health_stays_open() {
         let response = rig.call("GET", "/v1/steps", &[("authorization", &header)]);
         assert_eq!(response.status(), 200);
     }
-    for path in ["/healthz", "/readyz", "/metrics"] {
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"] {
         assert_eq!(rig.get(path).0, 200, "{path}");
     }
 }

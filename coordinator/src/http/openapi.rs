@@ -1,0 +1,102 @@
+//! The API's description of itself, OpenAPI 3.1 at `/openapi.json`.
+//!
+//! Paths are written by hand in `openapi/*.json`, one file for each tag; tests compare them with the router. Schemas are
+//! derived from the types that the calls read and write, and the errors from the list of codes, so neither can drift.
+
+mod schemas;
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde_json::{Map, Value, json};
+use sluice_common::error_code::ErrorCode;
+
+/// Everything but paths, schemas and errors.
+const DOCUMENT: &str = include_str!("openapi/document.json");
+
+/// The paths.
+const PATHS: [&str; 5] = [
+    include_str!("openapi/steps.json"),
+    include_str!("openapi/nodes.json"),
+    include_str!("openapi/pools.json"),
+    include_str!("openapi/events.json"),
+    include_str!("openapi/service.json"),
+];
+
+/// What any call of the API may be answered with.
+const ANYWHERE: [u16; 4] = [401, 403, 500, 503];
+
+/// `GET /openapi.json`.
+pub(super) async fn openapi() -> impl IntoResponse {
+    static TEXT: LazyLock<String> = LazyLock::new(|| format!("{:#}\n", document()));
+    ([(CONTENT_TYPE, "application/json")], TEXT.as_str())
+}
+
+/// The whole document.
+fn document() -> Value {
+    let mut document = object(DOCUMENT);
+    document["info"]["version"] = json!(env!("CARGO_PKG_VERSION"));
+    document["paths"] = Value::Object(paths());
+    let components = &mut document["components"];
+    components["responses"] = Value::Object(errors());
+    components["schemas"] = Value::Object(schemas::all());
+    Value::Object(document)
+}
+
+fn object(text: &str) -> Map<String, Value> {
+    serde_json::from_str(text).expect("the pieces of the document are JSON objects")
+}
+
+fn paths() -> Map<String, Value> {
+    let mut paths: Map<String, Value> = PATHS.into_iter().flat_map(object).collect();
+    let calls = paths
+        .iter_mut()
+        .filter(|(path, _)| path.starts_with("/v1/"));
+    let calls = calls.filter_map(|(_, item)| item.as_object_mut());
+    let methods = calls.flat_map(|item| item.iter_mut().filter(|(key, _)| *key != "parameters"));
+    for (_, call) in methods {
+        for status in ANYWHERE {
+            let error = format!("#/components/responses/{}", name(status));
+            call["responses"][status.to_string()] = json!({ "$ref": error });
+        }
+    }
+    paths
+}
+
+fn name(status: u16) -> String {
+    format!("Error{status}")
+}
+
+/// One response for each status of an error, with its codes.
+fn errors() -> Map<String, Value> {
+    let mut errors = Map::new();
+    for code in ErrorCode::ALL {
+        let sentence = format!("`{code}`: {}", code.meaning());
+        let error = errors.entry(name(code.status()));
+        let error = error.or_insert_with(|| {
+            let schema = json!({ "$ref": "#/components/schemas/Error" });
+            let mut error = json!({ "content": { "application/json": { "schema": schema } } });
+            if let Some((header, about)) = headers(code.status()) {
+                let about = json!({ "description": about, "schema": { "type": "string" } });
+                error["headers"] = json!({ header: about });
+            }
+            error
+        });
+        let said = error["description"].as_str();
+        let all = said.map_or_else(|| sentence.clone(), |said| format!("{said}\n\n{sentence}"));
+        error["description"] = json!(all);
+    }
+    errors
+}
+
+/// The header that comes with an error of this status.
+fn headers(status: u16) -> Option<(&'static str, &'static str)> {
+    match status {
+        401 => Some(("WWW-Authenticate", "`Bearer`.")),
+        405 => Some(("Allow", "The methods that the path takes.")),
+        _ => None,
+    }
+}

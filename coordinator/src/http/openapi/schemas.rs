@@ -1,0 +1,151 @@
+//! Schemas of all bodies, derived from their types, and then brought into the shape that generators of clients read
+//! best: a closed list of words is one `enum`, each kind of event is a schema of its own.
+
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use coordinator_core::Stamped;
+use sluice_common::api::{
+    BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
+    PoolView, StepView,
+};
+
+/// Every schema by its name.
+pub(super) fn all() -> Map<String, Value> {
+    let mut answers = Derived::new(SchemaSettings::for_serialize);
+    answers.add::<Page<StepView>>();
+    answers.add::<Page<NodeView>>();
+    answers.add::<Page<PoolView>>();
+    answers.add::<Page<PolicyView>>();
+    answers.add::<Page<Stamped>>();
+    answers.add::<BatchView>();
+    answers.add::<ErrorBody>();
+    let mut requests = Derived::new(SchemaSettings::for_deserialize);
+    requests.add::<BatchRequest>();
+    requests.add::<PoolRequest>();
+    requests.add::<PolicyRequest>();
+    let mut all = answers.taken();
+    all.extend(requests.taken());
+    all.values_mut().for_each(tidy);
+    // The one field that a step cannot be without. Its absence is told in words of its own, so it has a default.
+    let request = &mut all["StepRequest"];
+    request["required"] = json!(["command"]);
+    request["properties"]["command"]["minItems"] = json!(1);
+    split_event(&mut all);
+    all
+}
+
+struct Derived(schemars::SchemaGenerator);
+
+impl Derived {
+    fn new(contract: fn(SchemaSettings) -> SchemaSettings) -> Self {
+        let mut settings = contract(SchemaSettings::draft2020_12());
+        settings.definitions_path = "/components/schemas".into();
+        Self(settings.into_generator())
+    }
+
+    fn add<T: JsonSchema>(&mut self) {
+        // Only the definitions that it leaves behind are wanted.
+        let _reference = self.0.subschema_for::<T>();
+    }
+
+    fn taken(mut self) -> Map<String, Value> {
+        self.0.take_definitions(true)
+    }
+}
+
+/// Tidies a schema and all below it.
+fn tidy(schema: &mut Value) {
+    match schema {
+        Value::Array(all) => all.iter_mut().for_each(tidy),
+        Value::Object(map) => {
+            map.values_mut().for_each(tidy);
+            if let Some(Value::String(text)) = map.get_mut("description") {
+                *text = in_json_s_words(text);
+            }
+            // A default of an answer says what an older coordinator left out: no business of a caller.
+            map.remove("default");
+            list_words(map);
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// A comment of the code as a reader of JSON understands it: lines are paragraphs, links are names.
+fn in_json_s_words(comment: &str) -> String {
+    let paragraphs = comment.split("\n\n").map(|text| text.replace('\n', " "));
+    let text = paragraphs.collect::<Vec<_>>().join("\n\n");
+    text.replace("[`", "`")
+        .replace("`]", "`")
+        .replace("`None`", "`null`")
+}
+
+/// Makes one `enum` of alternatives that are a word each, and says in its description what each means.
+fn list_words(map: &mut Map<String, Value>) {
+    let Some(Value::Array(alternatives)) = map.get("oneOf") else {
+        return;
+    };
+    let word = |one: &Value| Some((one.get("const")?.as_str()?.to_owned(), meaning(one)));
+    let Some(words) = alternatives.iter().map(word).collect::<Option<Vec<_>>>() else {
+        return;
+    };
+    let mut text = map["description"].as_str().unwrap_or_default().to_owned();
+    text.push('\n');
+    for (word, meaning) in &words {
+        text.push_str(&format!("\n- `{word}`: {meaning}"));
+    }
+    let words: Vec<String> = words.into_iter().map(|(word, _)| word).collect();
+    map.remove("oneOf");
+    map.insert("type".to_owned(), json!("string"));
+    map.insert("enum".to_owned(), json!(words));
+    map.insert("description".to_owned(), json!(text));
+}
+
+fn meaning(schema: &Value) -> String {
+    let text = schema.get("description").and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+/// Gives each kind of event a schema of its own, which its `type` tells.
+fn split_event(all: &mut Map<String, Value>) {
+    let event = all["Event"].take();
+    let kinds = event["oneOf"].as_array().into_iter().flatten();
+    let kinds: Vec<(String, String, Value)> = kinds.map(|kind| named(&event, kind)).collect();
+    let reference = |name: &String| format!("#/components/schemas/{name}");
+    let mapping: Map<String, Value> = kinds
+        .iter()
+        .map(|(word, name, _)| (word.clone(), json!(reference(name))))
+        .collect();
+    let one_of: Vec<Value> = mapping.values().map(|to| json!({ "$ref": to })).collect();
+    all["Event"] = json!({
+        "description": event["description"],
+        "oneOf": one_of,
+        "discriminator": { "propertyName": "type", "mapping": mapping },
+    });
+    all.extend(kinds.into_iter().map(|(_, name, schema)| (name, schema)));
+}
+
+/// The word of a kind of event, the name of its schema, and the schema with what all events have.
+fn named(event: &Value, kind: &Value) -> (String, String, Value) {
+    let word = kind["properties"]["type"]["const"].as_str();
+    let word = word.expect("each kind of event has its word").to_owned();
+    let parts = word.split('_').map(|part| {
+        let (first, rest) = part.split_at(1);
+        first.to_uppercase() + rest
+    });
+    let name = format!("Event{}", parts.collect::<String>());
+    let mut schema = kind.clone();
+    for place in ["properties", "required"] {
+        schema[place] = joined(&event[place], &kind[place]);
+    }
+    (word, name, schema)
+}
+
+fn joined(first: &Value, second: &Value) -> Value {
+    match (first, second) {
+        (Value::Object(a), Value::Object(b)) => a.clone().into_iter().chain(b.clone()).collect(),
+        (Value::Array(a), Value::Array(b)) => a.iter().chain(b).cloned().collect(),
+        _ => second.clone(),
+    }
+}
