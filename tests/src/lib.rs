@@ -1,12 +1,14 @@
-//! What the tests of the whole product share: a running `sluice dev` with its processes, a client for its API, and
-//! waiting for predicates. Nothing of the product depends on this crate.
+//! What the tests of the whole product share: a running `sluice dev` with its processes, a client for its API, Python
+//! with packages, and waiting for predicates. Nothing of the product depends on this crate.
 
 mod dev;
 mod procs;
+mod python;
 mod wait;
 
 pub use dev::{Daemon, Dev, DevOptions, Ran, ordinary_user_binaries};
 pub use procs::{children_of, environ_has, is_alive, kill, pids_with_environ};
+pub use python::python_with;
 pub use wait::{eventually, eventually_within};
 
 use std::path::PathBuf;

@@ -10,6 +10,7 @@ mod gpus;
 mod hosts;
 mod metrics;
 mod nvml;
+mod openapi;
 mod partition;
 mod road;
 mod sim;

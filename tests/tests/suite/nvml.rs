@@ -17,7 +17,7 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, EventSet, Nvml};
 use serde_json::{Value, json};
-use sluice_tests::binaries;
+use sluice_tests::{binaries, python_with};
 
 /// Names the host file; where it is set, this is the process of a test's own.
 const FILE: &str = "SLUICE_NVML_STANDIN";
@@ -490,7 +490,7 @@ const BINDING: &str = "nvidia-ml-py==13.615.71";
 
 #[test]
 fn nvidia_s_own_binding_reads_every_host() {
-    let python = match binding() {
+    let python = match python_with(&BINDING.replace("==", "-"), BINDING) {
         Ok(python) => python,
         Err(why) => {
             assert!(env::var_os("CI").is_none(), "no {BINDING}: {why}");
@@ -521,40 +521,4 @@ fn nvidia_s_own_binding_reads_every_host() {
 #[expect(clippy::print_stderr, reason = "who reads the tests' output must know")]
 fn skipped(why: &str) {
     eprintln!("skipped: {BINDING} cannot be had here ({why}); with CI set this is a failure");
-}
-
-/// A Python that has the binding: made once and kept with what Cargo builds.
-fn binding() -> Result<PathBuf, String> {
-    let home = binaries().join("..").join(BINDING.replace("==", "-"));
-    let python = home.join("bin/python");
-    let ready = home.join("ready");
-    if !ready.exists() {
-        ran(Command::new("python3")
-            .args(["-m", "venv", "--clear"])
-            .arg(&home))?;
-        let install = [
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-input",
-            "--retries=1",
-            "--timeout=15",
-            "--no-deps",
-            BINDING,
-        ];
-        ran(Command::new(&python).args(install))?;
-        fs::write(&ready, "").map_err(|error| error.to_string())?;
-    }
-    Ok(python)
-}
-
-fn ran(command: &mut Command) -> Result<(), String> {
-    let output = command
-        .output()
-        .map_err(|error| format!("{command:?}: {error}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
 }

@@ -1,0 +1,231 @@
+"""Holds real answers of the API against the document at /openapi.json.
+
+Usage: python answers.py URL TOKEN
+
+Every answer must have a status that its call describes and a body that its schema takes. The schemas are made strict
+first: a field that is not described fails too. At the end every call that is described must have been made.
+"""
+
+import copy
+import json
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from openapi_schema_validator import OAS31Validator
+from openapi_spec_validator import validate
+
+URL, TOKEN = sys.argv[1:]
+SOON = 60.0
+
+
+def fetch(method, path, body=None, token=TOKEN):
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(URL + path, data=data, method=method)
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=SOON) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
+
+
+def strict(schema):
+    """A copy in which objects have the described fields alone."""
+    if isinstance(schema, list):
+        return [strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    copied = {key: strict(value) for key, value in schema.items()}
+    if copied.get("type") == "object" and "properties" in copied:
+        copied.setdefault("additionalProperties", False)
+    return copied
+
+
+class Judge:
+    def __init__(self, document):
+        self.document = document
+        self.components = copy.deepcopy(document["components"])
+        self.components["schemas"] = strict(self.components["schemas"])
+        self.open = {
+            (method, path)
+            for path, item in document["paths"].items()
+            for method in item
+            if method != "parameters"
+        }
+
+    def resolved(self, value):
+        while "$ref" in value:
+            place = self.document
+            for part in value["$ref"].removeprefix("#/").split("/"):
+                place = place[part]
+            value = place
+        return value
+
+    def check(self, schema, value, what):
+        validator = OAS31Validator(
+            {**schema, "components": self.components},
+            format_checker=OAS31Validator.FORMAT_CHECKER,
+        )
+        errors = [f"{list(e.absolute_path)}: {e.message}" for e in validator.iter_errors(value)]
+        assert not errors, f"{what}: {errors}\n{json.dumps(value, indent=1)}"
+
+    def call(self, status, method, path, query="", body=None, token=TOKEN, **names):
+        """Makes a call that is described, which must be answered with this status; the body of the answer."""
+        described = self.document["paths"][path][method]
+        self.open.discard((method, path))
+        filled = path.format(**names)
+        got, headers, raw = fetch(method.upper(), filled + query, body, token)
+        what = f"{method} {filled}{query}"
+        assert got == status, f"{what}: {got} {raw[:500]}"
+        response = self.resolved(described["responses"][str(status)])
+        for name, header in response.get("headers", {}).items():
+            assert not header.get("required") or headers[name] is not None, f"{what}: no {name}"
+        if "content" not in response:
+            assert raw == b"", f"{what}: {raw}"
+            return None
+        kind = headers["content-type"].split(";")[0]
+        schema = response["content"][kind]["schema"]
+        if kind != "application/json":
+            return raw
+        value = json.loads(raw)
+        self.check(schema, value, what)
+        return value
+
+    def error(self, status, code, method, path, **more):
+        answer = self.call(status, method, path, **more)
+        assert answer["error"]["code"] == code, answer
+
+    def state_of(self, step, *wanted):
+        """The step, once it is in one of these states."""
+        deadline = time.monotonic() + SOON
+        while time.monotonic() < deadline:
+            found = self.call(200, "get", "/v1/steps/{step}:wait", f"?for={wanted[0]}&timeout=5s", step=step)
+            if found["state"] in wanted:
+                return found
+        raise AssertionError(f"{step} is not {wanted}: {found}")
+
+
+def submit(judge):
+    gpu = {"gpu_count": 1, "memory": "16MiB", "cpu_count": 0.1, "pool_resources": {"step_run": 1}}
+    step = judge.call(
+        201,
+        "post",
+        "/v1/steps",
+        body={
+            "kind": "step",
+            "id": "whole",
+            "name": "everything",
+            "subject": "prod",
+            "pool": "default",
+            "command": ["sh", "-c", "echo out; echo err >&2; exec sleep 1000"],
+            "env": {"A": "b"},
+            "workdir": "/tmp",
+            "resources": gpu,
+            "nodes": 1,
+            "priority": 3,
+            "retries": 1,
+            "timeout": "1h",
+            "grace_period": "1s",
+            "on_preempt": "requeue",
+            "allow_pending": False,
+        },
+    )
+    assert step["request"]["gpu"] == 1, step
+    judge.call(201, "post", "/v1/steps", body={"id": "short", "command": ["sh", "-c", "exit 3"]})
+    judge.call(200, "post", "/v1/steps", body={"id": "short", "command": ["sh", "-c", "exit 3"]})
+    judge.call(201, "post", "/v1/steps", body={"id": "never", "command": ["true"], "pool": "nowhere"})
+    judge.call(201, "post", "/v1/steps", body={"id": "nothing", "command": ["/no/such/program"]})
+    batch = {"steps": [{"id": "one", "command": ["true"]}, {"command": []}, {"comand": []}]}
+    results = judge.call(200, "post", "/v1/steps:batch", body=batch)["results"]
+    assert [("id" in one) for one in results] == [True, False, False], results
+
+
+def see(judge):
+    judge.state_of("whole", "running")
+    assert judge.state_of("short", "failed")["exit"]["code"] == 3
+    assert judge.state_of("never", "rejected")["reason"]["code"] == "unknown_pool"
+    assert judge.state_of("nothing", "failed")["reason"]["code"] == "start_failed"
+    out = judge.call(200, "get", "/v1/steps/{step}/logs", "?attempt=1", step="whole")
+    assert out == b"out\n", out
+    judge.call(200, "get", "/v1/steps/{step}/logs", "?stream=stderr&offset=4", step="whole")
+    node = judge.call(200, "get", "/v1/nodes")["items"][0]
+    assert "whole" in node["steps"], node
+    found = judge.call(200, "get", "/v1/nodes/{node}", node=node["name"])
+    assert found["inventory"]["gpus"] and found["inventory"]["reading"], found
+    assert judge.call(200, "get", "/v1/pools")["items"]
+    pool = judge.call(200, "get", "/v1/pools/{pool}", pool="default")
+    assert pool["platforms"] and pool["used"]["gpu"] == 1, pool
+    judge.call(200, "get", "/v1/pools/{pool}/policies", pool="default")
+    judge.call(200, "get", "/v1/pools/{pool}/policies/{subject}", pool="default", subject="prod")
+    judge.call(200, "post", "/v1/steps/{step}:cancel", step="whole")
+    assert judge.state_of("whole", "cancelled")["exit"]["signal"] == 15
+    judge.call(200, "get", "/v1/steps", "?state=cancelled,failed&limit=2")
+    step = judge.call(200, "get", "/v1/steps/{step}", step="whole")
+    assert step["attempts"][0]["placements"][0]["gpus"], step
+
+
+def read_events(judge):
+    events, query = [], ""
+    while True:
+        page = judge.call(200, "get", "/v1/events", query)
+        events.extend(page["items"])
+        if "next_cursor" not in page:
+            break
+        query = f"?cursor={page['next_cursor']}"
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    seen = {event["type"] for event in events}
+    wanted = """coordinator_started pool_put policy_put policy_deleted node_reported node_ready step_queued step_rejected
+        allocated starting started stopping ended released step_ended"""
+    assert seen >= set(wanted.split()), seen
+
+
+def refuse(judge):
+    judge.error(400, "unknown_parameter", "get", "/v1/steps", query="?limt=1")
+    judge.error(400, "unknown_field", "post", "/v1/steps", body={"comand": ["true"]})
+    judge.error(400, "invalid_id", "get", "/v1/steps/{step}", step="a%20b")
+    judge.error(401, "unauthorized", "get", "/v1/nodes", token=None)
+    judge.error(404, "unknown_step", "post", "/v1/steps/{step}:cancel", step="nobody")
+    judge.error(404, "unknown_node", "get", "/v1/nodes/{node}", node="nobody")
+    judge.error(404, "unknown_pool", "get", "/v1/pools/{pool}", pool="nowhere")
+    nobody = {"pool": "default", "subject": "nobody"}
+    judge.error(404, "unknown_policy", "get", "/v1/pools/{pool}/policies/{subject}", **nobody)
+    judge.error(404, "unknown_attempt", "get", "/v1/steps/{step}/logs", query="?attempt=9", step="whole")
+    judge.error(409, "id_in_use", "post", "/v1/steps", body={"id": "short", "command": ["true"]})
+    judge.error(413, "body_too_large", "post", "/v1/steps", body={"command": ["x" * (2 << 20)]})
+    judge.error(416, "offset_beyond_end", "get", "/v1/steps/{step}/logs", query="?offset=5", step="whole")
+    names = {"pool": "other", "subject": "prod"}
+    big = {"reserved": {"tokens": 5}}
+    judge.error(409, "invalid_policy", "put", "/v1/pools/{pool}/policies/{subject}", body=big, **names)
+    status, headers, raw = fetch("POST", "/v1/steps/whole")
+    assert (status, headers["allow"]) == (405, "GET,HEAD"), raw
+    judge.check({"$ref": "#/components/schemas/Error"}, json.loads(raw), "405")
+
+
+def main():
+    status, _, raw = fetch("GET", "/openapi.json", token=None)
+    assert status == 200, raw
+    document = json.loads(raw)
+    validate(document)
+    judge = Judge(document)
+    for path in ["/healthz", "/readyz", "/metrics", "/openapi.json"]:
+        assert judge.call(200, "get", path, token=None)
+    policy = {"priority": 1, "reserved": {"gpu": 1}, "limit": {"gpu": 2}}
+    pool = {"description": "more", "capacity": {"tokens": 4}, "min_runtime": "10m"}
+    judge.call(200, "put", "/v1/pools/{pool}", body=pool, pool="other")
+    for pool in ["default", "other"]:
+        body = policy if pool == "default" else {}
+        judge.call(200, "put", "/v1/pools/{pool}/policies/{subject}", body=body, pool=pool, subject="prod")
+    submit(judge)
+    see(judge)
+    refuse(judge)
+    judge.call(204, "delete", "/v1/pools/{pool}/policies/{subject}", pool="other", subject="prod")
+    read_events(judge)
+    assert not judge.open, f"never called: {judge.open}"
+    print("OK")
+
+
+if __name__ == "__main__":
+    main()
