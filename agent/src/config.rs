@@ -11,6 +11,7 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::MAX_ADDRESS_BYTES;
 use sluice_common::nearest::unknown_field;
+use sluice_log::Format;
 use sluice_transport::TlsFiles;
 
 /// Where a packaged agent keeps its state.
@@ -37,6 +38,7 @@ pub(crate) struct RawConfig {
     supervisor_socket: Option<PathBuf>,
     path: Option<String>,
     tls: Option<RawTls>,
+    log_format: Option<Format>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -132,6 +134,11 @@ impl RawConfig {
                 message: way_out(error.message(), text.lines().nth(line - 1)),
             }
         })
+    }
+
+    /// How the log is written, where the file says so. Needed before the rest is checked: that may have to be told.
+    pub(crate) fn log_format(&self) -> Option<Format> {
+        self.log_format
     }
 
     /// Checks it, with `overrides` in place of what the file says.

@@ -22,11 +22,12 @@ use clap::{Parser, Subcommand};
 use sluice_common::api::HostView;
 use sluice_common::id::BootId;
 use sluice_common::inventory::Inventory;
+use sluice_log::Format;
 use sluice_transport::{Dialer, Identity};
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
-use crate::config::{Config, Overrides, RawConfig};
+use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::{Engine, INBOX};
 use crate::epoch::EpochFile;
 use crate::link::Link;
@@ -68,9 +69,14 @@ struct Args {
     /// NVML's library, in place of the loader's choice.
     #[arg(long, env = "SLUICE_AGENT_NVML_LIBRARY", global = true)]
     nvml_library: Option<PathBuf>,
-    /// Text for people or one JSON object a line.
-    #[arg(long, env = "SLUICE_LOG_FORMAT", value_enum, default_value = "text")]
-    log_format: LogFormat,
+    /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
+    #[arg(
+        long,
+        env = sluice_log::FORMAT_VARIABLE,
+        value_name = "FORMAT",
+        global = true
+    )]
+    log_format: Option<Format>,
     /// Report what this file declares in place of what the host has: an inventory in JSON, for trials on one machine.
     /// Refused unless every coordinator is on this machine.
     #[arg(long, hide = true)]
@@ -86,18 +92,20 @@ enum Action {
     Detect,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
+/// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
+/// judged second.
 fn main() -> ExitCode {
     let args = Args::parse();
-    start_logging(args.log_format);
+    let raw = read_config(&args);
+    let configured = raw.as_ref().ok().and_then(RawConfig::log_format);
+    let format = args.log_format.or(configured).unwrap_or_default();
+    if let Err(error) = sluice_log::start(format) {
+        let _nobody_reads_it = writeln!(std::io::stderr(), "error: {error}");
+        return ExitCode::FAILURE;
+    }
     let outcome = match args.command {
-        Some(Action::Detect) => print_detection(&args),
-        None => run(args),
+        Some(Action::Detect) => print_detection(raw, &args),
+        None => run(raw, args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -109,29 +117,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn start_logging(format: LogFormat) {
-    let filter =
-        tracing_subscriber::EnvFilter::try_from_env("SLUICE_LOG").unwrap_or_else(|_| "info".into());
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false);
-    match format {
-        LogFormat::Text => builder
-            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-            .init(),
-        LogFormat::Json => builder.json().init(),
+/// For detection a config that is not there does not matter: it works on a host that joined nothing.
+fn read_config(args: &Args) -> Result<RawConfig, ConfigError> {
+    if args.command.is_some() && !args.config.exists() {
+        return Ok(RawConfig::default());
     }
+    RawConfig::read(&args.config)
 }
 
-/// A config that is not there does not matter: detection works on a host that joined nothing.
-fn print_detection(args: &Args) -> anyhow::Result<()> {
-    let raw = if args.config.exists() {
-        RawConfig::read(&args.config)?
-    } else {
-        RawConfig::default()
-    };
-    let (dir, library, reserve) = config::for_detection(raw)?;
+fn print_detection(raw: Result<RawConfig, ConfigError>, args: &Args) -> anyhow::Result<()> {
+    let (dir, library, reserve) = config::for_detection(raw?)?;
     let library = args.nvml_library.clone().or(library);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -146,11 +141,10 @@ fn print_detection(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run(args: Args) -> anyhow::Result<()> {
-    let raw = RawConfig::read(&args.config)?;
+fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
     let exit_with_stdin = args.exit_with_stdin;
     let declared_in = args.declared;
-    let config = raw.check(Overrides {
+    let config = raw?.check(Overrides {
         coordinators: args.coordinators,
         node: args.node,
         pool: args.pool,

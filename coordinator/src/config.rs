@@ -17,6 +17,7 @@ use sluice_common::limit::{
 };
 use sluice_common::nearest::unknown_field;
 use sluice_common::time::Span;
+use sluice_log::Format;
 
 use crate::store::DEFAULT_RETENTION;
 
@@ -49,6 +50,7 @@ pub struct RawConfig {
     keep_finished: Option<usize>,
     tls: Option<RawTls>,
     api_token_file: Option<PathBuf>,
+    log_format: Option<Format>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -251,6 +253,11 @@ impl RawConfig {
                 message: explain(error.message(), text.lines().nth(line - 1)),
             }
         })
+    }
+
+    /// How the log is written, where the file says so. Needed before anything is checked, since that may have to be told.
+    pub fn log_format(&self) -> Option<Format> {
+        self.log_format
     }
 
     /// Checks what `overrides` and the file come to.

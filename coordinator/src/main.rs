@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use sluice_coordinator::config::{DEFAULT_DATA_DIR, Overrides, RawConfig};
+use clap::{Args, Parser, Subcommand};
+use sluice_coordinator::config::{ConfigError, DEFAULT_DATA_DIR, Overrides, RawConfig};
 use sluice_coordinator::{identity, run};
-use tracing_subscriber::EnvFilter;
+use sluice_log::Format;
 
 /// The coordinator of a Sluice cluster. Without a command it runs.
 #[derive(Parser)]
@@ -62,34 +62,32 @@ struct RunArgs {
     config: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How the log on stderr is written.
+    /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
     #[arg(
         long,
-        env = "SLUICE_LOG_FORMAT",
+        env = sluice_log::FORMAT_VARIABLE,
         hide_env_values = true,
-        default_value = "text"
+        value_name = "FORMAT"
     )]
-    log_format: LogFormat,
+    log_format: Option<Format>,
     /// Exit when standard input ends, which it does when the parent is gone.
     #[arg(long)]
     exit_with_stdin: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let outcome = match cli.command {
-        None => start(cli.run),
-        Some(Command::Init { data }) => init(&data),
+    match cli.command {
+        None => serve(cli.run),
+        Some(Command::Init { data }) => ended(init(&data)),
         Some(Command::IssueNode { name, data, out }) => {
-            identity::issue_node(&data.data_dir, &name, &out).map_err(Into::into)
+            ended(identity::issue_node(&data.data_dir, &name, &out).map_err(Into::into))
         }
-    };
+    }
+}
+
+/// For whoever looks at the command: nothing is logged yet, or at all.
+fn ended(outcome: anyhow::Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -110,13 +108,30 @@ fn init(data: &DataArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(args: RunArgs) -> anyhow::Result<()> {
-    log_to_stderr(args.log_format)?;
+/// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
+/// judged second.
+fn serve(args: RunArgs) -> ExitCode {
     let raw = match &args.config {
-        Some(path) => RawConfig::load(path)?,
-        None => RawConfig::default(),
+        Some(path) => RawConfig::load(path),
+        None => Ok(RawConfig::default()),
     };
-    let config = raw.check(args.overrides)?;
+    let configured = raw.as_ref().ok().and_then(RawConfig::log_format);
+    let format = args.log_format.or(configured).unwrap_or_default();
+    if let Err(error) = sluice_log::start(format) {
+        return ended(Err(error.into()));
+    }
+    match start(raw, args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // The whole chain, once, on one line.
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(raw: Result<RawConfig, ConfigError>, args: RunArgs) -> anyhow::Result<()> {
+    let config = raw?.check(args.overrides)?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let ready = |http, quic| {
         if let Err(error) = run::print_ready(http, quic) {
@@ -124,27 +139,5 @@ fn start(args: RunArgs) -> anyhow::Result<()> {
         }
     };
     runtime.block_on(run::run(config, args.exit_with_stdin, ready))?;
-    Ok(())
-}
-
-/// `SLUICE_LOG`, else `RUST_LOG`, says what is logged.
-fn log_to_stderr(format: LogFormat) -> anyhow::Result<()> {
-    let name = match std::env::var_os("SLUICE_LOG") {
-        Some(_) => "SLUICE_LOG",
-        None => "RUST_LOG",
-    };
-    let filter = match std::env::var(name) {
-        Ok(text) => EnvFilter::try_new(text).with_context(|| format!("{name} is no filter"))?,
-        Err(_) => EnvFilter::new("info"),
-    };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
-    match format {
-        LogFormat::Text => log
-            .with_ansi(io::IsTerminal::is_terminal(&io::stderr()))
-            .init(),
-        LogFormat::Json => log.json().init(),
-    }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use lexopt::prelude::{Long, Short, Value};
 use serde::Deserialize;
+use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
 /// What `--help` prints.
 pub const HELP: &str = "\
@@ -15,13 +16,15 @@ Usage: sluice-supervisor --state-dir DIR [OPTIONS]
 
 Options:
       --state-dir DIR     where records, output and the socket are kept
-      --config FILE       TOML file with `agent_uid`, the user whose agent may connect
+      --config FILE       TOML file with `agent_uid`, the user whose agent may connect, and `log_format`
       --exit-with-stdin   when stdin ends, stop every step and exit; SIGINT is then left to the parent
+      --log-format FORM   text, json or auto (default): the journal's lines under systemd, else text
       --stop-on-exit      on SIGTERM stop every step, instead of leaving them to the next supervisor
   -h, --help              print this
   -V, --version           print the version
 
-The level of the log is taken from SLUICE_LOG (error, warn, info, debug); it goes to stderr.
+The log goes to stderr. SLUICE_LOG filters it (error, warn, info, debug, trace, or finer), and SLUICE_LOG_FORMAT says the
+form where --log-format does not.
 ";
 
 /// What the supervisor was asked to do.
@@ -35,6 +38,8 @@ pub struct Options {
     pub exit_with_stdin: bool,
     /// Stop everything on SIGTERM.
     pub stop_on_exit: bool,
+    /// How the log is written.
+    pub log_format: Format,
 }
 
 /// What a command line means.
@@ -50,6 +55,7 @@ pub enum Command {
 #[serde(deny_unknown_fields)]
 struct Config {
     agent_uid: Option<u32>,
+    log_format: Option<Format>,
 }
 
 /// Why a command line or a config means nothing.
@@ -61,6 +67,14 @@ pub enum OptionsError {
     /// The one option that must be there is not.
     #[error("--state-dir is missing: say where records, output and the socket are kept")]
     NoStateDir,
+    /// The flag or the variable that says how the log is written.
+    #[error("{by}: {source}")]
+    LogFormat {
+        /// Which.
+        by: &'static str,
+        /// What it says instead.
+        source: FormatError,
+    },
     /// The config could not be read.
     #[error("cannot read config {}", path.display())]
     Read {
@@ -85,12 +99,13 @@ pub enum OptionsError {
 /// Where either is not understood.
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, OptionsError> {
     let mut parser = lexopt::Parser::from_args(args);
-    let (mut state_dir, mut config) = (None, None);
+    let (mut state_dir, mut config, mut log_format) = (None, None, None);
     let (mut exit_with_stdin, mut stop_on_exit) = (false, false);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
             Long("config") => config = Some(PathBuf::from(parser.value()?)),
+            Long("log-format") => log_format = Some(parser.value()?.to_string_lossy().into_owned()),
             Long("exit-with-stdin") => exit_with_stdin = true,
             Long("stop-on-exit") => stop_on_exit = true,
             Long("help") | Short('h') => return Ok(Command::Print(HELP.to_owned())),
@@ -101,13 +116,25 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             Value(_) | Long(_) | Short(_) => return Err(arg.unexpected().into()),
         }
     }
+    let log_format = asked_format(log_format.as_deref())?;
     let config = config.as_deref().map(read_config).transpose()?;
+    let config = config.unwrap_or_default();
     Ok(Command::Run(Options {
         state_dir: state_dir.ok_or(OptionsError::NoStateDir)?,
-        agent_uid: config.unwrap_or_default().agent_uid,
+        agent_uid: config.agent_uid,
+        log_format: log_format.or(config.log_format).unwrap_or_default(),
         exit_with_stdin,
         stop_on_exit,
     }))
+}
+
+/// By the flag, else by the environment.
+fn asked_format(flag: Option<&str>) -> Result<Option<Format>, OptionsError> {
+    let told = |by| move |source| OptionsError::LogFormat { by, source };
+    match flag {
+        Some(text) => text.parse().map(Some).map_err(told("--log-format")),
+        None => Format::from_environment().map_err(told(FORMAT_VARIABLE)),
+    }
 }
 
 fn read_config(path: &Path) -> Result<Config, OptionsError> {
@@ -142,12 +169,14 @@ mod tests {
             config,
             "--exit-with-stdin",
             "--stop-on-exit",
+            "--log-format=json",
         ]);
         let wanted = Options {
             state_dir: "/s".into(),
             agent_uid: Some(7),
             exit_with_stdin: true,
             stop_on_exit: true,
+            log_format: Format::Json,
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }
@@ -159,6 +188,7 @@ mod tests {
             (&[][..], "--state-dir"),
             (&["--state-dir"][..], "--state-dir"),
             (&["--state-dir", "/s", "more"][..], "more"),
+            (&["--log-format", "xml"][..], "--log-format: `xml`"),
             (
                 &["--state-dir", "/s", "--config", "/no/such"][..],
                 "/no/such",

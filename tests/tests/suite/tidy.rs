@@ -11,6 +11,7 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("sluice-common", &[]),
     ("sluice-codec", &[]),
+    ("sluice-log", &["sluice-common"]),
     ("sluice-transport", &["sluice-codec", "sluice-common"]),
     ("coordinator-core", &["sluice-common"]),
     (
@@ -19,17 +20,22 @@ const ARROWS: &[(&str, &[&str])] = &[
             "coordinator-core",
             "sluice-codec",
             "sluice-common",
+            "sluice-log",
             "sluice-transport",
         ],
     ),
     ("agent-core", &["sluice-common"]),
-    ("sluice-supervisor", &["sluice-codec", "sluice-common"]),
+    (
+        "sluice-supervisor",
+        &["sluice-codec", "sluice-common", "sluice-log"],
+    ),
     (
         "sluice-agent",
         &[
             "agent-core",
             "sluice-codec",
             "sluice-common",
+            "sluice-log",
             "sluice-transport",
         ],
     ),

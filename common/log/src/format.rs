@@ -1,0 +1,141 @@
+//! The form of the log: what was asked for, and the shape of lines that it means where this process writes.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+/// Names the form where no flag does.
+pub const FORMAT_VARIABLE: &str = "SLUICE_LOG_FORMAT";
+/// Set by systemd for a process whose output goes to the journal: `DEVICE:INODE` of the socket.
+const JOURNAL_VARIABLE: &str = "JOURNAL_STREAM";
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Lines for people, each with its time.
+    Text,
+    /// One JSON object a line.
+    Json,
+    /// The journal's lines under the journal, else [`Format::Text`].
+    #[default]
+    Auto,
+}
+
+/// A word that names no form.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no form of a log: write `text`, `json` or `auto`", text.escape_debug())]
+pub struct FormatError {
+    text: String,
+}
+
+impl FromStr for Format {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Self, FormatError> {
+        match text {
+            "text" => Ok(Format::Text),
+            "json" => Ok(Format::Json),
+            "auto" => Ok(Format::Auto),
+            _ => Err(FormatError { text: text.into() }),
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Format::Text => "text",
+            Format::Json => "json",
+            Format::Auto => "auto",
+        })
+    }
+}
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// Time, level, message, fields.
+    Plain { colors: bool },
+    /// Priority, message, fields: the journal knows the time.
+    Journal,
+    /// One object.
+    Json,
+}
+
+impl Format {
+    /// What the environment asks for, if it does.
+    ///
+    /// # Errors
+    /// Where it asks for something else.
+    pub fn from_environment() -> Result<Option<Self>, FormatError> {
+        let asked = std::env::var_os(FORMAT_VARIABLE).filter(|text| !text.is_empty());
+        let asked = asked.map(|text| text.to_string_lossy().parse());
+        asked.transpose()
+    }
+
+    /// What it means for this process's stderr.
+    pub(crate) fn shape(self) -> Shape {
+        let journal = std::env::var(JOURNAL_VARIABLE).ok();
+        match self {
+            Format::Json => Shape::Json,
+            Format::Auto if journal.is_some_and(|stream| names(&stream, &io::stderr())) => {
+                Shape::Journal
+            }
+            Format::Text | Format::Auto => Shape::Plain { colors: colors() },
+        }
+    }
+}
+
+/// Colours on a terminal alone, unless somebody does not want them or the terminal has none.
+fn colors() -> bool {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    !unwanted && !dumb && io::stderr().is_terminal()
+}
+
+/// Whether `stream` is what systemd would have said of this descriptor. A child of a service inherits the variable and
+/// may write elsewhere, so the variable alone says nothing (systemd.exec(5), `$JOURNAL_STREAM`).
+fn names(stream: &str, output: &impl AsFd) -> bool {
+    let number = |text: &str| text.parse::<u64>().ok();
+    let Some((device, inode)) = stream.split_once(':') else {
+        return false;
+    };
+    let found = output.as_fd().try_clone_to_owned().map(File::from);
+    found.and_then(|file| file.metadata()).is_ok_and(|found| {
+        number(device) == Some(found.dev()) && number(inode) == Some(found.ino())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_form_is_read_as_it_is_written_and_nothing_else_is() {
+        for format in [Format::Text, Format::Json, Format::Auto] {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+        let refusal = "yaml".parse::<Format>().unwrap_err().to_string();
+        assert!(
+            refusal.contains("`yaml`") && refusal.contains("`json`"),
+            "{refusal}"
+        );
+    }
+
+    #[test]
+    fn the_journal_is_known_by_device_and_inode_of_the_very_descriptor() {
+        let (ours, other) = (File::open("/dev/null").unwrap(), File::open("/").unwrap());
+        let found = ours.metadata().unwrap();
+        let stream = format!("{}:{}", found.dev(), found.ino());
+        assert!(names(&stream, &ours) && !names(&stream, &other));
+        for odd in ["", "1", "a:b", &stream[1..], "1:2:3"] {
+            assert!(!names(odd, &ours), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! One JSON object a line: `time`, `level`, `message` and `target`, then every field by its own name, those of the
+//! spans around it included.
+
+use serde_json::Value;
+
+use crate::lines::Entry;
+
+/// Names that are the line's own. A field that is called so is written as `fields.NAME`.
+const OURS: [&str; 4] = ["time", "level", "message", "target"];
+
+pub(crate) fn object(entry: &Entry) -> String {
+    let mut text = String::from("{");
+    let own = [
+        ("time", entry.time.to_string()),
+        ("level", entry.level.to_string()),
+        ("message", entry.fields.message().to_owned()),
+        ("target", entry.target.to_owned()),
+    ];
+    for (name, value) in own {
+        put(&mut text, name, &value.into());
+    }
+    for (name, value) in entry.fields.named() {
+        if OURS.contains(&name) {
+            put(&mut text, &format!("fields.{name}"), value);
+        } else {
+            put(&mut text, name, value);
+        }
+    }
+    text.push('}');
+    text
+}
+
+/// In order, which a map of `serde_json` would not keep.
+fn put(text: &mut String, name: &str, value: &Value) {
+    if text.len() > 1 {
+        text.push(',');
+    }
+    text.push_str(&Value::from(name).to_string());
+    text.push(':');
+    text.push_str(&value.to_string());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_escaped_and_in_order() {
+        let mut text = String::from("{");
+        put(&mut text, "b\"", &"x\n".into());
+        put(&mut text, "a", &1.into());
+        assert_eq!(text, r#"{"b\"":"x\n","a":1"#);
+    }
+}

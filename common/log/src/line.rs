@@ -1,0 +1,153 @@
+//! Lines for people: `TIME LEVEL MESSAGE NAME=VALUE...`, and the same for the journal, which knows the time itself and
+//! takes the level as a number in front.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+use tracing::Level;
+
+use crate::lines::Entry;
+
+const FAINT: &str = "\u{1b}[2m";
+const RESET: &str = "\u{1b}[0m";
+
+/// With its time.
+pub(crate) fn plain(entry: &Entry, colors: bool) -> String {
+    let mut line = String::new();
+    let [faint, bright, reset] = if colors {
+        [FAINT, color(entry.level), RESET]
+    } else {
+        [""; 3]
+    };
+    write!(
+        line,
+        "{faint}{}{reset} {bright}{:<5}{reset} ",
+        entry.time, entry.level
+    )
+    .expect("a string takes all that is written");
+    say(&mut line, entry, faint, reset);
+    line
+}
+
+/// As sd-daemon(3) has it: `<PRIORITY>` in front, and nothing that the journal adds by itself.
+pub(crate) fn journal(entry: &Entry) -> String {
+    let mut line = format!("<{}>", priority(entry.level));
+    say(&mut line, entry, "", "");
+    line
+}
+
+fn say(line: &mut String, entry: &Entry, faint: &str, reset: &str) {
+    harmless(line, entry.fields.message());
+    for (name, value) in entry.fields.named() {
+        line.push(' ');
+        line.push_str(faint);
+        line.push_str(name);
+        line.push('=');
+        line.push_str(reset);
+        show(line, value);
+    }
+}
+
+/// A text that is one plain word stands as it is, any other between quotes.
+fn show(line: &mut String, value: &Value) {
+    match value {
+        Value::String(text) if is_word(text) => line.push_str(text),
+        Value::String(text) => {
+            write!(line, "{text:?}").expect("a string takes all that is written");
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            write!(line, "{value}").expect("a string takes all that is written");
+        }
+    }
+}
+
+fn is_word(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'=' | b'\\'))
+}
+
+/// What would end the line, or a terminal would obey, is shown as an escape; quotes are nobody's harm.
+fn harmless(line: &mut String, text: &str) {
+    for c in text.chars() {
+        if matches!(c, '"' | '\'' | '\\') {
+            line.push(c);
+        } else {
+            line.extend(c.escape_debug());
+        }
+    }
+}
+
+fn color(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\u{1b}[31m",
+        Level::WARN => "\u{1b}[33m",
+        Level::INFO => "\u{1b}[32m",
+        Level::DEBUG => "\u{1b}[34m",
+        Level::TRACE => "\u{1b}[35m",
+    }
+}
+
+/// Of syslog(3): notice, 5, is none of `tracing`'s levels.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fields::Fields;
+    use crate::time::Timestamp;
+
+    fn entry(level: Level) -> Entry {
+        Entry {
+            time: Timestamp(1_735_689_599_001),
+            level,
+            target: "sluice",
+            fields: Fields::default(),
+        }
+    }
+
+    #[test]
+    fn a_plain_line_begins_with_time_and_level() {
+        assert_eq!(
+            plain(&entry(Level::ERROR), false),
+            "2024-12-31T23:59:59.001Z ERROR "
+        );
+        let colored = plain(&entry(Level::INFO), true);
+        assert!(colored.contains("\u{1b}[32mINFO \u{1b}[0m"), "{colored:?}");
+    }
+
+    #[test]
+    fn the_journal_is_told_the_priority() {
+        for (level, mark) in [
+            (Level::ERROR, "<3>"),
+            (Level::WARN, "<4>"),
+            (Level::INFO, "<6>"),
+            (Level::TRACE, "<7>"),
+        ] {
+            assert_eq!(journal(&entry(level)), mark);
+        }
+    }
+
+    #[test]
+    fn values_are_quoted_where_they_would_run_together() {
+        for (value, text) in [
+            ("gpu-1", "gpu-1"),
+            ("", "\"\""),
+            ("a b", "\"a b\""),
+            ("a=b", "\"a=b\""),
+            ("\"", "\"\\\"\""),
+        ] {
+            let mut line = String::new();
+            show(&mut line, &Value::from(value));
+            assert_eq!(line, text);
+        }
+    }
+}
