@@ -14,6 +14,7 @@
 mod handle;
 mod interest;
 mod meter;
+mod report;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -21,7 +22,7 @@ mod timers;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use coordinator_core::{
     Answer, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, TimerKey,
@@ -38,6 +39,7 @@ pub use handle::{EngineGone, EngineHandle};
 pub use interest::Interest;
 pub use meter::{Histogram, Meter};
 
+use report::Report;
 use timers::Timers;
 
 /// Messages that may wait for the loop. Beyond them senders wait, which slows the network's readers and callers down
@@ -49,6 +51,9 @@ const MAX_BATCH: usize = 1024;
 
 /// Records of one commit, give or take those of one message: bounds the time and memory of a commit.
 const MAX_COMMIT_RECORDS: usize = 16 * 1024;
+
+/// A commit that takes longer is worth a word: every caller and every node waits for it.
+const SLOW_COMMIT: Duration = Duration::from_millis(500);
 
 /// To a session, in order.
 #[derive(Debug)]
@@ -168,6 +173,7 @@ pub fn start(
     let (committed, watched) = watch::channel(recovered.last_seq);
     let handle = EngineHandle::new(outbox, watched);
     let mut engine = Engine {
+        report: Report::new(&recovered.state),
         clock: Clock::start(recovered.last_at),
         core: Core::recover(settings, recovered.state),
         store,
@@ -202,6 +208,7 @@ pub fn start(
 struct Engine {
     core: Core,
     store: Store,
+    report: Report,
     clock: Clock,
     inbox: mpsc::Receiver<Message>,
     committed: watch::Sender<u64>,
@@ -360,8 +367,16 @@ impl Engine {
             read(&self.core);
         }
         if self.store.snapshot_due() {
-            self.store.snapshot(self.core.state())?;
+            self.take_snapshot()?;
         }
+        Ok(())
+    }
+
+    fn take_snapshot(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
+        self.store.snapshot(self.core.state())?;
+        let (seq, took_ms) = (self.store.last_seq(), millis(began.elapsed()));
+        tracing::info!(seq, took_ms, "snapshot taken");
         Ok(())
     }
 
@@ -371,9 +386,18 @@ impl Engine {
         };
         let began = Instant::now();
         self.store.append(records)?;
-        self.shared
-            .meter()
-            .committed(records.len() as u64, began.elapsed());
+        let took = began.elapsed();
+        self.shared.meter().committed(records.len() as u64, took);
+        if took > SLOW_COMMIT {
+            let (records, took_ms) = (records.len(), millis(took));
+            tracing::warn!(
+                seq = last.seq,
+                records,
+                took_ms,
+                "slow commit: the disk of the store is busy"
+            );
+        }
+        self.report.tell(self.core.state(), records);
         self.committed.send_replace(last.seq);
         self.shared.touch(records);
         Ok(())
@@ -418,4 +442,8 @@ impl Engine {
         }
         self.flush()
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

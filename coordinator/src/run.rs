@@ -119,7 +119,7 @@ impl Running {
         // Both before the engine starts: an address in use must not cost an epoch.
         let listener = Arc::new(bind_quic(config.quic, &identity)?);
         let (http_listener, http_addr) = bind_http(config.http).await?;
-        tracing::info!(cluster = %recovered.cluster, records = recovered.last_seq, "store opened");
+        tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let log = store.reader();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
         let nodes = Nodes::default();

@@ -13,6 +13,7 @@
 
 mod check;
 mod nodes;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
@@ -30,9 +31,12 @@ use sluice_transport::{
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tracing::Instrument;
 
 use crate::engine::{Ear, EngineGone, EngineHandle, Mouth, ToSession};
 pub use nodes::Nodes;
+
+use refusals::Refusals;
 
 /// From the handshake to the hello. An agent has it ready when it dials.
 const OPENING_LIMIT: Duration = Duration::from_secs(10);
@@ -75,22 +79,25 @@ enum End {
 /// Takes whoever dials until the listener is closed; then waits for every session to end.
 pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes) {
     let mut sessions = JoinSet::new();
+    let refusals = Refusals::default();
     while let Some(handshake) = listener.accept().await {
         while sessions.try_join_next().is_some() {}
         if sessions.len() >= MAX_SESSIONS {
-            tracing::warn!(from = %handshake.remote_addr(), "turned away: {MAX_SESSIONS} links are open");
+            let why = format!("{MAX_SESSIONS} links are open");
+            refusals.tell(None, handshake.remote_addr(), &why);
             continue;
         }
-        sessions.spawn(session(handshake, engine.clone(), nodes.clone()));
+        let (engine, nodes) = (engine.clone(), nodes.clone());
+        sessions.spawn(session(handshake, engine, nodes, refusals.clone()));
     }
     sessions.join_all().await;
 }
 
-async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes) {
+async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes, refusals: Refusals) {
     let from = handshake.remote_addr();
     let connection = match handshake.finish().await {
         Ok(connection) => connection,
-        Err(error) => return tracing::warn!(%from, "no link: {}", chain(&error)),
+        Err(error) => return refusals.tell(None, from, &chain(&error)),
     };
     let name = match connection.peer() {
         Peer::Node(name) => NodeName::new(name.as_str()),
@@ -100,8 +107,17 @@ async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes) {
     let Ok(node) = name else {
         return connection.close("the certificate's name is no node name");
     };
-    let end = talk(&connection, &node, &engine, &nodes).await;
-    tracing::info!(%node, %from, "link closed: {}", chain(&end));
+    // Of the highest level, so that the span is there for whatever the filter lets through.
+    let span = tracing::error_span!("session", %node, %from);
+    let talk = talk(&connection, &node, &engine, &nodes);
+    let end = talk.instrument(span.clone()).await;
+    match &end {
+        End::Refused(why) => refusals.tell(Some(&node), from, why),
+        ended => {
+            refusals.forget(&node);
+            span.in_scope(|| tracing::info!("link closed: {}", chain(ended)));
+        }
+    }
     connection.close(&end.to_string());
 }
 
@@ -229,7 +245,7 @@ impl Link {
                     control.send(&welcome).await?;
                     self.nodes
                         .put(self.node.clone(), self.session, self.connection.clone());
-                    tracing::info!(node = %self.node, "node linked");
+                    tracing::info!("node linked");
                 }
             }
         }

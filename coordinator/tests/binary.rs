@@ -255,7 +255,7 @@ fn each_start_that_cannot_be_ends_with_one_line_that_says_what_to_do() {
         assert_eq!(code, Some(1), "{arguments}: {message}");
         let errors: Vec<&str> = message
             .lines()
-            .filter(|line| line.starts_with("error: "))
+            .filter(|line| line.starts_with("error: ") || line.contains(" ERROR "))
             .collect();
         assert_eq!(errors.len(), 1, "{message}");
         for part in parts {

@@ -17,7 +17,7 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 /// Why a filter is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{FILTER_VARIABLE}: `{}` cannot be read as a filter: {why}; write a level (error, warn, info, debug, trace, off), \
+    "{FILTER_VARIABLE}: `{}` cannot be read as a filter ({why}): write a level (error, warn, info, debug, trace, off), \
      and others for parts of the program, such as `info,sluice_coordinator::engine=debug`",
     part.escape_debug()
 )]

@@ -1,4 +1,5 @@
-//! How often which call was answered how, and how long that took: counted around every call, read by `/metrics`.
+//! How often which call was answered how, and how long that took: counted around every call, read by `/metrics`, and
+//! told one by one to whoever debugs. Of a call only its path is told: queries and headers may hold secrets.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
+use tracing::Instrument;
 
 use super::Api;
 
@@ -63,15 +65,20 @@ pub(super) async fn count(State(api): State<Api>, request: Request, next: Next) 
         }
         _ => "other".to_owned(),
     };
-    let response = next.run(request).await;
+    let span = tracing::debug_span!("call", %method, path = request.uri().path());
+    let response = next.run(request).instrument(span.clone()).await;
+    let took = began.elapsed();
+    span.in_scope(|| {
+        let status = response.status().as_u16();
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        tracing::debug!(status, took_us, "call answered");
+    });
     let status = response.status().as_str().to_owned();
-    api.0.calls.count(
-        Call {
-            route,
-            method,
-            status,
-        },
-        began.elapsed(),
-    );
+    let call = Call {
+        route,
+        method,
+        status,
+    };
+    api.0.calls.count(call, took);
     response
 }

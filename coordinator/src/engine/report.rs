@@ -1,0 +1,239 @@
+//! What an admin reads of the cluster: one line for each committed record that tells of an event, never before its
+//! commit. What a record means was decided by the core; the steps' environments and commands are not for the log.
+//!
+//! Steps come by the thousand a minute, so nothing here is formatted unless the line is written.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use coordinator_core::{Placement, Record, Stamped, State};
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::inventory::Inventory;
+use sluice_common::reason::Reason;
+use sluice_common::state::{NodeState, StepState};
+use sluice_common::step::StepSpec;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptEnd, StopWhy};
+use tracing::{Level, debug, enabled, info, warn};
+
+/// Tells what was committed. Remembers how each node stood, since a record says only how it stands now.
+#[derive(Debug)]
+pub(super) struct Report {
+    nodes: BTreeMap<NodeName, NodeState>,
+}
+
+impl Report {
+    /// From the state that nothing was told of yet.
+    pub(super) fn new(state: &State) -> Self {
+        let nodes = state.nodes().iter();
+        Self {
+            nodes: nodes.map(|(name, n)| (name.clone(), n.state)).collect(),
+        }
+    }
+
+    /// One line for each event in `records`; `state` is the state after all of them.
+    pub(super) fn tell(&mut self, state: &State, records: &[Stamped]) {
+        if enabled!(Level::WARN) {
+            for stamped in records {
+                self.tell_one(state, &stamped.record);
+            }
+        }
+    }
+
+    fn tell_one(&mut self, state: &State, record: &Record) {
+        match record {
+            Record::CoordinatorStarted { epoch, .. } => {
+                info!(epoch = epoch.counter, "coordinator started");
+            }
+            Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
+            Record::PolicyPut { pool, subject, .. } => info!(%pool, %subject, "policy set"),
+            Record::PolicyDeleted { pool, subject } => info!(%pool, %subject, "policy deleted"),
+            Record::NodeReported {
+                node,
+                pool,
+                version,
+                inventory,
+                ..
+            } => {
+                self.on_reported(node, pool.as_str(), version, inventory);
+            }
+            Record::NodeReady { node } => self.on_node(node, NodeState::Ready),
+            Record::NodeReconciling { node } => self.on_node(node, NodeState::Reconciling),
+            Record::NodeUnreachable { node } => self.on_node(node, NodeState::Unreachable),
+            Record::NodeLost { node } => self.on_node(node, NodeState::Lost),
+            Record::StepQueued { step, spec } => accepted(step, spec),
+            Record::StepRejected { step, spec, reason } => rejected(step, spec, reason),
+            Record::Allocated {
+                attempt,
+                pool,
+                placements,
+                ..
+            } => {
+                let AttemptId { step, number } = attempt;
+                info!(%step, attempt = number, %pool, node = %Hosts(placements), gpus = gpus(placements), "step allocated");
+            }
+            Record::Nominated { step, .. } => debug!(%step, "step was promised a place"),
+            Record::Withdrawn { step } => debug!(%step, "the promise of a place ended"),
+            Record::Starting {
+                attempt: AttemptId { step, number },
+                node,
+            } => {
+                debug!(%step, attempt = number, %node, "step starting");
+            }
+            Record::Started {
+                attempt: AttemptId { step, number },
+                node,
+                process,
+            } => {
+                info!(%step, attempt = number, %node, pid = process.pid, "step started");
+            }
+            Record::Stopping { attempt, why, by } => stopping(attempt, *why, by.as_ref()),
+            Record::Ended {
+                attempt: AttemptId { step, number },
+                node,
+                end,
+            } => {
+                let Told {
+                    exit_code,
+                    signal,
+                    duration_ms,
+                } = Told::of(end);
+                debug!(%step, attempt = number, %node, exit_code, signal, duration_ms, "attempt ended");
+            }
+            Record::Released {
+                attempt: AttemptId { step, number },
+                node,
+            } => {
+                debug!(%step, attempt = number, %node, "units released");
+            }
+            Record::Requeued { step, reason } => requeued(state, step, reason),
+            Record::StepEnded {
+                step,
+                state: found,
+                reason,
+            } => ended(state, step, *found, reason),
+            Record::StepForgotten { step } => debug!(%step, "step forgotten"),
+        }
+    }
+
+    fn on_reported(&mut self, node: &NodeName, pool: &str, version: &str, has: &Inventory) {
+        let (cpus, gpus) = (has.cpus, has.gpus.len());
+        if self.nodes.contains_key(node) {
+            info!(%node, pool, version, cpus, gpus, "node changed");
+        } else {
+            info!(%node, pool, version, cpus, gpus, "node joined");
+            // Until the next record says otherwise: it gets no work yet.
+            self.nodes.insert(node.clone(), NodeState::Reconciling);
+        }
+    }
+
+    fn on_node(&mut self, node: &NodeName, now: NodeState) {
+        let before = self.nodes.insert(node.clone(), now);
+        match (now, before) {
+            (NodeState::Ready, Some(NodeState::Unreachable)) => info!(%node, "node is back"),
+            (NodeState::Ready, Some(NodeState::Lost)) => {
+                info!(%node, "node is back after it was lost");
+            }
+            (NodeState::Ready, _) => info!(%node, "node is ready"),
+            (NodeState::Reconciling, _) => {
+                info!(%node, "node still holds steps that were ended: no new work until they are gone");
+            }
+            (NodeState::Unreachable, _) => warn!(%node, "node unreachable: no new work"),
+            (NodeState::Lost, _) => warn!(%node, "node lost: its steps go on elsewhere"),
+        }
+    }
+}
+
+fn accepted(step: &StepId, spec: &StepSpec) {
+    let pool = spec.pool.as_ref().map(|pool| pool.as_str());
+    info!(%step, subject = %spec.subject, pool, name = %spec.name, "step accepted");
+}
+
+fn rejected(step: &StepId, spec: &StepSpec, reason: &Reason) {
+    let pool = spec.pool.as_ref().map(|pool| pool.as_str());
+    info!(%step, subject = %spec.subject, pool, reason = reason.code.as_str(), why = %reason.message, "step rejected");
+}
+
+fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
+    let AttemptId { step, number } = attempt;
+    let by = by.map(StepId::as_str);
+    match why {
+        StopWhy::Preempted => info!(%step, attempt = number, by, "step preempted"),
+        StopWhy::Cancelled => info!(%step, attempt = number, "step stopping: it was cancelled"),
+        StopWhy::TimedOut => info!(%step, attempt = number, "step stopping: it timed out"),
+        StopWhy::Drained => info!(%step, attempt = number, "step stopping: its host is drained"),
+        StopWhy::Superseded => {
+            info!(%step, attempt = number, "step stopping: its attempt was given up");
+        }
+    }
+}
+
+fn requeued(state: &State, step: &StepId, reason: &Reason) {
+    let last = state.step(step).and_then(|found| found.latest());
+    let attempt = last.map(|attempt| attempt.number);
+    info!(%step, attempt, reason = reason.code.as_str(), why = %reason.message, "step requeued");
+}
+
+fn ended(state: &State, step: &StepId, found: StepState, reason: &Reason) {
+    let last = state.step(step).and_then(|step| step.latest());
+    let attempt = last.map(|attempt| attempt.number);
+    let pool = last.map(|attempt| attempt.pool.as_str());
+    // Of several hosts the first that has something to say: one end is a step's.
+    let part = last.and_then(|attempt| attempt.parts.iter().find(|part| part.end.is_some()));
+    let node = part.map(|part| part.node.as_str());
+    let end = part.and_then(|part| part.end.as_ref());
+    let Told {
+        exit_code,
+        signal,
+        duration_ms,
+    } = end.map(Told::of).unwrap_or_default();
+    info!(
+        %step, attempt, state = %found, node, pool, exit_code, signal, duration_ms,
+        reason = reason.code.as_str(), why = %reason.message, "step ended"
+    );
+}
+
+/// What a line tells of an end.
+#[derive(Debug, Default)]
+struct Told {
+    exit_code: Option<i32>,
+    signal: Option<i32>,
+    duration_ms: Option<u64>,
+}
+
+impl Told {
+    fn of(end: &AttemptEnd) -> Self {
+        let (exit_code, signal) = match end.exit {
+            Exit::Code(code) => (Some(code), None),
+            Exit::Signal(signal) => (None, Some(signal)),
+            Exit::StartFailed(_) | Exit::LeaseExpired | Exit::HostRebooted | Exit::Unknown => {
+                (None, None)
+            }
+        };
+        Self {
+            exit_code,
+            signal,
+            duration_ms: end.started.map(|started| end.at.since(started.at).millis()),
+        }
+    }
+}
+
+/// The hosts of a grant, with commas between.
+struct Hosts<'a>(&'a [Placement]);
+
+impl fmt::Display for Hosts<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (rank, placement) in self.0.iter().enumerate() {
+            let comma = if rank > 0 { "," } else { "" };
+            write!(f, "{comma}{}", placement.node)?;
+        }
+        Ok(())
+    }
+}
+
+fn gpus(placements: &[Placement]) -> usize {
+    placements
+        .iter()
+        .map(|placement| placement.gpus.len())
+        .sum()
+}
