@@ -5,6 +5,8 @@
 //! hello everything that still matters is said again. So neither a slow coordinator nor a slow supervisor can hold up
 //! the other, and no two tasks wait for each other.
 
+mod report;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,6 +22,8 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::epoch::{EpochError, EpochFile};
 use crate::logs::Live;
+
+use report::{Report, Touched};
 
 /// Events that wait for the loop. Beyond it the tasks that bring them wait, which slows their peers down.
 pub(crate) const INBOX: usize = 1024;
@@ -80,6 +84,7 @@ pub(crate) struct Engine {
     supervised: watch::Sender<bool>,
     readings: Option<Readings>,
     timers: BTreeMap<TimerKey, BootMillis>,
+    report: Report,
 }
 
 impl Engine {
@@ -102,6 +107,7 @@ impl Engine {
             supervised,
             readings: None,
             timers: BTreeMap::new(),
+            report: Report::default(),
         }
     }
 
@@ -179,7 +185,6 @@ impl Engine {
         match input {
             Input::Attempt(view) if writes(view) => self.live.add(view.attempt.clone()),
             Input::Attempt(view) => {
-                info!(attempt = %view.attempt, phase = ?view.phase, "attempt is gone");
                 self.live.remove(&view.attempt);
                 self.disarm(&view.attempt);
             }
@@ -224,7 +229,9 @@ impl Engine {
     }
 
     fn feed(&mut self, input: Input) -> Result<(), EpochError> {
+        let touched = Touched::by(&input);
         self.core.handle(clock::now(), input);
+        self.report.tell(&self.core, touched);
         let outputs: Vec<Output> = self.core.outputs().collect();
         outputs.into_iter().try_for_each(|output| self.act(output))
     }
@@ -318,7 +325,6 @@ impl Engine {
 
     fn order(&mut self, order: ToSupervisor) {
         if let ToSupervisor::Spawn(spec) = &order {
-            info!(attempt = %spec.attempt, "attempt is started");
             self.live.add(spec.attempt.clone());
         }
         let Some(outbox) = &self.supervisor else {

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::engine::{Event, OUTBOX, ToLink};
 use crate::logs::Logs;
+use crate::told::Told;
 
 /// How long a coordinator may take to answer a hello; it commits a record first, which on a busy disk takes long.
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
@@ -58,33 +59,38 @@ impl Link {
             return;
         }
         let mut backoff = Backoff::new();
-        let mut told = String::new();
+        let mut told = Told::default();
         let mut addresses = self.coordinators.iter().cycle();
         for number in 1.. {
             let Some(address) = addresses.next() else {
                 return;
             };
-            let error = self.serve(address, LinkId(number), &mut backoff).await;
+            let mut linked = false;
+            let error = self
+                .serve(address, LinkId(number), &mut backoff, &mut linked)
+                .await;
             if self.events.is_closed() {
                 return;
             }
-            let message = chain(&error);
-            // One line for each new cause, not one for each try.
-            if message != told {
-                warn!(%address, "{message}");
-                told = message;
-            }
+            tell(address, linked, &chain(&error), &mut told);
             tokio::time::sleep(backoff.next(random())).await;
         }
     }
 
-    /// One connection, from dialling to its end.
-    async fn serve(&self, address: &str, link: LinkId, backoff: &mut Backoff) -> LinkError {
+    /// One connection, from dialling to its end; `linked` turns true once the coordinator has let this node in.
+    async fn serve(
+        &self,
+        address: &str,
+        link: LinkId,
+        backoff: &mut Backoff,
+        linked: &mut bool,
+    ) -> LinkError {
         let connection = match self.dialer.dial(address).await {
             Ok(connection) => connection,
             Err(error) => return error.into(),
         };
-        let error = match self.talk(&connection, address, link, backoff).await {
+        let talk = self.talk(&connection, address, link, backoff, linked);
+        let error = match talk.await {
             Ok(never) => match never {},
             Err(error) => error,
         };
@@ -103,6 +109,7 @@ impl Link {
         address: &str,
         link: LinkId,
         backoff: &mut Backoff,
+        linked: &mut bool,
     ) -> Result<Infallible, LinkError> {
         let (mut control, mut orders) = connection.open().await?;
         control.send(&StreamKind::Control).await?;
@@ -114,6 +121,7 @@ impl Link {
         let welcome = greeted(&mut orders).await?;
         info!(%address, epoch = welcome.epoch.counter, "linked to the coordinator");
         backoff.reset();
+        *linked = true;
         let interval = welcome.heartbeat;
         self.tell(Event::Core(Input::Welcomed { link, welcome }))
             .await?;
@@ -185,6 +193,16 @@ impl Link {
                 Some(_) = transfers.join_next() => {}
             }
         }
+    }
+}
+
+/// One line for the loss of a link, and one for each new cause that keeps another from standing, not one for each try.
+fn tell(address: &str, linked: bool, why: &str, told: &mut Told) {
+    if linked {
+        told.reached();
+        warn!(%address, "link to the coordinator lost: {why}");
+    } else if told.is_new(&format!("{address} {why}")) {
+        warn!(%address, "no link to the coordinator: {why}");
     }
 }
 

@@ -9,6 +9,7 @@ mod epoch;
 mod link;
 mod logs;
 mod supervisor;
+mod told;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -25,7 +26,7 @@ use sluice_common::inventory::Inventory;
 use sluice_log::Format;
 use sluice_transport::{Dialer, Identity};
 use tokio::sync::{mpsc, watch};
-use tracing::{info, warn};
+use tracing::{Instrument, info, warn};
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::{Engine, INBOX};
@@ -161,7 +162,9 @@ fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(serve(config, declared, exit_with_stdin));
+    // Of the highest level, so that the span is there for whatever the filter lets through.
+    let span = tracing::error_span!("agent", node = %config.node);
+    let outcome = runtime.block_on(serve(config, declared, exit_with_stdin).instrument(span));
     // A read of a log on a stalled disk must not keep the process.
     runtime.shutdown_background();
     outcome
@@ -275,7 +278,7 @@ fn identify(config: &Config, inventory: Inventory) -> anyhow::Result<engine::Ide
     let path = "/proc/sys/kernel/random/boot_id";
     let boot_id = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     info!(
-        node = %config.node, pool = %config.pool, cpus = inventory.cpus, memory_bytes = inventory.memory_bytes,
+        pool = %config.pool, cpus = inventory.cpus, memory_bytes = inventory.memory_bytes,
         gpus = inventory.gpus.len(), "host detected"
     );
     inventory.notes.iter().for_each(|note| warn!("{note}"));

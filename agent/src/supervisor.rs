@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use crate::engine::{Event, OUTBOX};
+use crate::told::Told;
 
 /// Between two tries. The supervisor is on this host and starts in milliseconds, so a constant will do.
 const RETRY: Duration = Duration::from_millis(100);
@@ -43,25 +44,33 @@ enum SupervisorError {
 
 /// Keeps a connection until the loop is gone.
 pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
-    let mut told = String::new();
+    let mut told = Told::default();
     while !events.is_closed() {
-        let Err(error) = connect_and_serve(&socket, &events).await else {
+        let mut found = false;
+        let Err(error) = connect_and_serve(&socket, &events, &mut found).await else {
             return;
         };
-        let message = chain(&error);
-        // One line for each new cause, not one for each try.
-        if message != told {
-            warn!("{message}");
-            told = message;
-        }
+        tell(found, &chain(&error), &mut told);
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// One connection, from its making to its end. `Ok` where the loop is gone.
+/// One line for its loss, and one for each new cause that keeps it away, not one for each try.
+fn tell(was_found: bool, why: &str, told: &mut Told) {
+    if was_found {
+        told.reached();
+        warn!("supervisor lost: {why}");
+    } else if told.is_new(why) {
+        warn!("no supervisor: {why}");
+    }
+}
+
+/// One connection, from its making to its end; `found` turns true once the supervisor has answered. `Ok` where the loop
+/// is gone.
 async fn connect_and_serve(
     socket: &Path,
     events: &mpsc::Sender<Event>,
+    found: &mut bool,
 ) -> Result<(), SupervisorError> {
     let stream = UnixStream::connect(socket)
         .await
@@ -79,7 +88,8 @@ async fn connect_and_serve(
     if events.send(up).await.is_err() {
         return Ok(());
     }
-    info!("the supervisor answers");
+    info!(socket = %socket.display(), "supervisor found");
+    *found = true;
     let ended = tokio::select! {
         ended = read(reader, events) => ended,
         ended = write(writing, orders) => ended,

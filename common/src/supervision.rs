@@ -180,3 +180,29 @@ pub enum Exit {
     /// It ended unseen, while no supervisor was there.
     Unknown,
 }
+
+impl Exit {
+    /// The code that it exited with, where it did.
+    pub const fn code(&self) -> Option<i32> {
+        match self {
+            Exit::Code(code) => Some(*code),
+            Exit::Signal(_)
+            | Exit::StartFailed(_)
+            | Exit::LeaseExpired
+            | Exit::HostRebooted
+            | Exit::Unknown => None,
+        }
+    }
+
+    /// The signal that it died of, where it did.
+    pub const fn signal(&self) -> Option<i32> {
+        match self {
+            Exit::Signal(signal) => Some(*signal),
+            Exit::Code(_)
+            | Exit::StartFailed(_)
+            | Exit::LeaseExpired
+            | Exit::HostRebooted
+            | Exit::Unknown => None,
+        }
+    }
+}

@@ -122,7 +122,7 @@ impl Table {
             let why = format!(
                 "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
             );
-            warn!(attempt = %id, "refused: {why}");
+            warn!(step = %id.step, attempt = id.number, "refused: {why}");
             return Attempt::refused(Exit::StartFailed(why), clock::wall_now(), spec.memo).view(id);
         }
         let attempt = self.make(spec, now);
@@ -199,7 +199,7 @@ impl Table {
         match self.attempts.get(id) {
             None => return,
             Some(attempt) if !attempt.is_gone() => {
-                warn!(attempt = %id, "not forgotten: it is not gone yet");
+                warn!(step = %id.step, attempt = id.number, "not forgotten: it is not gone yet");
                 return;
             }
             Some(_) => {}
@@ -207,7 +207,7 @@ impl Table {
         self.attempts.remove(id);
         if let Err(e) = self.spool.remove(id) {
             // The next supervisor tells the agent of it once more, and is told to forget it once more.
-            error!(attempt = %id, "{}", chain(&e));
+            error!(step = %id.step, attempt = id.number, "{}", chain(&e));
         }
     }
 
@@ -227,10 +227,11 @@ impl Table {
         };
         let now = clock::wall_now();
         if let Some(Reported::Failed(why)) = attempt.report_mut().map(|report| report.read()) {
-            info!(attempt = %id, "not started: {why}");
+            info!(step = %id.step, attempt = id.number, "process not started: {why}");
             attempt.on_start_failed(why, now);
         } else {
-            info!(attempt = %id, ?exit, "ended");
+            let (exit_code, signal) = (exit.code(), exit.signal());
+            info!(step = %id.step, attempt = id.number, exit_code, signal, "process ended");
             attempt.on_exit(exit, now);
         }
         attempt.unsaved = true;
@@ -268,7 +269,7 @@ impl Table {
             let had_passed = lease.has_passed();
             let stage = lease.look(now);
             if lease.has_passed() && !had_passed {
-                warn!(attempt = %id, "its lease has passed: stopping it");
+                warn!(step = %id.step, attempt = id.number, "its lease has passed: stopping it");
                 attempt.unsaved = true;
                 self.wanted.push((id.clone(), StopSignal::Terminate));
             }
@@ -310,8 +311,12 @@ impl Table {
 impl Attempt {
     fn log_birth(&self, id: &AttemptId) {
         match self.phase() {
-            Phase::Starting(process, _) => info!(attempt = %id, pid = process.pid, "starting"),
-            Phase::Gone(end) => info!(attempt = %id, exit = ?end.exit, "not started"),
+            Phase::Starting(process, _) => {
+                info!(step = %id.step, attempt = id.number, pid = process.pid, "process started")
+            }
+            Phase::Gone(end) => {
+                info!(step = %id.step, attempt = id.number, exit = ?end.exit, "process not started")
+            }
             Phase::Running(..) | Phase::Ended(_) => {}
         }
     }

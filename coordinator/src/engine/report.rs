@@ -12,7 +12,6 @@ use sluice_common::inventory::Inventory;
 use sluice_common::reason::Reason;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
-use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopWhy};
 use tracing::{Level, debug, enabled, info, warn};
 
@@ -93,11 +92,8 @@ impl Report {
                 node,
                 end,
             } => {
-                let Told {
-                    exit_code,
-                    signal,
-                    duration_ms,
-                } = Told::of(end);
+                let (exit_code, signal) = (end.exit.code(), end.exit.signal());
+                let duration_ms = duration_ms(end);
                 debug!(%step, attempt = number, %node, exit_code, signal, duration_ms, "attempt ended");
             }
             Record::Released {
@@ -182,40 +178,18 @@ fn ended(state: &State, step: &StepId, found: StepState, reason: &Reason) {
     let part = last.and_then(|attempt| attempt.parts.iter().find(|part| part.end.is_some()));
     let node = part.map(|part| part.node.as_str());
     let end = part.and_then(|part| part.end.as_ref());
-    let Told {
-        exit_code,
-        signal,
-        duration_ms,
-    } = end.map(Told::of).unwrap_or_default();
+    let exit_code = end.and_then(|end| end.exit.code());
+    let signal = end.and_then(|end| end.exit.signal());
+    let duration_ms = end.and_then(duration_ms);
     info!(
         %step, attempt, state = %found, node, pool, exit_code, signal, duration_ms,
         reason = reason.code.as_str(), why = %reason.message, "step ended"
     );
 }
 
-/// What a line tells of an end.
-#[derive(Debug, Default)]
-struct Told {
-    exit_code: Option<i32>,
-    signal: Option<i32>,
-    duration_ms: Option<u64>,
-}
-
-impl Told {
-    fn of(end: &AttemptEnd) -> Self {
-        let (exit_code, signal) = match end.exit {
-            Exit::Code(code) => (Some(code), None),
-            Exit::Signal(signal) => (None, Some(signal)),
-            Exit::StartFailed(_) | Exit::LeaseExpired | Exit::HostRebooted | Exit::Unknown => {
-                (None, None)
-            }
-        };
-        Self {
-            exit_code,
-            signal,
-            duration_ms: end.started.map(|started| end.at.since(started.at).millis()),
-        }
-    }
+/// How long the process ran, where there was one.
+fn duration_ms(end: &AttemptEnd) -> Option<u64> {
+    end.started.map(|started| end.at.since(started.at).millis())
 }
 
 /// The hosts of a grant, with commas between.

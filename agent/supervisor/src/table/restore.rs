@@ -74,7 +74,7 @@ fn restore(
     for record in loaded.records {
         let id = record.attempt.clone();
         if never_began(&record, attempts_dir, boot_id) {
-            info!(attempt = %id, "its program never ran: it is forgotten and can be started");
+            info!(step = %id.step, attempt = id.number, "its program never ran: it is forgotten and can be started");
             spool.remove(&id)?;
             continue;
         }
@@ -86,7 +86,7 @@ fn restore(
         attempts.insert(id, attempt);
     }
     for id in loaded.damaged {
-        warn!(attempt = %id, "its record is lost: what is left of it is killed");
+        warn!(step = %id.step, attempt = id.number, "its record is lost: what is left of it is killed");
         let mut lost = Attempt::lost(clock::wall_now());
         lost.unsaved = true;
         attempts.insert(id, lost);
@@ -97,10 +97,10 @@ fn restore(
 fn log_taken_over(id: &AttemptId, attempt: &Attempt) {
     match attempt.phase() {
         Phase::Running(process, _) => {
-            info!(attempt = %id, pid = process.pid, "taken over, running")
+            info!(step = %id.step, attempt = id.number, pid = process.pid, "taken over, running")
         }
         Phase::Ended(end) | Phase::Gone(end) => {
-            info!(attempt = %id, exit = ?end.exit, "taken over, ended")
+            info!(step = %id.step, attempt = id.number, exit = ?end.exit, "taken over, ended")
         }
         Phase::Starting(..) => {}
     }

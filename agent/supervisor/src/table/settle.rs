@@ -146,7 +146,7 @@ impl Table {
                 Ok(()) => (attempt.unsaved, attempt.lag_told) = (false, false),
                 Err(e) => {
                     if !attempt.lag_told {
-                        error!(attempt = %id, "its record is out of date, trying again: {}", chain(&e));
+                        error!(step = %id.step, attempt = id.number, "its record is out of date, trying again: {}", chain(&e));
                     }
                     attempt.lag_told = true;
                 }

@@ -1,0 +1,133 @@
+//! What an admin reads of the attempts on this host: one line each for its start, its stop and its end, however the
+//! loop came to know of them and however often.
+
+use std::collections::BTreeMap;
+
+use agent_core::{Core, Input, TimerKey};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy, ToNode};
+use tracing::{error_span, info};
+
+/// Which of its lines an attempt has had.
+#[derive(Clone, Copy, Debug, Default)]
+struct Said {
+    start: bool,
+    stop: bool,
+    end: bool,
+}
+
+/// The lines that were written, of each attempt that the core knows.
+#[derive(Debug, Default)]
+pub(super) struct Report(BTreeMap<AttemptId, Said>);
+
+/// Whose phase an input may have changed.
+#[derive(Debug)]
+pub(super) enum Touched {
+    Nobody,
+    One(AttemptId),
+    All,
+}
+
+impl Touched {
+    pub(super) fn by(input: &Input) -> Self {
+        match input {
+            Input::Command { command, .. } => Touched::One(match &command.order {
+                ToNode::Assign(assignment) => assignment.attempt.clone(),
+                ToNode::Stop { attempt, .. } | ToNode::Forget { attempt } => attempt.clone(),
+            }),
+            Input::Attempt(view) => Touched::One(view.attempt.clone()),
+            Input::Timer(TimerKey::Grace(attempt) | TimerKey::Timeout(attempt)) => {
+                Touched::One(attempt.clone())
+            }
+            Input::SupervisorUp { .. } => Touched::All,
+            Input::Dialled { .. }
+            | Input::Welcomed { .. }
+            | Input::LinkLost { .. }
+            | Input::HeartbeatAcked { .. }
+            | Input::SupervisorDown => Touched::Nobody,
+        }
+    }
+}
+
+impl Report {
+    /// The core has handled what touched these.
+    pub(super) fn tell(&mut self, core: &Core, touched: Touched) {
+        match touched {
+            Touched::Nobody => {}
+            Touched::One(attempt) => match core.status(&attempt) {
+                Some(phase) => self.tell_one(&attempt, &phase, "attempt started"),
+                None => drop(self.0.remove(&attempt)),
+            },
+            Touched::All => {
+                for status in core.statuses() {
+                    self.tell_one(&status.attempt, &status.phase, "attempt found running");
+                }
+            }
+        }
+    }
+
+    /// `start` is what is said of a process that was not seen before.
+    fn tell_one(&mut self, attempt: &AttemptId, phase: &AttemptPhase, start: &str) {
+        let said = self.0.entry(attempt.clone()).or_default();
+        // Of the highest level, so that the span is there for whatever the filter lets through.
+        let span = error_span!("attempt", step = %attempt.step, attempt = attempt.number);
+        let _in_span = span.enter();
+        match phase {
+            AttemptPhase::Starting => {}
+            AttemptPhase::Running(process) => said.start(process, start),
+            AttemptPhase::Stopping { started, why } => {
+                started
+                    .iter()
+                    .for_each(|process| said.start(process, start));
+                said.stop(*why);
+            }
+            AttemptPhase::Ended(end) | AttemptPhase::Released(end) => said.end(end),
+        }
+    }
+}
+
+impl Said {
+    fn start(&mut self, process: &Started, words: &str) {
+        if !std::mem::replace(&mut self.start, true) {
+            info!(pid = process.pid, "{words}");
+        }
+    }
+
+    fn stop(&mut self, why: StopWhy) {
+        if !std::mem::replace(&mut self.stop, true) {
+            info!("attempt is being stopped: {}", words(why));
+        }
+    }
+
+    /// What came before is said first, where it was over too soon to be seen.
+    fn end(&mut self, end: &AttemptEnd) {
+        if std::mem::replace(&mut self.end, true) {
+            return;
+        }
+        let process = end.started.iter();
+        process.for_each(|process| self.start(process, "attempt started"));
+        end.stopped.into_iter().for_each(|why| self.stop(why));
+        let duration_ms = end.started.map(|from| end.at.since(from.at).millis());
+        let (exit_code, signal) = (end.exit.code(), end.exit.signal());
+        match &end.exit {
+            Exit::Code(_) | Exit::Signal(_) => {
+                info!(exit_code, signal, duration_ms, "attempt ended");
+            }
+            Exit::StartFailed(why) => info!("attempt ended: it could not be started: {why}"),
+            Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease passed"),
+            Exit::HostRebooted => info!(duration_ms, "attempt ended: the host was rebooted"),
+            Exit::Unknown => info!(duration_ms, "attempt ended: nobody saw how"),
+        }
+    }
+}
+
+fn words(why: StopWhy) -> &'static str {
+    match why {
+        StopWhy::Cancelled => "it was cancelled",
+        StopWhy::TimedOut => "it timed out",
+        StopWhy::Drained => "the host is drained",
+        StopWhy::Preempted => "it gives way to another",
+        StopWhy::Superseded => "the coordinator has given it up",
+    }
+}
