@@ -157,9 +157,11 @@ async fn talk(
     };
     let end = link.run(streams, ear).await;
     nodes.remove(node, session);
-    // Where the engine has ended nobody needs to know.
-    let _ = engine.gone(session, node.clone()).await;
-    end
+    match (end, engine.gone(session, node.clone()).await) {
+        // It lets go of everybody when it ends, and nobody has taken this link's place.
+        (End::LetGo, Err(gone)) => gone.into(),
+        (end, _) => end,
+    }
 }
 
 async fn open(connection: &Connection) -> Result<(Streams, Hello), End> {

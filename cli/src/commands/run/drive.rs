@@ -342,12 +342,14 @@ impl<'a> Run<'a> {
     fn end(self) -> u8 {
         match ending::of(&self.step, self.interrupted) {
             Ending::Own(0) => 0,
-            Ending::Own(code) => {
+            // A program that ended by itself has its code; whoever watches is told nonetheless.
+            Ending::Own(code) if ending::tells_all(&self.step) => {
                 self.out.progress(&ending::sentence(&self.step));
                 code
             }
-            Ending::Cancelled(code) => {
-                self.out.notice(&ending::sentence(&self.step));
+            Ending::Own(code) | Ending::Cancelled(code) => {
+                let line = format!("sluice: {}", ending::sentence(&self.step));
+                self.out.notice(&line);
                 code
             }
             Ending::Sluice => {

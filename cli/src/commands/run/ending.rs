@@ -1,6 +1,7 @@
 //! What `run` makes of a step's end: its exit code, and the sentence where the code alone does not tell.
 
 use sluice_common::api::StepView;
+use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 
 use crate::render::{safe, step::exit};
@@ -58,6 +59,15 @@ fn byte(code: i32) -> u8 {
     u8::try_from(code).unwrap_or(u8::MAX)
 }
 
+/// Whether the exit code is the whole story: the program chose it, and Sluice did nothing to it. 143 may be a timeout,
+/// a signal of somebody's or a code that the program gave itself.
+pub(super) fn tells_all(step: &StepView) -> bool {
+    matches!(
+        step.reason.code,
+        ReasonCode::Completed | ReasonCode::NonZeroExit
+    )
+}
+
 /// What happened, with how the program ended.
 pub(super) fn sentence(step: &StepView) -> String {
     let (id, message) = (safe(&step.id), safe(&step.reason.message));
@@ -66,9 +76,13 @@ pub(super) fn sentence(step: &StepView) -> String {
         .as_ref()
         .filter(|exit| exit.code.is_some() || exit.signal.is_some());
     let how = seen.map_or(String::new(), |end| format!(" ({})", exit(end)));
-    match step.state {
-        StepState::Rejected => format!("{id} was rejected: {message}"),
-        state => format!("{id} {state}{how}: {message}"),
+    let timeout = step.timeout.as_deref().map(safe);
+    match (step.state, timeout) {
+        (StepState::Rejected, _) => format!("{id} was rejected: {message}"),
+        (StepState::Failed, Some(timeout)) if step.reason.code == ReasonCode::TimedOut => {
+            format!("{id} timed out after {timeout}{how}")
+        }
+        (state, _) => format!("{id} {state}{how}: {message}"),
     }
 }
 
@@ -140,12 +154,33 @@ mod tests {
     }
 
     #[test]
+    fn a_code_tells_all_where_the_program_chose_it() {
+        let mut step = ended(StepState::Failed, Some(7), None);
+        for (code, all) in [
+            (ReasonCode::NonZeroExit, true),
+            (ReasonCode::Completed, true),
+            (ReasonCode::TimedOut, false),
+            (ReasonCode::KilledBySignal, false),
+            (ReasonCode::HostLost, false),
+        ] {
+            step.reason.code = code;
+            assert_eq!(tells_all(&step), all, "{code}");
+        }
+    }
+
+    #[test]
     fn sentences_say_what_happened() {
         let mut step = ended(StepState::Failed, None, Some(9));
         step.reason.message = "it was killed".into();
         assert_eq!(
             sentence(&step),
             "k3v9 failed (signal 9 (SIGKILL)): it was killed"
+        );
+        let mut step = ended(StepState::Failed, None, Some(15));
+        step.reason.code = ReasonCode::TimedOut;
+        assert_eq!(
+            sentence(&step),
+            "k3v9 timed out after 2h (signal 15 (SIGTERM))"
         );
         let mut step = ended(StepState::Rejected, None, None);
         step.reason.message = "no host has 9 GPUs".into();
