@@ -49,6 +49,8 @@ pub struct DevOptions {
     pub files: Vec<PathBuf>,
     /// NVML's library in place of the loader's, and the host file that the stand-in reads.
     pub gpus: Option<(PathBuf, PathBuf)>,
+    /// Variables for it and its daemons.
+    pub variables: Vec<(&'static str, String)>,
 }
 
 /// A running `sluice dev`. Dropping it ends it and checks nothing.
@@ -129,6 +131,7 @@ impl Dev {
                 .env("SLUICE_AGENT_NVML_LIBRARY", library)
                 .env("SLUICE_NVML_STANDIN", host);
         }
+        command.envs(options.variables);
         let log = fs::File::create(folder.path().join("dev.log")).expect("our own folder");
         let mut child = command.stderr(log).spawn().expect("sluice can be started");
         let mut line = String::new();

@@ -158,8 +158,9 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         .optional("Exit", step.exit.as_ref().map(exit));
     if !step.env.is_empty() {
         text.section("Environment", |env| {
-            for (name, value) in &step.env {
-                env.line(format!("{}={}", safe(name), safe(value)));
+            // Values may be secrets, and what is shown ends up in tickets; `-o json` has them.
+            for name in step.env.keys() {
+                env.line(format!("{}=(hidden)", safe(name)));
             }
         });
     }
@@ -297,7 +298,7 @@ Timeout:        2h
 Grace:          30s
 Submitted:      2026-11-20T10:00:00Z (3m ago)
 Environment:
-  A=x\\u{1b}y
+  A=(hidden)
 Attempts:
   1:
     Node:       gpu-1 with GPU-a GPU-b

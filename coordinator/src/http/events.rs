@@ -10,6 +10,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
+use coordinator_core::Record;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
@@ -99,6 +100,9 @@ async fn oldest(api: &Api) -> Result<u64, ApiError> {
     }
 }
 
+/// In place of a value that is not told.
+const HIDDEN: &str = "(hidden)";
+
 /// A place in the log, and whose records are wanted.
 struct Reading {
     log: StoreReader,
@@ -115,8 +119,27 @@ impl Reading {
         if let Some(step) = &self.step {
             events.retain(|event| event.record.record.step() == Some(step));
         }
+        events.iter_mut().for_each(hide_environment);
         Ok((events, looked_at))
     }
+}
+
+/// What steps are given in their environment is for whoever asks for the step, not for all who follow what happens: the
+/// names are told, the values are not.
+fn hide_environment(event: &mut Event) {
+    let (Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. }) =
+        &mut event.record.record
+    else {
+        return;
+    };
+    if spec.env.is_empty() {
+        return;
+    }
+    for value in spec.env.values_mut() {
+        HIDDEN.clone_into(value);
+    }
+    event.json =
+        serde_json::to_string(&event.record).expect("a record that was read can be written");
 }
 
 /// Reads off the runtime's threads: the disk may be slow.

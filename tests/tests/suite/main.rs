@@ -8,6 +8,7 @@ mod cli;
 mod crash;
 mod gpus;
 mod hosts;
+mod logging;
 mod metrics;
 mod nvml;
 mod openapi;

@@ -21,6 +21,44 @@ fn run_prints_each_stream_on_its_descriptor_and_exits_with_the_step_s_code() {
 }
 
 #[test]
+fn run_says_one_line_in_a_log_where_the_code_does_not_tell_how_it_ended() {
+    let dev = Dev::start();
+    for (id, more, said, code) in [
+        (
+            "slow",
+            &["--timeout", "1s", "--", "sleep", "1000"][..],
+            "sluice: slow timed out after 1s (signal 15 (SIGTERM))",
+            143,
+        ),
+        (
+            "shot",
+            &["--", "sh", "-c", "kill -9 $$"][..],
+            "sluice: shot failed (signal 9 (SIGKILL)): its process died of signal 9, which Sluice did not send",
+            137,
+        ),
+        (
+            "huge",
+            &["--gpus", "4000", "--", "true"][..],
+            "error: huge was rejected",
+            125,
+        ),
+        (
+            "odd",
+            &["--", "/no/such/program"][..],
+            "error: odd failed",
+            125,
+        ),
+    ] {
+        let mut args = vec!["run", "--id", id];
+        args.extend(more);
+        let ran = dev.sluice(&args);
+        assert_eq!(ran.code, code, "{ran:?}");
+        assert!(ran.stderr.starts_with(said), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
+#[test]
 fn an_ordinary_user_drives_the_same_road() {
     if !is_root() {
         // Whoever runs the tests is an ordinary user then, and every other test shows it.
