@@ -56,15 +56,15 @@ const MAX_SESSIONS: usize = 20_000;
 enum End {
     #[error("the connection ended: {0}")]
     Link(String),
-    #[error("the agent broke the protocol: {0}")]
-    Transport(#[from] TransportError),
+    #[error("the agent broke the protocol")]
+    Protocol(#[source] TransportError),
     #[error("the agent did not open its streams and say hello within {}s", OPENING_LIMIT.as_secs())]
     Slow,
     #[error("the agent opened two streams of one kind")]
     TwoOfAKind,
     #[error("the agent ended a stream that lasts as long as the link")]
     StreamEnded,
-    #[error("the agent said what it may not: {0}")]
+    #[error("the agent said what it may not")]
     Invalid(#[from] check::Invalid),
     #[error("the node was not let in: {0}")]
     Refused(String),
@@ -74,6 +74,16 @@ enum End {
     LetGo,
     #[error(transparent)]
     Stopping(#[from] EngineGone),
+}
+
+/// A stream that fails because its link has ended is nobody's fault.
+impl From<TransportError> for End {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Lost { reason } => End::Link(reason),
+            broken => End::Protocol(broken),
+        }
+    }
 }
 
 /// Takes whoever dials until the listener is closed; then waits for every session to end.
@@ -118,7 +128,7 @@ async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes, refus
             span.in_scope(|| tracing::info!("link closed: {}", chain(ended)));
         }
     }
-    connection.close(&end.to_string());
+    connection.close(&chain(&end));
 }
 
 /// The two streams that an agent opens.
