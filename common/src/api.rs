@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
+use crate::environment::Environment;
 use crate::reason::{Detail, Reason};
 use crate::request::ResourceSettings;
 use crate::state::{NodeState, StepState};
@@ -55,7 +56,7 @@ pub struct StepView {
     /// Program and arguments.
     pub command: Vec<String>,
     /// Its own variables.
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Absolute path on the host.
     pub workdir: Option<String>,
     /// On how many hosts.

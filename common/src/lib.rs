@@ -14,6 +14,7 @@ pub mod amount;
 pub mod api;
 pub mod chain;
 pub mod error_code;
+pub mod environment;
 pub mod id;
 pub mod inventory;
 pub mod label;

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, megabytes_up, parse_memory};
 use crate::error_code::ErrorCode;
+use crate::environment::Environment;
 use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
 use crate::step::{OnPreempt, StepSpec};
@@ -44,7 +45,7 @@ pub struct StepRequest {
     pub command: Vec<String>,
     /// Environment.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Absolute path on the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
@@ -214,7 +215,7 @@ fn default_name(program: &str) -> String {
 
 fn check_command(
     command: &[String],
-    env: &BTreeMap<String, String>,
+    env: &Environment,
     workdir: Option<&str>,
 ) -> Result<(), FieldError> {
     if command.first().is_none_or(String::is_empty) {

@@ -1,11 +1,11 @@
 //! A step as it was understood: every field checked, every default filled in. [`crate::request`] is what was written.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
+use crate::environment::Environment;
 use crate::id::{PoolName, Subject};
 use crate::request::ResourceSettings;
 use crate::time::Span;
@@ -39,7 +39,7 @@ pub struct StepSpec {
     /// Program and arguments; never empty. The program is looked up in the `PATH` of the step's own environment.
     pub command: Vec<String>,
     /// Environment, on top of the few variables that every step gets.
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Absolute path on the host; `None` is a directory of the attempt's own.
     pub workdir: Option<String>,
     /// The resources as they were written, shown back unchanged.

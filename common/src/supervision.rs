@@ -9,11 +9,11 @@
 //!          could not be started
 //! ```
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::id::{AttemptId, BootId};
 use crate::time::{Span, Time};
 
@@ -88,7 +88,7 @@ pub struct SpawnSpec {
     /// Program and arguments, not empty.
     pub command: Vec<String>,
     /// The whole environment; nothing else is inherited. The program is looked up in its `PATH`.
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Absolute path; `None` is the attempt's own directory.
     pub workdir: Option<String>,
     /// When the supervisor stops the attempt by itself; `None` is never.

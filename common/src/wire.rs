@@ -17,6 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::environment::Environment;
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName};
 use crate::inventory::{Inventory, Readings};
 use crate::supervision::Exit;
@@ -139,7 +140,7 @@ pub struct Assignment {
     /// Program and arguments, not empty.
     pub command: Vec<String>,
     /// The step's own variables.
-    pub env: BTreeMap<String, String>,
+    pub env: Environment,
     /// Absolute path; `None` is a directory of the attempt's own.
     pub workdir: Option<String>,
     /// UUIDs of the GPUs that it is given.

@@ -4,9 +4,9 @@
 //! as, and which one that is only the supervisor's own config says.
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 
+use sluice_common::environment::Environment;
 use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
@@ -15,11 +15,8 @@ use crate::input::Settings;
 ///
 /// The last cannot be overridden: a program that could choose its own `CUDA_VISIBLE_DEVICES` would reach the GPUs of
 /// its neighbours. Without GPUs that variable is empty, which hides every device; absent, it would show them all.
-pub(crate) fn environment(
-    assignment: &Assignment,
-    settings: &Settings,
-) -> BTreeMap<String, String> {
-    let mut env = BTreeMap::from([("PATH".to_owned(), settings.path.clone())]);
+pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
+    let mut env = Environment::from([("PATH".to_owned(), settings.path.clone())]);
     env.extend(assignment.env.clone());
     let gang = &assignment.gang;
     if let (Some(port), Some(first)) = (gang.port, gang.hosts.first()) {
@@ -67,7 +64,7 @@ mod tests {
         }
     }
 
-    fn built(env: &[(&str, &str)], gpus: &[&str]) -> BTreeMap<String, String> {
+    fn built(env: &[(&str, &str)], gpus: &[&str]) -> Environment {
         let settings = Settings {
             node: NodeName::new("host-7").unwrap(),
             path: "/usr/bin:/bin".to_owned(),

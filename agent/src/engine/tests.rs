@@ -88,7 +88,7 @@ impl Rig {
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],
-            env: BTreeMap::new(),
+            env: Default::default(),
             workdir: None,
             gpus: vec![],
             timeout: None,

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
+use sluice_common::environment::HIDDEN;
 use sluice_common::state::StepState;
 
 use super::age::age;
@@ -160,7 +161,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
         text.section("Environment", |env| {
             // Values may be secrets, and what is shown ends up in tickets; `-o json` has them.
             for name in step.env.keys() {
-                env.line(format!("{}=(hidden)", safe(name)));
+                env.line(format!("{}={HIDDEN}", safe(name)));
             }
         });
     }

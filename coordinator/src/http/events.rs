@@ -16,6 +16,7 @@ use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::api::Page;
+use sluice_common::environment::HIDDEN;
 use sluice_common::id::StepId;
 use tokio::sync::watch;
 
@@ -99,9 +100,6 @@ async fn oldest(api: &Api) -> Result<u64, ApiError> {
         Err(error) => Err(error.into()),
     }
 }
-
-/// In place of a value that is not told.
-const HIDDEN: &str = "(hidden)";
 
 /// A place in the log, and whose records are wanted.
 struct Reading {

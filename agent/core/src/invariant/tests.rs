@@ -1,7 +1,6 @@
 //! Each invariant is broken on purpose, and is found.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -41,7 +40,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
         spec: Box::new(SpawnSpec {
             attempt: named.parse().unwrap(),
             command,
-            env: BTreeMap::from([("SLUICE_STEP_ID".into(), told.into())]),
+            env: [("SLUICE_STEP_ID".into(), told.into())].into(),
             workdir: None,
             lease_until: None,
             lease_grace: span,

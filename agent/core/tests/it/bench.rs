@@ -1,7 +1,5 @@
 //! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
 
-use std::collections::BTreeMap;
-
 use agent_core::{Core, Input, LinkId, Now, Output, Settings, TimerKey, check};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName};
 use sluice_common::supervision::{
@@ -133,7 +131,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         attempt: attempt(id),
         pool: PoolName::new("p").expect("a name"),
         command: vec!["train".to_owned(), "--fast".to_owned()],
-        env: BTreeMap::from([("LR".to_owned(), "1".to_owned())]),
+        env: [("LR".to_owned(), "1".to_owned())].into(),
         workdir: Some("/data".to_owned()),
         gpus: vec!["GPU-a".to_owned()],
         timeout: None,

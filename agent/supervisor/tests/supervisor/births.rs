@@ -1,6 +1,5 @@
 //! What a step is born with, and why it is not born.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
@@ -42,7 +41,7 @@ fn the_environment_is_exactly_what_was_asked_for() {
 fn an_empty_environment_stays_empty() {
     let host = Host::start();
     let mut spec = spec("bare.1", &["/usr/bin/env"]);
-    spec.env = BTreeMap::new();
+    spec.env = Default::default();
     assert_eq!(host.client().run(&spec), Exit::Code(0));
     assert_eq!(host.output(&"bare.1", "stdout"), "");
 }

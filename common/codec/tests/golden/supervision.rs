@@ -1,8 +1,6 @@
 //! Golden bytes of every message between agent and supervisor. A change here is a change of the protocol: raise
 //! `supervision::SUPERVISION_VERSION` with it.
 
-use std::collections::BTreeMap;
-
 use crate::notation::check;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{
@@ -47,7 +45,7 @@ fn spawns() {
     let full = SpawnSpec {
         attempt: attempt(),
         command: vec!["sh".into(), "-c".into()],
-        env: BTreeMap::from([("A".into(), "1".into()), ("B".into(), String::new())]),
+        env: [("A".into(), "1".into()), ("B".into(), String::new())].into(),
         workdir: Some("/w".into()),
         lease_until: Some(BootMillis(259)),
         lease_grace: Span::from_millis(8),
@@ -68,7 +66,7 @@ fn spawns() {
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
-        env: BTreeMap::new(),
+        env: Default::default(),
         workdir: None,
         lease_until: None,
         memo: Memo {

@@ -274,7 +274,7 @@ fn assignments() {
         attempt: attempt(),
         pool: PoolName::new("p").unwrap(),
         command: vec!["sh".into(), "-c".into()],
-        env: BTreeMap::from([("A".into(), "é".into())]),
+        env: [("A".into(), "é".into())].into(),
         workdir: Some("/w".into()),
         gpus: vec!["GPU-8".into()],
         timeout: Some(Span::from_millis(500)),
@@ -304,7 +304,7 @@ fn assignments() {
     );
     check(&command(ToNode::Assign(full.clone())), &golden);
     let bare = Assignment {
-        env: BTreeMap::new(),
+        env: Default::default(),
         workdir: None,
         gpus: vec![],
         timeout: None,

@@ -1,0 +1,96 @@
+//! The variables that a step is given. A type of its own for one reason: what is printed for whoever debugs, and so
+//! whatever reaches a log by way of `Debug`, names the variables and hides their values, which may be secrets.
+
+use core::fmt;
+use core::ops::{Deref, DerefMut};
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use serde::{Deserialize, Serialize};
+
+/// What stands in place of a value that is not told.
+pub const HIDDEN: &str = "(hidden)";
+
+/// Variables by name. Written and read as the map that it is.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Environment(BTreeMap<String, String>);
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hidden = format_args!("{HIDDEN}");
+        f.debug_map()
+            .entries(self.0.keys().map(|name| (name, hidden)))
+            .finish()
+    }
+}
+
+impl Deref for Environment {
+    type Target = BTreeMap<String, String>;
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Environment {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl From<BTreeMap<String, String>> for Environment {
+    fn from(variables: BTreeMap<String, String>) -> Self {
+        Self(variables)
+    }
+}
+
+impl<const N: usize> From<[(String, String); N]> for Environment {
+    fn from(variables: [(String, String); N]) -> Self {
+        Self(variables.into())
+    }
+}
+
+impl FromIterator<(String, String)> for Environment {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(variables: I) -> Self {
+        Self(variables.into_iter().collect())
+    }
+}
+
+impl IntoIterator for Environment {
+    type Item = (String, String);
+    type IntoIter = alloc::collections::btree_map::IntoIter<String, String>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl<'a> IntoIterator for &'a Environment {
+    type Item = (&'a String, &'a String);
+    type IntoIter = alloc::collections::btree_map::Iter<'a, String, String>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::format;
+
+    #[test]
+    fn names_are_printed_and_values_are_not() {
+        let environment = Environment::from([("PASSWORD".into(), "hunter2".into())]);
+        assert_eq!(format!("{environment:?}"), r#"{"PASSWORD": (hidden)}"#);
+    }
+
+    #[test]
+    fn it_is_written_and_read_as_a_map() {
+        let environment = Environment::from([("A".into(), "b".into())]);
+        let text = serde_json::to_string(&environment).unwrap();
+        assert_eq!(text, r#"{"A":"b"}"#);
+        assert_eq!(
+            serde_json::from_str::<Environment>(&text).unwrap(),
+            environment
+        );
+    }
+}
