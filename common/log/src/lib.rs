@@ -55,7 +55,11 @@ pub fn start(format: Format) -> Result<(), LogError> {
         let said = panic
             .payload_as_str()
             .unwrap_or("for a reason that is no text");
-        tracing::error!(at, backtrace = trace, "a defect of this program: {said}");
+        tracing::error!(
+            at,
+            backtrace = trace,
+            "this program has panicked, which is a defect of it: {said}"
+        );
     }));
     Ok(())
 }

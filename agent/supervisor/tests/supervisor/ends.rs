@@ -206,7 +206,7 @@ fn a_record_that_cannot_be_written_is_said_once_and_written_when_it_can() {
         fs::read_to_string(host.record("early.1")).is_ok_and(|record| record.contains("Gone"))
     });
     let log = host.log.lock().unwrap();
-    let said = |line: &&str| line.contains("out of date") && line.contains("early.1");
+    let said = |line: &&str| line.contains("out of date") && line.contains("step=early attempt=1");
     assert_eq!(log.lines().filter(said).count(), 1, "{log}");
 }
 
