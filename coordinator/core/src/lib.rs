@@ -34,6 +34,7 @@ mod output;
 mod reconcile;
 mod record;
 mod schedule;
+pub mod simulation;
 mod state;
 mod terms;
 #[cfg(test)]

@@ -43,6 +43,7 @@ pub use decide::Move;
 pub use nomination::Nomination;
 pub(crate) use pool::Host;
 pub use pool::{Pool, PoolTerms};
+pub(crate) use request::demand;
 pub use request::{Request, Run};
 pub use vet::{BadPolicy, Never, Table};
 
@@ -61,6 +62,30 @@ impl Market {
     /// A pool.
     pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
         self.pools.get(name)
+    }
+
+    /// Every pool, by name.
+    pub fn pools(&self) -> impl Iterator<Item = (&PoolName, &Pool)> {
+        self.pools.iter()
+    }
+
+    /// Every request that waits, by step.
+    pub fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.requests.values()
+    }
+
+    /// What holds units of a host, by attempt.
+    pub fn runs_on(&self, node: &NodeName) -> alloc::vec::Vec<AttemptId> {
+        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
+        let host = home.and_then(|pool| pool.hosts().get(node));
+        host.into_iter()
+            .flat_map(|host| host.runs.iter().cloned())
+            .collect()
+    }
+
+    /// Every run that holds units, by attempt.
+    pub fn runs(&self) -> impl Iterator<Item = (&AttemptId, &Run)> {
+        self.runs.iter()
     }
 
     /// A request that waits.

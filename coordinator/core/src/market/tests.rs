@@ -1,4 +1,4 @@
-//! The published scenarios and random ones, played on a market alone.
+//! What must hold of a market whatever happens to it.
 
+mod check;
 mod random;
-mod scenario;

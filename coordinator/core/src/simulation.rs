@@ -1,0 +1,474 @@
+//! A cluster on paper: the market that decides for the live coordinator, with a driver that plays its hosts. Whoever
+//! owns one says what happens and lets it settle; whom it starts begins at once, whom it stops is gone at once, and time
+//! passes when its owner says so. What-if tools and the market's own tests drive it.
+//!
+//! ```text
+//! owner --(put_pool, submit, finish, lose, advance ...)--> Simulation --(next_move)--> Market
+//!   ^------------------------(settle: Happening ...)-----------|  ^---(hold, release)---|
+//! ```
+//!
+//! It does not go through the coordinator's records: those say how agents are told and what survives a restart, and
+//! neither changes who gets what.
+
+pub mod scenario;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::reason::ReasonCode;
+use sluice_common::step::OnPreempt;
+use sluice_common::time::Time;
+
+use crate::market::{BadPolicy, Market, Move, Never, Policy, PoolTerms, Request, Run, demand};
+use crate::state::HostUnits;
+
+/// More of a key than anything asks for, and little enough to be added up over many hosts.
+const UNLIMITED: u64 = 1 << 44;
+
+/// A cluster on paper.
+#[derive(Clone, Debug, Default)]
+pub struct Simulation {
+    market: Market,
+    now: Time,
+    submitted: u64,
+    jobs: BTreeMap<StepId, Life>,
+    hosts: BTreeMap<NodeName, (PoolName, HostUnits)>,
+    happened: Vec<Happening>,
+}
+
+/// What a host has. A key that is not named is not bounded by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostSize {
+    /// GPUs.
+    pub gpus: u64,
+    /// Thousandths of a core.
+    pub mcpu: Option<u64>,
+    /// Memory in units of 10^6 bytes.
+    pub memory_mb: Option<u64>,
+    /// Disk space in units of 10^6 bytes.
+    pub storage_mb: Option<u64>,
+}
+
+/// What is submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its name, unlike any other.
+    pub step: StepId,
+    /// On whose behalf.
+    pub subject: Subject,
+    /// What it asks of each of its hosts; `step_run: 1` is added where absent.
+    pub resources: Amounts,
+    /// On how many hosts it runs at once.
+    pub nodes: u32,
+    /// Order among its subject's own.
+    pub priority: i64,
+    /// Whether it may be made to give way.
+    pub preemptible: bool,
+    /// The one pool that it may run in.
+    pub pool: Option<PoolName>,
+    /// How often it may be tried again.
+    pub retries: u32,
+    /// Whether preemptions and lost hosts spend none of these.
+    pub free_preemptions: bool,
+    /// What becomes of it when it gives way.
+    pub on_preempt: OnPreempt,
+}
+
+/// How often a job has been tried, and may be.
+#[derive(Clone, Debug)]
+struct Life {
+    attempts: u32,
+    retries_left: u32,
+    free_preemptions: bool,
+    on_preempt: OnPreempt,
+    /// Whether it holds units.
+    runs: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happening {
+    /// A job began to run.
+    Started {
+        /// Which.
+        step: StepId,
+        /// The pool that granted it.
+        pool: PoolName,
+        /// Its hosts.
+        hosts: Vec<NodeName>,
+    },
+    /// A job gave way.
+    Preempted {
+        /// Which.
+        step: StepId,
+        /// To whom.
+        by: StepId,
+        /// Whether it waits again, or is over.
+        again: bool,
+    },
+    /// A job's host was lost.
+    HostLost {
+        /// Which.
+        step: StepId,
+        /// Whether it waits again, or is over.
+        again: bool,
+    },
+}
+
+/// Why something cannot happen.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Impossible {
+    /// No pool has this name.
+    #[error("there is no pool `{0}`")]
+    UnknownPool(PoolName),
+    /// No host has this name.
+    #[error("there is no node `{0}`")]
+    UnknownNode(NodeName),
+    /// Nothing of this name was submitted.
+    #[error("there is no request `{0}`: submit it first")]
+    UnknownRequest(StepId),
+    /// A job of this name was submitted before.
+    #[error("request `{0}` was submitted before: give each its own name")]
+    Repeated(StepId),
+}
+
+impl HostSize {
+    fn units(self) -> HostUnits {
+        let or_unlimited = |amount: Option<u64>| amount.unwrap_or(UNLIMITED);
+        let amounts = Amounts::new()
+            .with(GPU, self.gpus)
+            .with(MCPU, or_unlimited(self.mcpu))
+            .with(MEMORY_MB, or_unlimited(self.memory_mb))
+            .with(STORAGE_MB, or_unlimited(self.storage_mb));
+        HostUnits::of(&amounts).with_steps(UNLIMITED)
+    }
+}
+
+impl Simulation {
+    /// An empty cluster at a point in time.
+    pub fn new(now: Time) -> Self {
+        Self {
+            now,
+            ..Self::default()
+        }
+    }
+
+    /// Who has what and who waits.
+    pub fn market(&self) -> &Market {
+        &self.market
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Makes a pool, or gives one other terms.
+    pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
+        self.market.put_pool(name, terms);
+    }
+
+    /// Binds a subject to a pool.
+    ///
+    /// # Errors
+    /// There is no such pool; the inner error is that the pool cannot keep the policy, which changes nothing.
+    pub fn put_policy(
+        &mut self,
+        pool: &PoolName,
+        subject: &Subject,
+        policy: Policy,
+    ) -> Result<Result<(), BadPolicy>, Impossible> {
+        let known = self.market.pool(pool);
+        let known = known.ok_or_else(|| Impossible::UnknownPool(pool.clone()))?;
+        let vetted = known.vet(subject, &policy);
+        if vetted.is_ok() {
+            self.market.put_policy(pool, subject, policy);
+        }
+        Ok(vetted)
+    }
+
+    /// Adds a host that takes work, or changes one.
+    ///
+    /// # Errors
+    /// There is no such pool.
+    pub fn put_host(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        size: HostSize,
+    ) -> Result<(), Impossible> {
+        if self.market.pool(pool).is_none() {
+            return Err(Impossible::UnknownPool(pool.clone()));
+        }
+        self.hosts
+            .insert(node.clone(), (pool.clone(), size.units()));
+        self.open(node, true)
+    }
+
+    /// Lets a host take work, or no more; what runs there runs on.
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub fn open(&mut self, node: &NodeName, open: bool) -> Result<(), Impossible> {
+        let host = self.hosts.get(node);
+        let (pool, units) = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
+        let nothing = HostUnits::default();
+        self.market.put_host(node, pool, *units, nothing, open);
+        Ok(())
+    }
+
+    /// A host is lost with all that runs there.
+    ///
+    /// # Errors
+    /// There is no such host.
+    pub fn lose(&mut self, node: &NodeName) -> Result<(), Impossible> {
+        self.open(node, false)?;
+        for id in self.market.runs_on(node) {
+            let again = self.end_attempt(&id, Life::may_run_again_after_loss);
+            let step = id.step;
+            self.happened.push(Happening::HostLost { step, again });
+        }
+        Ok(())
+    }
+
+    /// A job begins to wait, or is rejected for ever: the inner error is why.
+    ///
+    /// # Errors
+    /// A job of its name was submitted before.
+    pub fn submit(&mut self, job: Job) -> Result<Result<(), ReasonCode>, Impossible> {
+        self.remember(&job)?;
+        let named = job.pool.as_ref();
+        if named.is_some_and(|pool| self.market.pool(pool).is_none()) {
+            return Ok(Err(ReasonCode::UnknownPool));
+        }
+        let request = request(job, self.submitted);
+        let admitted = self.market.admit(&request, false);
+        if let Err(never) = admitted {
+            let first = never.into_iter().next();
+            return Ok(Err(
+                first.map_or(ReasonCode::NoPolicy, |(_, never)| never_code(&never))
+            ));
+        }
+        self.market.enqueue(request);
+        Ok(Ok(()))
+    }
+
+    /// A job is remembered and never runs.
+    ///
+    /// # Errors
+    /// A job of its name was submitted before.
+    pub fn reject(&mut self, job: Job) -> Result<(), Impossible> {
+        self.remember(&job)
+    }
+
+    fn remember(&mut self, job: &Job) -> Result<(), Impossible> {
+        if self.jobs.contains_key(&job.step) {
+            return Err(Impossible::Repeated(job.step.clone()));
+        }
+        self.submitted += 1;
+        let life = Life {
+            attempts: 0,
+            retries_left: job.retries,
+            free_preemptions: job.free_preemptions,
+            on_preempt: job.on_preempt,
+            runs: false,
+        };
+        self.jobs.insert(job.step.clone(), life);
+        Ok(())
+    }
+
+    /// A job ends by itself, or is withdrawn where it waits. One that is over already stays so.
+    ///
+    /// # Errors
+    /// Nothing of this name was submitted.
+    pub fn finish(&mut self, step: &StepId) -> Result<(), Impossible> {
+        let life = self.jobs.get_mut(step);
+        let life = life.ok_or_else(|| Impossible::UnknownRequest(step.clone()))?;
+        if core::mem::take(&mut life.runs) {
+            let id = attempt(step, life.attempts);
+            self.release(&id);
+        } else {
+            self.market.dequeue(step);
+        }
+        Ok(())
+    }
+
+    /// Lets time pass, with what falls due meanwhile.
+    pub fn advance(&mut self, until: Time) {
+        while let Some(at) = self.wakes_at().filter(|at| *at < until) {
+            self.now = at;
+            self.settle();
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// When somebody who waits may be let in though nothing else happens.
+    pub fn wakes_at(&self) -> Option<Time> {
+        let pools = self.market.pools();
+        pools
+            .filter_map(|(name, _)| self.market.spared_until(name, self.now))
+            .min()
+    }
+
+    /// Makes every move that there is.
+    pub fn settle(&mut self) {
+        while self.make_next_move() {}
+    }
+
+    /// Makes one move; whether there was one.
+    pub fn make_next_move(&mut self) -> bool {
+        let next = self.next_move();
+        let moved = next.is_some();
+        if let Some(next) = next {
+            self.make(next);
+        }
+        moved
+    }
+
+    fn next_move(&self) -> Option<Move> {
+        let mut pools = self.market.pools();
+        pools.find_map(|(name, _)| self.market.next_move(name, self.now))
+    }
+
+    fn make(&mut self, next: Move) {
+        match next {
+            Move::Withdraw { step } => self.market.withdraw(&step),
+            Move::Nominate {
+                step,
+                nomination,
+                victims,
+            } => {
+                self.market.nominate(&step, nomination);
+                for id in victims {
+                    self.preempt(&id, &step);
+                }
+            }
+            Move::Grant {
+                step,
+                pool,
+                hosts,
+                backfill,
+            } => self.grant(step, pool, hosts, backfill),
+        }
+    }
+
+    /// What came of everything since it was asked last, in order.
+    pub fn happened(&mut self) -> Vec<Happening> {
+        core::mem::take(&mut self.happened)
+    }
+
+    fn grant(
+        &mut self,
+        step: StepId,
+        pool: PoolName,
+        hosts: Vec<NodeName>,
+        backfill: BTreeSet<StepId>,
+    ) {
+        let request = self.market.request(&step).cloned();
+        let request = request.expect("what is granted has waited");
+        let life = self.jobs.get_mut(&step).expect("what waits was submitted");
+        life.attempts += 1;
+        life.runs = true;
+        let id = attempt(&step, life.attempts);
+        self.market.dequeue(&step);
+        let run = Run {
+            request,
+            pool: pool.clone(),
+            holding: hosts.iter().cloned().collect(),
+            granted: self.now,
+            started: Some(self.now),
+            stopping: false,
+            backfill,
+        };
+        self.market.hold(&id, run);
+        self.happened.push(Happening::Started { step, pool, hosts });
+    }
+
+    fn preempt(&mut self, id: &AttemptId, by: &StepId) {
+        self.market.stop(id);
+        let again = self.end_attempt(id, Life::may_run_again_after_giving_way);
+        self.happened.push(Happening::Preempted {
+            step: id.step.clone(),
+            by: by.clone(),
+            again,
+        });
+    }
+
+    /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
+    fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut Life) -> bool) -> bool {
+        let request = self.market.run(id).map(|run| run.request.clone());
+        self.release(id);
+        let life = self.jobs.get_mut(&id.step);
+        let again = life.is_some_and(|life| {
+            life.runs = false;
+            may(life)
+        });
+        if let Some(request) = request.filter(|_| again) {
+            self.market.enqueue(request);
+        }
+        again
+    }
+
+    fn release(&mut self, id: &AttemptId) {
+        let holding = self.market.run(id).map(|run| run.holding.clone());
+        for node in holding.into_iter().flatten() {
+            self.market.release(id, &node);
+        }
+    }
+}
+
+impl Life {
+    fn may_run_again_after_loss(&mut self) -> bool {
+        if self.free_preemptions {
+            return true;
+        }
+        let may = self.retries_left > 0;
+        self.retries_left = self.retries_left.saturating_sub(1);
+        may
+    }
+
+    fn may_run_again_after_giving_way(&mut self) -> bool {
+        self.on_preempt != OnPreempt::Fail && self.may_run_again_after_loss()
+    }
+}
+
+fn attempt(step: &StepId, number: u32) -> AttemptId {
+    AttemptId {
+        step: step.clone(),
+        number,
+    }
+}
+
+fn request(job: Job, place: u64) -> Request {
+    let mut each = job.resources;
+    if each.get(STEP_RUN) == 0 {
+        each.set(
+            Key::new(STEP_RUN).expect("a constant key is well-formed"),
+            1,
+        );
+    }
+    Request {
+        step: job.step,
+        subject: job.subject,
+        place,
+        priority: job.priority,
+        preemptible: job.preemptible,
+        hosts: job.nodes.max(1),
+        each: HostUnits::of(&each),
+        demand: demand(&each, job.nodes.max(1)),
+        pool: job.pool,
+    }
+}
+
+/// The reason code of the rule by which a request could never be granted.
+fn never_code(never: &Never) -> ReasonCode {
+    match never {
+        Never::UnknownResource { .. } => ReasonCode::UnknownResource,
+        Never::ExceedsPoolCapacity { .. } => ReasonCode::ExceedsPoolCapacity,
+        Never::ExceedsLimit { .. } => ReasonCode::ExceedsLimit,
+        Never::ExceedsReserved { .. } => ReasonCode::ExceedsReserved,
+        Never::NoHostFits { .. } => ReasonCode::NoHostFits,
+    }
+}

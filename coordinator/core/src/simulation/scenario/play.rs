@@ -1,0 +1,244 @@
+//! Plays a scenario on a cluster on paper and notes what becomes of it.
+
+use core::fmt;
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::reason::ReasonCode;
+use sluice_common::step::OnPreempt;
+use sluice_common::time::{Span, Time};
+
+use super::expected::names;
+use super::{Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent};
+use crate::market::{Policy, PoolTerms, Table};
+use crate::simulation::{Happening, HostSize, Impossible, Job, Simulation};
+
+/// Any time will do that is not the beginning of the epoch.
+const START: Time = Time::from_unix_millis(1_000_000_000);
+
+/// What stands where in a case, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Among its nodes.
+    Node(usize),
+    /// Among its policies.
+    Policy(usize),
+    /// Among its events.
+    Event(usize),
+}
+
+/// What in a case cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {impossible}")]
+pub struct Fault {
+    /// Where it stands.
+    pub place: Place,
+    /// Why it cannot be.
+    pub impossible: Impossible,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Node(n) => write!(f, "node {n}"),
+            Place::Policy(n) => write!(f, "policy {n}"),
+            Place::Event(n) => write!(f, "event {n}"),
+        }
+    }
+}
+
+/// A case that is being played.
+struct Play {
+    simulation: Simulation,
+    end: End,
+    /// Whether each pool has one host that holds all of it.
+    one_host_each: bool,
+}
+
+impl Case {
+    /// Plays it to its end.
+    ///
+    /// # Errors
+    /// Where it names something that is not there, or one thing twice.
+    pub fn play(&self) -> Result<End, Fault> {
+        let mut play = Play {
+            simulation: Simulation::new(START),
+            end: End::default(),
+            one_host_each: self.nodes.is_none(),
+        };
+        play.set_up(self)?;
+        for (place, event) in numbered(&self.events, Place::Event) {
+            play.on_event(event).map_err(|e| fault(place, e))?;
+            play.simulation.settle();
+            play.note();
+        }
+        Ok(play.finish())
+    }
+}
+
+fn numbered<T>(things: &[T], place: fn(usize) -> Place) -> impl Iterator<Item = (Place, &T)> {
+    (1..).map(place).zip(things)
+}
+
+fn fault(place: Place, impossible: Impossible) -> Fault {
+    Fault { place, impossible }
+}
+
+impl Play {
+    fn set_up(&mut self, case: &Case) -> Result<(), Fault> {
+        for pool in &case.pools {
+            self.put_pool(pool);
+        }
+        for (place, node) in numbered(case.nodes.as_deref().unwrap_or_default(), Place::Node) {
+            self.put_node(node).map_err(|e| fault(place, e))?;
+        }
+        for (place, policy) in numbered(&case.policies, Place::Policy) {
+            self.put_policy(policy).map_err(|e| fault(place, e))?;
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: &Event) -> Result<(), Impossible> {
+        match event {
+            Event::Submit(submit) => self.submit(submit),
+            Event::Finish { request } => self.simulation.finish(request),
+            Event::NodeLost { node } => self.simulation.lose(node),
+            Event::NodeBack { node } => self.simulation.open(node, true),
+            Event::Drain { node } => self.simulation.open(node, false),
+            Event::Advance { seconds } => {
+                let until = self.simulation.now() + Span::from_secs(*seconds);
+                self.simulation.advance(until);
+                Ok(())
+            }
+            Event::PutPolicy(policy) => self.put_policy(policy),
+            Event::PutPool(pool) => {
+                self.put_pool(pool);
+                Ok(())
+            }
+        }
+    }
+
+    fn put_pool(&mut self, pool: &PoolPut) {
+        let declared = match &pool.capacity {
+            Capacity::Detected => Table::new(),
+            Capacity::Declared(declared) => declared.clone(),
+        };
+        let size = whole(&declared);
+        let has_host = self.one_host_each && pool.capacity != Capacity::Detected;
+        let terms = PoolTerms {
+            declared,
+            min_runtime: Span::from_secs(pool.min_runtime),
+        };
+        self.simulation.put_pool(&pool.name, terms);
+        if has_host {
+            let node = host_of(&pool.name);
+            let put = self.simulation.put_host(&node, &pool.name, size);
+            put.expect("its pool was just put");
+        }
+    }
+
+    fn put_node(&mut self, node: &NodePut) -> Result<(), Impossible> {
+        let size = HostSize {
+            gpus: node.gpus,
+            mcpu: node.mcpu,
+            memory_mb: node.memory_mb,
+            storage_mb: node.storage_mb,
+        };
+        self.simulation.put_host(&node.name, &node.pool, size)
+    }
+
+    fn put_policy(&mut self, put: &PolicyPut) -> Result<(), Impossible> {
+        let policy = Policy {
+            priority: put.priority,
+            reserved: put.reserved.clone().unwrap_or_default(),
+            limit: put.limit.clone().unwrap_or_default(),
+        };
+        let subject = put.subject.to_string();
+        match self
+            .simulation
+            .put_policy(&put.pool, &put.subject, policy)?
+        {
+            Ok(()) => {
+                self.end.policy_accepted.insert(subject);
+            }
+            Err(why) => {
+                self.end.reasons.insert(subject.clone(), why.to_string());
+                self.end.policy_refused.insert(subject);
+            }
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, submit: &SubmitEvent) -> Result<(), Impossible> {
+        let job = Job {
+            step: submit.request.clone(),
+            subject: submit.subject.clone(),
+            resources: submit.resources.clone().into_iter().collect(),
+            nodes: submit.nodes,
+            priority: submit.priority,
+            preemptible: submit.preemptible,
+            pool: submit.pool.clone(),
+            retries: submit.retries,
+            free_preemptions: submit.free_preemptions,
+            on_preempt: submit.on_preempt,
+        };
+        let unsupported = submit.platform.is_some() || submit.on_preempt == OnPreempt::Suspend;
+        let rejected = if unsupported {
+            self.simulation.reject(job)?;
+            Some(ReasonCode::Unsupported)
+        } else {
+            self.simulation.submit(job)?.err()
+        };
+        if let Some(code) = rejected {
+            let request = submit.request.to_string();
+            self.end.reasons.insert(request.clone(), code.to_string());
+            self.end.rejected.insert(request);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self) {
+        for happening in self.simulation.happened() {
+            match happening {
+                Happening::Started { step, hosts, .. } => {
+                    let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+                    self.end.placed.insert(step.to_string(), hosts);
+                }
+                Happening::Preempted { step, .. } => {
+                    self.end.preempted.insert(step.to_string());
+                }
+                Happening::HostLost { step, again } => {
+                    if !again {
+                        self.end.failed.insert(step.to_string());
+                    }
+                }
+            }
+        }
+    }
+
+    fn finish(mut self) -> End {
+        let market = self.simulation.market();
+        self.end.allocated = names(market.runs().map(|(id, _)| &id.step));
+        self.end.queued = names(market.requests().map(|request| &request.step));
+        self.end
+    }
+}
+
+/// The one host of a pool in a scenario that has no nodes bears the pool's name.
+fn host_of(pool: &PoolName) -> NodeName {
+    NodeName::new(pool.as_str()).expect("names of pools and nodes follow one rule")
+}
+
+/// A host that holds all that is declared of a pool.
+fn whole(declared: &Table) -> HostSize {
+    let of = |key: &str| declared.get(key).copied();
+    HostSize {
+        gpus: of(GPU).unwrap_or(0),
+        mcpu: of(MCPU),
+        memory_mb: of(MEMORY_MB),
+        storage_mb: of(STORAGE_MB),
+    }
+}
