@@ -11,6 +11,7 @@ use crate::failure::{FAILED, RUN_FAILED};
 mod admin;
 mod examples;
 mod selector;
+mod simulate;
 mod step;
 
 pub(crate) use admin::{
@@ -18,6 +19,7 @@ pub(crate) use admin::{
 };
 pub(crate) use examples::GUIDE;
 pub(crate) use selector::Selector;
+pub(crate) use simulate::SimulateArgs;
 pub(crate) use step::StepFlags;
 
 /// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.
@@ -118,6 +120,9 @@ pub(crate) enum Command {
     /// Look for what would hurt on this machine, and say the way out.
     #[command(after_help = examples::DOCTOR)]
     Doctor(DoctorArgs),
+    /// Ask the scheduler what it would do. Needs no coordinator.
+    #[command(after_help = examples::SIMULATE)]
+    Simulate(SimulateArgs),
     /// Print what makes a shell complete commands and flags.
     #[command(after_help = examples::COMPLETIONS)]
     Completions {

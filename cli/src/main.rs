@@ -1,8 +1,8 @@
 //! `sluice`, the command line: reads what was typed, talks to a cluster by its public API, prints what it learned.
 //!
 //! The arrows inside: `commands` use `client`, `follow`, `render` and `show`, which prints in the format that was asked
-//! for; `dev` starts the daemons and uses `client` to see them ready; only `out` writes to the terminal. Nothing here
-//! decides anything about scheduling.
+//! for; `dev` starts the daemons and uses `client` to see them ready; `simulate` asks the scheduling core itself;
+//! only `out` writes to the terminal. Nothing here decides anything about scheduling.
 
 mod args;
 mod client;
@@ -17,6 +17,7 @@ mod out;
 mod render;
 mod show;
 mod signals;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -93,6 +94,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Man { dir } => commands::generate::man(&dir, out),
         Command::Detect(args) => commands::detect::run(&args, out),
         Command::Doctor(args) => commands::doctor::run(chosen, &args, out),
+        Command::Simulate(args) => simulate::run(&args, out),
         Command::Wait(args) => commands::wait::run(&client()?, args, out),
     }
 }

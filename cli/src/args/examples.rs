@@ -127,6 +127,14 @@ Examples:
 
 Works without a cluster. Exits with 1 if a check failed. With -o name the checks that are not well are listed.";
 
+pub(super) const SIMULATE: &str = "\
+Examples:
+  sluice simulate scenarios.json
+  sluice simulate scenarios.json --case reclaim-001 -o json
+
+Prints for each case `ok` or what differs from what the file expects, and its end. Exits with 1 if
+any differs. With -o name those that differ are listed.";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   source <(sluice completions bash)

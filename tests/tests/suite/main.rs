@@ -15,4 +15,5 @@ mod openapi;
 mod partition;
 mod road;
 mod sim;
+mod simulate;
 mod tidy;

@@ -1,0 +1,145 @@
+//! Plays the cases of scenario files and prints, for each, `ok` or what differs, and its end.
+
+mod read;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use coordinator_core::simulation::scenario::{Case, Difference, End};
+use serde::Serialize;
+
+use crate::args::Format;
+use crate::failure::{FAILED, Failure};
+use crate::out::{Out, Tone};
+use crate::render::safe;
+use crate::show;
+
+/// How a case came out.
+#[derive(Debug, Serialize)]
+struct Verdict {
+    case: String,
+    ok: bool,
+    differences: Vec<Difference>,
+    end: End,
+}
+
+/// Plays them; the exit code says whether any end differs.
+pub(super) fn run(files: &[PathBuf], only: &[String], out: Out) -> Result<u8, Failure> {
+    let cases = read::files(files, only)?;
+    let verdicts = cases.iter().map(play).collect::<Result<Vec<_>, _>>()?;
+    match out.format() {
+        Format::Table | Format::Wide => out.result(&text(&verdicts, out))?,
+        Format::Json | Format::Yaml => show::items(&verdicts, out)?,
+        Format::Name => out.result(&names(&verdicts))?,
+    }
+    let differs = verdicts.iter().any(|verdict| !verdict.ok);
+    Ok(if differs { FAILED } else { 0 })
+}
+
+fn play(case: &Case) -> Result<Verdict, Failure> {
+    let end = case.play().map_err(|fault| {
+        let id = case.id.escape_debug();
+        Failure::Usage(format!("case `{id}`, {fault}"))
+    })?;
+    let differences = case.differences(&end);
+    Ok(Verdict {
+        case: case.id.clone(),
+        ok: differences.is_empty(),
+        differences,
+        end,
+    })
+}
+
+/// The cases that differ.
+fn names(verdicts: &[Verdict]) -> String {
+    let wrong = verdicts.iter().filter(|verdict| !verdict.ok);
+    wrong.map(|verdict| safe(&verdict.case) + "\n").collect()
+}
+
+fn text(verdicts: &[Verdict], out: Out) -> String {
+    let width = verdicts.iter().map(|verdict| verdict.case.len()).max();
+    let width = width.unwrap_or(0);
+    let lines: String = verdicts
+        .iter()
+        .map(|verdict| one(verdict, width, out))
+        .collect();
+    format!("{lines}{}\n", summary(verdicts))
+}
+
+fn one(verdict: &Verdict, width: usize, out: Out) -> String {
+    let word = if verdict.ok {
+        out.paint(Tone::Good, "ok     ")
+    } else {
+        out.paint(Tone::Bad, "differs")
+    };
+    let case = safe(&verdict.case);
+    let differences = verdict.differences.iter().map(difference);
+    let line = format!("{word}  {case:width$}  {}\n", end(&verdict.end));
+    differences.fold(line, |text, line| text + &line)
+}
+
+fn difference(difference: &Difference) -> String {
+    let list = difference.list.as_str();
+    let expected = listed(&difference.expected);
+    let got = listed(&difference.got);
+    format!("         {list}: expected {expected}; got {got}\n")
+}
+
+fn listed<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let names: Vec<String> = names.into_iter().map(|name| safe(name)).collect();
+    if names.is_empty() {
+        return "nothing".to_owned();
+    }
+    names.join(", ")
+}
+
+/// The end state on one line; what is empty is left out.
+fn end(end: &End) -> String {
+    let allocated = end.allocated.iter().map(|request| {
+        let nodes = end.placed.get(request).map(|nodes| nodes.join("+"));
+        format!("{request} on {}", nodes.unwrap_or_default())
+    });
+    let lists = [
+        ("allocated", allocated.collect()),
+        ("queued", plain(&end.queued)),
+        ("preempted", plain(&end.preempted)),
+        ("suspended", plain(&end.suspended)),
+        ("failed", plain(&end.failed)),
+        ("rejected", explained(&end.rejected, end)),
+        ("policies refused", explained(&end.policy_refused, end)),
+    ];
+    let lists: Vec<String> = lists
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(list, names)| format!("{list}: {}", listed(&names)))
+        .collect();
+    if lists.is_empty() {
+        return "nothing runs, nothing waits".to_owned();
+    }
+    lists.join("; ")
+}
+
+fn plain(names: &BTreeSet<String>) -> Vec<String> {
+    names.iter().cloned().collect()
+}
+
+fn explained(names: &BTreeSet<String>, end: &End) -> Vec<String> {
+    let explained = names.iter().map(|name| match end.reasons.get(name) {
+        Some(reason) => format!("{name} ({reason})"),
+        None => name.clone(),
+    });
+    explained.collect()
+}
+
+fn summary(verdicts: &[Verdict]) -> String {
+    let differ = verdicts.iter().filter(|verdict| !verdict.ok).count();
+    let cases = match verdicts.len() {
+        1 => "1 case".to_owned(),
+        n => format!("{n} cases"),
+    };
+    match differ {
+        0 => format!("{cases}: all ok"),
+        1 => format!("{cases}: 1 differs"),
+        n => format!("{cases}: {n} differ"),
+    }
+}
