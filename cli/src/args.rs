@@ -19,7 +19,7 @@ pub(crate) use admin::{
 };
 pub(crate) use examples::GUIDE;
 pub(crate) use selector::Selector;
-pub(crate) use simulate::SimulateArgs;
+pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
 
 /// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.

@@ -1,15 +1,143 @@
 //! `sluice simulate`: what the scheduler would do, asked of the scheduler itself. No cluster is needed, none is touched.
 //!
-//! `scenario` plays files of cases and says in what their ends differ from those that were written. All decisions are
-//! those of `coordinator_core`; nothing here takes one.
+//! `scenario` plays files of cases and says in what their ends differ from those that were written. The rest runs a
+//! trace of jobs: `trace` and `cluster` read it and its hosts (by `csv`), `shuffle` takes its times away, `driver` runs
+//! it, `report` and `plot` say what came of it. All decisions are those of `coordinator_core`; nothing here takes one.
 
+mod cluster;
+mod csv;
+mod driver;
+mod plot;
+mod report;
 mod scenario;
+mod shuffle;
+mod trace;
 
-use crate::args::SimulateArgs;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Instant;
+
+use sluice_common::time::Time;
+
+use crate::args::{Format, SimulateArgs, TraceFlags};
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::show;
+
+use self::cluster::Cluster;
+use self::csv::Sheet;
+use self::driver::{Asked, Driver};
+use self::report::{ClusterFigures, Report};
+use self::trace::{Trace, TraceJob};
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: Out) -> Result<u8, Failure> {
-    scenario::run(&args.files, &args.case, out)
+    match &args.trace.jobs {
+        Some(jobs) => run_trace(jobs, &args.trace, out),
+        None => scenario::run(&args.files, &args.case, out),
+    }
+}
+
+fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
+    if out.format() == Format::Name {
+        let way_out = "choose -o table, json or yaml";
+        return Err(Failure::Usage(format!(
+            "--output: a report has no name: {way_out}"
+        )));
+    }
+    let cluster = Cluster::read(&flags.hosts, flags.policies.as_deref())?;
+    let mut trace = Trace::of(&Sheet::read(path)?)?;
+    if let Some(of_hundred) = flags.arrivals {
+        trace.jobs = shuffle::arrivals(&trace.jobs, cluster.gpus(), of_hundred, flags.seed);
+    }
+    let asked = asked(&trace.jobs, &cluster, flags);
+    let figures = ClusterFigures {
+        hosts: cluster.hosts(),
+        gpus: cluster.gpus(),
+    };
+    let notes = notes(&trace, &asked, flags);
+    let subjects: BTreeSet<_> = trace.jobs.iter().map(|job| &job.subject).collect();
+    let simulation = cluster.build(subjects)?;
+    let begin = Instant::now();
+    let until = flags.until.map(|until| Time::default() + until);
+    let log = Driver::new(simulation, &asked).run(until);
+    let report = Report::new(figures, &asked, &log, notes, begin.elapsed());
+    let title = title(path, &report);
+    if let Some(path) = &flags.plot {
+        let svg = plot::svg(&title, &report.allocation.series);
+        let written = fs::write(path, svg);
+        written
+            .map_err(|e| Failure::Failed(format!("{}: cannot be written: {e}", path.display())))?;
+    }
+    match out.format() {
+        Format::Table | Format::Wide | Format::Name => {
+            out.result(&report::text(&report, &title, out))?
+        }
+        Format::Json | Format::Yaml => show::value(&report, out)?,
+    }
+    Ok(0)
+}
+
+fn title(path: &Path, report: &Report) -> String {
+    let file = path
+        .file_name()
+        .unwrap_or(path.as_os_str())
+        .to_string_lossy();
+    let ClusterFigures { hosts, gpus } = report.cluster;
+    format!("{file} on {hosts} hosts with {gpus} GPUs")
+}
+
+/// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.
+fn asked(jobs: &[TraceJob], cluster: &Cluster, flags: &TraceFlags) -> Vec<Asked> {
+    let largest = cluster.gpus_of_largest().max(1);
+    let asked = jobs.iter().map(|job| {
+        let nodes = job.gpus.div_ceil(largest).max(1);
+        Asked {
+            job: job.clone(),
+            nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
+            gpus: job.gpus.div_ceil(nodes),
+            preemptible: !flags.non_preemptible.contains(&job.subject),
+        }
+    });
+    asked.collect()
+}
+
+/// What the figures rest on.
+fn notes(trace: &Trace, asked: &[Asked], flags: &TraceFlags) -> Vec<String> {
+    let gangs = asked.iter().filter(|asked| asked.nodes > 1).count();
+    let mut notes = Vec::new();
+    if flags.policies.is_none() {
+        notes.push(
+            "without --policies one pool is open to every subject, and nothing is reserved"
+                .to_owned(),
+        );
+    } else {
+        notes.push(
+            "a job that gave way starts over: nothing is known of its checkpoints".to_owned(),
+        );
+    }
+    let counted = [
+        (
+            gangs,
+            "ask for more GPUs than a host has, and run on several at once",
+        ),
+        (
+            trace.rounded_up,
+            "ask for a part of a GPU, and get a whole one",
+        ),
+        (
+            trace.named_model,
+            "name a GPU model, which is not looked at",
+        ),
+    ];
+    let counted = counted.into_iter().filter(|(count, _)| *count > 0);
+    notes.extend(counted.map(|(count, what)| format!("{count} jobs {what}")));
+    if let Some(of_hundred) = flags.arrivals {
+        let seed = flags.seed;
+        notes.push(format!(
+            "jobs came in random order (seed {seed}) and none ended, until {of_hundred} % of the GPUs were asked for"
+        ));
+    }
+    notes
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use sluice_common::amount::Amounts;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::platform::slug;
@@ -87,6 +88,12 @@ impl HostRequest {
             inventory,
             labels: self.labels,
         })
+    }
+
+    /// The host's name, its pool and what it has, for those who ask what would be done with such a host.
+    pub(crate) fn capacity(self) -> Result<(NodeName, PoolName, Amounts), String> {
+        let made = self.check()?;
+        Ok((made.name, made.pool, made.inventory.capacity()))
     }
 
     fn inventory(&self) -> Result<Inventory, String> {

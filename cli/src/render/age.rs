@@ -12,7 +12,8 @@ pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     seconds(now.as_second().saturating_sub(then.as_second()))
 }
 
-fn seconds(total: i64) -> String {
+/// A length of time in seconds, in the same form.
+pub(crate) fn seconds(total: i64) -> String {
     let total = total.max(0);
     match total {
         ..120 => format!("{total}s"),

@@ -40,6 +40,7 @@ use crate::state::HostUnits;
 pub use account::Policy;
 pub use block::Block;
 pub use decide::Move;
+pub(crate) use fit::Before;
 pub use nomination::Nomination;
 pub(crate) use pool::Host;
 pub use pool::{Pool, PoolTerms};

@@ -21,7 +21,9 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 
-use crate::market::{BadPolicy, Market, Move, Never, Policy, PoolTerms, Request, Run, demand};
+use crate::market::{
+    BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, demand,
+};
 use crate::state::HostUnits;
 
 /// More of a key than anything asks for, and little enough to be added up over many hosts.
@@ -187,6 +189,17 @@ impl Simulation {
             self.market.put_policy(pool, subject, policy);
         }
         Ok(vetted)
+    }
+
+    /// Whether a job that waits fits wholly into what is unused of its subject's reserved share, in any of its pools.
+    pub fn is_in_share(&self, step: &StepId) -> bool {
+        self.market.request(step).is_some_and(|request| {
+            let mut pools = self.market.candidates(request).into_iter();
+            pools.any(|(_, pool)| {
+                let before = Before::of(&self.market, pool, request);
+                before.is_some_and(|before| before.is_in_share())
+            })
+        })
     }
 
     /// Adds a host that takes work, or changes one.

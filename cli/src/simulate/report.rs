@@ -1,0 +1,300 @@
+//! What a run of a trace comes to: allocation over time, waiting by subject, what preemption cost and whether promises
+//! were kept. As data, and as a text for people who were not there.
+
+mod series;
+mod text;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use sluice_common::time::{Span, Time};
+
+use super::driver::{Asked, Fate, Level, Log};
+
+pub(super) use series::Point;
+pub(super) use text::text;
+
+const MILLIS_PER_HOUR: f64 = 3_600_000.0;
+
+/// The figures of a run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) cluster: ClusterFigures,
+    pub(super) jobs: JobFigures,
+    pub(super) allocation: Allocation,
+    /// All subjects together.
+    pub(super) waiting: Waiting,
+    pub(super) waiting_by_subject: BTreeMap<String, Waiting>,
+    pub(super) preemptions: Preemptions,
+    pub(super) in_share: Promises,
+    /// What the figures rest on.
+    pub(super) notes: Vec<String>,
+    pub(super) run: Run,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ClusterFigures {
+    pub(super) hosts: usize,
+    pub(super) gpus: u64,
+}
+
+/// Where the jobs stand at the end.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct JobFigures {
+    pub(super) arrived: usize,
+    pub(super) finished: usize,
+    pub(super) running: usize,
+    pub(super) waiting: usize,
+    /// By reason.
+    pub(super) rejected: BTreeMap<String, usize>,
+    /// Between the first arrival and the last.
+    pub(super) arrivals_s: f64,
+    /// Until nothing more happened, or the end that was asked for.
+    pub(super) simulated_s: f64,
+}
+
+/// How much of the GPUs was granted.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Allocation {
+    /// Between the first arrival and the last.
+    pub(super) mean_pct: f64,
+    pub(super) peak_pct: f64,
+    pub(super) peak_gpus: u64,
+    /// When the last job had come.
+    pub(super) at_last_arrival_pct: f64,
+    pub(super) series: Vec<Point>,
+}
+
+/// From arrival to the first start, over the jobs that were started.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Waiting {
+    pub(super) jobs: usize,
+    pub(super) started: usize,
+    /// Started in the instant in which they came.
+    pub(super) at_once: usize,
+    pub(super) p50_s: f64,
+    pub(super) p95_s: f64,
+    pub(super) p99_s: f64,
+    pub(super) longest_s: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Preemptions {
+    pub(super) count: u64,
+    /// How many jobs gave way at least once.
+    pub(super) jobs: usize,
+    /// What they had done, if nothing of it was kept.
+    pub(super) gpu_hours_lost: f64,
+    /// The same as a part of all that was granted.
+    pub(super) lost_pct: f64,
+}
+
+/// Jobs that were within what is reserved for their subject when they came.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Promises {
+    pub(super) jobs: usize,
+    /// Of these, those that were not started in that instant.
+    pub(super) late: usize,
+    /// Of these, those that never were.
+    pub(super) never: usize,
+    /// From arrival to start of those that were late.
+    pub(super) late_p50_s: f64,
+    pub(super) late_p95_s: f64,
+    pub(super) late_longest_s: f64,
+}
+
+/// How long it took.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Run {
+    pub(super) seconds: f64,
+    pub(super) events: u64,
+    pub(super) events_per_second: f64,
+}
+
+impl Report {
+    /// Adds up a log.
+    pub(super) fn new(
+        cluster: ClusterFigures,
+        asked: &[Asked],
+        log: &Log,
+        notes: Vec<String>,
+        took: std::time::Duration,
+    ) -> Self {
+        let came: Vec<(&Asked, &Fate)> = asked
+            .iter()
+            .zip(&log.fates)
+            .filter(|(_, fate)| fate.came.is_some())
+            .collect();
+        let allocation = allocation(log, cluster.gpus);
+        let granted = gpu_hours(&log.levels, log.end);
+        Self {
+            jobs: jobs(&came, log),
+            waiting: waiting(came.iter().map(|(_, fate)| *fate)),
+            waiting_by_subject: by_subject(&came),
+            preemptions: preemptions(&came, granted),
+            in_share: promises(came.iter().map(|(_, fate)| *fate)),
+            allocation,
+            notes,
+            run: Run {
+                seconds: took.as_secs_f64(),
+                events: log.events,
+                events_per_second: log.events as f64 / took.as_secs_f64().max(1e-9),
+            },
+            cluster,
+        }
+    }
+}
+
+fn jobs(came: &[(&Asked, &Fate)], log: &Log) -> JobFigures {
+    let count = |is: &dyn Fn(&Fate) -> bool| came.iter().filter(|(_, fate)| is(fate)).count();
+    let rejected = log.rejected();
+    let rejected: BTreeMap<String, usize> = rejected
+        .into_iter()
+        .map(|(code, n)| (code.to_string(), n))
+        .collect();
+    let finished = count(&|fate| fate.ended.is_some());
+    let running = count(&Fate::runs);
+    JobFigures {
+        arrived: came.len(),
+        finished,
+        running,
+        waiting: came.len() - finished - running - rejected.values().sum::<usize>(),
+        rejected,
+        arrivals_s: seconds(log.last_arrival.since(Time::default())),
+        simulated_s: seconds(log.end.since(Time::default())),
+    }
+}
+
+fn allocation(log: &Log, gpus: u64) -> Allocation {
+    let all = gpus.max(1) as f64;
+    let until = log.last_arrival;
+    let hours = until.since(Time::default()).millis() as f64 / MILLIS_PER_HOUR;
+    let mean = gpu_hours(&log.levels, until) / hours.max(f64::MIN_POSITIVE);
+    let last = log.levels.iter().rfind(|level| level.at <= until);
+    let last = last.map_or(0, |level| level.gpus);
+    let peak = log.levels.iter().map(|level| level.gpus).max().unwrap_or(0);
+    Allocation {
+        mean_pct: if hours > 0.0 {
+            100.0 * mean / all
+        } else {
+            100.0 * last as f64 / all
+        },
+        peak_pct: 100.0 * peak as f64 / all,
+        peak_gpus: peak,
+        at_last_arrival_pct: 100.0 * last as f64 / all,
+        series: series::series(log, gpus),
+    }
+}
+
+/// What was granted until a time.
+fn gpu_hours(levels: &[Level], until: Time) -> f64 {
+    let ends = levels.iter().skip(1).map(|level| level.at).chain([until]);
+    let pieces = levels.iter().zip(ends).map(|(level, end)| {
+        let held = end.min(until).since(level.at).millis();
+        level.gpus as f64 * held as f64
+    });
+    pieces.sum::<f64>() / MILLIS_PER_HOUR
+}
+
+fn by_subject(came: &[(&Asked, &Fate)]) -> BTreeMap<String, Waiting> {
+    let mut by_subject: BTreeMap<String, Vec<&Fate>> = BTreeMap::new();
+    for (asked, fate) in came {
+        let subject = asked.job.subject.to_string();
+        by_subject.entry(subject).or_default().push(fate);
+    }
+    let waits = by_subject.into_iter();
+    waits
+        .map(|(subject, fates)| (subject, waiting(fates.into_iter())))
+        .collect()
+}
+
+fn waiting<'a>(fates: impl Iterator<Item = &'a Fate>) -> Waiting {
+    let fates: Vec<&Fate> = fates.filter(|fate| fate.rejected.is_none()).collect();
+    let waits = sorted(fates.iter().filter_map(|fate| fate.waited()));
+    Waiting {
+        jobs: fates.len(),
+        started: waits.len(),
+        at_once: waits.partition_point(|wait| *wait == Span::ZERO),
+        p50_s: percentile(&waits, 50),
+        p95_s: percentile(&waits, 95),
+        p99_s: percentile(&waits, 99),
+        longest_s: percentile(&waits, 100),
+    }
+}
+
+fn preemptions(came: &[(&Asked, &Fate)], granted: f64) -> Preemptions {
+    let lost: u128 = came.iter().map(|(_, fate)| fate.lost).sum();
+    let lost = lost as f64 / MILLIS_PER_HOUR;
+    Preemptions {
+        count: came.iter().map(|(_, fate)| u64::from(fate.preempted)).sum(),
+        jobs: came.iter().filter(|(_, fate)| fate.preempted > 0).count(),
+        gpu_hours_lost: lost,
+        lost_pct: if granted > 0.0 {
+            100.0 * lost / granted
+        } else {
+            0.0
+        },
+    }
+}
+
+fn promises<'a>(fates: impl Iterator<Item = &'a Fate>) -> Promises {
+    let promised: Vec<&Fate> = fates.filter(|fate| fate.in_share).collect();
+    let waits = sorted(promised.iter().filter_map(|fate| fate.waited()));
+    let late = &waits[waits.partition_point(|wait| *wait == Span::ZERO)..];
+    let never = promised.len() - waits.len();
+    Promises {
+        jobs: promised.len(),
+        late: late.len() + never,
+        never,
+        late_p50_s: percentile(late, 50),
+        late_p95_s: percentile(late, 95),
+        late_longest_s: percentile(late, 100),
+    }
+}
+
+fn sorted(spans: impl Iterator<Item = Span>) -> Vec<Span> {
+    let mut spans: Vec<Span> = spans.collect();
+    spans.sort_unstable();
+    spans
+}
+
+/// The least that so many of a hundred do not exceed, in seconds; 0 of nothing.
+fn percentile(sorted: &[Span], of_hundred: usize) -> f64 {
+    let rank = (sorted.len() * of_hundred).div_ceil(100);
+    let at = rank.checked_sub(1).and_then(|at| sorted.get(at));
+    at.map_or(0.0, |span| seconds(*span))
+}
+
+fn seconds(span: Span) -> f64 {
+    span.millis() as f64 / 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(at: u64, gpus: u64) -> Level {
+        let at = Time::from_unix_millis(at * 3_600_000);
+        Level {
+            at,
+            gpus,
+            waiting: 0,
+        }
+    }
+
+    #[test]
+    fn percentiles_are_values_that_were_there() {
+        let spans: Vec<Span> = (1..=10).map(Span::from_secs).collect();
+        for (of_hundred, value) in [(50, 5.0), (95, 10.0), (99, 10.0), (100, 10.0), (10, 1.0)] {
+            assert_eq!(percentile(&spans, of_hundred), value);
+        }
+        assert_eq!(percentile(&[], 50), 0.0);
+    }
+
+    #[test]
+    fn gpu_hours_are_levels_times_their_lengths() {
+        let levels = [level(0, 2), level(1, 4), level(3, 0)];
+        assert_eq!(gpu_hours(&levels, level(4, 0).at), 10.0);
+        assert_eq!(gpu_hours(&levels, level(2, 0).at), 6.0);
+    }
+}

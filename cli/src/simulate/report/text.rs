@@ -1,0 +1,142 @@
+//! The report as text: what a platform lead would paste into a mail.
+
+use super::{Report, Waiting};
+use crate::out::Out;
+use crate::render::age;
+use crate::render::table::{Cell, Column, Table};
+
+const COLUMNS: [Column; 8] = [
+    Column::new("SUBJECT", 9),
+    Column::new("JOBS", 8),
+    Column::new("AT ONCE", 5),
+    Column::new("P50", 7),
+    Column::new("P95", 7),
+    Column::new("P99", 7),
+    Column::new("LONGEST", 6),
+    Column::new("NEVER", 4),
+];
+
+/// The whole of it.
+pub(in crate::simulate) fn text(report: &Report, title: &str, out: Out) -> String {
+    let mut text = format!("{title}\n\n");
+    for (name, words) in lines(report) {
+        text += &format!("{name:16}  {words}\n");
+    }
+    text += "\nWaiting from arrival to first start:\n";
+    let subjects = report.waiting_by_subject.iter();
+    let mut rows: Vec<Vec<Cell>> = subjects.map(|(name, waiting)| row(name, waiting)).collect();
+    if rows.len() > 1 {
+        rows.push(row("all", &report.waiting));
+    }
+    text += &Table::new(&COLUMNS, out).whole(&rows);
+    for note in &report.notes {
+        text += &format!("\n- {note}");
+    }
+    text
+}
+
+fn lines(report: &Report) -> [(&'static str, String); 6] {
+    [
+        ("Cluster", cluster(report)),
+        ("Jobs", jobs(report)),
+        ("GPU allocation", allocation(report)),
+        ("Preemptions", preemptions(report)),
+        ("Promises", promises(report)),
+        ("Simulated", simulated(report)),
+    ]
+}
+
+fn cluster(report: &Report) -> String {
+    let cluster = &report.cluster;
+    format!("{} hosts with {} GPUs", cluster.hosts, cluster.gpus)
+}
+
+fn jobs(report: &Report) -> String {
+    let jobs = &report.jobs;
+    let rejected = jobs.rejected.iter();
+    let rejected: String = rejected
+        .map(|(code, count)| format!(", {count} rejected ({code})"))
+        .collect();
+    format!(
+        "{} came in {}: {} finished, {} run, {} wait{rejected}",
+        jobs.arrived,
+        time(jobs.arrivals_s),
+        jobs.finished,
+        jobs.running,
+        jobs.waiting
+    )
+}
+
+fn allocation(report: &Report) -> String {
+    let allocation = &report.allocation;
+    format!(
+        "{:.1} % on average while jobs came, {:.1} % when the last one had, {:.1} % at most ({} GPUs)",
+        allocation.mean_pct,
+        allocation.at_last_arrival_pct,
+        allocation.peak_pct,
+        allocation.peak_gpus
+    )
+}
+
+fn preemptions(report: &Report) -> String {
+    let preemptions = &report.preemptions;
+    if preemptions.count == 0 {
+        return "none".to_owned();
+    }
+    format!(
+        "{} of {} jobs; {:.1} GPU-hours of work lost, {:.2} % of what was granted",
+        preemptions.count, preemptions.jobs, preemptions.gpu_hours_lost, preemptions.lost_pct
+    )
+}
+
+fn promises(report: &Report) -> String {
+    let promises = &report.in_share;
+    if promises.jobs == 0 {
+        return "no job was within a reserved share".to_owned();
+    }
+    let kept = format!("{} jobs came within their reserved share", promises.jobs);
+    if promises.late == 0 {
+        return format!("{kept}, and all started at once");
+    }
+    let never = match promises.never {
+        0 => String::new(),
+        never => format!(", {never} never"),
+    };
+    format!(
+        "{kept}: {} started late{never}, by {} (p50), {} (p95), {} (longest)",
+        promises.late,
+        time(promises.late_p50_s),
+        time(promises.late_p95_s),
+        time(promises.late_longest_s)
+    )
+}
+
+fn simulated(report: &Report) -> String {
+    format!(
+        "{} in {:.1} s ({} events, {:.0} a second)",
+        time(report.jobs.simulated_s),
+        report.run.seconds,
+        report.run.events,
+        report.run.events_per_second
+    )
+}
+
+fn row(subject: &str, waiting: &Waiting) -> Vec<Cell> {
+    let at_once = 100.0 * waiting.at_once as f64 / waiting.jobs.max(1) as f64;
+    let texts = [
+        crate::render::safe(subject),
+        waiting.jobs.to_string(),
+        format!("{at_once:.1}%"),
+        time(waiting.p50_s),
+        time(waiting.p95_s),
+        time(waiting.p99_s),
+        time(waiting.longest_s),
+        (waiting.jobs - waiting.started).to_string(),
+    ];
+    texts.into_iter().map(Cell::from).collect()
+}
+
+/// A length of time with the units that matter.
+fn time(seconds: f64) -> String {
+    age::seconds(seconds.round() as i64)
+}

@@ -1,0 +1,237 @@
+//! Job traces: which jobs came when, for whom, asking for what and for how long. Two published forms are known by the
+//! columns of their headers.
+//!
+//! | form | columns | subject |
+//! |---|---|---|
+//! | openb | `name,cpu_milli,memory_mib,num_gpu,gpu_milli`, and where known `qos,creation_time,deletion_time,scheduled_time` in seconds | `qos` |
+//! | philly | `timestamp,duration,num_gpus,cluster` | `cluster` |
+
+use jiff::civil::DateTime;
+use sluice_common::id::Subject;
+use sluice_common::time::Span;
+
+use super::csv::{Row, Sheet};
+use crate::failure::Failure;
+
+const OPENB: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
+const PHILLY: [&str; 4] = ["timestamp", "duration", "num_gpus", "cluster"];
+
+/// The subject of jobs that name none.
+const NOBODY: &str = "default";
+/// A whole GPU.
+const WHOLE: u64 = 1000;
+
+/// One job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TraceJob {
+    /// When it came, after the beginning of the trace.
+    pub(super) at: Span,
+    /// How long it runs; `None`: for ever.
+    pub(super) lasts: Option<Span>,
+    pub(super) subject: Subject,
+    /// Over all of its hosts.
+    pub(super) gpus: u64,
+    pub(super) mcpu: u64,
+    pub(super) memory_mb: u64,
+}
+
+/// A trace, in the order of arrival.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trace {
+    pub(super) jobs: Vec<TraceJob>,
+    /// Jobs that asked for a part of a GPU, and get a whole one here.
+    pub(super) rounded_up: usize,
+    /// Jobs that named a GPU model, which is not looked at.
+    pub(super) named_model: usize,
+}
+
+impl Trace {
+    /// Reads a trace of either form.
+    pub(super) fn of(sheet: &Sheet) -> Result<Self, Failure> {
+        if sheet.has(&PHILLY) {
+            return philly(sheet);
+        }
+        if sheet.has(&OPENB) {
+            return openb(sheet);
+        }
+        Err(Failure::Usage(format!(
+            "{}: its header `{}` is of no trace that is known: write `{}` or `{}`",
+            sheet.file(),
+            sheet.header().escape_debug(),
+            OPENB.join(","),
+            PHILLY.join(",")
+        )))
+    }
+
+    fn new(mut jobs: Vec<TraceJob>) -> Self {
+        let begin = jobs.iter().map(|job| job.at).min().unwrap_or_default();
+        for job in &mut jobs {
+            job.at = job.at - begin;
+        }
+        jobs.sort_by_key(|job| job.at);
+        Self {
+            jobs,
+            ..Self::default()
+        }
+    }
+}
+
+fn openb(sheet: &Sheet) -> Result<Trace, Failure> {
+    let rows = sheet.each(|row| {
+        let part = row.number("gpu_milli")?;
+        let gpus = row.number("num_gpu")?;
+        let job = TraceJob {
+            at: seconds(row, "creation_time")?.unwrap_or_default(),
+            lasts: lifetime(row)?,
+            subject: subject(row, "qos")?,
+            gpus,
+            mcpu: row.number("cpu_milli")?,
+            memory_mb: megabytes(row.number("memory_mib")?),
+        };
+        let rounded = gpus > 0 && part < WHOLE;
+        Ok((job, rounded, !row.text("gpu_spec").is_empty()))
+    })?;
+    let rounded_up = rows.iter().filter(|(_, rounded, _)| *rounded).count();
+    let named_model = rows.iter().filter(|(.., named)| *named).count();
+    Ok(Trace {
+        rounded_up,
+        named_model,
+        ..Trace::new(rows.into_iter().map(|(job, ..)| job).collect())
+    })
+}
+
+/// From its start, or its submission where it never started, to its end.
+fn lifetime(row: Row<'_>) -> Result<Option<Span>, String> {
+    let Some(end) = seconds(row, "deletion_time")? else {
+        return Ok(None);
+    };
+    let created = seconds(row, "creation_time")?.unwrap_or_default();
+    let start = seconds(row, "scheduled_time")?.unwrap_or(created);
+    Ok(Some(end - start))
+}
+
+fn philly(sheet: &Sheet) -> Result<Trace, Failure> {
+    let jobs = sheet.each(|row| {
+        let at: DateTime = row.value("timestamp", "a time such as 2017-10-09 07:01:55")?;
+        let since = at.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
+        let millis = u64::try_from(since.as_millis());
+        let millis = millis.map_err(|_| row.wrong("timestamp", "it is before 1970"))?;
+        Ok(TraceJob {
+            at: Span::from_millis(millis),
+            lasts: seconds(row, "duration")?,
+            subject: subject(row, "cluster")?,
+            gpus: row.number("num_gpus")?,
+            mcpu: 0,
+            memory_mb: 0,
+        })
+    })?;
+    Ok(Trace::new(jobs))
+}
+
+/// Seconds with or without a fraction; `None` where nothing is written.
+fn seconds(row: Row<'_>, column: &str) -> Result<Option<Span>, String> {
+    if row.text(column).is_empty() {
+        return Ok(None);
+    }
+    let what = "a number of seconds from 0";
+    let seconds: f64 = row.value(column, what)?;
+    let span = std::time::Duration::try_from_secs_f64(seconds).ok();
+    let millis = span.and_then(|span| u64::try_from(span.as_millis()).ok());
+    let millis = millis.ok_or_else(|| row.wrong(column, format!("`{seconds}` is not {what}")))?;
+    Ok(Some(Span::from_millis(millis)))
+}
+
+fn subject(row: Row<'_>, column: &str) -> Result<Subject, String> {
+    let text = row.text(column).to_lowercase();
+    let text = if text.is_empty() { NOBODY } else { &text };
+    Subject::new(text).map_err(|e| row.wrong(column, e))
+}
+
+/// Units of 2^20 bytes in units of 10^6, rounded up.
+pub(super) fn megabytes(mib: u64) -> u64 {
+    mib.saturating_mul(1 << 20).div_ceil(1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Trace, String> {
+        let sheet = Sheet::parse("t.csv".to_owned(), text)?;
+        Trace::of(&sheet).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_philly_trace_is_read_in_the_order_of_arrival() {
+        let trace = read(
+            "timestamp,duration,num_gpus,gpu_time,cluster\n2017-10-09 07:01:55,66.5,8,528.0,11cb48\n\
+             2017-10-09 07:00:55,2951.0,1,2951.0,6214e9\n",
+        );
+        let jobs = trace.unwrap().jobs;
+        let (first, second) = (&jobs[0], &jobs[1]);
+        assert_eq!(
+            (first.at, first.gpus, first.subject.as_str()),
+            (Span::ZERO, 1, "6214e9")
+        );
+        assert_eq!((second.at, second.gpus), (Span::from_secs(60), 8));
+        assert_eq!(second.lasts, Some(Span::from_millis(66_500)));
+    }
+
+    #[test]
+    fn an_openb_trace_runs_from_start_to_deletion_and_parts_of_a_gpu_are_whole_ones() {
+        let trace = read(
+            "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n\
+             a,12000,1000,1,460,,LS,10,100,20\nb,500,1,0,0,,BE,5,50,\nc,1,1,8,1000,T4,,7,,7\n",
+        );
+        let trace = trace.unwrap();
+        assert_eq!((trace.rounded_up, trace.named_model), (1, 1));
+        let lasts: Vec<Option<u64>> = trace
+            .jobs
+            .iter()
+            .map(|j| j.lasts.map(|l| l.millis() / 1000))
+            .collect();
+        assert_eq!(lasts, [Some(45), None, Some(80)]);
+        let subjects: Vec<&str> = trace.jobs.iter().map(|j| j.subject.as_str()).collect();
+        assert_eq!(subjects, ["be", "default", "ls"]);
+        assert_eq!(
+            (
+                trace.jobs[2].gpus,
+                trace.jobs[2].mcpu,
+                trace.jobs[2].memory_mb
+            ),
+            (1, 12_000, 1049)
+        );
+        let without_times =
+            read("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,1000\n").unwrap();
+        assert_eq!(without_times.jobs[0].lasts, None);
+    }
+
+    #[test]
+    fn what_is_no_trace_is_refused_with_the_way_out() {
+        for (text, words) in [
+            (
+                "a,b\n1,2\n",
+                "t.csv: its header `a,b` is of no trace that is known: write `name,cpu_milli",
+            ),
+            (
+                "timestamp,duration,num_gpus,cluster\nyesterday,1,1,c\n",
+                "t.csv, line 2, column `timestamp`: `yesterday` is not a time such as",
+            ),
+            (
+                "timestamp,duration,num_gpus,cluster\n2017-10-09 07:01:55,-1,1,c\n",
+                "t.csv, line 2, column `duration`: `-1` is not a number of seconds",
+            ),
+            (
+                "timestamp,duration,num_gpus,cluster\n2017-10-09 07:01:55,1,one,c\n",
+                "t.csv, line 2, column `num_gpus`: `one` is not a whole number",
+            ),
+            (
+                "timestamp,duration,num_gpus,cluster\n2017-10-09 07:01:55,1,1,a b\n",
+                "t.csv, line 2, column `cluster`: `a b` is not a valid subject",
+            ),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.starts_with(words), "{told}");
+        }
+    }
+}
