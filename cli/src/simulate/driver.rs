@@ -101,18 +101,19 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Runs until nothing more happens, or until a time. What happens at one time is one event: first ends, then
-    /// arrivals, then the scheduler's answer.
+    /// Runs until nothing more happens, or until a time. Each end and each arrival is answered before the next, as by a
+    /// coordinator that hears of them one by one; of one time, ends come first.
     pub(super) fn run(mut self, until: Option<Time>) -> Log {
         while let Some(now) = self.next_time() {
             if until.is_some_and(|until| now > until) {
                 break;
             }
             self.simulation.advance(now);
-            self.end_due(now);
-            self.submit_due(now);
-            self.simulation.settle();
-            self.note(now);
+            self.settle(now);
+            while self.end_next(now) || self.submit_next(now) {
+                self.log.events += 1;
+                self.settle(now);
+            }
         }
         self.log.end = self.simulation.now();
         self.log
@@ -126,45 +127,53 @@ impl<'a> Driver<'a> {
         arrival.into_iter().chain(end).chain(wake).min()
     }
 
-    fn end_due(&mut self, now: Time) {
+    /// Ends the next attempt whose time has come; whether there was one.
+    fn end_next(&mut self, now: Time) -> bool {
         while let Some(Reverse((at, job, attempt))) = self.ends.peek().copied() {
             if at > now {
-                return;
+                return false;
             }
             self.ends.pop();
             let fate = &mut self.log.fates[job];
             // An attempt that gave way meanwhile does not end.
-            if fate.runs_since.is_none() || fate.attempts != attempt {
-                continue;
+            if fate.runs() && fate.attempts == attempt {
+                fate.runs_since = None;
+                fate.ended = Some(now);
+                self.level.gpus -= self.jobs[job].gpus_held();
+                let finished = self.simulation.finish(&name(job));
+                finished.expect("it was submitted");
+                return true;
             }
-            fate.runs_since = None;
-            fate.ended = Some(now);
-            self.level.gpus -= self.jobs[job].gpus_held();
-            self.log.events += 1;
-            let finished = self.simulation.finish(&name(job));
-            finished.expect("it was submitted");
         }
+        false
     }
 
-    fn submit_due(&mut self, now: Time) {
-        while let Some(job) = self.jobs.get(self.next).filter(|job| arrival(job) <= now) {
-            let at = self.next;
-            self.next += 1;
-            self.log.events += 1;
-            self.log.last_arrival = now;
-            let step = name(at);
-            let submitted = self.simulation.submit(job.as_submitted(step.clone()));
-            let submitted = submitted.expect("each job has its own number");
-            let fate = &mut self.log.fates[at];
-            fate.came = Some(now);
-            match submitted {
-                Ok(()) => {
-                    fate.in_share = job.gpus > 0 && self.simulation.is_in_share(&step);
-                    self.level.waiting += 1;
-                }
-                Err(code) => fate.rejected = Some(code),
+    /// Submits the next job whose time has come; whether there was one.
+    fn submit_next(&mut self, now: Time) -> bool {
+        let at = self.next;
+        let Some(job) = self.jobs.get(at).filter(|job| arrival(job) <= now) else {
+            return false;
+        };
+        self.next += 1;
+        self.log.last_arrival = now;
+        let step = name(at);
+        let submitted = self.simulation.submit(job.as_submitted(step.clone()));
+        let submitted = submitted.expect("each job has its own number");
+        let fate = &mut self.log.fates[at];
+        fate.came = Some(now);
+        match submitted {
+            Ok(()) => {
+                fate.in_share = job.job.gpus > 0 && self.simulation.is_in_share(&step);
+                self.level.waiting += 1;
             }
+            Err(code) => fate.rejected = Some(code),
         }
+        true
+    }
+
+    fn settle(&mut self, now: Time) {
+        self.simulation.settle();
+        self.note(now);
     }
 
     fn note(&mut self, now: Time) {

@@ -80,6 +80,21 @@ impl<'a> Scene<'a> {
         self.gone.contains_key(id)
     }
 
+    /// Whether nobody is supposed to be gone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.gone.is_empty()
+    }
+
+    /// Whether the request would fit on a host if `more` came free there, as far as the host goes.
+    pub(crate) fn could_cover(&self, node: &NodeName, more: HostUnits) -> bool {
+        let Before { pool, request, .. } = self.before;
+        let freed = self.freed_on.get(node).copied().unwrap_or_default();
+        pool.hosts().get(node).is_some_and(|host| {
+            let free = host.free_without(freed.plus(more));
+            free.less(self.kept.on(node)).cover(request.each)
+        })
+    }
+
     fn freed_of(&self, subject: &Subject) -> Amounts {
         self.freed_of.get(subject).cloned().unwrap_or_default()
     }
@@ -186,6 +201,11 @@ impl<'a> Scene<'a> {
 impl Shortage<'_> {
     pub(crate) fn is_none(&self) -> bool {
         self.hosts.is_empty() && self.pool.is_empty() && self.limit.is_empty()
+    }
+
+    /// Whether nothing is short but what hosts have.
+    pub(crate) fn is_of_hosts_alone(&self) -> bool {
+        self.pool.is_empty() && self.limit.is_empty()
     }
 
     /// Whether the loss of a run would help, and its subject (if it is not the waiter's) holds more than its share of

@@ -8,7 +8,7 @@
 //! | priority | another subject's that holds more than its share of a short key | the waiter's policy priority is higher |
 //! | reclaim | the same | the waiter is inside its reserved share |
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -19,6 +19,7 @@ use super::fit::Before;
 use super::nomination::Kept;
 use super::request::Run;
 use super::scene::Scene;
+use crate::state::HostUnits;
 
 /// Whom a request would take, and where it would run then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,11 +87,16 @@ pub(crate) fn outlook(before: Before<'_>, kept: &Kept, now: Time) -> Outlook {
         base.take(id, run);
     }
     let candidates = candidates(before, now);
+    if candidates.is_empty() && base.is_empty() {
+        // As most requests of a long queue: there is nobody whose end could help.
+        return Outlook::Nothing;
+    }
+    let field = Field::of(&candidates);
     let mut hosts: Vec<NodeName> = Vec::new();
     let mut scene = base.clone();
     let mut taken: Vec<&Candidate<'_>> = Vec::new();
     while hosts.len() < before.request.hosts as usize {
-        let Some(next) = cheapest_host(before, &scene, &candidates, &hosts) else {
+        let Some(next) = cheapest_host(before, &scene, &field, &hosts) else {
             return Outlook::Nothing;
         };
         for candidate in &next.taken {
@@ -215,6 +221,38 @@ fn candidate<'a>(
     }
 }
 
+/// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
+/// elsewhere.
+struct Field<'a, 'c> {
+    all: Vec<&'c Candidate<'a>>,
+    on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>>,
+}
+
+impl<'a, 'c> Field<'a, 'c> {
+    fn of(candidates: &'c [Candidate<'a>]) -> Self {
+        let mut on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>> = BTreeMap::new();
+        for candidate in candidates {
+            for node in &candidate.run.holding {
+                on.entry(node).or_default().push(candidate);
+            }
+        }
+        Self {
+            all: candidates.iter().collect(),
+            on,
+        }
+    }
+
+    fn on(&self, node: &NodeName) -> &[&'c Candidate<'a>] {
+        self.on.get(node).map_or(&[], Vec::as_slice)
+    }
+
+    /// All that candidates hold of a host.
+    fn held_on(&self, node: &NodeName) -> HostUnits {
+        let each = self.on(node).iter().map(|c| c.run.request.each);
+        each.fold(HostUnits::default(), HostUnits::plus)
+    }
+}
+
 /// A host, and whom the request would take to run on it.
 struct Offer<'a, 'c> {
     host: NodeName,
@@ -225,17 +263,19 @@ struct Offer<'a, 'c> {
 fn cheapest_host<'a, 'c>(
     before: Before<'a>,
     base: &Scene<'a>,
-    candidates: &'c [Candidate<'a>],
+    field: &Field<'a, 'c>,
     hosts: &[NodeName],
 ) -> Option<Offer<'a, 'c>> {
     let large = before.pool.open.covering(before.request.each);
-    let large = large.filter(|(node, _)| !hosts.contains(node));
+    let large = large
+        .filter(|(node, _)| !hosts.contains(node))
+        .filter(|(node, _)| base.could_cover(node, field.held_on(node)));
     let mut best: Option<(Price, Offer<'a, 'c>)> = None;
     for (node, _) in large {
         let mut with: Vec<NodeName> = hosts.to_vec();
         with.push(node.clone());
         let mut scene = base.clone();
-        let Some(mut taken) = fill(before, &mut scene, candidates, &with) else {
+        let Some(mut taken) = fill(before, &mut scene, field, &with) else {
             continue;
         };
         prune(&mut scene, &with, &mut taken);
@@ -251,17 +291,25 @@ fn cheapest_host<'a, 'c>(
     best.map(|(_, option)| option)
 }
 
-/// Takes candidates in their order until the request would fit on `hosts`; `None` where it never does. A subject is
-/// counted down by each that is taken, so it is not pushed below its share but by the one that straddles the line.
+/// Takes candidates in their order until the request would fit on `hosts`, of which all but the last have room for it
+/// already; `None` where it never does. A subject is counted down by each that is taken, so it is not pushed below its
+/// share but by the one that straddles the line.
 fn fill<'a, 'c>(
     before: Before<'a>,
     scene: &mut Scene<'a>,
-    candidates: &'c [Candidate<'a>],
+    field: &Field<'a, 'c>,
     hosts: &[NodeName],
 ) -> Option<Vec<&'c Candidate<'a>>> {
     let mut taken = Vec::new();
     let mut shortage = scene.shortage(hosts);
-    for candidate in candidates {
+    let last = hosts.last()?;
+    // A shortage only shrinks by what is taken, so who does not help now never does.
+    let helpful = if shortage.is_of_hosts_alone() {
+        field.on(last)
+    } else {
+        &field.all
+    };
+    for candidate in helpful {
         if shortage.is_none() {
             break;
         }
@@ -275,7 +323,7 @@ fn fill<'a, 'c>(
         };
         if may {
             scene.take(candidate.id, candidate.run);
-            taken.push(candidate);
+            taken.push(*candidate);
             shortage = scene.shortage(hosts);
         }
     }
