@@ -13,6 +13,7 @@ pub const HIDDEN: &str = "(hidden)";
 
 /// Variables by name. Written and read as the map that it is.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct Environment(BTreeMap<String, String>);
 

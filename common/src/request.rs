@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, megabytes_up, parse_memory};
-use crate::error_code::ErrorCode;
 use crate::environment::Environment;
+use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
 use crate::step::{OnPreempt, StepSpec};

@@ -23,6 +23,7 @@ mod steps;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod verbs;
 
 use std::sync::Arc;
 
@@ -115,7 +116,10 @@ fn router(api: Api) -> Router {
         .route("/v1/nodes", get(nodes::list))
         .route(
             "/v1/nodes/{node}",
-            get(nodes::get).post(admin::act).delete(admin::delete),
+            get(nodes::get)
+                .post(admin::act)
+                .delete(admin::delete)
+                .fallback(admin::no_method),
         )
         .route("/v1/nodes/{node}/labels", patch(admin::label))
         .route("/v1/pools", get(nodes::list_pools))

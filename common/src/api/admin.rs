@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The body of `:cordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CordonRequest {
     /// Why, for people. Where it is absent, what was said before stays.
@@ -15,6 +16,7 @@ pub struct CordonRequest {
 
 /// The body of `:drain`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct DrainRequest {
     /// Why, for people. Where it is absent, what was said before stays.
@@ -28,10 +30,12 @@ pub struct DrainRequest {
 
 /// The body of `:uncordon`: there is nothing to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct UncordonRequest {}
 
 /// Labels to set, by key; those with `null` are taken away, others stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct LabelsRequest(pub BTreeMap<String, Option<String>>);

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use coordinator_core::{Placement, Record, Stamped, State};
+use sluice_common::api::timestamp;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::reason::Reason;
@@ -109,6 +110,23 @@ impl Report {
                 reason,
             } => ended(state, step, *found, reason),
             Record::StepForgotten { step } => debug!(%step, "step forgotten"),
+            Record::NodeCordoned { node, reason } => info!(%node, why = %reason, "node cordoned"),
+            Record::NodeDraining {
+                node,
+                reason,
+                deadline,
+            } => {
+                let deadline = deadline.map(|at| timestamp(at).to_string());
+                info!(%node, why = %reason, deadline, "node draining");
+            }
+            Record::NodeUncordoned { node } => info!(%node, "node uncordoned"),
+            Record::NodeLabelled { node, .. } => info!(%node, "node labelled"),
+            Record::NodeLeaving { node } => info!(%node, "node is forgotten once it is lost"),
+            Record::NodeDeleted { node } => {
+                self.nodes.remove(node);
+                info!(%node, "node deleted");
+            }
+            Record::NodeDrained { node } => info!(%node, "node drained: nothing is left on it"),
         }
     }
 
@@ -158,6 +176,9 @@ fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
         StopWhy::Cancelled => info!(%step, attempt = number, "step stopping: it was cancelled"),
         StopWhy::TimedOut => info!(%step, attempt = number, "step stopping: it timed out"),
         StopWhy::Drained => info!(%step, attempt = number, "step stopping: its host is drained"),
+        StopWhy::PeerEnded => {
+            info!(%step, attempt = number, "step stopping: a part of it on another host ended");
+        }
         StopWhy::Superseded => {
             info!(%step, attempt = number, "step stopping: its attempt was given up");
         }
@@ -174,8 +195,7 @@ fn ended(state: &State, step: &StepId, found: StepState, reason: &Reason) {
     let last = state.step(step).and_then(|step| step.latest());
     let attempt = last.map(|attempt| attempt.number);
     let pool = last.map(|attempt| attempt.pool.as_str());
-    // Of several hosts the first that has something to say: one end is a step's.
-    let part = last.and_then(|attempt| attempt.parts.iter().find(|part| part.end.is_some()));
+    let part = last.and_then(|attempt| attempt.telling());
     let node = part.map(|part| part.node.as_str());
     let end = part.and_then(|part| part.end.as_ref());
     let exit_code = end.and_then(|end| end.exit.code());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, Input, NodeChange, Refusal};
 use serde::Deserialize;
@@ -15,12 +15,12 @@ use sluice_common::error_code::ErrorCode;
 use sluice_common::id::NodeName;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::MAX_BODY_BYTES;
-use sluice_common::nearest::nearest;
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
+use super::verbs::NODES;
 use super::{Api, body};
 use crate::view;
 
@@ -33,30 +33,20 @@ pub(super) async fn act(
     Segment(segment): Segment,
     request: Request,
 ) -> Result<Json<NodeView>, ApiError> {
-    let Some((node, verb)) = segment.rsplit_once(':') else {
-        return Err(ApiError::MethodNotAllowed {
-            method: "POST".to_owned(),
-            path: format!("/v1/nodes/{segment}"),
-            allow: Some("GET, DELETE"),
-        });
-    };
+    let (node, verb) = NODES.split(&segment, "POST")?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let change = match verb {
-        "cordon" => cordon(optional(&json)?)?,
-        "uncordon" => optional(&json).map(|UncordonRequest {}| NodeChange::Uncordon)?,
-        "drain" => drain(optional(&json)?)?,
-        _ => return Err(unknown_verb(&segment, verb)),
+        Some("cordon") => cordon(optional(&json)?)?,
+        Some("drain") => drain(optional(&json)?)?,
+        _ => optional(&json).map(|UncordonRequest {}| NodeChange::Uncordon)?,
     };
     let view = change_node(&api, node, change).await?;
     Ok(Json(view.expect("a node that was changed is there")))
 }
 
-fn unknown_verb(segment: &str, verb: &str) -> ApiError {
-    let near = nearest(verb, ["cordon", "uncordon", "drain"]);
-    let hint = near.map_or_else(String::new, |near| format!(" (did you mean `:{near}`?)"));
-    ApiError::UnknownRoute {
-        path: format!("/v1/nodes/{segment}{hint}"),
-    }
+/// Methods that neither a node nor its verbs take, by what they are called on.
+pub(super) async fn no_method(method: Method, Segment(segment): Segment) -> ApiError {
+    NODES.refuse(&segment, method.as_str())
 }
 
 /// A body that says nothing where there is none.
@@ -74,8 +64,8 @@ fn cordon(CordonRequest { reason }: CordonRequest) -> Result<NodeChange, ApiErro
 
 fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, ApiError> {
     let deadline = deadline.map(|text| text.parse::<Span>()).transpose();
-    let deadline =
-        deadline.map_err(|error| invalid(ErrorCode::InvalidDuration, "deadline", error.to_string()))?;
+    let deadline = deadline
+        .map_err(|error| invalid(ErrorCode::InvalidDuration, "deadline", error.to_string()))?;
     Ok(NodeChange::Drain {
         reason: check_reason(reason)?,
         deadline,
@@ -116,8 +106,9 @@ pub(super) async fn label(
 fn check_label(
     (key, value): (String, Option<String>),
 ) -> Result<(LabelKey, Option<LabelValue>), ApiError> {
-    let refuse =
-        |error: sluice_common::label::LabelError| invalid(ErrorCode::InvalidLabel, &key, error.to_string());
+    let refuse = |error: sluice_common::label::LabelError| {
+        invalid(ErrorCode::InvalidLabel, &key, error.to_string())
+    };
     let value = value.map(LabelValue::new).transpose().map_err(refuse)?;
     Ok((LabelKey::new(key.as_str()).map_err(refuse)?, value))
 }
@@ -132,10 +123,12 @@ pub(super) struct DeleteParams {
 pub(super) async fn delete(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<DeleteParams>,
+    params: Result<Params<DeleteParams>, ApiError>,
 ) -> Result<Response, ApiError> {
+    let (node, _) = NODES.split(&segment, "DELETE")?;
+    let Params(params) = params?;
     let force = params::flag("force", params.force.as_deref())?;
-    let view = change_node(&api, &segment, NodeChange::Delete { force }).await?;
+    let view = change_node(&api, node, NodeChange::Delete { force }).await?;
     Ok(match view {
         None => StatusCode::NO_CONTENT.into_response(),
         Some(view) => (StatusCode::ACCEPTED, Json(view)).into_response(),

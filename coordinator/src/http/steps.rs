@@ -9,7 +9,6 @@ use coordinator_core::{Core, PartPhase, Refusal, Step};
 use serde::Deserialize;
 use sluice_common::api::StepView;
 use sluice_common::id::StepId;
-use sluice_common::nearest::nearest;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use tokio::time::timeout;
@@ -17,6 +16,7 @@ use tokio::time::timeout;
 use super::Api;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
+use super::verbs::STEPS;
 use crate::view;
 
 pub(super) use list::list;
@@ -33,9 +33,6 @@ pub(super) struct WaitParams {
     timeout: Option<String>,
 }
 
-/// What is called on a step behind a colon, and by which methods.
-pub(super) const VERBS: [(&str, &str); 2] = [("cancel", "POST"), ("wait", "GET,HEAD")];
-
 /// `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
 pub(super) async fn get(
     State(api): State<Api>,
@@ -43,16 +40,15 @@ pub(super) async fn get(
     // Judged after the verb: parameters of a call that is none say nothing.
     params: Result<Params<WaitParams>, ApiError>,
 ) -> Result<Json<StepView>, ApiError> {
-    takes(&segment, "GET")?;
+    let (id, verb) = STEPS.split(&segment, "GET")?;
     let Params(params) = params?;
-    match segment.rsplit_once(':') {
+    match verb {
         None if params.state.is_some() || params.timeout.is_some() => Err(params::invalid(
             "for",
             "`for` and `timeout` belong to `/v1/steps/ID:wait`",
         )),
-        None => read(&api, params::step_id(&segment)?).await,
-        Some((id, "wait")) => wait(&api, params::step_id(id)?, &params).await,
-        Some((_, verb)) => Err(unknown_verb(&segment, verb)),
+        None => read(&api, params::step_id(id)?).await,
+        Some(_) => wait(&api, params::step_id(id)?, &params).await,
     }
 }
 
@@ -61,53 +57,13 @@ pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
 ) -> Result<Json<StepView>, ApiError> {
-    takes(&segment, "POST")?;
-    match segment.rsplit_once(':') {
-        Some((id, "cancel")) => cancel(&api, params::step_id(id)?).await,
-        Some((_, verb)) => Err(unknown_verb(&segment, verb)),
-        None => Err(wrong_method(&segment, "POST", STEP_METHODS)),
-    }
+    let (id, _cancel) = STEPS.split(&segment, "POST")?;
+    cancel(&api, params::step_id(id)?).await
 }
 
 /// Every other method.
 pub(super) async fn no_method(method: Method, Segment(segment): Segment) -> ApiError {
-    let refused = takes(&segment, method.as_str());
-    refused.expect_err("a method of the router's comes to its own handler")
-}
-
-/// What a step itself takes.
-const STEP_METHODS: &str = "GET,HEAD";
-
-/// Whether the step or its verb is called by the right method.
-fn takes(segment: &str, method: &str) -> Result<(), ApiError> {
-    let verb = segment.rsplit_once(':').map(|(_, verb)| verb);
-    let allow = match verb {
-        None => STEP_METHODS,
-        Some(verb) => {
-            let known = VERBS.into_iter().find(|(known, _)| *known == verb);
-            known.ok_or_else(|| unknown_verb(segment, verb))?.1
-        }
-    };
-    match allow.split(',').any(|allowed| allowed == method) {
-        true => Ok(()),
-        false => Err(wrong_method(segment, method, allow)),
-    }
-}
-
-fn wrong_method(segment: &str, method: &str, allow: &'static str) -> ApiError {
-    ApiError::MethodNotAllowed {
-        method: method.to_owned(),
-        path: format!("/v1/steps/{segment}"),
-        allow: Some(allow),
-    }
-}
-
-fn unknown_verb(segment: &str, verb: &str) -> ApiError {
-    let near = nearest(verb, VERBS.map(|(verb, _)| verb));
-    let hint = near.map_or_else(String::new, |near| format!(" (did you mean `:{near}`?)"));
-    ApiError::UnknownRoute {
-        path: format!("/v1/steps/{segment}{hint}"),
-    }
+    STEPS.refuse(&segment, method.as_str())
 }
 
 fn known(id: StepId, view: Option<StepView>) -> Result<StepView, ApiError> {

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use coordinator_core::Stamped;
 use sluice_common::api::{
-    BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
-    PoolView, StepView,
+    BatchRequest, BatchView, CordonRequest, DrainRequest, ErrorBody, LabelsRequest, NodeView, Page,
+    PolicyRequest, PolicyView, PoolRequest, PoolView, StepView, UncordonRequest,
 };
 
 /// Every schema by its name.
@@ -23,6 +23,10 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();
+    requests.add::<CordonRequest>();
+    requests.add::<UncordonRequest>();
+    requests.add::<DrainRequest>();
+    requests.add::<LabelsRequest>();
     requests.add::<PoolRequest>();
     requests.add::<PolicyRequest>();
     let mut all = answers.taken();

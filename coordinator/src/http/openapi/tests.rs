@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 
-use super::super::steps::VERBS;
+use super::super::verbs::{NODES, STEPS};
 use super::*;
 use crate::fixture::{Rig, answer};
 
@@ -56,11 +56,11 @@ fn every_route_is_described_and_nothing_else() {
 #[test]
 fn every_verb_is_described_and_nothing_else() {
     let paths = paths();
-    let described = paths
-        .keys()
-        .filter_map(|path| path.strip_prefix("/v1/steps/{step}:"));
-    let known: BTreeSet<&str> = VERBS.iter().map(|(verb, _)| *verb).collect();
-    assert_eq!(described.collect::<BTreeSet<_>>(), known);
+    for (thing, known) in [("/v1/steps/{step}:", STEPS), ("/v1/nodes/{node}:", NODES)] {
+        let described = paths.keys().filter_map(|path| path.strip_prefix(thing));
+        let known: BTreeSet<&str> = known.verbs.iter().map(|(verb, _)| *verb).collect();
+        assert_eq!(described.collect::<BTreeSet<_>>(), known);
+    }
 }
 
 #[test]

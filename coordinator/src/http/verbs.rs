@@ -1,0 +1,68 @@
+//! Calls of one thing by a verb behind a colon, such as `/v1/steps/ID:cancel`. The router sees them and the thing itself
+//! as one path, so which of them takes which method is judged here.
+
+use sluice_common::nearest::nearest;
+
+use super::error::ApiError;
+
+/// The verbs of one kind of thing.
+pub(super) struct Verbs {
+    /// The path before the thing's name.
+    pub(super) under: &'static str,
+    /// What the thing itself takes.
+    pub(super) own: &'static str,
+    /// Each verb and what it takes.
+    pub(super) verbs: &'static [(&'static str, &'static str)],
+}
+
+pub(super) const STEPS: Verbs = Verbs {
+    under: "/v1/steps/",
+    own: "GET,HEAD",
+    verbs: &[("cancel", "POST"), ("wait", "GET,HEAD")],
+};
+
+pub(super) const NODES: Verbs = Verbs {
+    under: "/v1/nodes/",
+    own: "GET,HEAD,DELETE",
+    verbs: &[("cordon", "POST"), ("uncordon", "POST"), ("drain", "POST")],
+};
+
+impl Verbs {
+    /// The thing's name and the verb, where the segment of the path is called by a method that it takes.
+    pub(super) fn split<'a>(
+        &self,
+        segment: &'a str,
+        method: &str,
+    ) -> Result<(&'a str, Option<&'static str>), ApiError> {
+        let (name, verb, allow) = match segment.rsplit_once(':') {
+            None => (segment, None, self.own),
+            Some((name, verb)) => {
+                let known = self.verbs.iter().find(|(known, _)| *known == verb);
+                let (verb, allow) = known.ok_or_else(|| self.unknown(segment, verb))?;
+                (name, Some(*verb), *allow)
+            }
+        };
+        if allow.split(',').any(|allowed| allowed == method) {
+            return Ok((name, verb));
+        }
+        Err(ApiError::MethodNotAllowed {
+            method: method.to_owned(),
+            path: format!("{}{segment}", self.under),
+            allow: Some(allow),
+        })
+    }
+
+    /// That the segment is called by a method for which the router has no handler.
+    pub(super) fn refuse(&self, segment: &str, method: &str) -> ApiError {
+        let refused = self.split(segment, method).map(|_| ());
+        refused.expect_err("a method of the router's comes to its own handler")
+    }
+
+    fn unknown(&self, segment: &str, verb: &str) -> ApiError {
+        let near = nearest(verb, self.verbs.iter().map(|(verb, _)| *verb));
+        let hint = near.map_or_else(String::new, |near| format!(" (did you mean `:{near}`?)"));
+        ApiError::UnknownRoute {
+            path: format!("{}{segment}{hint}", self.under),
+        }
+    }
+}
