@@ -195,12 +195,20 @@ fn last_words(log: &str) -> Option<String> {
         };
         line.strip_prefix("error: ")
             .map(str::to_owned)
+            .or_else(|| json_error(line))
             .or_else(|| after(" ERROR "))
     };
     let words = lines()
         .find_map(message)
         .or_else(|| lines().next().map(|line| line.trim().to_owned()))?;
     Some(crate::render::safe(&words))
+}
+
+/// The message of a line that is a JSON object of this level.
+fn json_error(line: &str) -> Option<String> {
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    let message = line["message"].as_str()?;
+    (line["level"] == "ERROR").then(|| message.to_owned())
 }
 
 /// How a process ended, in words.
@@ -279,6 +287,8 @@ mod tests {
     fn the_message_is_found_in_logs_of_either_kind() {
         let log = "2026 INFO up\n2026-11-20T10:00:00Z ERROR cannot bind: in use\n2026 INFO bye\n";
         assert_eq!(last_words(log).unwrap(), "cannot bind: in use");
+        let log = r#"{"level":"ERROR","message":"in use"}"#.to_owned() + "\n{\"level\":\"INFO\"}\n";
+        assert_eq!(last_words(&log).unwrap(), "in use");
         assert_eq!(last_words("a\nb\n\n").unwrap(), "b");
         assert_eq!(last_words("\n"), None);
     }
