@@ -129,5 +129,6 @@ fn words(why: StopWhy) -> &'static str {
         StopWhy::Drained => "the host is drained",
         StopWhy::Preempted => "it gives way to another",
         StopWhy::Superseded => "the coordinator has given it up",
+        StopWhy::PeerEnded => "a part of it on another host has ended",
     }
 }

@@ -1,9 +1,12 @@
 //! The API's description, judged by programs that are not ours: a validator, the schemas held against real answers, and
 //! a client that a generator made of it. And the words about it in `docs/http.md`.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
+use sluice_common::error_code::ErrorCode;
+use sluice_common::reason::ReasonCode;
 use sluice_tests::{Dev, DevOptions, binaries, python_with};
 
 fn folder() -> PathBuf {
@@ -69,4 +72,88 @@ fn a_generated_client_drives_the_api() {
     let mut client = script("client.py", &dev);
     let said = ok(&client.env("PYTHONPATH", dev.folder()).output().unwrap());
     assert_eq!(said, "OK\n");
+}
+
+const PAGE: &str = include_str!("../../../docs/http.md");
+
+/// The rows of the table below a heading of the page, without the two that head it.
+fn table(heading: &str) -> Vec<Vec<&'static str>> {
+    let (_, below) = PAGE.split_once(heading).unwrap();
+    let section = below.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    let cells = |row: &'static str| row.trim_matches('|').split(" | ").map(str::trim).collect();
+    rows.map(cells).collect()
+}
+
+#[test]
+fn the_page_lists_every_error_code_as_the_code_has_it() {
+    let rows = table("\n## Errors\n");
+    let expected = ErrorCode::ALL.iter().map(|code| {
+        let status = code.status().to_string();
+        vec![format!("`{code}`"), status, code.meaning().to_owned()]
+    });
+    let found = rows.iter().map(|row| row[..3].to_vec());
+    assert_eq!(found.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    let lost = rows.iter().find(|row| row.len() != 4 || row[3].is_empty());
+    assert_eq!(lost, None, "an error without a way out");
+}
+
+#[test]
+fn the_page_lists_every_reason_code_as_the_code_has_it() {
+    let expected = ReasonCode::ALL
+        .iter()
+        .map(|code| vec![format!("`{code}`"), code.meaning().to_owned()]);
+    assert_eq!(table("\n## Reasons\n"), expected.collect::<Vec<_>>());
+}
+
+/// The fenced blocks of the page in order, each with what its fence says.
+fn blocks() -> Vec<(&'static str, &'static str)> {
+    let fenced = PAGE.split("```").skip(1).step_by(2);
+    fenced
+        .map(|block| block.split_once('\n').unwrap())
+        .collect()
+}
+
+#[test]
+fn every_example_of_the_page_works() {
+    let dev = Dev::start();
+    let shell = |text: &str| {
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-euo", "pipefail", "-c", text])
+            .env("URL", format!("http://{}", dev.http))
+            .env("TOKEN", dev.token())
+            .current_dir(dev.folder());
+        shell
+    };
+    let mut said = String::new();
+    for (kind, text) in blocks() {
+        match kind {
+            "sh" => said.push_str(&ok(&shell(text).output().unwrap())),
+            "sh follow" => said.push_str(&first_event(shell(text))),
+            _ => panic!("nobody runs this block: {kind}\n{text}"),
+        }
+    }
+    for expected in [
+        "trained\n",
+        "ne\n",
+        "event: coordinator_started",
+        r#""state":"succeeded""#,
+    ] {
+        assert!(said.contains(expected), "{expected}: {said}");
+    }
+    let made = said.matches(r#""command":["true"]"#).count();
+    assert!(made >= 3, "{said}");
+}
+
+/// What a stream says until its first event's type; the stream is let go then.
+fn first_event(mut command: Command) -> String {
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let found = lines
+        .map_while(Result::ok)
+        .find(|line| line.starts_with("event: "));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    found.unwrap()
 }
