@@ -42,6 +42,7 @@ pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Envir
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::String;
     use alloc::vec;
     use sluice_common::id::{NodeName, PoolName};
     use sluice_common::time::Span;
