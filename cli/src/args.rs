@@ -15,7 +15,7 @@ mod simulate;
 mod step;
 
 pub(crate) use admin::{
-    CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, UncordonArgs,
+    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, UncordonArgs,
 };
 pub(crate) use examples::GUIDE;
 pub(crate) use selector::Selector;
@@ -81,7 +81,7 @@ pub(crate) enum Command {
     /// Submit a step, or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT)]
     Submit(SubmitArgs),
-    /// List steps, nodes, pools or events.
+    /// List steps, nodes, pools, policies or events.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
     /// Show everything about one step, node or pool.
@@ -111,7 +111,10 @@ pub(crate) enum Command {
     /// Set labels of a node, or take them away.
     #[command(after_help = examples::LABEL)]
     Label(LabelArgs),
-    /// Forget nodes that are gone for good.
+    /// Set pools and policies from YAML files, all of them or none, and show what changes.
+    #[command(after_help = examples::APPLY)]
+    Apply(ApplyArgs),
+    /// Delete pools and policies, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
     /// Print what this host would report. Needs no coordinator.
@@ -216,6 +219,9 @@ pub(crate) enum Kind {
     /// The groups of hosts.
     #[value(aliases = ["pool", "po"])]
     Pools,
+    /// Who may use a pool, and how.
+    #[value(aliases = ["policy", "pl"])]
+    Policies,
     /// What happened, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -229,10 +235,10 @@ pub(crate) struct GetArgs {
     /// Only these.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Only steps or nodes in this pool.
+    /// Only steps, nodes or policies of this pool.
     #[arg(long, value_name = "POOL", help_heading = "Filters")]
     pub(crate) pool: Option<String>,
-    /// Only steps of this subject.
+    /// Only steps or policies of this subject.
     #[arg(long, value_name = "SUBJECT", help_heading = "Filters")]
     pub(crate) subject: Option<String>,
     /// Only steps or nodes in one of these states, with commas between them.
@@ -289,6 +295,7 @@ impl Kind {
             Kind::Steps => &["steps", "step", "st"],
             Kind::Nodes => &["nodes", "node", "no"],
             Kind::Pools => &["pools", "pool", "po"],
+            Kind::Policies => &["policies", "policy", "pl"],
             Kind::Events => &["events", "event", "ev"],
         }
     }

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
-    PoolView, StepView,
+    ApplyRequest, ApplyView, BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest,
+    PolicyView, PoolRequest, PoolView, StepView,
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
@@ -360,6 +360,32 @@ impl Client {
     ) -> Result<PolicyView, ApiError> {
         let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
         self.put(&path, policy)
+    }
+
+    /// `POST /v1/apply`.
+    pub(crate) fn apply(
+        &self,
+        request: &ApplyRequest,
+        dry_run: bool,
+        force: bool,
+    ) -> Result<ApplyView, ApiError> {
+        self.post(
+            &format!("/v1/apply?dry_run={dry_run}&force={force}"),
+            request,
+        )
+    }
+
+    /// Every policy of a pool, by subject.
+    pub(crate) fn policies(&self, pool: &str) -> Result<Vec<PolicyView>, ApiError> {
+        let path = format!("/v1/pools/{}/policies", segment(pool));
+        let page: Page<PolicyView> = self.get(&path, &Query::new())?;
+        Ok(page.items)
+    }
+
+    /// `GET /v1/pools/{pool}/policies/{subject}`.
+    pub(crate) fn policy(&self, pool: &str, subject: &str) -> Result<PolicyView, ApiError> {
+        let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
+        self.get(&path, &Query::new())
     }
 
     fn put<T: DeserializeOwned>(

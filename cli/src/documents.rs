@@ -27,36 +27,114 @@ pub(crate) enum Document {
     Step(Box<StepRequest>),
 }
 
+/// A document, and where it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Placed {
+    pub(crate) document: Document,
+    /// The file, the line at which the document begins and, where there are several, its number.
+    pub(crate) place: String,
+}
+
 /// Reads the documents of a file, in order.
 pub(crate) fn read(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
+    let placed = placed(text, file)?.into_iter();
+    Ok(placed.map(|placed| placed.document).collect())
+}
+
+/// Reads the documents of a file, in order, each with its place.
+pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
     let values: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|e| Failure::Failed(format!("{file}: {e}")))?;
-    let values: Vec<Value> = values
+        serde_saphyr::from_multiple(text).map_err(|e| Failure::Failed(unread(file, &e)))?;
+    let starts = starts(text);
+    let known = starts.len() == values.len();
+    let several = values.len() > 1;
+    let mut documents = Vec::new();
+    let mut mistakes = Vec::new();
+    let filled = values
         .into_iter()
-        .filter(|value| !value.is_null())
-        .collect();
-    if values.is_empty() {
+        .enumerate()
+        .filter(|(_, value)| !value.is_null());
+    for (i, value) in filled {
+        let number = if several {
+            format!(", document {}", i + 1)
+        } else {
+            String::new()
+        };
+        let (line, own) = match known {
+            true => starts[i],
+            false => (0, ""),
+        };
+        let at = |line: usize| match known {
+            true => format!("{file}:{line}{number}"),
+            false => format!("{file}{number}"),
+        };
+        match document(value) {
+            Ok(document) => documents.push(Placed {
+                document,
+                place: at(line),
+            }),
+            Err(mistake) => {
+                let line = line + line_of(own, &mistake);
+                mistakes.push(format!("{}: {mistake}", at(line)));
+            }
+        }
+    }
+    if documents.is_empty() && mistakes.is_empty() {
         let kinds = KINDS.join(", ");
         return Err(Failure::Failed(format!(
             "{file}: nothing is in it: write documents of kind {kinds}"
         )));
     }
-    let several = values.len() > 1;
-    let mut documents = Vec::new();
-    let mut mistakes = Vec::new();
-    for (i, value) in values.into_iter().enumerate() {
-        match document(value) {
-            Ok(document) => documents.push(document),
-            Err(mistake) if several => {
-                mistakes.push(format!("{file}, document {}: {mistake}", i + 1))
-            }
-            Err(mistake) => mistakes.push(format!("{file}: {mistake}")),
-        }
-    }
     if mistakes.is_empty() {
         return Ok(documents);
     }
     Err(Failure::Failed(mistakes.join("\n")))
+}
+
+/// The parser's words, less its advice to programmers.
+fn unread(file: &str, error: &impl ToString) -> String {
+    let words = error.to_string();
+    let words = words.strip_prefix("error: ").unwrap_or(&words);
+    format!(
+        "{file}: {}",
+        words.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
+    )
+}
+
+/// The line at which each document begins, counted from 1, with its text. Documents of which nothing is written are
+/// left out, as the parser does.
+fn starts(text: &str) -> Vec<(usize, &str)> {
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    let (mut line, mut begin, mut at) = (1, 1, 0);
+    let mut offset = 0;
+    for piece in text.split_inclusive('\n') {
+        if piece.trim_end() == "---" || piece.starts_with("--- ") {
+            found.push((begin, &text[at..offset]));
+            begin = line + 1;
+            at = offset + piece.len();
+        }
+        line += 1;
+        offset += piece.len();
+    }
+    found.push((begin, &text[at..]));
+    let says = |own: &&str| {
+        own.lines()
+            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    };
+    found.retain(|(_, own)| says(own));
+    found
+}
+
+/// How many lines below the beginning of a document stands what a mistake is about: the first word that it quotes, or
+/// the field that it begins with.
+fn line_of(document: &str, mistake: &str) -> usize {
+    let quoted = mistake.split('`').nth(1);
+    let field = mistake.split(':').next();
+    let words = [quoted, field].into_iter().flatten();
+    let mut words = words.filter(|word| !word.is_empty() && !word.contains(' '));
+    let line = words.find_map(|word| document.lines().position(|line| line.contains(word)));
+    let first = document.lines().position(|line| !line.trim().is_empty());
+    line.or(first).unwrap_or(0)
 }
 
 fn document(value: Value) -> Result<Document, String> {
@@ -143,12 +221,12 @@ mod tests {
         };
         let lines: Vec<&str> = message.lines().collect();
         for (line, words) in lines.iter().zip([
-            "f.yaml, document 1: kind: there is no `hosts`: did you mean `host`?",
-            "f.yaml, document 2: there is no field `gpu`: did you mean `gpus`?",
-            "f.yaml, document 3: pool: it is missing",
-            "f.yaml, document 4: it is no mapping",
-            "f.yaml, document 5: invalid value: integer `-1`",
-            "f.yaml, document 6: kind: it is missing",
+            "f.yaml:1, document 1: kind: there is no `hosts`: did you mean `host`?",
+            "f.yaml:5, document 2: there is no field `gpu`: did you mean `gpus`?",
+            "f.yaml:7, document 3: pool: it is missing",
+            "f.yaml:10, document 4: it is no mapping",
+            "f.yaml:14, document 5: invalid value: integer `-1`",
+            "f.yaml:16, document 6: kind: it is missing",
         ]) {
             assert!(line.starts_with(words), "{line}");
         }

@@ -8,6 +8,7 @@ pub(crate) mod event;
 pub(crate) mod host;
 pub(crate) mod listed;
 pub(crate) mod node;
+pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod sections;
 pub(crate) mod step;

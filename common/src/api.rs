@@ -17,9 +17,14 @@ use crate::time::{Span, Time};
 
 mod admin;
 mod host;
+mod terms;
 
 pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
 pub use host::{GpuView, HostView};
+pub use terms::{
+    ApplyRequest, ApplyView, ChangeOutcome, ChangeView, DeleteDocument, PreemptedView, PutDocument,
+    TermsKind, TermsView, UseView,
+};
 
 /// A time of the cores as the API writes it, RFC 3339 in UTC.
 pub fn timestamp(time: Time) -> Timestamp {
@@ -239,6 +244,15 @@ pub struct PoolView {
     pub queued: u64,
     /// Steps that hold units of it.
     pub running: u64,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    #[serde(default)]
+    pub min_runtime: String,
+    /// Whether more is reserved of a key than its nodes have: since nodes have gone, or GPUs.
+    #[serde(default)]
+    pub overcommitted: bool,
+    /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
+    #[serde(default)]
+    pub version: u64,
 }
 
 /// A pool as somebody writes it.
@@ -287,6 +301,21 @@ pub struct PolicyView {
     pub limit: BTreeMap<Key, u64>,
     /// What it uses.
     pub used: Amounts,
+    /// The part of it that is within what is kept for it. Amounts of keys that do not count are left out.
+    #[serde(default)]
+    pub in_share: Amounts,
+    /// The part of it that is beyond.
+    #[serde(default)]
+    pub borrowed: Amounts,
+    /// Its steps that wait for the pool.
+    #[serde(default)]
+    pub queued: u64,
+    /// Its steps that hold units of the pool.
+    #[serde(default)]
+    pub running: u64,
+    /// Counted up with every change; `ETag` and `If-Match` say the same.
+    #[serde(default)]
+    pub version: u64,
 }
 
 /// GPUs of one platform in a pool.

@@ -121,6 +121,16 @@ codes! {
     NodeHoldsSteps = "node_holds_steps", 409;
     /// The node would have more labels than one may have.
     TooManyLabels = "too_many_labels", 409;
+    /// The thing was changed since whoever asks has looked, or is there though it must not be.
+    VersionConflict = "version_conflict", 412;
+    /// Two changes of one call are of one thing.
+    NamedTwice = "named_twice", 400;
+    /// Somebody uses what the change takes away.
+    InUse = "in_use", 409;
+    /// Hosts are in the pool that is to be deleted.
+    PoolHasNodes = "pool_has_nodes", 409;
+    /// The pool of nodes and steps that name none cannot be deleted.
+    PoolIsDefault = "pool_is_default", 409;
     /// The pool cannot keep the policy beside what it has and what others are promised.
     InvalidPolicy = "invalid_policy", 409;
     /// The events that were asked for are no longer kept.

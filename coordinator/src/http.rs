@@ -21,6 +21,7 @@ mod params;
 mod pools;
 mod steps;
 mod submit;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod verbs;
@@ -123,15 +124,21 @@ fn router(api: Api) -> Router {
         )
         .route("/v1/nodes/{node}/labels", patch(admin::label))
         .route("/v1/pools", get(nodes::list_pools))
-        .route("/v1/pools/{pool}", get(nodes::get_pool).put(pools::put))
+        .route(
+            "/v1/pools/{pool}",
+            get(nodes::get_pool)
+                .put(terms::put_pool)
+                .delete(terms::delete_pool),
+        )
         .route("/v1/pools/{pool}/queue", get(pools::queue))
         .route("/v1/pools/{pool}/policies", get(pools::policies))
         .route(
             "/v1/pools/{pool}/policies/{subject}",
             get(pools::policy)
-                .put(pools::put_policy)
-                .delete(pools::delete_policy),
+                .put(terms::put_policy)
+                .delete(terms::delete_policy),
         )
+        .route("/v1/apply", post(terms::apply))
         .route("/v1/events", get(events::events));
     Router::new()
         .merge(v1)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step};
 use jiff::Timestamp;
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
     AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView,
     PoolView, StepView, duration, timestamp,
@@ -192,6 +192,9 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         platforms: platforms_of(core, &pool.name),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
+        min_runtime: duration(pool.min_runtime),
+        overcommitted: is_overcommitted(core, &pool.name),
+        version: pool.version,
     }
 }
 
@@ -241,16 +244,55 @@ fn granted_on<'a>(core: &'a Core, node: &Node) -> BTreeSet<&'a str> {
         .collect()
 }
 
+/// Whether more is reserved of a key than there is.
+fn is_overcommitted(core: &Core, name: &PoolName) -> bool {
+    let Some(pool) = core.state().market().pool(name) else {
+        return false;
+    };
+    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
+    for (key, n) in pool.policies().flat_map(|(_, policy)| &policy.reserved) {
+        let sum = sums.entry(key.as_str()).or_default();
+        *sum = sum.saturating_add(*n);
+    }
+    sums.into_iter().any(|(key, sum)| {
+        let has = pool.capacity(key).or_else(|| pool.detected(key));
+        has.is_some_and(|has| sum > has)
+    })
+}
+
 /// The binding of a subject to a pool, if there is one.
-pub fn policy(core: &Core, pool: &PoolName, subject: &Subject) -> Option<PolicyView> {
-    let policy = core.state().pool(pool)?.policies.get(subject)?;
-    let used = core.state().market().pool(pool)?.used_by(subject);
+pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyView> {
+    let binding = core.state().pool(name)?.policies.get(subject)?;
+    let policy = &binding.policy;
+    let pool = core.state().market().pool(name)?;
+    let used = pool.used_by(subject);
+    let used = used.map(|(used, _)| used.clone()).unwrap_or_default();
+    let share = |key: &Key, n: u64| {
+        policy
+            .reserved(key.as_str())
+            .map(|reserved| n.min(reserved))
+    };
+    let in_share: Amounts = used
+        .iter()
+        .filter(|(key, _)| pool.is_metered(key.as_str()))
+        .filter_map(|(key, n)| Some((key.clone(), share(key, n)?)))
+        .collect();
+    let borrowed = used
+        .iter()
+        .filter(|(key, _)| pool.is_metered(key.as_str()))
+        .filter_map(|(key, n)| Some((key.clone(), n - share(key, n)?)))
+        .collect();
     Some(PolicyView {
-        pool: pool.to_string(),
+        pool: name.to_string(),
         subject: subject.to_string(),
         priority: policy.priority,
         reserved: policy.reserved.clone(),
         limit: policy.limit.clone(),
-        used: used.map(|(used, _)| used.clone()).unwrap_or_default(),
+        used,
+        in_share,
+        borrowed,
+        queued: pool.waiting_of(subject) as u64,
+        running: pool.running_of(subject) as u64,
+        version: binding.version,
     })
 }

@@ -204,6 +204,40 @@ def refuse(judge):
     judge.check({"$ref": "#/components/schemas/Error"}, json.loads(raw), "405")
 
 
+def change(judge):
+    seats = {"kind": "pool", "name": "seated", "capacity": {"seats": 3}, "min_runtime": "1m"}
+    prod = {"kind": "policy", "pool": "seated", "subject": "prod", "priority": 2, "reserved": {"seats": 1}}
+    body = {"put": [prod, seats]}
+    trial = judge.call(200, "post", "/v1/apply", "?dry_run=true", body=body)
+    assert trial["changes"][0]["outcome"] == "created", trial
+    judge.call(200, "post", "/v1/apply", body=body)
+    trial = judge.call(200, "put", "/v1/pools/{pool}", "?dry_run=true", body={}, pool="other")
+    assert trial["changes"][0]["outcome"] == "changed", trial
+    body = {"delete": [{"kind": "policy", "pool": "seated", "subject": "prod"}, {"kind": "pool", "name": "seated"}]}
+    judge.call(200, "post", "/v1/apply", body=body)
+    default = {"pool": "default", "subject": "prod"}
+    trial = judge.call(200, "delete", "/v1/pools/{pool}/policies/{subject}", "?dry_run=true", **default)
+    assert trial["changes"][0]["outcome"] == "deleted", trial
+    judge.error(404, "unknown_pool", "post", "/v1/apply", body=body)
+    judge.error(413, "body_too_large", "post", "/v1/apply", body={"put": ["x" * (17 << 20)]})
+    assert "items" in judge.call(200, "get", "/v1/pools/{pool}/queue", pool="default")
+
+
+def close(judge):
+    node = judge.call(200, "get", "/v1/nodes")["items"][0]["name"]
+    path = "/v1/nodes/{node}"
+    shown = judge.call(200, "post", path + ":cordon", body={"reason": "loud"}, node=node)
+    assert shown["cordon"]["reason"] == "loud", shown
+    shown = judge.call(200, "post", path + ":drain", body={"deadline": "1h"}, node=node)
+    assert shown["cordon"]["deadline"], shown
+    judge.error(400, "invalid_duration", "post", path + ":drain", body={"deadline": "soon"}, node=node)
+    assert judge.call(200, "post", path + ":uncordon", body={}, node=node)["cordon"] is None
+    labels = {"zone": "a", "gone": None}
+    assert judge.call(200, "patch", path + "/labels", body=labels, node=node)["labels"]["zone"] == "a"
+    judge.error(400, "invalid_label", "patch", path + "/labels", body={"-": "a"}, node=node)
+    judge.error(409, "node_linked", "delete", path, node=node)
+
+
 def main():
     status, _, raw = fetch("GET", "/openapi.json", token=None)
     assert status == 200, raw
@@ -221,7 +255,10 @@ def main():
     submit(judge)
     see(judge)
     refuse(judge)
+    change(judge)
+    close(judge)
     judge.call(204, "delete", "/v1/pools/{pool}/policies/{subject}", pool="other", subject="prod")
+    judge.call(204, "delete", "/v1/pools/{pool}", pool="other")
     read_events(judge)
     assert not judge.open, f"never called: {judge.open}"
     print("OK")

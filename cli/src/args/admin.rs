@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use sluice_common::label::LabelChange;
 use sluice_common::time::Span;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{duration, step};
@@ -67,25 +68,61 @@ pub(crate) struct LabelArgs {
     pub(crate) overwrite: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct ApplyArgs {
+    /// YAML with documents of kind pool and policy; `-` is stdin.
+    #[arg(short, long, value_name = "FILE", required = true)]
+    pub(crate) file: Vec<PathBuf>,
+    /// Change nothing, and show what would change, whom others could preempt then, and which waiting steps would be
+    /// rejected.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Make the change though somebody uses what it takes away. Nothing that runs is stopped by it.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
 /// What can be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deletable {
     /// Hosts that are away.
     #[value(aliases = ["nodes", "no"])]
     Node,
+    /// Pools without hosts, with their policies.
+    #[value(aliases = ["pools", "po"])]
+    Pool,
+    /// Policies, by POOL/SUBJECT.
+    #[value(aliases = ["policies", "pl"])]
+    Policy,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeleteArgs {
     /// What kind of thing it is.
-    #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Deletable,
-    /// Which.
-    #[arg(value_name = "NAME", value_parser = node_name, required = true)]
+    #[arg(value_enum, value_name = "KIND", required_unless_present = "file")]
+    pub(crate) kind: Option<Deletable>,
+    /// Which; of a policy POOL/SUBJECT.
+    #[arg(value_name = "NAME", value_parser = any_name, required_unless_present = "file")]
     pub(crate) names: Vec<String>,
-    /// A node that is away and may still run steps is forgotten as soon as it is lost and they go on elsewhere.
+    /// The pools and policies of this YAML file, all of them or none; `-` is stdin.
+    #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "names"])]
+    pub(crate) file: Option<PathBuf>,
+    /// Delete nothing, and show what it would mean. For pools and policies.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Of a node that is away and may still run steps: forget it as soon as it is lost and they go on elsewhere. Of
+    /// pools and policies: delete them though steps use them; nothing that runs is stopped by it.
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// A thing by its name; `KIND/NAME`, as `-o name` prints it, is the same.
+fn any_name(text: &str) -> Result<String, String> {
+    let kinds = ["pool/", "pools/", "po/", "policy/", "policies/", "pl/"];
+    match kinds.iter().find_map(|kind| text.strip_prefix(kind)) {
+        Some(name) => Ok(name.to_owned()),
+        None => node_name(text),
+    }
 }
 
 /// A node by its name; `node/NAME`, as `-o name` prints it, is the same.

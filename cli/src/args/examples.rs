@@ -49,6 +49,16 @@ A kind is taken in singular, plural and short: step, steps, st; no, po, ev. With
 Tables fit a terminal: texts are cut with `…` and the least important columns are left out;
 -o wide and pipes get all.";
 
+pub(super) const APPLY: &str = "\
+Examples:
+  sluice apply -f pools.yaml --dry-run      what would change, and whom it would touch
+  sluice apply -f pools.yaml
+  cat pools/*.yaml | sluice apply -f -
+
+Documents are `kind: pool` and `kind: policy`, several in a file with `---` between them; each replaces
+the whole object. What somebody uses is not taken away without --force, and nothing that runs is
+stopped even then.";
+
 pub(super) const DESCRIBE: &str = "\
 Examples:
   sluice describe step k3v9

@@ -1,7 +1,9 @@
-//! `sluice delete`: forgets what is gone for good. Each is tried, whatever becomes of the others.
+//! `sluice delete`: forgets hosts that are gone for good, each whatever becomes of the others, and deletes pools and
+//! policies, all of them or none.
 
-use sluice_common::api::NodeView;
+use sluice_common::api::{ApplyRequest, DeleteDocument, NodeView};
 
+use super::apply::{self, How};
 use super::cordon::change;
 use crate::args::{Deletable, DeleteArgs};
 use crate::client::{ApiError, Client};
@@ -11,9 +13,53 @@ use crate::{render, show};
 
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
-    match args.kind {
-        Deletable::Node => nodes(client, args, out),
+    if let Some(file) = &args.file {
+        return terms(client, args, apply::deletes(file)?, out);
     }
+    match args.kind {
+        None | Some(Deletable::Node) if args.dry_run => Err(Failure::Usage(
+            "--dry-run is for pools and policies: leave it out here".to_owned(),
+        )),
+        None | Some(Deletable::Node) => nodes(client, args, out),
+        Some(Deletable::Pool) => {
+            let names = args.names.iter().cloned();
+            let pools = names.map(|name| DeleteDocument::Pool { name });
+            terms(client, args, pools.collect(), out)
+        }
+        Some(Deletable::Policy) => {
+            let policies = args.names.iter().map(|name| policy(name));
+            terms(client, args, policies.collect::<Result<_, _>>()?, out)
+        }
+    }
+}
+
+fn policy(name: &str) -> Result<DeleteDocument, Failure> {
+    let Some((pool, subject)) = name.split_once('/') else {
+        return Err(Failure::Usage(format!(
+            "`{}` is no policy: write POOL/SUBJECT, as `sluice get policies -o name` does",
+            render::safe(name)
+        )));
+    };
+    let (pool, subject) = (pool.to_owned(), subject.to_owned());
+    Ok(DeleteDocument::Policy { pool, subject })
+}
+
+/// All of them, or none.
+fn terms(
+    client: &Client,
+    args: &DeleteArgs,
+    delete: Vec<DeleteDocument>,
+    out: Out,
+) -> Result<u8, Failure> {
+    let request = ApplyRequest {
+        delete,
+        ..ApplyRequest::default()
+    };
+    let how = How {
+        dry_run: args.dry_run,
+        force: args.force,
+    };
+    apply::make(client, &request, how, out)
 }
 
 fn nodes(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {

@@ -35,12 +35,16 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
         Described::Pool => {
             let pool = read::<PoolView>(client, name, out)?;
             let nodes = if_text(out, || Ok(client.nodes_of(&pool.name)?))?;
+            let policies = || client.policies(&pool.name);
+            let policies = if_text(out, || {
+                Ok(client.keep_trying(Patience::READ, outage_note(out), policies)?)
+            })?;
             let queue = || client.queue(&pool.name, SHOWN_IN_QUEUE);
             let queue = if_text(out, || {
                 Ok(client.keep_trying(Patience::READ, outage_note(out), queue)?)
             })?;
             show::one(&pool, out, |pool| {
-                render::pool::describe(pool, &nodes, &queue, now, out)
+                render::pool::describe(pool, &nodes, &policies, &queue, now, out)
             })?;
             Ok(0)
         }

@@ -4,7 +4,7 @@ mod events;
 mod wanted;
 mod watch;
 
-use sluice_common::api::{NodeView, PoolView, StepView};
+use sluice_common::api::{NodeView, PolicyView, PoolView, StepView};
 
 use super::outage_note;
 use crate::args::{GetArgs, Kind};
@@ -31,6 +31,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         Kind::Steps => get::<StepView>(client, &args, out),
         Kind::Nodes => get::<NodeView>(client, &args, out),
         Kind::Pools => get::<PoolView>(client, &args, out),
+        Kind::Policies => get::<PolicyView>(client, &args, out),
         Kind::Events => events::run(client, &args, out),
     }
 }

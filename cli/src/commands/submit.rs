@@ -35,7 +35,7 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
     }
 }
 
-fn read_file(path: &Path) -> Result<String, Failure> {
+pub(super) fn read_file(path: &Path) -> Result<String, Failure> {
     let text = if path == Path::new("-") {
         bounded(std::io::stdin().lock())
     } else {
@@ -53,7 +53,7 @@ fn bounded(from: impl Read) -> std::io::Result<String> {
     Ok(text)
 }
 
-fn shown(path: &Path) -> String {
+pub(super) fn shown(path: &Path) -> String {
     if path == Path::new("-") {
         "stdin".to_owned()
     } else {

@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use sluice_common::amount::GPU;
-use sluice_common::api::{NodeView, PlatformUse, PoolView, StepView};
+use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 
 use super::age::age;
 use super::capacity::{self, PoolUnits};
-use super::listed::Listed;
+use super::listed::{self, Listed};
 use super::sections::{Sections, titled};
 use super::table::{Cell, Column, Table};
 use super::{amounts, or_dash, safe};
@@ -98,6 +98,7 @@ const QUEUE: &[Column] = &[
 pub(crate) fn describe(
     pool: &PoolView,
     nodes: &[NodeView],
+    policies: &[PolicyView],
     queue: &[StepView],
     now: Timestamp,
     out: Out,
@@ -125,6 +126,7 @@ pub(crate) fn describe(
         + &capacity::of_pool(units, out)
         + &capacity::platforms(&pool.platforms, out)
         + &nodes_of(nodes, out)
+        + &policies_of(policies, now, out)
         + &queue_of(pool, queue, now, out)
 }
 
@@ -144,6 +146,13 @@ fn nodes_of(nodes: &[NodeView], out: Out) -> String {
     };
     let rows: Vec<Vec<Cell>> = nodes.iter().map(row).collect();
     titled("Nodes", &Table::new(NODES, out).whole(&rows))
+}
+
+fn policies_of(policies: &[PolicyView], now: Timestamp, out: Out) -> String {
+    if policies.is_empty() {
+        return String::new();
+    }
+    titled("Policies", &listed::table(policies, now, out))
 }
 
 fn queue_of(pool: &PoolView, queue: &[StepView], now: Timestamp, out: Out) -> String {
@@ -176,6 +185,7 @@ fn queue_of(pool: &PoolView, queue: &[StepView], now: Timestamp, out: Out) -> St
 pub(crate) mod tests {
     use super::super::listed::table;
     use super::super::node::tests::node;
+    use super::super::policy::tests::policy;
     use super::super::step::tests::{now, running};
     use super::*;
 
@@ -205,7 +215,14 @@ pub(crate) mod tests {
     fn a_description_tells_all() {
         let mut waiting = running();
         waiting.reason.message = "it is next".to_owned();
-        let text = describe(&pool(2, 2), &[node()], &[waiting], now(), Out::plain());
+        let text = describe(
+            &pool(2, 2),
+            &[node()],
+            &[policy()],
+            &[waiting],
+            now(),
+            Out::plain(),
+        );
         let expected = "\
 Name:         default
 Status:       ready
@@ -223,6 +240,10 @@ h100      1      4     1
 Nodes:
 NODE   STATE  GPUS  STEPS  LABELS
 gpu-1  ready  1/1   1      zone=a
+
+Policies:
+POOL      SUBJECT  PRIORITY  RESERVED  LIMIT  GPUS  BORROWED  RUNNING  QUEUED
+training  prod     10        gpu=4     gpu=8  6     gpu=2     3        1
 
 Queue, in order:
 PLACE  STEP  NAME   SUBJECT  ASKS FOR                  AGE  WAITS FOR

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::*;
 use crate::render::event::tests::events;
 use crate::render::node::tests::node;
+use crate::render::policy::tests::policy;
 use crate::render::pool::tests::pool;
 use crate::render::step::tests::{now, running};
 use crate::render::{self, is_harmful};
@@ -39,6 +40,7 @@ fn every_format_of_every_kind() {
     snapshots(&[running()]);
     snapshots(&[node()]);
     snapshots(&[pool(2, 1)]);
+    snapshots(&[policy()]);
     snapshots(&events());
 }
 
@@ -142,6 +144,13 @@ fn hostile_texts_are_harmless_in_every_description() {
         harmless(&render::node::describe(&node, &steps, now(), out));
         let pool = poisoned(&pool(2, 1), poison);
         let nodes = [node];
-        harmless(&render::pool::describe(&pool, &nodes, &steps, now(), out));
+        harmless(&render::pool::describe(
+            &pool,
+            &nodes,
+            &[poisoned(&policy(), poison)],
+            &steps,
+            now(),
+            out,
+        ));
     }
 }

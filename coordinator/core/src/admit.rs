@@ -52,6 +52,15 @@ impl Core {
 
     /// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
     fn admit(&self, step: &StepId, spec: &StepSpec) -> Result<(), Reason> {
+        self.admit_with(step, spec, spec.allow_pending)
+    }
+
+    /// Judged by what is declared, reserved and limited alone: hosts come and go.
+    pub(crate) fn admit_by_terms(&self, step: &StepId, spec: &StepSpec) -> Result<(), Reason> {
+        self.admit_with(step, spec, true)
+    }
+
+    fn admit_with(&self, step: &StepId, spec: &StepSpec, may_pend: bool) -> Result<(), Reason> {
         if let Some(pool) = &spec.pool {
             self.admit_pool(pool)?;
         }
@@ -59,7 +68,7 @@ impl Core {
         let request = Request::of(step.clone(), 0, spec);
         let market = self.state.market();
         market
-            .admit(&request, spec.allow_pending)
+            .admit(&request, may_pend)
             .map_err(|never| self.never(spec, &request, never))
     }
 

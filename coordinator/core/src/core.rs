@@ -147,24 +147,12 @@ impl Core {
                 self.on_heard(session, &node);
             }
             Input::NodeGone { session, node } => self.on_node_gone(session, &node),
-            Input::PutPool {
+            Input::Apply {
                 reply,
-                pool,
-                description,
-                capacity,
-                min_runtime,
-            } => self.on_put_pool(reply, pool, description, capacity, min_runtime),
-            Input::PutPolicy {
-                reply,
-                pool,
-                subject,
-                policy,
-            } => self.on_put_policy(reply, pool, subject, policy),
-            Input::DeletePolicy {
-                reply,
-                pool,
-                subject,
-            } => self.on_delete_policy(reply, pool, subject),
+                changes,
+                force,
+                dry_run,
+            } => self.on_apply(reply, &changes, force, dry_run),
             Input::Timer(TimerKey::NodeSilence(node)) => self.on_silence(&node),
             Input::ChangeNode {
                 reply,
@@ -231,6 +219,21 @@ impl Core {
         fits.expect("what the core decides follows from the state it decides on");
         self.dirty.extend(stirred(&self.state, &stamped.record));
         self.outbox.records.push(Output::Record(stamped));
+    }
+
+    /// The facts after the one with this number that were not drained yet.
+    pub(crate) fn records_after(&self, seq: u64) -> impl Iterator<Item = &Record> {
+        self.outbox
+            .records
+            .iter()
+            .filter_map(move |output| match output {
+                Output::Record(stamped) if stamped.seq > seq => Some(&stamped.record),
+                Output::Record(_)
+                | Output::Greet { .. }
+                | Output::ToNode { .. }
+                | Output::Reply { .. }
+                | Output::SetTimer { .. } => None,
+            })
     }
 
     pub(crate) fn epoch(&self) -> &Epoch {

@@ -38,38 +38,16 @@ pub enum Input {
         /// Which.
         step: StepId,
     },
-    /// Somebody makes a pool, or gives one other terms.
-    PutPool {
-        /// Who waits for [`crate::Answer::Changed`].
+    /// Somebody sets the terms of pools and of subjects in them: all of these changes are made, or none.
+    Apply {
+        /// Who waits for [`crate::Answer::Applied`].
         reply: ReplyId,
-        /// Its name.
-        pool: PoolName,
-        /// For people.
-        description: String,
-        /// Capacity by key, where it is declared.
-        capacity: Table,
-        /// For how long after its start a run is spared by others' priority and reclaim.
-        min_runtime: Span,
-    },
-    /// Somebody binds a subject to a pool, or on other terms.
-    PutPolicy {
-        /// Who waits for [`crate::Answer::Changed`].
-        reply: ReplyId,
-        /// The pool.
-        pool: PoolName,
-        /// Who.
-        subject: Subject,
-        /// On which terms.
-        policy: Policy,
-    },
-    /// Somebody ends the binding of a subject to a pool.
-    DeletePolicy {
-        /// Who waits for [`crate::Answer::Changed`].
-        reply: ReplyId,
-        /// The pool.
-        pool: PoolName,
-        /// Who.
-        subject: Subject,
+        /// The changes. Their order does not matter, and no two may be of one thing.
+        changes: Vec<Change>,
+        /// Whether to make them though somebody uses what they take away.
+        force: bool,
+        /// Whether to tell only what they would mean.
+        dry_run: bool,
     },
     /// An agent has said hello; its certificate was checked against the name.
     NodeHello {
@@ -113,6 +91,59 @@ pub enum Input {
     /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
     /// at the time and the state, not at the fact.
     Timer(TimerKey),
+}
+
+/// One change of terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What is to be.
+    pub wanted: Wanted,
+    /// The version that whoever asks has seen; 0 is that it is not there. The change is refused where it is another.
+    pub version: Option<u64>,
+}
+
+/// What is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A pool on these terms and no others. Its policies stay.
+    Pool {
+        /// Its name.
+        pool: PoolName,
+        /// The terms.
+        terms: PoolWritten,
+    },
+    /// A subject bound to a pool on these terms and no others.
+    Policy {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+        /// On which terms.
+        policy: Policy,
+    },
+    /// A subject not bound to a pool. What it runs there goes on.
+    NoPolicy {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+    },
+    /// No such pool, and none of its policies. It must have no nodes.
+    NoPool {
+        /// Its name.
+        pool: PoolName,
+    },
+}
+
+/// A pool's terms as somebody writes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolWritten {
+    /// For people.
+    pub description: String,
+    /// Capacity by key, where it is declared.
+    pub capacity: Table,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    pub min_runtime: Span,
 }
 
 /// What an admin wants of a node. The same again changes nothing.

@@ -43,11 +43,13 @@ mod verdict;
 mod words;
 
 pub use crate::core::Core;
-pub use input::{Input, NewStep, NodeChange, ReplyId, SessionId, Settings, TimerKey};
+pub use input::{
+    Change, Input, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings, TimerKey, Wanted,
+};
 pub use invariant::{Violation, check, check_record};
-pub use output::{Answer, Output, Refusal, Submitted};
+pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use record::{Placement, Record, Stamped};
 pub use state::{
-    Attempt, Cordon, Drain, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase, Pool,
-    State, Step,
+    Attempt, Binding, Cordon, Drain, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase,
+    Pool, State, Step,
 };

@@ -106,8 +106,29 @@ impl Market {
 
     /// Makes a pool, or gives one other terms.
     pub fn put_pool(&mut self, name: &PoolName, terms: PoolTerms) {
+        let made = !self.pools.contains_key(name);
         let pool = self.pools.entry(name.clone()).or_default();
         pool.set_terms(terms);
+        // One of this name may have been deleted while runs of it went on.
+        for (id, run) in self
+            .runs
+            .iter()
+            .filter(|(_, run)| made && run.pool == *name)
+        {
+            pool.hold(id, run);
+        }
+    }
+
+    /// A pool without hosts is no more. What it granted and is not free yet is counted by nobody; what waited for it alone
+    /// waits for nothing.
+    pub(crate) fn remove_pool(&mut self, name: &PoolName) {
+        let promised = self.nominations.iter();
+        let promised = promised.filter(|(_, nomination)| nomination.pool == *name);
+        let promised: alloc::vec::Vec<StepId> = promised.map(|(step, _)| step.clone()).collect();
+        for step in promised {
+            self.withdraw(&step);
+        }
+        self.pools.remove(name);
     }
 
     /// Binds a subject to a pool, or on other terms. Requests that wait for its subject wait here too from now on.
@@ -292,6 +313,34 @@ impl Market {
         self.pools.iter_mut().filter(|(name, pool)| {
             request.pool.as_ref().is_none_or(|only| only == *name)
                 && pool.policy(&request.subject).is_some()
+        })
+    }
+
+    /// The runs that hold units of a pool: of a subject, or all.
+    pub fn runs_of<'a>(
+        &'a self,
+        pool: &PoolName,
+        subject: Option<&'a Subject>,
+    ) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> + use<'a> {
+        let accounts = self.pools.get(pool).into_iter().flat_map(Pool::accounts);
+        let accounts = accounts.filter(move |(name, _)| subject.is_none_or(|it| it == *name));
+        let ids = accounts.flat_map(|(_, account)| &account.runs);
+        ids.filter_map(|id| Some((id, self.runs.get(id)?)))
+    }
+
+    /// The runs of a pool that others may take by priority or reclaim: those that can be made to give way and use a key
+    /// of which their subject holds more than its share.
+    pub fn exposed<'a>(&'a self, name: &PoolName) -> impl Iterator<Item = &'a AttemptId> + use<'a> {
+        let pool = self.pools.get(name);
+        let runs = self.runs_of(name, None);
+        let runs = runs.filter(|(_, run)| run.request.preemptible && !run.stopping);
+        runs.filter_map(move |(id, run)| {
+            let account = pool?.account(&run.request.subject)?;
+            let beyond =
+                |key: &str| account.used.get(key) > account.reserved(key).unwrap_or(u64::MAX);
+            let mut keys = run.request.demand.iter().map(|(key, _)| key.as_str());
+            keys.any(|key| pool.is_some_and(|pool| pool.is_metered(key)) && beyond(key))
+                .then_some(id)
         })
     }
 

@@ -8,8 +8,8 @@ use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, Greeting};
 
-use crate::input::{ReplyId, SessionId, TimerKey};
-use crate::market::BadPolicy;
+use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
+use crate::market::{BadPolicy, Policy};
 use crate::record::Stamped;
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
@@ -60,8 +60,68 @@ pub enum Answer {
     Submitted(Vec<Result<Submitted, Refusal>>),
     /// To a cancel: done, under way, or needless because the step has ended.
     Cancelled(Result<StepId, Refusal>),
-    /// To a change of a pool, a policy or a node: it is made, or was so already.
+    /// To a change of a node: it is made, or was so already.
     Changed(Result<(), Refusal>),
+    /// To a change of terms: it is made, or would be so.
+    Applied(Result<Applied, Refused>),
+}
+
+/// What changes of terms mean.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// What came of each change, in their order.
+    pub outcomes: Vec<Outcome>,
+    /// Who uses what they take away: they are made by force alone.
+    pub uses: Vec<Use>,
+    /// Steps that run and that others may make give way now, and could not before.
+    pub exposed: Vec<StepId>,
+    /// Steps that give way at once, each with the one that they give way to.
+    pub preempted: Vec<(StepId, StepId)>,
+    /// Steps that waited and could never start any more.
+    pub rejected: Vec<StepId>,
+}
+
+/// What came of one change of terms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// What was there; `None` is nothing.
+    pub before: Option<Terms>,
+    /// What is there.
+    pub after: Option<Terms>,
+}
+
+impl Outcome {
+    /// Whether anything is other than it was.
+    pub fn is_change(&self) -> bool {
+        self.before != self.after
+    }
+}
+
+/// Terms of either kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Terms {
+    /// Of a pool.
+    Pool(PoolWritten),
+    /// Of a subject in a pool.
+    Policy(Policy),
+}
+
+/// Somebody uses what a change takes away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// A sentence with the numbers.
+    pub message: String,
+    /// The steps that use it.
+    pub steps: Vec<StepId>,
+}
+
+/// Why changes of terms are not made, none of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The place of the change that is to blame, counted from 0, where it is one of them.
+    pub at: Option<usize>,
+    /// Why.
+    pub refusal: Refusal,
 }
 
 /// A step that is stored now; its state says whether it was queued, allocated or rejected.
@@ -105,6 +165,52 @@ pub enum Refusal {
         subject: Subject,
         /// Why not.
         why: BadPolicy,
+    },
+    /// It was changed since whoever asks has looked.
+    #[error(
+        "{what} {}, and the change expects {}: look at it again, and change what is there",
+        standing(*version),
+        standing(*expected)
+    )]
+    VersionConflict {
+        /// Of what.
+        what: String,
+        /// The version that was expected; 0 is that it is not there.
+        expected: u64,
+        /// The version that it has; 0 is that it is not there.
+        version: u64,
+    },
+    /// Two changes of one call are of one thing.
+    #[error("{what} is there twice: leave one of them out")]
+    Twice {
+        /// Of what.
+        what: String,
+        /// The place of the first.
+        first: usize,
+    },
+    /// Somebody uses what a change takes away.
+    #[error("{}", in_use(uses))]
+    InUse {
+        /// Who, and what of.
+        uses: Vec<Use>,
+    },
+    /// Hosts are in the pool.
+    #[error(
+        "{} in pool `{pool}`: point their agents at another pool (`pool` in agent.toml), or `sluice delete node` them \
+         once they are away, and delete the pool then",
+        hosts(nodes)
+    )]
+    PoolHasNodes {
+        /// The pool.
+        pool: PoolName,
+        /// The hosts.
+        nodes: Vec<NodeName>,
+    },
+    /// The pool of nodes and steps that name none.
+    #[error("pool `{pool}` is the one of nodes and steps that name no pool, and always there")]
+    PoolIsDefault {
+        /// The pool.
+        pool: PoolName,
     },
     /// Another step has this id.
     #[error(
@@ -170,4 +276,30 @@ fn named(steps: &[StepId]) -> String {
         String::new()
     };
     format!("{}{rest}", named.join(", "))
+}
+
+fn hosts(nodes: &[NodeName]) -> String {
+    match nodes {
+        [only] => format!("node `{only}` is"),
+        [first, ..] => format!("{} nodes, `{first}` among them, are", nodes.len()),
+        [] => String::from("nodes are"),
+    }
+}
+
+fn standing(version: u64) -> String {
+    match version {
+        0 => String::from("does not exist"),
+        version => format!("is at version {version}"),
+    }
+}
+
+fn in_use(uses: &[Use]) -> String {
+    let uses = uses.iter();
+    let uses: Vec<String> = uses
+        .map(|it| format!("{} ({})", it.message, named(&it.steps)))
+        .collect();
+    format!(
+        "{}: free it first, or change it all the same with force, which stops nothing that runs",
+        uses.join("; ")
+    )
 }

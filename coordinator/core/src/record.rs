@@ -279,6 +279,11 @@ pub enum Record {
         /// Its name.
         node: NodeName,
     },
+    /// A pool without nodes is no more, nor are its policies.
+    PoolDeleted {
+        /// Its name.
+        pool: PoolName,
+    },
 }
 
 impl Record {
@@ -313,7 +318,8 @@ impl Record {
             | Record::NodeLabelled { .. }
             | Record::NodeLeaving { .. }
             | Record::NodeDeleted { .. }
-            | Record::NodeDrained { .. } => None,
+            | Record::NodeDrained { .. }
+            | Record::PoolDeleted { .. } => None,
         }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
     match record {
         Record::PoolPut { pool, .. }
         | Record::PolicyPut { pool, .. }
-        | Record::PolicyDeleted { pool, .. } => Vec::from([pool.clone()]),
+        | Record::PolicyDeleted { pool, .. }
+        | Record::PoolDeleted { pool } => Vec::from([pool.clone()]),
         Record::NodeReported { node, .. }
         | Record::NodeReady { node }
         | Record::NodeReconciling { node }

@@ -12,3 +12,4 @@ mod reconcile;
 mod rig;
 mod schedule;
 mod submit;
+mod terms;

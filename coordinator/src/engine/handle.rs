@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use coordinator_core::{
-    Answer, Core, Input, NewStep, Refusal, ReplyId, SessionId, Stamped, Submitted,
+    Answer, Applied, Change, Core, Input, NewStep, Refusal, Refused, ReplyId, SessionId, Stamped,
+    Submitted,
 };
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::wire::{FromNode, Hello};
@@ -78,7 +79,35 @@ impl EngineHandle {
         self.call(Message::Cancel { step, reply }, answer).await
     }
 
-    /// Changes a pool, a policy or a node; `input` makes the change for who waits. `view` as in [`EngineHandle::submit`].
+    /// Changes terms of pools and of subjects in them, all of `changes` or none; with `dry_run` it only tells what they
+    /// would mean. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn apply<R: Send + 'static>(
+        &self,
+        changes: Vec<Change>,
+        force: bool,
+        dry_run: bool,
+        view: impl FnOnce(&Core, Result<Applied, Refused>) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Applied(result) = answer else {
+                unreachable!("changes of terms are answered as such");
+            };
+            let _caller_may_be_gone = tell.send(view(core, result));
+        });
+        let input = Box::new(move |reply| Input::Apply {
+            reply,
+            changes,
+            force,
+            dry_run,
+        });
+        self.call(Message::Change { input, reply }, answer).await
+    }
+
+    /// Changes a node; `input` makes the change for who waits. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
     /// Where the engine ended first.

@@ -47,6 +47,7 @@ impl Report {
             }
             Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
             Record::PolicyPut { pool, subject, .. } => info!(%pool, %subject, "policy set"),
+            Record::PoolDeleted { pool } => info!(%pool, "pool deleted"),
             Record::PolicyDeleted { pool, subject } => info!(%pool, %subject, "policy deleted"),
             Record::NodeReported {
                 node,

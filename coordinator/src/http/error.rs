@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
 use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
+use sluice_common::id::StepId;
 use sluice_common::reason::Detail;
 use sluice_common::request::FieldError;
 
@@ -106,6 +107,14 @@ pub enum ApiError {
     #[error(transparent)]
     Field(#[from] FieldError),
     /// `unknown_step`, `unknown_pool`, `unknown_policy` or `unknown_node`, 404; `id_in_use`, `invalid_policy`,
+    /// Changes of terms that the core does not make, by the code of the refusal.
+    #[error("{refusal}")]
+    TermsRefused {
+        /// The place of the change that is to blame, counted from 0 over those to put and those to delete.
+        at: Option<usize>,
+        /// Why.
+        refusal: Refusal,
+    },
     /// `node_linked`, `node_holds_steps` or `too_many_labels`, 409.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -217,15 +226,7 @@ impl ApiError {
             ApiError::InvalidParameter { .. } => C::InvalidParameter,
             ApiError::InvalidIdempotencyKey { .. } => C::InvalidIdempotencyKey,
             ApiError::Field(error) => error.code,
-            ApiError::Refused(Refusal::UnknownStep { .. }) => C::UnknownStep,
-            ApiError::Refused(Refusal::UnknownPool { .. }) => C::UnknownPool,
-            ApiError::Refused(Refusal::UnknownPolicy { .. }) => C::UnknownPolicy,
-            ApiError::Refused(Refusal::BadPolicy { .. }) => C::InvalidPolicy,
-            ApiError::Refused(Refusal::IdInUse { .. }) => C::IdInUse,
-            ApiError::Refused(Refusal::UnknownNode { .. }) => C::UnknownNode,
-            ApiError::Refused(Refusal::NodeLinked { .. }) => C::NodeLinked,
-            ApiError::Refused(Refusal::NodeHoldsSteps { .. }) => C::NodeHoldsSteps,
-            ApiError::Refused(Refusal::TooManyLabels { .. }) => C::TooManyLabels,
+            ApiError::Refused(refusal) | ApiError::TermsRefused { refusal, .. } => code_of(refusal),
             ApiError::UnknownNode { .. } => C::UnknownNode,
             ApiError::UnknownPool { .. } => C::UnknownPool,
             ApiError::UnknownAttempt { .. } => C::UnknownAttempt,
@@ -263,31 +264,11 @@ impl ApiError {
             }
             ApiError::InvalidParameter { name, .. } => vec![("parameter", text(name))],
             ApiError::Field(error) => vec![("field", text(&error.field))],
-            ApiError::Refused(Refusal::UnknownStep { step }) => vec![("step", text(step.as_str()))],
-            ApiError::Refused(Refusal::UnknownPool { pool }) => vec![("pool", text(pool.as_str()))],
-            ApiError::Refused(
-                Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. },
-            ) => vec![
-                ("pool", text(pool.as_str())),
-                ("subject", text(subject.as_str())),
-            ],
-            ApiError::Refused(Refusal::IdInUse { step, differs }) => {
-                vec![("step", text(step.as_str())), ("differs", text(differs))]
+            ApiError::Refused(refusal) => detail_of(refusal),
+            ApiError::TermsRefused { at, refusal } => {
+                let at = at.map(|at| ("change", number(at)));
+                detail_of(refusal).into_iter().chain(at).collect()
             }
-            ApiError::Refused(Refusal::UnknownNode { node } | Refusal::NodeLinked { node }) => {
-                vec![("node", text(node.as_str()))]
-            }
-            ApiError::Refused(Refusal::NodeHoldsSteps { node, steps }) => {
-                vec![
-                    ("node", text(node.as_str())),
-                    ("steps", number(steps.len())),
-                ]
-            }
-            ApiError::Refused(Refusal::TooManyLabels { node, count, limit }) => vec![
-                ("node", text(node.as_str())),
-                ("count", number(*count)),
-                ("limit", number(*limit)),
-            ],
             ApiError::UnknownNode { node }
             | ApiError::NodeUnreachable { node }
             | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],
@@ -318,6 +299,75 @@ impl ApiError {
     }
 }
 
+/// The code of what the core refuses.
+fn code_of(refusal: &Refusal) -> ErrorCode {
+    use ErrorCode as C;
+    match refusal {
+        Refusal::UnknownStep { .. } => C::UnknownStep,
+        Refusal::UnknownPool { .. } => C::UnknownPool,
+        Refusal::UnknownPolicy { .. } => C::UnknownPolicy,
+        Refusal::BadPolicy { .. } => C::InvalidPolicy,
+        Refusal::IdInUse { .. } => C::IdInUse,
+        Refusal::UnknownNode { .. } => C::UnknownNode,
+        Refusal::NodeLinked { .. } => C::NodeLinked,
+        Refusal::NodeHoldsSteps { .. } => C::NodeHoldsSteps,
+        Refusal::TooManyLabels { .. } => C::TooManyLabels,
+        Refusal::VersionConflict { .. } => C::VersionConflict,
+        Refusal::Twice { .. } => C::NamedTwice,
+        Refusal::InUse { .. } => C::InUse,
+        Refusal::PoolHasNodes { .. } => C::PoolHasNodes,
+        Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
+    }
+}
+
+/// The names and numbers in the words of what the core refuses.
+fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
+    match refusal {
+        Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
+        Refusal::UnknownPool { pool } => vec![("pool", text(pool.as_str()))],
+        Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
+            vec![
+                ("pool", text(pool.as_str())),
+                ("subject", text(subject.as_str())),
+            ]
+        }
+        Refusal::IdInUse { step, differs } => {
+            vec![("step", text(step.as_str())), ("differs", text(differs))]
+        }
+        Refusal::UnknownNode { node } | Refusal::NodeLinked { node } => {
+            vec![("node", text(node.as_str()))]
+        }
+        Refusal::NodeHoldsSteps { node, steps } => {
+            vec![
+                ("node", text(node.as_str())),
+                ("steps", number(steps.len())),
+            ]
+        }
+        Refusal::TooManyLabels { node, count, limit } => vec![
+            ("node", text(node.as_str())),
+            ("count", number(*count)),
+            ("limit", number(*limit)),
+        ],
+        Refusal::VersionConflict {
+            expected, version, ..
+        } => vec![
+            ("expected", Detail::Number(*expected)),
+            ("version", Detail::Number(*version)),
+        ],
+        Refusal::Twice { first, .. } => vec![("first", number(*first))],
+        Refusal::InUse { uses } => {
+            let steps = uses.iter().flat_map(|it| &it.steps).take(NAMED_STEPS);
+            let steps: Vec<&str> = steps.map(StepId::as_str).collect();
+            vec![("steps", text(&steps.join(",")))]
+        }
+        Refusal::PoolHasNodes { pool, nodes } => vec![
+            ("pool", text(pool.as_str())),
+            ("nodes", number(nodes.len())),
+        ],
+        Refusal::PoolIsDefault { pool } => vec![("pool", text(pool.as_str()))],
+    }
+}
+
 fn text(text: &str) -> Detail {
     Detail::Text(text.to_owned())
 }
@@ -333,6 +383,9 @@ fn with_nearest(
     let near = nearest.as_ref().map(|near| ("nearest", text(near)));
     std::iter::once(what).chain(near).collect()
 }
+
+/// How many steps a detail names.
+const NAMED_STEPS: usize = 100;
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {

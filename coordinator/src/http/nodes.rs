@@ -4,6 +4,7 @@ use std::ops::Bound;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::Response;
 use coordinator_core::Core;
 use serde::Deserialize;
 use sluice_common::api::{NodeView, Page, PoolView};
@@ -13,6 +14,7 @@ use sluice_common::state::NodeState;
 use super::Api;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
+use super::terms::tagged;
 use crate::view;
 
 #[derive(Deserialize)]
@@ -135,11 +137,12 @@ pub(super) async fn list_pools(
 pub(super) async fn get_pool(
     State(api): State<Api>,
     Segment(segment): Segment,
-) -> Result<Json<PoolView>, ApiError> {
+) -> Result<Response, ApiError> {
     let unknown = || ApiError::UnknownPool {
         pool: segment.escape_debug().to_string(),
     };
     let name = PoolName::new(segment.as_str()).map_err(|_| unknown())?;
     let look = move |core: &Core| core.state().pool(&name).map(|pool| view::pool(core, pool));
-    api.engine().read(look).await?.map(Json).ok_or_else(unknown)
+    let view = api.engine().read(look).await?.ok_or_else(unknown)?;
+    Ok(tagged(view.version, Json(view)))
 }

@@ -6,6 +6,7 @@ mod follow;
 mod logs;
 mod pools;
 mod refused;
+mod terms;
 
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! Which things are wanted, and how each kind is read: all of it, or one by name.
 
-use sluice_common::api::{NodeView, PoolView, StepView};
+use sluice_common::api::{NodeView, PolicyView, PoolView, StepView};
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
@@ -136,10 +136,50 @@ impl Readable for PoolView {
     }
 }
 
+impl Readable for PolicyView {
+    fn known(client: &Client) -> Vec<String> {
+        let all = policies(client, |_| true).unwrap_or_default();
+        all.iter().map(Listed::name).collect()
+    }
+
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        let wanted = |pool: &str| args.pool.as_ref().is_none_or(|only| only == pool);
+        let mut found = policies(client, wanted)?;
+        found.retain(|policy| policy.fits(args));
+        Ok(found)
+    }
+
+    /// By POOL/SUBJECT.
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        let (pool, subject) = name.split_once('/').unwrap_or((name, ""));
+        client.policy(pool, subject)
+    }
+
+    fn fits(&self, args: &GetArgs) -> bool {
+        let is = |wanted: &Option<String>, has: &String| wanted.as_ref().is_none_or(|it| it == has);
+        is(&args.pool, &self.pool) && is(&args.subject, &self.subject)
+    }
+}
+
+/// The policies of the pools that are wanted.
+fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<PolicyView>, ApiError> {
+    let pools = client.pools()?.into_iter();
+    let pools = pools.filter(|pool| wanted(&pool.name));
+    let each = pools.map(|pool| client.policies(&pool.name));
+    let each: Vec<Vec<PolicyView>> = each.collect::<Result<_, _>>()?;
+    Ok(each.into_iter().flatten().collect())
+}
+
 /// Filters that a kind does not have are refused, so that nobody takes the whole for a part.
 pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
     let filters = [
-        ("--subject", args.subject.is_some(), &[Kind::Steps][..]),
+        (
+            "--subject",
+            args.subject.is_some(),
+            &[Kind::Steps, Kind::Policies][..],
+        ),
         ("--node", args.node.is_some(), &[Kind::Steps]),
         ("--name", args.name.is_some(), &[Kind::Steps]),
         (
@@ -147,7 +187,11 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             !args.state.is_empty(),
             &[Kind::Steps, Kind::Nodes],
         ),
-        ("--pool", args.pool.is_some(), &[Kind::Steps, Kind::Nodes]),
+        (
+            "--pool",
+            args.pool.is_some(),
+            &[Kind::Steps, Kind::Nodes, Kind::Policies],
+        ),
         ("--selector", args.selector.is_some(), &[Kind::Nodes]),
     ];
     let others = [
@@ -195,7 +239,9 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
             .into_iter()
             .chain(CLOSED)
             .collect(),
-        Kind::Steps | Kind::Pools | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
+        Kind::Steps | Kind::Pools | Kind::Policies | Kind::Events => {
+            StepState::ALL.map(StepState::as_str).into()
+        }
     };
     for word in &args.state {
         if !known.contains(&word.as_str()) {

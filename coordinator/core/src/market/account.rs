@@ -36,7 +36,7 @@ impl Policy {
     }
 
     /// How much of a key is reserved; `None` where the key does not count in the tests of reserved share.
-    pub(crate) fn reserved(&self, key: &str) -> Option<u64> {
+    pub fn reserved(&self, key: &str) -> Option<u64> {
         match self.reserved.get(key) {
             Some(reserved) => Some(*reserved),
             None if key == STEP_RUN && !self.names(key) => None,

@@ -116,6 +116,18 @@ impl Pool {
             .sum()
     }
 
+    /// How many requests of a subject wait here.
+    pub fn waiting_of(&self, subject: &Subject) -> usize {
+        self.account(subject)
+            .map_or(0, |account| account.line.len())
+    }
+
+    /// How many runs of a subject hold units of it.
+    pub fn running_of(&self, subject: &Subject) -> usize {
+        self.account(subject)
+            .map_or(0, |account| account.runs.len())
+    }
+
     /// The request that was submitted first of those that wait here.
     pub fn oldest(&self) -> Option<&StepId> {
         let oldest = self

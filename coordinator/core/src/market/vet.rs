@@ -1,6 +1,6 @@
 //! What is refused: policies that a pool cannot keep, and requests that no pool could ever grant.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Key, STEP_RUN};
@@ -55,12 +55,46 @@ impl Pool {
     /// # Errors
     /// The first key for which it could not.
     pub fn vet(&self, subject: &Subject, policy: &Policy) -> Result<(), BadPolicy> {
+        self.vet_beside(policy, |key| u128::from(self.reserved_beside(subject, key)))
+    }
+
+    /// Whether all policies can be kept. Those of `first` are blamed before others.
+    ///
+    /// # Errors
+    /// The first subject whose policy cannot, and the first key for which it cannot.
+    pub fn vet_all(&self, first: &[&Subject]) -> Result<(), (&Subject, BadPolicy)> {
+        let mut sums: BTreeMap<&Key, u128> = BTreeMap::new();
+        for (key, reserved) in self.policies().flat_map(|(_, policy)| &policy.reserved) {
+            *sums.entry(key).or_default() += u128::from(*reserved);
+        }
+        let named: BTreeSet<&Subject> = first.iter().copied().collect();
+        let others = self
+            .policies()
+            .filter(|(subject, _)| !named.contains(subject));
+        let blamed = first
+            .iter()
+            .filter_map(|subject| self.accounts().get_key_value(*subject));
+        let blamed =
+            blamed.filter_map(|(subject, account)| Some((subject, account.policy.as_ref()?)));
+        for (subject, policy) in blamed.chain(others) {
+            let beside = |key: &Key| {
+                let own = policy.reserved.get(key).copied().unwrap_or(0);
+                sums.get(key).map_or(0, |sum| sum - u128::from(own))
+            };
+            let kept = self.vet_beside(policy, beside);
+            kept.map_err(|why| (subject, why))?;
+        }
+        Ok(())
+    }
+
+    fn vet_beside(&self, policy: &Policy, beside: impl Fn(&Key) -> u128) -> Result<(), BadPolicy> {
         for key in policy.keys() {
             if !self.counts(key.as_str()) {
                 return Err(BadPolicy::UnknownKey { key: key.clone() });
             }
         }
         for (key, reserved) in &policy.reserved {
+            let others = beside(key);
             let (key, reserved) = (key.clone(), *reserved);
             if let Some(limit) = policy.limit(key.as_str()).filter(|limit| reserved > *limit) {
                 return Err(BadPolicy::ReservedAboveLimit {
@@ -69,14 +103,13 @@ impl Pool {
                     limit,
                 });
             }
-            let others = self.reserved_beside(subject, &key);
             let declared = self.declared(key.as_str());
-            let sum = u128::from(others) + u128::from(reserved);
+            let sum = others + u128::from(reserved);
             if let Some(declared) = declared.filter(|declared| sum > u128::from(*declared)) {
                 return Err(BadPolicy::Oversold {
                     key,
                     reserved,
-                    others,
+                    others: u64::try_from(others).unwrap_or(u64::MAX),
                     declared,
                 });
             }

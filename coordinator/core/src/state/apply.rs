@@ -17,7 +17,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
 use super::step::{Attempt, Broken, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
-use super::{Pool, State};
+use super::{Binding, Pool, State};
 use crate::market::{Nomination, Policy, Table};
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
@@ -75,6 +75,7 @@ impl State {
                 policy,
             } => self.on_policy_put(pool, subject, policy),
             Record::PolicyDeleted { pool, subject } => self.on_policy_deleted(pool, subject),
+            Record::PoolDeleted { pool } => self.on_pool_deleted(pool),
             Record::NodeReported { .. } => self.on_node_reported(at, record),
             Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
             Record::NodeReconciling { node } => self.on_node(at, node, NodeState::Reconciling),
@@ -151,6 +152,7 @@ impl State {
             description: description.to_string(),
             capacity: capacity.clone(),
             min_runtime,
+            version: self.kept.seq,
             policies: before.map(|pool| pool.policies).unwrap_or_default(),
         };
         self.index.market_mut().put_pool(name, pool.terms());
@@ -160,7 +162,11 @@ impl State {
 
     fn on_policy_put(&mut self, name: &PoolName, subject: &Subject, policy: &Policy) -> Fit {
         let pool = pool_mut(&mut self.kept.pools, name)?;
-        pool.policies.insert(subject.clone(), policy.clone());
+        let binding = Binding {
+            policy: policy.clone(),
+            version: self.kept.seq,
+        };
+        pool.policies.insert(subject.clone(), binding);
         let market = self.index.market_mut();
         market.put_policy(name, subject, policy.clone());
         Ok(())
@@ -171,6 +177,18 @@ impl State {
         let known = pool.policies.remove(subject).is_some();
         need(known, || format!("`{subject}` has no policy in `{name}`"))?;
         self.index.market_mut().remove_policy(name, subject);
+        Ok(())
+    }
+
+    fn on_pool_deleted(&mut self, name: &PoolName) -> Fit {
+        let hosts = self.nodes_of(name).next();
+        need(hosts.is_none(), || format!("pool `{name}` has nodes"))?;
+        let known = self.kept.pools.remove(name).is_some();
+        need(known, || format!("there is no pool `{name}`"))?;
+        self.kept
+            .nominations
+            .retain(|_, nomination| nomination.pool != *name);
+        self.index.market_mut().remove_pool(name);
         Ok(())
     }
 

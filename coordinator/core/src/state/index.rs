@@ -79,8 +79,9 @@ impl Index {
 
     pub(super) fn put_pool(&mut self, pool: &Pool) {
         self.market.put_pool(&pool.name, pool.terms());
-        for (subject, policy) in &pool.policies {
-            self.market.put_policy(&pool.name, subject, policy.clone());
+        for (subject, binding) in &pool.policies {
+            let policy = binding.policy.clone();
+            self.market.put_policy(&pool.name, subject, policy);
         }
     }
 

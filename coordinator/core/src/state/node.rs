@@ -12,6 +12,7 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
 
+use crate::input::PoolWritten;
 use crate::market::{Policy, PoolTerms, Table};
 
 /// A node.
@@ -120,12 +121,33 @@ pub struct Pool {
     /// For how long after its start a run is spared by others' priority and reclaim.
     #[serde(default)]
     pub min_runtime: Span,
+    /// The number of the record that set these terms last.
+    #[serde(default)]
+    pub version: u64,
     /// Who may use it, and how.
     #[serde(default)]
-    pub policies: BTreeMap<Subject, Policy>,
+    pub policies: BTreeMap<Subject, Binding>,
+}
+
+/// A subject's policy in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// The terms.
+    pub policy: Policy,
+    /// The number of the record that set them last.
+    pub version: u64,
 }
 
 impl Pool {
+    /// Its terms as somebody writes them.
+    pub fn as_written(&self) -> PoolWritten {
+        PoolWritten {
+            description: self.description.clone(),
+            capacity: self.capacity.clone(),
+            min_runtime: self.min_runtime,
+        }
+    }
+
     pub(super) fn terms(&self) -> PoolTerms {
         PoolTerms {
             declared: self.capacity.clone(),

@@ -7,15 +7,16 @@ use alloc::vec::Vec;
 use alloc::{format, vec};
 
 use proptest::prelude::*;
-use sluice_common::amount::Key;
+use sluice_common::amount::{GPU, Key};
+use sluice_common::id::{PoolName, Subject};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy};
 
 use super::rig::*;
-use crate::market::Policy;
-use crate::{NodeChange, Settings, TimerKey};
+use crate::market::{Policy, Table};
+use crate::{Answer, Change, Input, NodeChange, ReplyId, Settings, TimerKey, Wanted};
 
 /// One event, in numbers that are read against whatever there is when it comes.
 #[derive(Clone, Debug)]
@@ -31,6 +32,13 @@ enum Event {
     },
     Cancel {
         id: u8,
+    },
+    /// Terms of the pool, or of the subject in it, of few GPUs.
+    Terms {
+        change: u8,
+        gpus: u64,
+        force: bool,
+        dry_run: bool,
     },
     Hello {
         node: u8,
@@ -85,6 +93,9 @@ fn event() -> impl Strategy<Value = Event> {
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
+        2 => (0u8..6, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+            |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
+        ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
             prop::collection::vec(lie, 0..4)).prop_map(
             |(node, gpus, reboot, honest, lies)| Event::Hello { node, gpus, reboot, honest, lies }
@@ -168,6 +179,37 @@ fn progress(rig: &mut Rig, id: u8, part: prop::sample::Index, number: u8) {
     }
 }
 
+fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool) {
+    let pool = PoolName::new("default").unwrap();
+    let subject = Subject::new("s").unwrap();
+    let few: Table = [(Key::new(GPU).unwrap(), gpus)].into();
+    let policy = |reserved: Table, limit: Table| Policy {
+        reserved,
+        limit,
+        ..Policy::default()
+    };
+    let wanted = match change {
+        0 => wanted_pool("default", &[(GPU, gpus)]),
+        1 => wanted_pool("default", &[]),
+        2 => wanted_policy("default", "s", policy(few, Table::new())),
+        3 => wanted_policy("default", "s", policy(Table::new(), few)),
+        4 => wanted_policy("default", "s", Policy::default()),
+        _ => Wanted::NoPolicy { pool, subject },
+    };
+    let before = rig.core.state().clone();
+    let version = None;
+    let fed = rig.feed(Input::Apply {
+        reply: ReplyId(4),
+        changes: vec![Change { wanted, version }],
+        force,
+        dry_run,
+    });
+    let refused = matches!(&fed.answers[..], [Answer::Applied(Err(_))]);
+    if refused || dry_run {
+        assert_eq!(rig.core.state(), &before, "nothing of it is done");
+    }
+}
+
 fn play(rig: &mut Rig, event: Event) {
     match event {
         Event::Submit {
@@ -186,6 +228,12 @@ fn play(rig: &mut Rig, event: Event) {
             // An id that is in use may be refused: that is part of the life.
             let _ = rig.submit(&format!("s{id}"), spec);
         }
+        Event::Terms {
+            change,
+            gpus,
+            force,
+            dry_run,
+        } => change_terms(rig, change, gpus, force, dry_run),
         Event::Cancel { id } => {
             rig.cancel(&format!("s{id}"));
         }
@@ -248,21 +296,26 @@ fn new_rig() -> Rig {
         keep_finished: 3,
         ..SETTINGS
     });
-    // Some of what its steps hold may be kept for them, so that they need not give way.
+    rig.put_policy("default", "s", its_policy());
+    rig
+}
+
+/// Some of what its steps hold may be kept for them, so that they need not give way.
+fn its_policy() -> Policy {
     let reserved = [
         (Key::new("gpu").unwrap(), 2),
         (Key::new("mcpu").unwrap(), 4000),
     ];
-    let policy = Policy {
+    Policy {
         reserved: reserved.into(),
         ..Policy::default()
-    };
-    rig.put_policy("default", "s", policy);
-    rig
+    }
 }
 
 /// Lets everything that holds units come to its end, on hosts that work and tell the truth.
 fn bring_to_an_end(rig: &mut Rig) {
+    rig.apply(vec![wanted_pool("default", &[])]);
+    rig.put_policy("default", "s", its_policy());
     for round in 0..200 {
         for number in 0..3 {
             let name = node_name(number);

@@ -8,7 +8,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use alloc::{format, string};
 
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::reason::{Reason, ReasonCode};
@@ -24,8 +24,9 @@ use sluice_common::wire::{
 
 use crate::market::Policy;
 use crate::{
-    Answer, Core, Input, NewStep, NodeChange, Output, Record, Refusal, ReplyId, SessionId,
-    Settings, Stamped, State, Step, Submitted, TimerKey, check, check_record,
+    Answer, Change, Core, Input, NewStep, NodeChange, Output, PoolWritten, Record, Refusal,
+    ReplyId, SessionId, Settings, Stamped, State, Step, Submitted, TimerKey, Wanted, check,
+    check_record,
 };
 
 pub(super) const SETTINGS: Settings = Settings {
@@ -160,22 +161,25 @@ impl Rig {
     }
 
     pub(super) fn put_pool(&mut self, pool: &str) {
-        self.feed(Input::PutPool {
-            reply: ReplyId(3),
-            pool: PoolName::new(pool).unwrap(),
-            description: String::new(),
-            capacity: BTreeMap::new(),
-            min_runtime: Span::ZERO,
-        });
+        self.apply(vec![wanted_pool(pool, &[])]);
         self.put_policy(pool, "s", Policy::default());
     }
 
     pub(super) fn put_policy(&mut self, pool: &str, subject: &str, policy: Policy) -> Fed {
-        self.feed(Input::PutPolicy {
+        self.apply(vec![wanted_policy(pool, subject, policy)])
+    }
+
+    /// By force, and in earnest.
+    pub(super) fn apply(&mut self, wanted: Vec<Wanted>) -> Fed {
+        let changes = wanted.into_iter().map(|wanted| Change {
+            wanted,
+            version: None,
+        });
+        self.feed(Input::Apply {
             reply: ReplyId(3),
-            pool: PoolName::new(pool).unwrap(),
-            subject: Subject::new(subject).unwrap(),
-            policy,
+            changes: changes.collect(),
+            force: true,
+            dry_run: false,
         })
     }
 
@@ -367,6 +371,27 @@ impl Rig {
     /// Takes the step's first attempt on `n` to its process running.
     pub(super) fn run(&mut self, attempt: &str) {
         self.status("n", attempt, running());
+    }
+}
+
+pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Wanted {
+    let capacity = capacity.iter();
+    Wanted::Pool {
+        pool: PoolName::new(pool).unwrap(),
+        terms: PoolWritten {
+            capacity: capacity
+                .map(|(key, n)| (Key::new(*key).unwrap(), *n))
+                .collect(),
+            ..PoolWritten::default()
+        },
+    }
+}
+
+pub(super) fn wanted_policy(pool: &str, subject: &str, policy: Policy) -> Wanted {
+    Wanted::Policy {
+        pool: PoolName::new(pool).unwrap(),
+        subject: Subject::new(subject).unwrap(),
+        policy,
     }
 }
 

@@ -1,5 +1,5 @@
 //! Schemas of all bodies, derived from their types, and then brought into the shape that generators of clients read
-//! best: a closed list of words is one `enum`, each kind of event is a schema of its own.
+//! best: a closed list of words is one `enum`, each kind of event or document is a schema of its own.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use coordinator_core::Stamped;
 use sluice_common::api::{
-    BatchRequest, BatchView, CordonRequest, DrainRequest, ErrorBody, LabelsRequest, NodeView, Page,
-    PolicyRequest, PolicyView, PoolRequest, PoolView, StepView, UncordonRequest,
+    ApplyRequest, ApplyView, BatchRequest, BatchView, CordonRequest, DrainRequest, ErrorBody,
+    LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView, StepView,
+    UncordonRequest,
 };
 
 /// Every schema by its name.
@@ -20,6 +21,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<PolicyView>>();
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
+    answers.add::<ApplyView>();
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();
@@ -27,6 +29,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<UncordonRequest>();
     requests.add::<DrainRequest>();
     requests.add::<LabelsRequest>();
+    requests.add::<ApplyRequest>();
     requests.add::<PoolRequest>();
     requests.add::<PolicyRequest>();
     let mut all = answers.taken();
@@ -36,7 +39,9 @@ pub(super) fn all() -> Map<String, Value> {
     let request = &mut all["StepRequest"];
     request["required"] = json!(["command"]);
     request["properties"]["command"]["minItems"] = json!(1);
-    split_event(&mut all);
+    split(&mut all, "Event", "type");
+    split(&mut all, "PutDocument", "kind");
+    split(&mut all, "DeleteDocument", "kind");
     all
 }
 
@@ -111,39 +116,50 @@ fn meaning(schema: &Value) -> String {
     text.unwrap_or_default().to_owned()
 }
 
-/// Gives each kind of event a schema of its own, which its `type` tells.
-fn split_event(all: &mut Map<String, Value>) {
-    let event = all["Event"].take();
-    let kinds = event["oneOf"].as_array().into_iter().flatten();
-    let kinds: Vec<(String, String, Value)> = kinds.map(|kind| named(&event, kind)).collect();
+/// Gives each kind of `whole` a schema of its own, which its property `tag` tells.
+fn split(all: &mut Map<String, Value>, whole: &str, tag: &str) {
+    let union = all[whole].take();
+    let kinds = union["oneOf"].as_array().into_iter().flatten();
+    let named = |kind: &Value| {
+        let word = kind["properties"][tag]["const"].as_str();
+        let word = word.expect("each kind has its word").to_owned();
+        (
+            format!("{whole}{}", camel(&word)),
+            word,
+            with_common(&union, kind),
+        )
+    };
+    let kinds: Vec<(String, String, Value)> = kinds.map(named).collect();
     let reference = |name: &String| format!("#/components/schemas/{name}");
     let mapping: Map<String, Value> = kinds
         .iter()
-        .map(|(word, name, _)| (word.clone(), json!(reference(name))))
+        .map(|(name, word, _)| (word.clone(), json!(reference(name))))
         .collect();
     let one_of: Vec<Value> = mapping.values().map(|to| json!({ "$ref": to })).collect();
-    all["Event"] = json!({
-        "description": event["description"],
+    all[whole] = json!({
+        "description": union["description"],
         "oneOf": one_of,
-        "discriminator": { "propertyName": "type", "mapping": mapping },
+        "discriminator": { "propertyName": tag, "mapping": mapping },
     });
-    all.extend(kinds.into_iter().map(|(_, name, schema)| (name, schema)));
+    all.extend(kinds.into_iter().map(|(name, _, schema)| (name, schema)));
 }
 
-/// The word of a kind of event, the name of its schema, and the schema with what all events have.
-fn named(event: &Value, kind: &Value) -> (String, String, Value) {
-    let word = kind["properties"]["type"]["const"].as_str();
-    let word = word.expect("each kind of event has its word").to_owned();
+/// `step_queued` as `StepQueued`.
+fn camel(word: &str) -> String {
     let parts = word.split('_').map(|part| {
         let (first, rest) = part.split_at(1);
         first.to_uppercase() + rest
     });
-    let name = format!("Event{}", parts.collect::<String>());
+    parts.collect()
+}
+
+/// The schema of a kind, with what all kinds have.
+fn with_common(union: &Value, kind: &Value) -> Value {
     let mut schema = kind.clone();
     for place in ["properties", "required"] {
-        schema[place] = joined(&event[place], &kind[place]);
+        schema[place] = joined(&union[place], &kind[place]);
     }
-    (word, name, schema)
+    schema
 }
 
 fn joined(first: &Value, second: &Value) -> Value {

@@ -1,6 +1,6 @@
 //! Events: pages and streams, resumed without a gap while others submit.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
 
 use super::*;
 use crate::config::Overrides;
@@ -62,27 +62,30 @@ fn pages_and_streams_say_the_same_in_the_same_order() {
 #[test]
 fn a_follower_that_resumes_again_and_again_misses_nothing_and_hears_nothing_twice() {
     let rig = Rig::start();
-    let done = AtomicBool::new(false);
+    // The writers are ahead of the reader by a little, always: who reads slowly must not be buried.
+    let (ahead, may_write) = mpsc::channel();
+    let may_write = Mutex::new(may_write);
     let seen = std::thread::scope(|scope| {
         for writer in 0..3 {
-            let (rig, done) = (&rig, &done);
+            let (rig, may_write) = (&rig, &may_write);
+            let next = move || may_write.lock().unwrap().recv().is_ok();
             scope.spawn(move || {
-                for number in 0.. {
-                    if done.load(Ordering::Relaxed) {
-                        break;
-                    }
+                for number in (0..).take_while(|_| next()) {
                     rig.submit(&format!("s{writer}-{number}"));
                 }
             });
         }
+        (0..20).for_each(|_| ahead.send(()).unwrap());
         let mut seen: Vec<u64> = Vec::new();
         for round in 0..40 {
+            let wanted = 1 + round % 7;
+            (0..wanted).for_each(|_| ahead.send(()).unwrap());
             let since = seen.last().copied().unwrap_or(0);
             let mut lines = rig.lines(&format!("/v1/events?since={since}&follow=true"));
-            let events = said(&mut lines, 1 + round % 7);
+            let events = said(&mut lines, wanted);
             seen.extend(events.iter().map(|(id, ..)| *id));
         }
-        done.store(true, Ordering::Relaxed);
+        drop(ahead);
         seen
     });
     assert_eq!(seen, (1..=seen.len() as u64).collect::<Vec<_>>());

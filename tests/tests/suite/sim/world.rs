@@ -430,7 +430,7 @@ impl World {
                 }
             }
             Output::Reply {
-                answer: Answer::Cancelled(_) | Answer::Changed(_),
+                answer: Answer::Cancelled(_) | Answer::Changed(_) | Answer::Applied(_),
                 ..
             } => {}
             Output::SetTimer { key, at } => {

@@ -1,0 +1,271 @@
+//! `sluice apply` and `sluice delete` of pools and policies: changes of terms, all of a call or none, shown before and
+//! after they are made.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde_json::Value;
+use sluice_common::api::{
+    ApplyRequest, ApplyView, ChangeOutcome, ChangeView, DeleteDocument, PutDocument, TermsKind,
+    TermsView, UseView,
+};
+
+use super::outage_note;
+use super::submit::{read_file, shown};
+use crate::args::{ApplyArgs, Format};
+use crate::client::{Client, Patience};
+use crate::documents::{self, Document, Placed};
+use crate::failure::{FAILED, Failure};
+use crate::out::Out;
+use crate::render::safe;
+use crate::show;
+
+/// Steps that a line names.
+const NAMED_STEPS: usize = 10;
+
+/// How a change is to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    pub(super) dry_run: bool,
+    pub(super) force: bool,
+}
+
+/// Runs `sluice apply`.
+pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Failure> {
+    let mut request = ApplyRequest::default();
+    for file in &args.file {
+        for Placed { document, place } in read(file)? {
+            request.put.push(put(document, &place)?);
+        }
+    }
+    let how = How {
+        dry_run: args.dry_run,
+        force: args.force,
+    };
+    make(client, &request, how, out)
+}
+
+/// What the documents of a file would delete.
+pub(super) fn deletes(file: &Path) -> Result<Vec<DeleteDocument>, Failure> {
+    let placed = read(file)?.into_iter();
+    placed
+        .map(|Placed { document, place }| match put(document, &place)? {
+            PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
+            PutDocument::Policy { pool, subject, .. } => {
+                Ok(DeleteDocument::Policy { pool, subject })
+            }
+        })
+        .collect()
+}
+
+fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
+    documents::placed(&read_file(file)?, &shown(file))
+}
+
+fn put(document: Document, place: &str) -> Result<PutDocument, Failure> {
+    let other = |kind, way| {
+        Err(Failure::Failed(format!(
+            "{place}: kind: `{kind}` is not applied: {way}"
+        )))
+    };
+    match document {
+        Document::Pool(name, request) => Ok(PutDocument::pool(name, request)),
+        Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
+        Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
+        Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),
+    }
+}
+
+/// Makes changes, or looks at what they would mean, and tells.
+pub(super) fn make(
+    client: &Client,
+    request: &ApplyRequest,
+    how: How,
+    out: Out,
+) -> Result<u8, Failure> {
+    let made = client.keep_trying(Patience::CHANGE, outage_note(out), || {
+        client.apply(request, how.dry_run, how.force)
+    })?;
+    match out.format() {
+        Format::Table | Format::Wide => out.result(&text(&made))?,
+        Format::Json | Format::Yaml => show::value(&made, out)?,
+        Format::Name => {
+            let names: String = made.changes.iter().map(|it| name(it) + "\n").collect();
+            out.result(&names)?;
+        }
+    }
+    let refused = how.dry_run && !how.force && !made.in_use.is_empty();
+    if refused {
+        out.error(
+            "it would be refused, for it takes from those who use it: free it first, or make it all the same with \
+             --force, which stops nothing that runs",
+        );
+    }
+    Ok(if refused { FAILED } else { 0 })
+}
+
+fn text(made: &ApplyView) -> String {
+    let mut lines: Vec<String> = made
+        .changes
+        .iter()
+        .map(|it| line(it, made.dry_run))
+        .collect();
+    let (would, can) = match made.dry_run {
+        true => ("would be", "could then"),
+        false => ("was", "can now"),
+    };
+    for UseView { message, steps } in &made.in_use {
+        lines.push(format!("in use: {} ({})", safe(message), named(steps)));
+    }
+    if !made.exposed.is_empty() {
+        lines.push(format!(
+            "others {can} preempt {}: {}",
+            count(made.exposed.len()),
+            named(&made.exposed)
+        ));
+    }
+    for it in &made.preempted {
+        let (step, by) = (safe(&it.step), safe(&it.by));
+        lines.push(format!("{step} {would} preempted at once, for {by}"));
+    }
+    if !made.rejected.is_empty() {
+        let verb = match made.dry_run {
+            true => "would be rejected",
+            false => "rejected",
+        };
+        lines.push(format!(
+            "{} that waited and could never start {verb}: {}",
+            count(made.rejected.len()),
+            named(&made.rejected)
+        ));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn count(n: usize) -> String {
+    match n {
+        1 => "one step".to_owned(),
+        n => format!("{n} steps"),
+    }
+}
+
+fn named(steps: &[String]) -> String {
+    let shown: Vec<String> = steps
+        .iter()
+        .take(NAMED_STEPS)
+        .map(|step| safe(step))
+        .collect();
+    match steps.len().saturating_sub(NAMED_STEPS) {
+        0 => shown.join(", "),
+        rest => format!("{} and {rest} more", shown.join(", ")),
+    }
+}
+
+fn name(change: &ChangeView) -> String {
+    let pool = safe(&change.pool);
+    match (change.kind, &change.subject) {
+        (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
+        (TermsKind::Policy | TermsKind::Pool, _) => format!("pool/{pool}"),
+    }
+}
+
+fn line(change: &ChangeView, dry_run: bool) -> String {
+    let word = match change.outcome {
+        ChangeOutcome::Created => "created",
+        ChangeOutcome::Changed => "changed",
+        ChangeOutcome::Unchanged => "unchanged",
+        ChangeOutcome::Deleted => "deleted",
+    };
+    let dry = if dry_run { " (dry run)" } else { "" };
+    let line = format!("{} {word}{dry}", name(change));
+    let (before, after) = (flat(change.before.as_ref()), flat(change.after.as_ref()));
+    let fields: Vec<String> = match change.outcome {
+        ChangeOutcome::Created => after
+            .iter()
+            .map(|(key, now)| format!("{key} {now}"))
+            .collect(),
+        ChangeOutcome::Changed => differences(&before, &after),
+        ChangeOutcome::Unchanged | ChangeOutcome::Deleted => Vec::new(),
+    };
+    match fields.is_empty() {
+        true => line,
+        false => format!("{line}: {}", fields.join(", ")),
+    }
+}
+
+fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Vec<String> {
+    let mut keys: Vec<&String> = before.keys().chain(after.keys()).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let of = |terms: &BTreeMap<String, String>, key: &String| {
+        terms.get(key).cloned().unwrap_or_else(|| "none".to_owned())
+    };
+    let changed = keys
+        .into_iter()
+        .filter(|key| before.get(*key) != after.get(*key));
+    changed
+        .map(|key| format!("{key} {} -> {}", of(before, key), of(after, key)))
+        .collect()
+}
+
+/// Terms as fields with their values; what says nothing is left out.
+fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::new();
+    let Some(Ok(Value::Object(terms))) = terms.map(serde_json::to_value) else {
+        return fields;
+    };
+    for (name, value) in terms {
+        match value {
+            Value::Object(table) => {
+                let each = table.into_iter();
+                fields
+                    .extend(each.map(|(key, n)| (format!("{name}.{}", safe(&key)), n.to_string())));
+            }
+            Value::String(text) if text.is_empty() || text == "0s" => {}
+            Value::String(text) => {
+                fields.insert(name, safe(&text));
+            }
+            other => {
+                fields.insert(name, other.to_string());
+            }
+        }
+    }
+    fields
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn what_changes_is_told_field_by_field_and_then_what_it_means() {
+        let made: ApplyView = serde_json::from_value(json!({
+            "dry_run": true,
+            "changes": [
+                {"kind": "pool", "pool": "training", "subject": null, "outcome": "created", "before": null,
+                 "after": {"description": "shared", "capacity": {"gpu": 8}, "min_runtime": "0s"}},
+                {"kind": "policy", "pool": "training", "subject": "prod", "outcome": "changed",
+                 "before": {"priority": 5, "reserved": {"gpu": 4}, "limit": {"gpu": 6}},
+                 "after": {"priority": 10, "reserved": {"gpu": 4}, "limit": {}}},
+                {"kind": "policy", "pool": "training", "subject": "old", "outcome": "deleted",
+                 "before": {"priority": 0, "reserved": {}, "limit": {}}, "after": null},
+            ],
+            "in_use": [{"message": "policy of `old`: steps run", "steps": ["x"]}],
+            "exposed": ["a", "b"],
+            "preempted": [{"step": "a", "by": "c"}],
+            "rejected": ["d"],
+        }))
+        .unwrap();
+        assert_eq!(
+            text(&made),
+            "pool/training created (dry run): capacity.gpu 8, description shared\n\
+             policy/training/prod changed (dry run): limit.gpu 6 -> none, priority 5 -> 10\n\
+             policy/training/old deleted (dry run)\n\
+             in use: policy of `old`: steps run (x)\n\
+             others could then preempt 2 steps: a, b\n\
+             a would be preempted at once, for c\n\
+             one step that waited and could never start would be rejected: d\n"
+        );
+    }
+}

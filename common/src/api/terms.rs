@@ -1,0 +1,247 @@
+//! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use super::{PolicyRequest, PoolRequest};
+use crate::amount::Key;
+
+/// Changes that are made together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct ApplyRequest {
+    /// What is to be there, on these terms and no others. Their order does not matter.
+    pub put: Vec<PutDocument>,
+    /// What is to be there no longer.
+    pub delete: Vec<DeleteDocument>,
+}
+
+/// A pool or a policy as somebody writes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum PutDocument {
+    /// A pool.
+    Pool {
+        /// Its name.
+        name: String,
+        /// For people.
+        #[serde(default)]
+        description: String,
+        /// Capacity by key, where it is declared; what is not is what its nodes report.
+        #[serde(default)]
+        capacity: BTreeMap<Key, u64>,
+        /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        min_runtime: Option<String>,
+        /// The version that it must have; 0 is that it must not be there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+    /// The binding of a subject to a pool.
+    Policy {
+        /// The pool.
+        pool: String,
+        /// Who.
+        subject: String,
+        /// Higher is preferred.
+        #[serde(default)]
+        priority: u64,
+        /// What is kept for the subject, by key.
+        #[serde(default)]
+        reserved: BTreeMap<Key, u64>,
+        /// What it may use at most, by key; a key that is not named is bounded by the pool alone.
+        #[serde(default)]
+        limit: BTreeMap<Key, u64>,
+        /// The version that it must have; 0 is that it must not be there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+}
+
+impl PutDocument {
+    /// A pool.
+    pub fn pool(name: impl Into<String>, request: PoolRequest) -> Self {
+        let PoolRequest {
+            description,
+            capacity,
+            min_runtime,
+        } = request;
+        Self::Pool {
+            name: name.into(),
+            description,
+            capacity,
+            min_runtime,
+            version: None,
+        }
+    }
+
+    /// A policy.
+    pub fn policy(
+        pool: impl Into<String>,
+        subject: impl Into<String>,
+        request: PolicyRequest,
+    ) -> Self {
+        let PolicyRequest {
+            priority,
+            reserved,
+            limit,
+        } = request;
+        Self::Policy {
+            pool: pool.into(),
+            subject: subject.into(),
+            priority,
+            reserved,
+            limit,
+            version: None,
+        }
+    }
+}
+
+/// What is to be there no longer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DeleteDocument {
+    /// A pool, with its policies. It must have no nodes.
+    Pool {
+        /// Its name.
+        name: String,
+    },
+    /// The binding of a subject to a pool.
+    Policy {
+        /// The pool.
+        pool: String,
+        /// Who.
+        subject: String,
+    },
+}
+
+/// What changes of terms mean; made, or only looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Applied")
+)]
+pub struct ApplyView {
+    /// Whether nothing was changed, and this is what it would mean.
+    pub dry_run: bool,
+    /// What came of each change: those to put first, then those to delete, in the order of the call.
+    pub changes: Vec<ChangeView>,
+    /// Who uses what they take away. Where it is not empty they are made by force alone.
+    pub in_use: Vec<UseView>,
+    /// Steps that run and that others may make give way now, and could not before.
+    pub exposed: Vec<String>,
+    /// Steps that give way at once.
+    pub preempted: Vec<PreemptedView>,
+    /// Steps that waited and could never start any more.
+    pub rejected: Vec<String>,
+}
+
+/// What came of one change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Change")
+)]
+pub struct ChangeView {
+    /// What kind of thing it is.
+    pub kind: TermsKind,
+    /// The pool.
+    pub pool: String,
+    /// Who, where it is a policy.
+    pub subject: Option<String>,
+    /// What came of it.
+    pub outcome: ChangeOutcome,
+    /// What was there.
+    pub before: Option<TermsView>,
+    /// What is there.
+    pub after: Option<TermsView>,
+}
+
+/// Kinds of things that have terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum TermsKind {
+    /// A pool.
+    Pool,
+    /// The binding of a subject to a pool.
+    Policy,
+}
+
+/// What came of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ChangeOutcome {
+    /// It was not there.
+    Created,
+    /// It is other than it was.
+    Changed,
+    /// It was so already.
+    Unchanged,
+    /// It is there no longer.
+    Deleted,
+}
+
+/// Terms of a pool or of a subject in it; those of the other kind are absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Terms")
+)]
+pub struct TermsView {
+    /// Of a pool: for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Of a pool: capacity by key, where it is declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<BTreeMap<Key, u64>>,
+    /// Of a pool: for how long after its start a run is spared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_runtime: Option<String>,
+    /// Of a policy: higher is preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u64>,
+    /// Of a policy: what is kept for the subject.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<BTreeMap<Key, u64>>,
+    /// Of a policy: what it may use at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<BTreeMap<Key, u64>>,
+}
+
+/// Somebody uses what a change takes away.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "InUse")
+)]
+pub struct UseView {
+    /// What of, with the numbers.
+    pub message: String,
+    /// The steps that use it.
+    pub steps: Vec<String>,
+}
+
+/// A step that gives way, and to which.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Preempted")
+)]
+pub struct PreemptedView {
+    /// Which gives way.
+    pub step: String,
+    /// To which.
+    pub by: String,
+}

@@ -1,0 +1,384 @@
+//! Terms of pools and policies: all changes of a call or none, what they take from whom, and what a trial run says.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{GPU, Key};
+use sluice_common::id::{PoolName, Subject};
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::StopWhy;
+
+use super::rig::*;
+use crate::market::{Policy, Table};
+use crate::{Answer, Applied, Change, Input, Refusal, Refused, ReplyId, Terms, Wanted};
+
+fn gpus(n: u64) -> Table {
+    [(Key::new(GPU).unwrap(), n)].into()
+}
+
+fn policy(reserved: u64, limit: Option<u64>) -> Policy {
+    Policy {
+        priority: 10,
+        reserved: gpus(reserved),
+        limit: limit.map(gpus).unwrap_or_default(),
+    }
+}
+
+fn of(subject: &str, mut spec: StepSpec) -> StepSpec {
+    spec.subject = Subject::new(subject).unwrap();
+    spec
+}
+
+fn no_policy(pool: &str, subject: &str) -> Wanted {
+    Wanted::NoPolicy {
+        pool: PoolName::new(pool).unwrap(),
+        subject: Subject::new(subject).unwrap(),
+    }
+}
+
+fn no_pool(pool: &str) -> Wanted {
+    let pool = PoolName::new(pool).unwrap();
+    Wanted::NoPool { pool }
+}
+
+struct How {
+    force: bool,
+    dry_run: bool,
+}
+
+const EARNEST: How = How {
+    force: false,
+    dry_run: false,
+};
+const FORCED: How = How {
+    force: true,
+    dry_run: false,
+};
+const TRIAL: How = How {
+    force: false,
+    dry_run: true,
+};
+
+fn apply(rig: &mut Rig, how: How, wanted: Vec<Wanted>) -> (Result<Applied, Refused>, Fed) {
+    let changes = wanted.into_iter().map(|wanted| Change {
+        wanted,
+        version: None,
+    });
+    apply_changes(rig, how, changes.collect())
+}
+
+fn apply_changes(rig: &mut Rig, how: How, changes: Vec<Change>) -> (Result<Applied, Refused>, Fed) {
+    let How { force, dry_run } = how;
+    let fed = rig.feed(Input::Apply {
+        reply: ReplyId(9),
+        changes,
+        force,
+        dry_run,
+    });
+    match &fed.answers[..] {
+        [Answer::Applied(applied)] => (applied.clone(), fed),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn refused(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, String) {
+    let before = rig.core.state().clone();
+    let (applied, fed) = apply(rig, EARNEST, wanted);
+    let Refused { at, refusal } = applied.unwrap_err();
+    assert!(fed.records.is_empty(), "{fed:?}");
+    assert_eq!(rig.core.state(), &before);
+    (at, refusal.to_string())
+}
+
+#[test]
+fn all_changes_of_a_call_are_made_or_none() {
+    let mut rig = Rig::one_node(4, 4);
+    let bad = wanted_policy("new", "b", policy(3, None));
+    let wanted = vec![
+        wanted_policy("new", "a", policy(2, None)),
+        bad,
+        wanted_pool("new", &[(GPU, 4)]),
+    ];
+    let (at, message) = refused(&mut rig, wanted.clone());
+    assert_eq!(at, Some(1), "{message}");
+    assert!(
+        message.contains("reserved.gpu is 3, others have reserved 2"),
+        "{message}"
+    );
+    assert!(
+        rig.core
+            .state()
+            .pool(&PoolName::new("new").unwrap())
+            .is_none()
+    );
+    let mended = vec![
+        wanted[0].clone(),
+        wanted_policy("new", "b", policy(2, None)),
+        wanted[2].clone(),
+    ];
+    let (applied, fed) = apply(&mut rig, EARNEST, mended.clone());
+    assert_eq!(
+        fed.types(),
+        ["pool_put", "policy_put", "policy_put"],
+        "what others need comes first"
+    );
+    let outcomes = applied.unwrap().outcomes;
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| outcome.before.is_none() && outcome.is_change())
+    );
+    assert!(
+        matches!(outcomes[2].after, Some(Terms::Pool(_))),
+        "in the order of the call"
+    );
+    let (applied, fed) = apply(&mut rig, EARNEST, mended);
+    assert!(fed.records.is_empty(), "what is so already is not recorded");
+    assert!(
+        !applied
+            .unwrap()
+            .outcomes
+            .iter()
+            .any(|outcome| outcome.is_change())
+    );
+}
+
+#[test]
+fn shares_may_move_from_one_to_another_in_one_call() {
+    let mut rig = Rig::one_node(4, 4);
+    rig.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    rig.apply(vec![
+        wanted_policy("default", "a", policy(4, None)),
+        wanted_policy("default", "b", policy(0, None)),
+    ]);
+    let moved = vec![
+        wanted_policy("default", "b", policy(4, None)),
+        wanted_policy("default", "a", policy(0, None)),
+    ];
+    apply(&mut rig, EARNEST, moved).0.unwrap();
+}
+
+#[test]
+fn what_a_pool_could_not_keep_is_refused_with_the_change_that_is_to_blame() {
+    let mut rig = Rig::one_node(4, 4);
+    rig.apply(vec![wanted_pool("p", &[(GPU, 4), ("seats", 2)])]);
+    rig.put_policy("p", "a", policy(3, None));
+    let seats: Table = [(Key::new("seats").unwrap(), 1)].into();
+    rig.put_policy(
+        "p",
+        "b",
+        Policy {
+            reserved: seats,
+            ..Policy::default()
+        },
+    );
+    for (wanted, at, words) in [
+        (
+            wanted_pool("p", &[(GPU, 2), ("seats", 2)]),
+            0,
+            "reserved.gpu is 3",
+        ),
+        (wanted_pool("p", &[(GPU, 4)]), 0, "the pool has no `seats`"),
+        (
+            wanted_policy("p", "c", policy(3, Some(2))),
+            0,
+            "limit.gpu is 2",
+        ),
+        (wanted_policy("q", "c", policy(0, None)), 0, "no pool `q`"),
+        (no_policy("p", "nobody"), 0, "`nobody` has no policy"),
+        (no_pool("q"), 0, "no pool `q`"),
+        (no_pool("default"), 0, "always there"),
+    ] {
+        let (found, message) = refused(&mut rig, vec![wanted]);
+        assert_eq!(found, Some(at), "{message}");
+        assert!(message.contains(words), "{message}");
+    }
+    let twice = vec![
+        no_policy("p", "a"),
+        wanted_policy("p", "a", policy(1, None)),
+    ];
+    let (at, message) = refused(&mut rig, twice);
+    assert_eq!(at, Some(1));
+    assert_eq!(
+        message,
+        "policy of `a` in pool `p` is there twice: leave one of them out"
+    );
+}
+
+#[test]
+fn a_change_of_what_was_changed_meanwhile_is_refused() {
+    let mut rig = Rig::one_node(4, 4);
+    rig.put_policy("default", "a", policy(1, None));
+    let pool = rig
+        .core
+        .state()
+        .pool(&PoolName::new("default").unwrap())
+        .unwrap();
+    let seen = pool.policies[&Subject::new("a").unwrap()].version;
+    let change = |version, reserved| Change {
+        wanted: wanted_policy("default", "a", policy(reserved, None)),
+        version: Some(version),
+    };
+    apply_changes(&mut rig, EARNEST, vec![change(seen, 2)])
+        .0
+        .unwrap();
+    let stale = apply_changes(&mut rig, FORCED, vec![change(seen, 3)])
+        .0
+        .unwrap_err();
+    let message = stale.refusal.to_string();
+    assert!(
+        message.contains(&format!("expects is at version {seen}")),
+        "{message}"
+    );
+    let new = apply_changes(&mut rig, EARNEST, vec![change(0, 3)])
+        .0
+        .unwrap_err();
+    assert!(
+        new.refusal.to_string().contains("expects does not exist"),
+        "{new:?}"
+    );
+}
+
+#[test]
+fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
+    let mut rig = Rig::one_node(4, 8);
+    rig.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    rig.put_policy("default", "a", policy(2, Some(4)));
+    let firm = StepSpec {
+        preemptible: false,
+        ..of("a", spec(2, 1000))
+    };
+    rig.submit("firm", firm).unwrap();
+    rig.submit("soft", of("a", spec(2, 1000))).unwrap();
+    for (wanted, words) in [
+        (
+            wanted_policy("default", "a", policy(2, Some(3))),
+            "limit.gpu would be 3, and `a` uses 4 (`firm`, `soft`)",
+        ),
+        (
+            wanted_policy("default", "a", policy(1, Some(4))),
+            "reserved.gpu would be 1, and steps of `a` that cannot be",
+        ),
+        (
+            no_policy("default", "a"),
+            "steps of `a` run in it (`firm`, `soft`)",
+        ),
+        (
+            wanted_pool("default", &[(GPU, 3)]),
+            "capacity.gpu would be 3, and 4 are in use (`firm`, `soft`)",
+        ),
+    ] {
+        let (_, message) = refused(&mut rig, vec![wanted.clone()]);
+        assert!(message.contains(words), "{message}");
+        let mut forced = rig_like(&rig);
+        let (applied, fed) = apply(&mut forced, FORCED, vec![wanted]);
+        assert_eq!(applied.unwrap().uses.len(), 1);
+        assert!(fed.orders.is_empty(), "nothing is stopped by it: {fed:?}");
+    }
+    // More than before is nobody's loss.
+    apply(
+        &mut rig,
+        EARNEST,
+        vec![wanted_policy("default", "a", policy(3, None))],
+    )
+    .0
+    .unwrap();
+}
+
+/// The same cluster, as its log brings it back, with the same node.
+fn rig_like(rig: &Rig) -> Rig {
+    let mut copy = Rig::new();
+    for name in ["a"] {
+        copy.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+        copy.put_policy("default", name, policy(2, Some(4)));
+    }
+    copy.hello(hello("n", 4, 8));
+    for id in ["firm", "soft"] {
+        let spec = rig.step(id).spec.clone();
+        copy.submit(id, spec).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_nothing() {
+    let mut rig = Rig::one_node(4, 8);
+    rig.put_policy("default", "a", policy(4, None));
+    rig.put_policy("default", "b", policy(0, Some(4)));
+    rig.submit("run", of("a", spec(4, 1000))).unwrap();
+    rig.run("run.1");
+    rig.submit("wants", of("b", spec(2, 1000))).unwrap();
+    rig.submit("large", of("b", spec(4, 1000))).unwrap();
+    let wanted = vec![
+        wanted_policy("default", "a", policy(2, None)),
+        wanted_policy("default", "b", policy(2, Some(3))),
+    ];
+    let before = rig.core.state().clone();
+    let (trial, fed) = apply(&mut rig, TRIAL, wanted.clone());
+    let trial = trial.unwrap();
+    assert!(fed.records.is_empty() && fed.orders.is_empty());
+    assert_eq!(rig.core.state(), &before);
+    assert_eq!(trial.exposed, [step("run")]);
+    assert_eq!(trial.preempted, [(step("run"), step("wants"))]);
+    assert_eq!(trial.rejected, [step("large")]);
+    let (_, message) = refused(&mut rig, wanted.clone());
+    assert!(message.contains("would be rejected (`large`)"), "{message}");
+    let (applied, fed) = apply(&mut rig, FORCED, wanted);
+    assert_eq!(applied.unwrap(), trial, "what was said is what happens");
+    assert_eq!(fed.orders, ["stop run.1 Preempted 7s"]);
+    assert_eq!(
+        (rig.state("large"), rig.code("large")),
+        (StepState::Rejected, ReasonCode::ExceedsLimit)
+    );
+    rig.status("n", "run.1", gone(Exit::Signal(15), StopWhy::Preempted));
+    assert_eq!(rig.state("wants"), StepState::Allocated);
+}
+
+#[test]
+fn a_pool_is_deleted_once_no_node_is_in_it() {
+    let mut rig = Rig::new();
+    rig.put_pool("p");
+    let mut words = hello("n", 1, 4);
+    words.pool = PoolName::new("p").unwrap();
+    rig.hello(words.clone());
+    let (_, message) = refused(&mut rig, vec![no_pool("p")]);
+    assert!(message.starts_with("node `n` is in pool `p`"), "{message}");
+    let (applied, _) = apply(&mut rig, FORCED, vec![no_pool("p")]);
+    assert!(
+        matches!(applied.unwrap_err().refusal, Refusal::PoolHasNodes { .. }),
+        "force moves no host"
+    );
+    rig.submit("a", in_pool(spec(1, 1000), "p")).unwrap();
+    rig.submit("b", in_pool(spec(1, 1000), "p")).unwrap();
+    // The host moves to another pool; what runs on it is still of this one.
+    words.pool = PoolName::new("default").unwrap();
+    rig.hello(holding(words, vec![status("a.1", running())]));
+    let (_, message) = refused(&mut rig, vec![no_pool("p")]);
+    assert!(message.contains("steps run in it (`a`)"), "{message}");
+    apply(&mut rig, FORCED, vec![no_pool("p")]).0.unwrap();
+    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(
+        (rig.state("b"), rig.code("b")),
+        (StepState::Rejected, ReasonCode::UnknownPool)
+    );
+    rig.put_pool("p");
+    assert_eq!(rig.core.state().holding_of(&PoolName::new("p").unwrap()), 1);
+    rig.status("n", "a.1", released(Exit::Code(0)));
+    assert_eq!(rig.state("a"), StepState::Succeeded);
+}
+
+#[test]
+fn ten_thousand_policies_are_one_call() {
+    let mut rig = Rig::one_node(4, 8);
+    let all = (0..10_000).map(|n| wanted_policy("default", &format!("s{n}"), policy(0, None)));
+    let (applied, fed) = apply(&mut rig, EARNEST, all.collect());
+    assert_eq!(
+        (applied.unwrap().outcomes.len(), fed.records.len()),
+        (10_000, 10_000)
+    );
+}

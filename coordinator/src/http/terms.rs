@@ -1,0 +1,392 @@
+//! Changes of the terms of pools and of subjects in them: several in one call, all of them or none, or one by its own
+//! path. `pools.rs` shows what there is.
+//!
+//! Every change may be looked at first (`dry_run`), made only where the thing has not changed since (`version`, or
+//! `If-Match`), and made though somebody uses what it takes away (`force`).
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use coordinator_core::market::Policy;
+use coordinator_core::{Applied, Change, Core, Outcome, PoolWritten, Refused, Terms, Wanted};
+use serde::Deserialize;
+use sluice_common::api::{
+    ApplyRequest, ApplyView, ChangeOutcome, ChangeView, DeleteDocument, PolicyRequest, PoolRequest,
+    PreemptedView, PutDocument, TermsKind, TermsView, UseView, duration,
+};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::{PoolName, Subject};
+use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
+use sluice_common::request::FieldError;
+use sluice_common::time::Span;
+
+use super::error::ApiError;
+use super::params::{self, Params, Segment};
+use super::pools::{Binding, invalid};
+use super::{Api, body};
+use crate::view;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HowParams {
+    dry_run: Option<String>,
+    force: Option<String>,
+}
+
+/// How changes are to be made.
+#[derive(Clone, Copy, Debug)]
+struct How {
+    dry_run: bool,
+    force: bool,
+}
+
+impl HowParams {
+    fn read(&self) -> Result<How, ApiError> {
+        Ok(How {
+            dry_run: params::flag("dry_run", self.dry_run.as_deref())?,
+            force: params::flag("force", self.force.as_deref())?,
+        })
+    }
+}
+
+/// `POST /v1/apply`.
+pub(super) async fn apply(
+    State(api): State<Api>,
+    Params(params): Params<HowParams>,
+    request: Request,
+) -> Result<Json<ApplyView>, ApiError> {
+    let how = params.read()?;
+    let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
+    let ApplyRequest { put, delete } = body::parse(&json, "")?;
+    let put = put.into_iter().enumerate();
+    let put = put.map(|(at, document)| {
+        wanted(document).map_err(|error| within(error, &format!("put[{at}]")))
+    });
+    let delete = delete.into_iter().enumerate();
+    let delete = delete.map(|(at, document)| {
+        unwanted(document).map_err(|error| within(error, &format!("delete[{at}]")))
+    });
+    let changes: Vec<Change> = put.chain(delete).collect::<Result<_, _>>()?;
+    let (view, _) = make(&api, changes, how, |_| ()).await?;
+    Ok(Json(view))
+}
+
+/// The error of one document, with its place before the field.
+fn within(mut error: FieldError, place: &str) -> ApiError {
+    error.field = format!("{place}.{}", error.field);
+    ApiError::Field(error)
+}
+
+fn wanted(document: PutDocument) -> Result<Change, FieldError> {
+    match document {
+        PutDocument::Pool {
+            name,
+            description,
+            capacity,
+            min_runtime,
+            version,
+        } => {
+            let request = PoolRequest {
+                description,
+                capacity,
+                min_runtime,
+            };
+            let pool = pool_name("name", name)?;
+            let terms = written(request)?;
+            let wanted = Wanted::Pool { pool, terms };
+            Ok(Change { wanted, version })
+        }
+        PutDocument::Policy {
+            pool,
+            subject,
+            priority,
+            reserved,
+            limit,
+            version,
+        } => {
+            let policy = Policy {
+                priority,
+                reserved,
+                limit,
+            };
+            let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
+            let wanted = Wanted::Policy {
+                pool,
+                subject,
+                policy,
+            };
+            Ok(Change { wanted, version })
+        }
+    }
+}
+
+fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
+    let wanted = match document {
+        DeleteDocument::Pool { name } => {
+            let pool = pool_name("name", name)?;
+            Wanted::NoPool { pool }
+        }
+        DeleteDocument::Policy { pool, subject } => {
+            let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
+            Wanted::NoPolicy { pool, subject }
+        }
+    };
+    let version = None;
+    Ok(Change { wanted, version })
+}
+
+fn pool_name(field: &str, name: String) -> Result<PoolName, FieldError> {
+    PoolName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidPool, &e))
+}
+
+fn subject_name(name: String) -> Result<Subject, FieldError> {
+    Subject::new(name).map_err(|e| invalid("subject", ErrorCode::InvalidSubject, &e))
+}
+
+fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
+    let PoolRequest {
+        description,
+        capacity,
+        min_runtime,
+    } = request;
+    let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
+    let min_runtime = min_runtime.transpose();
+    let min_runtime =
+        min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
+    Ok(PoolWritten {
+        description,
+        capacity,
+        min_runtime: min_runtime.unwrap_or(Span::ZERO),
+    })
+}
+
+/// Makes changes, or looks at what they would mean; `seen` looks at what is there afterwards.
+async fn make<R: Send + 'static>(
+    api: &Api,
+    changes: Vec<Change>,
+    how: How,
+    seen: impl FnOnce(&Core) -> R + Send + 'static,
+) -> Result<(ApplyView, R), ApiError> {
+    let wanted: Vec<Wanted> = changes.iter().map(|change| change.wanted.clone()).collect();
+    let tell = move |core: &Core, applied: Result<Applied, Refused>| {
+        applied.map(|applied| (view_of(how.dry_run, &wanted, applied), seen(core)))
+    };
+    let engine = api.engine();
+    let made = engine.apply(changes, how.force, how.dry_run, tell).await?;
+    made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
+}
+
+fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
+    let Applied {
+        outcomes,
+        uses,
+        exposed,
+        preempted,
+        rejected,
+    } = applied;
+    let changes = wanted.iter().zip(outcomes);
+    let uses = uses.into_iter().map(|it| UseView {
+        message: it.message,
+        steps: it.steps.iter().map(ToString::to_string).collect(),
+    });
+    let preempted = preempted.into_iter().map(|(step, by)| PreemptedView {
+        step: step.to_string(),
+        by: by.to_string(),
+    });
+    ApplyView {
+        dry_run,
+        changes: changes.map(|(wanted, it)| change(wanted, it)).collect(),
+        in_use: uses.collect(),
+        exposed: exposed.iter().map(ToString::to_string).collect(),
+        preempted: preempted.collect(),
+        rejected: rejected.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn change(wanted: &Wanted, outcome: Outcome) -> ChangeView {
+    let (kind, pool, subject) = match wanted {
+        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, pool, None),
+        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
+            (TermsKind::Policy, pool, Some(subject))
+        }
+    };
+    let word = match (&outcome.before, &outcome.after) {
+        (None, _) => ChangeOutcome::Created,
+        (Some(_), None) => ChangeOutcome::Deleted,
+        (before, after) if before == after => ChangeOutcome::Unchanged,
+        (Some(_), Some(_)) => ChangeOutcome::Changed,
+    };
+    ChangeView {
+        kind,
+        pool: pool.to_string(),
+        subject: subject.map(ToString::to_string),
+        outcome: word,
+        before: outcome.before.map(terms),
+        after: outcome.after.map(terms),
+    }
+}
+
+fn terms(terms: Terms) -> TermsView {
+    match terms {
+        Terms::Pool(PoolWritten {
+            description,
+            capacity,
+            min_runtime,
+        }) => TermsView {
+            description: Some(description),
+            capacity: Some(capacity),
+            min_runtime: Some(duration(min_runtime)),
+            ..TermsView::default()
+        },
+        Terms::Policy(Policy {
+            priority,
+            reserved,
+            limit,
+        }) => TermsView {
+            priority: Some(priority),
+            reserved: Some(reserved),
+            limit: Some(limit),
+            ..TermsView::default()
+        },
+    }
+}
+
+/// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
+fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+    let text = |name: HeaderName| {
+        let value = headers.get(name)?;
+        Some(value.to_str().unwrap_or("").trim())
+    };
+    if let Some(text) = text(IF_NONE_MATCH) {
+        return match text {
+            "*" => Ok(Some(0)),
+            _ => Err(params::invalid(
+                "If-None-Match",
+                "write `*`, for what must not be there",
+            )),
+        };
+    }
+    let Some(text) = text(IF_MATCH).filter(|text| *text != "*") else {
+        return Ok(None);
+    };
+    let number = text.trim_matches('"').parse();
+    number.map(Some).map_err(|_| {
+        params::invalid(
+            "If-Match",
+            format!(
+                "`{}` is no version: write it as the `ETag` has it",
+                text.escape_debug()
+            ),
+        )
+    })
+}
+
+/// A thing with its version, by which a later change can say what it was made for.
+pub(super) fn tagged(version: u64, body: impl IntoResponse) -> Response {
+    let tag = HeaderValue::from_str(&format!("\"{version}\""));
+    let tag = tag.expect("digits between quotes are a header's value");
+    ([(ETAG, tag)], body).into_response()
+}
+
+/// `PUT /v1/pools/{pool}`: makes it, or gives it these terms and no others. Its policies stay.
+pub(super) async fn put_pool(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let how = params.read()?;
+    let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
+    let version = expected(&headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let terms = written(body::parse(&json, "")?).map_err(ApiError::Field)?;
+    let name = pool.clone();
+    let wanted = Wanted::Pool { pool, terms };
+    let seen = move |core: &Core| {
+        let found = core.state().pool(&name);
+        found.map(|pool| (pool.version, view::pool(core, pool)))
+    };
+    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
+    Ok(match view.filter(|_| !how.dry_run) {
+        Some((version, view)) => tagged(version, Json(view)),
+        None => Json(applied).into_response(),
+    })
+}
+
+/// `PUT /v1/pools/{pool}/policies/{subject}`: binds the subject on these terms and no others.
+pub(super) async fn put_policy(
+    State(api): State<Api>,
+    Binding { pool, subject }: Binding,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let how = params.read()?;
+    let version = expected(&headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let PolicyRequest {
+        priority,
+        reserved,
+        limit,
+    } = body::parse(&json, "")?;
+    let policy = Policy {
+        priority,
+        reserved,
+        limit,
+    };
+    let (of, who) = (pool.clone(), subject.clone());
+    let wanted = Wanted::Policy {
+        pool,
+        subject,
+        policy,
+    };
+    let seen = move |core: &Core| view::policy(core, &of, &who);
+    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
+    Ok(match view.filter(|_| !how.dry_run) {
+        Some(view) => tagged(view.version, Json(view)),
+        None => Json(applied).into_response(),
+    })
+}
+
+/// `DELETE /v1/pools/{pool}`: 204. Its policies go with it; it must have no nodes.
+pub(super) async fn delete_pool(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let Ok(pool) = PoolName::new(segment.as_str()) else {
+        return Err(ApiError::UnknownPool {
+            pool: segment.escape_debug().to_string(),
+        });
+    };
+    delete(&api, Wanted::NoPool { pool }, params.read()?, &headers).await
+}
+
+/// `DELETE /v1/pools/{pool}/policies/{subject}`: 204. What the subject runs there goes on.
+pub(super) async fn delete_policy(
+    State(api): State<Api>,
+    Binding { pool, subject }: Binding,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let wanted = Wanted::NoPolicy { pool, subject };
+    delete(&api, wanted, params.read()?, &headers).await
+}
+
+async fn delete(
+    api: &Api,
+    wanted: Wanted,
+    how: How,
+    headers: &HeaderMap,
+) -> Result<Response, ApiError> {
+    let version = expected(headers)?;
+    let (applied, ()) = make(api, vec![Change { wanted, version }], how, |_| ()).await?;
+    Ok(match how.dry_run {
+        true => Json(applied).into_response(),
+        false => StatusCode::NO_CONTENT.into_response(),
+    })
+}
