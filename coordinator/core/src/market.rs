@@ -24,6 +24,7 @@ mod order;
 mod pool;
 mod request;
 mod scene;
+mod strand;
 #[cfg(test)]
 mod tests;
 mod vet;

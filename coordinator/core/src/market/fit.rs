@@ -12,6 +12,11 @@ use super::nomination::Kept;
 use super::order::{self, Rank};
 use super::pool::Pool;
 use super::request::Request;
+use crate::state::HostUnits;
+
+/// Of the hosts on which a request fits, how many are weighed against each other: the tightest. So that a grant costs the
+/// same in a pool of a hundred hosts and of ten thousand.
+const LOOK: usize = 128;
 
 /// A request before one of its pools.
 #[derive(Clone, Copy, Debug)]
@@ -123,16 +128,32 @@ impl<'a> Before<'a> {
         })
     }
 
-    /// The hosts that fit it best out of what is free beyond `kept`, as many as it needs.
+    /// The hosts that fit it best out of what is free beyond `kept`, as many as it needs: those where it strands the
+    /// fewest GPUs, and of these the tightest.
     pub(crate) fn hosts(&self, kept: &Kept) -> Option<Vec<NodeName>> {
         if !self.pool_covers(kept) {
             return None;
         }
+        let each = self.request.each;
+        let appetite = &self.pool.appetite;
         let wanted = self.request.hosts as usize;
-        let covering = self.pool.free.covering(self.request.each);
-        let fitting =
-            covering.filter(|(node, free)| free.less(kept.on(node)).cover(self.request.each));
-        let hosts: Vec<NodeName> = fitting.take(wanted).map(|(node, _)| node.clone()).collect();
+        let looked_at = if appetite.is_unknown() {
+            wanted
+        } else {
+            wanted.max(LOOK)
+        };
+        let left = |(node, free): (&'a NodeName, HostUnits)| (node, free.less(kept.on(node)));
+        let fitting = self.pool.free.covering(each).map(left);
+        let fitting = fitting.filter(|(_, free)| free.cover(each)).take(looked_at);
+        let offers = fitting.map(|(node, free)| (appetite.stranded_by(each, free), node));
+        let mut offers: Vec<(i128, &NodeName)> = offers.collect();
+        // They came tightest first, and of those that strand alike they stay so.
+        offers.sort_by_key(|(stranded, _)| *stranded);
+        let hosts: Vec<NodeName> = offers
+            .into_iter()
+            .take(wanted)
+            .map(|(_, node)| node.clone())
+            .collect();
         (hosts.len() == wanted).then_some(hosts)
     }
 

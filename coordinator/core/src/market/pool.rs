@@ -9,6 +9,7 @@ use sluice_common::time::Span;
 use super::account::{Account, Policy};
 use super::nomination::Nomination;
 use super::request::{Request, Run};
+use super::strand::Appetite;
 use crate::state::{HOST_KEYS, HostUnits, Ranks};
 
 /// What an admin sets of a pool.
@@ -44,6 +45,8 @@ pub struct Pool {
     pub(crate) backfill: BTreeMap<StepId, BTreeSet<AttemptId>>,
     /// Runs that are being stopped.
     pub(crate) leaving: BTreeSet<AttemptId>,
+    /// What its runs need beside their GPUs.
+    pub(crate) appetite: Appetite,
     /// How many policies name a key.
     named: BTreeMap<Key, usize>,
 }
@@ -295,6 +298,7 @@ impl Pool {
     pub(crate) fn hold(&mut self, attempt: &AttemptId, run: &Run) {
         let request = &run.request;
         self.used.add(&request.demand);
+        self.appetite.add(request.each, request.hosts);
         let account = self.accounts.entry(request.subject.clone()).or_default();
         account.charge(attempt, request);
         if run.stopping {
@@ -312,6 +316,7 @@ impl Pool {
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.leaving.remove(attempt);
         self.used.take(&run.request.demand);
+        self.appetite.take(run.request.each, run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {
             account.refund(attempt, &run.request);
         }

@@ -57,6 +57,16 @@ impl HostUnits {
         self.0.iter().zip(request.0).all(|(have, ask)| *have >= ask)
     }
 
+    /// So many times as much.
+    pub(crate) fn times(self, n: u64) -> Self {
+        Self(self.0.map(|amount| amount.saturating_mul(n)))
+    }
+
+    /// The amounts of what a GPU needs beside it: cores, memory and disk space.
+    pub(crate) fn beside_gpus(self) -> impl Iterator<Item = u64> {
+        self.0.into_iter().skip(1).take(3)
+    }
+
     pub(crate) fn plus(self, other: Self) -> Self {
         self.zip(other, u64::saturating_add)
     }

@@ -1,0 +1,216 @@
+//! How full placement gets a cluster: pods of the openb trace come in random order and none ends, until they have asked
+//! for 130 % of the GPUs. Beside our own choice of hosts stand two baselines on the same input: best fit (the host that
+//! would have least left, over GPUs, cores and memory, each as a part of the largest host's) and any host that fits.
+//! `cargo bench -p sluice-tests --bench placement [-- WORKLOAD...]`; prints means and extremes of ten seeds.
+//!
+//! A pod that asks for a part of a GPU gets a whole one here, so the figures are not those that are published for
+//! placement of parts. Trace: Alibaba's openb, by hkust-adsl/kubernetes-scheduler-simulator, Apache-2.0. It is read from
+//! `SLUICE_TRACES` or `../shared/traces`.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a benchmark that cannot measure has nothing to say"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use coordinator_core::market::{Policy, PoolTerms};
+use coordinator_core::simulation::{HostSize, Job, Simulation};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::step::OnPreempt;
+use sluice_common::time::Time;
+
+const SEEDS: u64 = 10;
+const ARRIVED_PERCENT: u64 = 130;
+
+/// GPUs, thousandths of a core, memory in units of 10^6 bytes.
+type Units = [u64; 3];
+
+fn main() {
+    let Some(folder) = folder() else {
+        say("skipped: no traces in SLUICE_TRACES or ../shared/traces");
+        return;
+    };
+    let hosts = read(&folder.join("openb_node_list_gpu_node.csv"), "gpu");
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|arg| !arg.starts_with('-'))
+        .collect();
+    for workload in ["default", "multigpu50"] {
+        if !chosen.is_empty() && !chosen.iter().any(|name| name == workload) {
+            continue;
+        }
+        let pods = read(
+            &folder.join(format!("openb_pod_list_{workload}.csv")),
+            "num_gpu",
+        );
+        let run = |name: &str, place: &dyn Fn(&[Units], &[Units], u64) -> u64| {
+            report(workload, name, &hosts, &pods, place);
+        };
+        run("ours", &ours);
+        run("best fit", &|hosts, pods, _| {
+            baseline(hosts, pods, best_fit(hosts))
+        });
+        run("random", &|hosts, pods, seed| {
+            let mut random = Random(!seed);
+            baseline(hosts, pods, move |_, _| random.next())
+        });
+    }
+}
+
+/// Prints what a placement allocates of all GPUs, over the seeds.
+fn report(
+    workload: &str,
+    name: &str,
+    hosts: &[Units],
+    pods: &[Units],
+    place: &dyn Fn(&[Units], &[Units], u64) -> u64,
+) {
+    let all: u64 = hosts.iter().map(|host| host[0]).sum();
+    let begin = Instant::now();
+    let percents = (1..=SEEDS).map(|seed| {
+        let arrivals = arrivals(pods, all, seed);
+        100.0 * place(hosts, &arrivals, seed) as f64 / all as f64
+    });
+    let percents: Vec<f64> = percents.collect();
+    let mean = percents.iter().sum::<f64>() / percents.len() as f64;
+    let least = percents.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = percents.iter().copied().fold(0.0, f64::max);
+    say(&format!(
+        "{workload:10}  {name:8}  {mean:6.2} % of GPUs ({least:.2} to {most:.2})  {:.1} s",
+        begin.elapsed().as_secs_f64()
+    ));
+}
+
+fn folder() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let traces = std::env::var_os("SLUICE_TRACES").map(PathBuf::from);
+    let beside = root.join("../shared/traces");
+    let mut folders = traces
+        .into_iter()
+        .chain([beside])
+        .map(|traces| traces.join("openb"));
+    folders.find(|folder| folder.exists())
+}
+
+fn read(path: &Path, gpus: &str) -> Vec<Units> {
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let at = |name: &str| header.iter().position(|column| *column == name).unwrap();
+    let columns = [at(gpus), at("cpu_milli"), at("memory_mib")];
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let [gpus, mcpu, mib] = columns.map(|column| cells[column].parse::<u64>().unwrap());
+        [gpus, mcpu, (mib << 20).div_ceil(1_000_000)]
+    };
+    lines.map(row).collect()
+}
+
+/// Pods in random order until enough was asked for; where there are too few they come again in another order.
+fn arrivals(pods: &[Units], all: u64, seed: u64) -> Vec<Units> {
+    let mut random = Random(seed);
+    let mut found = Vec::new();
+    let mut asked = 0;
+    while asked * 100 < all * ARRIVED_PERCENT {
+        let mut order = pods.to_vec();
+        for at in (1..order.len()).rev() {
+            order.swap(at, (random.next() % (at as u64 + 1)) as usize);
+        }
+        for pod in order {
+            if asked * 100 < all * ARRIVED_PERCENT {
+                asked += pod[0];
+                found.push(pod);
+            }
+        }
+    }
+    found
+}
+
+/// GPUs that our scheduler grants.
+fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
+    let pool = PoolName::new("p").unwrap();
+    let subject = Subject::new("s").unwrap();
+    let mut simulation = Simulation::new(Time::default());
+    simulation.put_pool(&pool, PoolTerms::default());
+    simulation
+        .put_policy(&pool, &subject, Policy::default())
+        .unwrap()
+        .unwrap();
+    for (n, [gpus, mcpu, memory]) in hosts.iter().enumerate() {
+        let size = HostSize {
+            gpus: *gpus,
+            mcpu: Some(*mcpu),
+            memory_mb: Some(*memory),
+            storage_mb: None,
+        };
+        let node = NodeName::new(format!("n{n:04}")).unwrap();
+        simulation.put_host(&node, &pool, size).unwrap();
+    }
+    for (n, [gpus, mcpu, memory]) in pods.iter().enumerate() {
+        let resources = Amounts::new().with(GPU, *gpus).with(MCPU, *mcpu);
+        let job = Job {
+            step: StepId::new(n.to_string()).unwrap(),
+            subject: subject.clone(),
+            resources: resources.with(MEMORY_MB, *memory),
+            nodes: 1,
+            priority: 0,
+            preemptible: true,
+            pool: None,
+            retries: 0,
+            free_preemptions: true,
+            on_preempt: OnPreempt::Requeue,
+        };
+        simulation.submit(job).unwrap().unwrap();
+        simulation.settle();
+    }
+    simulation.market().pool(&pool).unwrap().used().get(GPU)
+}
+
+/// GPUs that are granted where each pod goes to the host with the least score among those that it fits on, and is turned
+/// away where there is none.
+fn baseline(hosts: &[Units], pods: &[Units], mut score: impl FnMut(&Units, &Units) -> u64) -> u64 {
+    let mut free = hosts.to_vec();
+    let mut granted = 0;
+    for pod in pods {
+        let fits = |host: &Units| host.iter().zip(pod).all(|(have, ask)| have >= ask);
+        let fitting = (0..free.len()).filter(|n| fits(&free[*n]));
+        let scored: Vec<(u64, usize)> = fitting.map(|n| (score(&free[n], pod), n)).collect();
+        if let Some((_, n)) = scored.into_iter().min() {
+            for (have, ask) in free[n].iter_mut().zip(pod) {
+                *have -= ask;
+            }
+            granted += pod[0];
+        }
+    }
+    granted
+}
+
+/// What would be left of a host, in millionths of the largest host's, over all keys.
+fn best_fit(hosts: &[Units]) -> impl Fn(&Units, &Units) -> u64 + use<> {
+    let most: Units = std::array::from_fn(|key| hosts.iter().map(|host| host[key]).max().unwrap());
+    move |free, pod| {
+        let left = (0..most.len()).map(|key| (free[key] - pod[key]) * 1_000_000 / most[key]);
+        left.sum()
+    }
+}
+
+/// Numbers that are drawn alike from the same seed (SplitMix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
+fn say(line: &str) {
+    println!("{line}");
+}
