@@ -27,7 +27,7 @@ use crate::show;
 
 use self::cluster::Cluster;
 use self::csv::Sheet;
-use self::driver::{Asked, Driver};
+use self::driver::{Asked, Driver, Log};
 use self::report::{ClusterFigures, Report};
 use self::trace::{Trace, TraceJob};
 
@@ -56,13 +56,14 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
         hosts: cluster.hosts(),
         gpus: cluster.gpus(),
     };
-    let notes = notes(&trace, &asked, flags);
     let subjects: BTreeSet<_> = trace.jobs.iter().map(|job| &job.subject).collect();
     let simulation = cluster.build(subjects)?;
     let begin = Instant::now();
     let until = flags.until.map(|until| Time::default() + until);
     let log = Driver::new(simulation, &asked).run(until);
-    let report = Report::new(figures, &asked, &log, notes, begin.elapsed());
+    let took = begin.elapsed();
+    let notes = notes(&trace, &asked, &log, flags);
+    let report = Report::new(figures, &asked, &log, notes, took);
     let title = title(path, &report);
     if let Some(path) = &flags.plot {
         let svg = plot::svg(&title, &report.allocation.series);
@@ -104,35 +105,33 @@ fn asked(jobs: &[TraceJob], cluster: &Cluster, flags: &TraceFlags) -> Vec<Asked>
 }
 
 /// What the figures rest on.
-fn notes(trace: &Trace, asked: &[Asked], flags: &TraceFlags) -> Vec<String> {
+fn notes(trace: &Trace, asked: &[Asked], log: &Log, flags: &TraceFlags) -> Vec<String> {
     let gangs = asked.iter().filter(|asked| asked.nodes > 1).count();
     let mut notes = Vec::new();
     if flags.policies.is_none() {
-        notes.push(
-            "without --policies one pool is open to every subject, and nothing is reserved"
-                .to_owned(),
-        );
-    } else {
-        notes.push(
-            "a job that gave way starts over: nothing is known of its checkpoints".to_owned(),
-        );
+        let open = "without --policies one pool is open to every subject, and nothing is reserved";
+        notes.push(open.to_owned());
+    }
+    if log.fates.iter().any(|fate| fate.preempted > 0) {
+        let over = "a job that gave way starts over: nothing is known of its checkpoints";
+        notes.push(over.to_owned());
     }
     let counted = [
         (
             gangs,
-            "ask for more GPUs than a host has, and run on several at once",
+            "jobs ask for more GPUs than a host has, and run on several at once",
         ),
         (
             trace.rounded_up,
-            "ask for a part of a GPU, and get a whole one",
+            "jobs of the trace ask for a part of a GPU, and get a whole one",
         ),
         (
             trace.named_model,
-            "name a GPU model, which is not looked at",
+            "jobs of the trace name a GPU model, which is not looked at",
         ),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-    notes.extend(counted.map(|(count, what)| format!("{count} jobs {what}")));
+    notes.extend(counted.map(|(count, what)| format!("{count} {what}")));
     if let Some(of_hundred) = flags.arrivals {
         let seed = flags.seed;
         notes.push(format!(

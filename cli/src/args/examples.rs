@@ -142,8 +142,13 @@ Examples:
   sluice simulate scenarios.json
   sluice simulate scenarios.json --case reclaim-001 -o json
 
-Prints for each case `ok` or what differs from what the file expects, and its end. Exits with 1 if
-any differs. With -o name those that differ are listed.";
+  sluice simulate --hosts 64x8 --jobs philly.csv --policies shares.yaml --plot weeks.svg
+  sluice simulate --hosts nodes.csv --jobs pods.csv --arrivals 130 --seed 7 -o json
+
+Prints for each case of a scenario file `ok` or what differs from what the file expects, and its
+end. Exits with 1 if any differs. With -o name those that differ are listed.
+Of a trace it prints allocation, waiting by subject, what preemption cost and which promises were
+kept late.";
 
 pub(super) const COMPLETIONS: &str = "\
 Examples:

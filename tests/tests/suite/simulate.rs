@@ -144,3 +144,181 @@ fn what_the_documentation_shows_is_what_comes_out() {
         shown(&page, "$ sluice simulate reclaim.json")
     );
 }
+
+fn sample(file: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    folder.join(file).to_str().unwrap().to_owned()
+}
+
+/// How long it took is another each time.
+fn without_speed(text: &str) -> Vec<&str> {
+    let lines = text.lines();
+    lines
+        .filter(|line| !line.starts_with("Simulated"))
+        .collect()
+}
+
+#[test]
+fn the_report_on_a_trace_is_the_one_in_the_documentation() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/simulate.md");
+    let page = fs::read_to_string(page).unwrap();
+    let line = "sluice simulate --hosts 8x8 --jobs philly-100.csv --policies shares.yaml";
+    let mut command = Command::new(binaries().join("sluice"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("traces"));
+    let output = command.args(line.split(' ').skip(1)).output().unwrap();
+    assert_eq!(stderr(&output), "");
+    let shown = shown(&page, &format!("$ {line}"));
+    assert_eq!(without_speed(&stdout(&output)), without_speed(&shown));
+}
+
+#[test]
+fn a_report_adds_up_and_is_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let plot = folder.path().join("plot.svg");
+    let (jobs, shares) = (sample("philly-100.csv"), sample("shares.yaml"));
+    let args = [
+        "--hosts",
+        "training=8x8",
+        "--jobs",
+        &jobs,
+        "--policies",
+        &shares,
+        "-o",
+        "json",
+    ];
+    let plotted = [&args[..], &["--plot", plot.to_str().unwrap()]].concat();
+    let output = simulate(&plotted);
+    let report: Value = serde_json::from_str(&stdout(&output)).expect(&stderr(&output));
+    assert_eq!(report["cluster"], json!({"hosts": 8, "gpus": 64}));
+    let jobs = &report["jobs"];
+    assert_eq!(
+        (&jobs["arrived"], &jobs["finished"]),
+        (&json!(100), &json!(100))
+    );
+    let subjects = report["waiting_by_subject"].as_object().unwrap().values();
+    let of_subjects: u64 = subjects
+        .map(|waiting| waiting["jobs"].as_u64().unwrap())
+        .sum();
+    assert_eq!(of_subjects, 100);
+    let series = report["allocation"]["series"].as_array().unwrap();
+    assert!(
+        series
+            .iter()
+            .all(|point| (0.0..=100.0001).contains(&point["pct"].as_f64().unwrap()))
+    );
+    assert!(report["preemptions"]["gpu_hours_lost"].as_f64().unwrap() > 0.0);
+    let svg = fs::read_to_string(&plot).unwrap();
+    assert!(
+        svg.starts_with("<svg ") && svg.ends_with("</svg>\n"),
+        "{svg}"
+    );
+
+    let stopped = simulate(&[&args[..], &["--until", "1h"]].concat());
+    let stopped: Value = serde_json::from_str(&stdout(&stopped)).unwrap();
+    let arrived = stopped["jobs"]["arrived"].as_u64().unwrap();
+    assert!((1..100).contains(&arrived), "{arrived}");
+}
+
+#[test]
+fn what_cannot_give_way_runs_inside_what_is_reserved_alone() {
+    let (jobs, shares) = (sample("philly-100.csv"), sample("shares.yaml"));
+    let args = [
+        "--hosts",
+        "8x8",
+        "--jobs",
+        &jobs,
+        "--policies",
+        &shares,
+        "-o",
+        "json",
+    ];
+    let output = simulate(&[&args[..], &["--non-preemptible", "e13805"]].concat());
+    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    // It has nothing reserved.
+    assert_eq!(report["jobs"]["rejected"], json!({"exceeds_reserved": 10}));
+}
+
+#[test]
+fn a_bad_trace_is_refused_with_file_line_and_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.csv");
+    let header = "timestamp,duration,num_gpus,cluster\n";
+    fs::write(
+        &path,
+        format!("{header}2017-10-09 07:01:55,66.0,1,a\n2017-10-09 07:01:56,66.0,x,a\n"),
+    )
+    .unwrap();
+    let path = path.to_str().unwrap();
+    let jobs = sample("philly-100.csv");
+    for (args, words) in [
+        (
+            &["--jobs", path, "--hosts", "1x1"][..],
+            "jobs.csv, line 3, column `num_gpus`: `x` is not a whole number",
+        ),
+        (&["--jobs", path], "there are no hosts: write --hosts"),
+        (
+            &["--jobs", &jobs, "--hosts", path],
+            "jobs.csv: its header `timestamp,duration,num_gpus,cluster` is of no list of hosts",
+        ),
+        (&["--jobs", &jobs, "--hosts", "0x8"], "there are no hosts"),
+        (
+            &["--jobs", &jobs, "--hosts", "1x1", "-o", "name"],
+            "--output: a report has no name",
+        ),
+        (&["--hosts", "1x1"], "--jobs"),
+        (
+            &["--jobs", &jobs, "--hosts", "1x1", "x.json"],
+            "cannot be used with",
+        ),
+    ] {
+        let output = simulate(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(stderr(&output).contains(words), "{}", stderr(&output));
+    }
+}
+
+/// The public traces, where this machine has them.
+fn traces() -> Option<PathBuf> {
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/traces");
+    let named = std::env::var_os("SLUICE_TRACES").map(PathBuf::from);
+    named
+        .into_iter()
+        .chain([beside])
+        .find(|folder| folder.exists())
+}
+
+#[test]
+#[expect(
+    clippy::print_stderr,
+    reason = "a test that looks at nothing must say so"
+)]
+fn the_openb_cluster_is_filled_by_what_fits_it() {
+    let Some(folder) = traces() else {
+        eprintln!("skipped: no traces in SLUICE_TRACES or ../shared/traces");
+        return;
+    };
+    let file = |name: &str| folder.join("openb").join(name).to_str().unwrap().to_owned();
+    let (hosts, jobs) = (
+        file("openb_node_list_gpu_node.csv"),
+        file("openb_pod_list_default.csv"),
+    );
+    let args = [
+        "--hosts",
+        &hosts,
+        "--jobs",
+        &jobs,
+        "--arrivals",
+        "130",
+        "--seed",
+        "3",
+        "-o",
+        "json",
+    ];
+    let output = simulate(&args);
+    let report: Value = serde_json::from_str(&stdout(&output)).expect(&stderr(&output));
+    let full = report["allocation"]["at_last_arrival_pct"]
+        .as_f64()
+        .unwrap();
+    assert!(full > 99.9, "{full} % of the GPUs");
+    assert_eq!(report["preemptions"]["count"], 0);
+}

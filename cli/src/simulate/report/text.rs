@@ -48,7 +48,8 @@ fn lines(report: &Report) -> [(&'static str, String); 6] {
 
 fn cluster(report: &Report) -> String {
     let cluster = &report.cluster;
-    format!("{} hosts with {} GPUs", cluster.hosts, cluster.gpus)
+    let hosts = counted(cluster.hosts, "host");
+    format!("{hosts} with {} GPUs", cluster.gpus)
 }
 
 fn jobs(report: &Report) -> String {
@@ -84,8 +85,11 @@ fn preemptions(report: &Report) -> String {
         return "none".to_owned();
     }
     format!(
-        "{} of {} jobs; {:.1} GPU-hours of work lost, {:.2} % of what was granted",
-        preemptions.count, preemptions.jobs, preemptions.gpu_hours_lost, preemptions.lost_pct
+        "{} of {}; {:.1} GPU-hours of work lost, {:.2} % of what was granted",
+        preemptions.count,
+        counted(preemptions.jobs, "job"),
+        preemptions.gpu_hours_lost,
+        preemptions.lost_pct
     )
 }
 
@@ -94,7 +98,8 @@ fn promises(report: &Report) -> String {
     if promises.jobs == 0 {
         return "no job was within a reserved share".to_owned();
     }
-    let kept = format!("{} jobs came within their reserved share", promises.jobs);
+    let jobs = counted(promises.jobs, "job");
+    let kept = format!("{jobs} came within their reserved share");
     if promises.late == 0 {
         return format!("{kept}, and all started at once");
     }
@@ -134,6 +139,13 @@ fn row(subject: &str, waiting: &Waiting) -> Vec<Cell> {
         (waiting.jobs - waiting.started).to_string(),
     ];
     texts.into_iter().map(Cell::from).collect()
+}
+
+fn counted(n: usize, what: &str) -> String {
+    match n {
+        1 => format!("1 {what}"),
+        _ => format!("{n} {what}s"),
+    }
 }
 
 /// A length of time with the units that matter.
