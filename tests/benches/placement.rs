@@ -28,6 +28,9 @@ const ARRIVED_PERCENT: u64 = 130;
 /// GPUs, thousandths of a core, memory in units of 10^6 bytes.
 type Units = [u64; 3];
 
+/// The GPUs that are granted of hosts to pods, with a seed for what is left to chance.
+type Place<'a> = dyn Fn(&[Units], &[Units], u64) -> u64 + 'a;
+
 fn main() {
     let Some(folder) = folder() else {
         say("skipped: no traces in SLUICE_TRACES or ../shared/traces");
@@ -46,7 +49,7 @@ fn main() {
             &folder.join(format!("openb_pod_list_{workload}.csv")),
             "num_gpu",
         );
-        let run = |name: &str, place: &dyn Fn(&[Units], &[Units], u64) -> u64| {
+        let run = |name: &str, place: &Place<'_>| {
             report(workload, name, &hosts, &pods, place);
         };
         run("ours", &ours);
@@ -61,13 +64,7 @@ fn main() {
 }
 
 /// Prints what a placement allocates of all GPUs, over the seeds.
-fn report(
-    workload: &str,
-    name: &str,
-    hosts: &[Units],
-    pods: &[Units],
-    place: &dyn Fn(&[Units], &[Units], u64) -> u64,
-) {
+fn report(workload: &str, name: &str, hosts: &[Units], pods: &[Units], place: &Place<'_>) {
     let all: u64 = hosts.iter().map(|host| host[0]).sum();
     let begin = Instant::now();
     let percents = (1..=SEEDS).map(|seed| {

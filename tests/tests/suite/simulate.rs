@@ -145,6 +145,13 @@ fn what_the_documentation_shows_is_what_comes_out() {
     );
 }
 
+/// The report that a run prints with `-o json`.
+fn report(args: &[&str]) -> Value {
+    let output = simulate(&[args, &["-o", "json"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    serde_json::from_str(&stdout(&output)).unwrap()
+}
+
 fn sample(file: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
     folder.join(file).to_str().unwrap().to_owned()
@@ -183,12 +190,9 @@ fn a_report_adds_up_and_is_drawn() {
         &jobs,
         "--policies",
         &shares,
-        "-o",
-        "json",
     ];
     let plotted = [&args[..], &["--plot", plot.to_str().unwrap()]].concat();
-    let output = simulate(&plotted);
-    let report: Value = serde_json::from_str(&stdout(&output)).expect(&stderr(&output));
+    let report = report(&plotted);
     assert_eq!(report["cluster"], json!({"hosts": 8, "gpus": 64}));
     let jobs = &report["jobs"];
     assert_eq!(
@@ -213,8 +217,7 @@ fn a_report_adds_up_and_is_drawn() {
         "{svg}"
     );
 
-    let stopped = simulate(&[&args[..], &["--until", "1h"]].concat());
-    let stopped: Value = serde_json::from_str(&stdout(&stopped)).unwrap();
+    let stopped = self::report(&[&args[..], &["--until", "1h"]].concat());
     let arrived = stopped["jobs"]["arrived"].as_u64().unwrap();
     assert!((1..100).contains(&arrived), "{arrived}");
 }
@@ -222,18 +225,8 @@ fn a_report_adds_up_and_is_drawn() {
 #[test]
 fn what_cannot_give_way_runs_inside_what_is_reserved_alone() {
     let (jobs, shares) = (sample("philly-100.csv"), sample("shares.yaml"));
-    let args = [
-        "--hosts",
-        "8x8",
-        "--jobs",
-        &jobs,
-        "--policies",
-        &shares,
-        "-o",
-        "json",
-    ];
-    let output = simulate(&[&args[..], &["--non-preemptible", "e13805"]].concat());
-    let report: Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let args = ["--hosts", "8x8", "--jobs", &jobs, "--policies", &shares];
+    let report = report(&[&args[..], &["--non-preemptible", "e13805"]].concat());
     // It has nothing reserved.
     assert_eq!(report["jobs"]["rejected"], json!({"exceeds_reserved": 10}));
 }
@@ -288,10 +281,6 @@ fn traces() -> Option<PathBuf> {
 }
 
 #[test]
-#[expect(
-    clippy::print_stderr,
-    reason = "a test that looks at nothing must say so"
-)]
 fn the_openb_cluster_is_filled_by_what_fits_it() {
     let Some(folder) = traces() else {
         eprintln!("skipped: no traces in SLUICE_TRACES or ../shared/traces");
@@ -311,11 +300,8 @@ fn the_openb_cluster_is_filled_by_what_fits_it() {
         "130",
         "--seed",
         "3",
-        "-o",
-        "json",
     ];
-    let output = simulate(&args);
-    let report: Value = serde_json::from_str(&stdout(&output)).expect(&stderr(&output));
+    let report = report(&args);
     let full = report["allocation"]["at_last_arrival_pct"]
         .as_f64()
         .unwrap();

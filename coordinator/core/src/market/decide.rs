@@ -170,7 +170,7 @@ impl Market {
             let Some(before) = Before::of(self, pool, request) else {
                 continue;
             };
-            match self.outlook(before, now) {
+            match victims::outlook(before, now) {
                 Outlook::Take(plan) => return Some(promise(request, name, plan)),
                 // Waiting costs nobody anything: what comes free here is looked at when it is.
                 Outlook::Coming => return None,
@@ -178,18 +178,6 @@ impl Market {
             }
         }
         None
-    }
-
-    /// What stopping others could do: first without what the head is promised, then, for a request that can be made to
-    /// give way, with it.
-    pub(crate) fn outlook(&self, before: Before<'_>, now: Time) -> Outlook {
-        let promises = before.promises();
-        let found = victims::outlook(before, promises.all(), now);
-        let again = promises.soft.is_some() && before.request.preemptible;
-        match found {
-            Outlook::Nothing if again => victims::outlook(before, &promises.firm, now),
-            Outlook::Take(_) | Outlook::Coming | Outlook::Nothing => found,
-        }
     }
 
     /// Whether a blocked request is one for which a pool's units are kept: not one that waits only for its own

@@ -80,11 +80,6 @@ impl<'a> Scene<'a> {
         self.gone.contains_key(id)
     }
 
-    /// Whether nobody is supposed to be gone.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.gone.is_empty()
-    }
-
     /// Whether the request would fit on a host if `more` came free there, as far as the host goes.
     pub(crate) fn could_cover(&self, node: &NodeName, more: HostUnits) -> bool {
         let Before { pool, request, .. } = self.before;

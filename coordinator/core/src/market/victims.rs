@@ -77,26 +77,37 @@ struct Price {
     count: usize,
 }
 
-/// What stopping others could do for a request that is blocked in a pool, with `kept` kept for others.
-pub(crate) fn outlook(before: Before<'_>, kept: &Kept, now: Time) -> Outlook {
+/// What stopping others could do for a request that is blocked in a pool: first without what the head is promised, then,
+/// for a request that can be made to give way, with it.
+pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
     if !before.request.preemptible && !before.is_in_share() {
         return Outlook::Nothing;
     }
-    let mut base = Scene::new(before, kept);
-    for (id, run) in leaving(before) {
-        base.take(id, run);
-    }
     let candidates = candidates(before, now);
-    if candidates.is_empty() && base.is_empty() {
+    if candidates.is_empty() && leaving(before).next().is_none() {
         // As most requests of a long queue: there is nobody whose end could help.
         return Outlook::Nothing;
     }
     let field = Field::of(&candidates);
+    let promises = before.promises();
+    let found = with_kept(before, promises.all(), &field);
+    let again = promises.soft.is_some() && before.request.preemptible;
+    match found {
+        Outlook::Nothing if again => with_kept(before, &promises.firm, &field),
+        Outlook::Take(_) | Outlook::Coming | Outlook::Nothing => found,
+    }
+}
+
+/// The same, with `kept` kept for others.
+fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> Outlook {
+    let mut scene = Scene::new(before, kept);
+    for (id, run) in leaving(before) {
+        scene.take(id, run);
+    }
     let mut hosts: Vec<NodeName> = Vec::new();
-    let mut scene = base.clone();
     let mut taken: Vec<&Candidate<'_>> = Vec::new();
     while hosts.len() < before.request.hosts as usize {
-        let Some(next) = cheapest_host(before, &scene, &field, &hosts) else {
+        let Some(next) = cheapest_host(before, &scene, field, &hosts) else {
             return Outlook::Nothing;
         };
         for candidate in &next.taken {
@@ -175,28 +186,40 @@ fn candidates<'a>(before: Before<'a>, now: Time) -> Vec<Candidate<'a>> {
                 .map(|(id, run)| candidate(id, run, ground, other.priority(), now)),
         );
     }
-    let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
-    let around = pool.backfill.get(&request.step).into_iter().flatten();
-    let around: Vec<Candidate<'a>> = around
-        .filter(|id| !known.contains(id))
-        .filter_map(|id| Some((id, market.run(id)?)))
-        .filter(|(_, run)| run.request.preemptible && !run.stopping)
-        .map(|(id, run)| {
-            let priority = pool
-                .account(&run.request.subject)
-                .map_or(0, |a| a.priority());
-            candidate(id, run, Ground::TakeBack, priority, now)
-        })
-        .collect();
-    drop(known);
-    for candidate in &mut found {
-        if candidate.ground == Ground::Excess && candidate.run.backfill.contains(&request.step) {
+    if let Some(around) = pool.backfill.get(&request.step) {
+        add_granted_around(&mut found, before, around, now);
+    }
+    found.sort_unstable_by_key(|candidate| candidate.turn);
+    found
+}
+
+/// Runs that were granted around the request may be taken back, on whatever ground they are candidates already.
+fn add_granted_around<'a>(
+    found: &mut Vec<Candidate<'a>>,
+    before: Before<'a>,
+    around: &'a BTreeSet<AttemptId>,
+    now: Time,
+) {
+    let Before { market, pool, .. } = before;
+    for candidate in found.iter_mut() {
+        if candidate.ground == Ground::Excess && around.contains(candidate.id) {
             candidate.ground = Ground::TakeBack;
         }
     }
-    found.extend(around);
-    found.sort_unstable_by_key(|candidate| candidate.turn);
-    found
+    let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
+    let others = around
+        .iter()
+        .filter(|id| !known.contains(id))
+        .filter_map(|id| Some((id, market.run(id)?)))
+        .filter(|(_, run)| run.request.preemptible && !run.stopping);
+    let others: Vec<Candidate<'a>> = others
+        .map(|(id, run)| {
+            let account = pool.account(&run.request.subject);
+            let priority = account.map_or(0, |account| account.priority());
+            candidate(id, run, Ground::TakeBack, priority, now)
+        })
+        .collect();
+    found.extend(others);
 }
 
 fn candidate<'a>(
