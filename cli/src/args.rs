@@ -249,9 +249,12 @@ pub(crate) struct GetArgs {
         help_heading = "Filters"
     )]
     pub(crate) state: Vec<String>,
-    /// Only steps on this node.
+    /// Only steps on this node, or events that name it.
     #[arg(long, value_name = "NODE", help_heading = "Filters")]
     pub(crate) node: Option<String>,
+    /// Only events of this step.
+    #[arg(long, value_name = "STEP", value_parser = step_id, help_heading = "Filters")]
+    pub(crate) step: Option<String>,
     /// Only steps with this name.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) name: Option<String>,

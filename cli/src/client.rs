@@ -29,7 +29,7 @@ pub(crate) use error::ApiError;
 use error::wordless;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
-pub(crate) use stream::Stream;
+pub(crate) use stream::{EventFilter, Stream};
 
 /// How long a coordinator may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);

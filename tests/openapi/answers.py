@@ -176,6 +176,9 @@ def read_events(judge):
             break
         query = f"?cursor={page['next_cursor']}"
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    node = judge.call(200, "get", "/v1/nodes")["items"][0]["name"]
+    named = judge.call(200, "get", "/v1/events", f"?node={node}&step=whole")["items"]
+    assert [event["type"] for event in named][:3] == ["allocated", "starting", "started"], named
     seen = {event["type"] for event in events}
     wanted = """coordinator_started pool_put policy_put policy_deleted node_reported node_ready step_queued step_rejected
         allocated starting started stopping ended released step_ended"""

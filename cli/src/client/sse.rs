@@ -18,6 +18,7 @@ pub(crate) struct Event {
 /// The events of a stream. Ends when the stream ends; what stands unfinished then is no event.
 pub(crate) struct Events<R> {
     lines: BufReader<R>,
+    place: Option<u64>,
 }
 
 impl<R: Read> Events<R> {
@@ -25,7 +26,13 @@ impl<R: Read> Events<R> {
     pub(crate) fn new(stream: R) -> Self {
         Self {
             lines: BufReader::new(stream),
+            place: None,
         }
+    }
+
+    /// The number to which the stream has come: that of its last event, or a later one that it told in a silence.
+    pub(crate) fn place(&self) -> Option<u64> {
+        self.place
     }
 
     fn next_line(&mut self) -> io::Result<Option<String>> {
@@ -51,8 +58,10 @@ impl<R: Read> Events<R> {
     fn next_event(&mut self) -> io::Result<Option<Event>> {
         let mut kind = String::new();
         let mut data: Option<String> = None;
+        let mut id = None;
         while let Some(line) = self.next_line()? {
             if line.is_empty() {
+                self.place = self.place.max(id);
                 if let Some(data) = data.take() {
                     let kind = if kind.is_empty() {
                         "message".to_owned()
@@ -73,7 +82,8 @@ impl<R: Read> Events<R> {
                     }
                     None => data = Some(value.to_owned()),
                 },
-                // Comments begin with a colon and so have an empty name; `id` stands in the data as well.
+                ("id", value) => id = value.parse().ok(),
+                // Comments begin with a colon and so have an empty name.
                 _ => {}
             }
         }
@@ -123,6 +133,17 @@ mod tests {
                 event("message", "")
             ]
         );
+    }
+
+    #[test]
+    fn a_place_without_an_event_is_kept_once_it_came_whole() {
+        let text = "id: 3\ndata: a\n\nid: 9\n\nid: 12";
+        let mut events = Events::new(text.as_bytes());
+        assert_eq!(events.place(), None);
+        assert_eq!(events.next().unwrap().unwrap(), event("message", "a"));
+        assert_eq!(events.place(), Some(3));
+        assert!(events.next().unwrap().is_err(), "it breaks off");
+        assert_eq!(events.place(), Some(9));
     }
 
     #[test]

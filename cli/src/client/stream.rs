@@ -12,9 +12,19 @@ use super::{
     ANSWER_LIMIT, ApiError, Backoff, Client, Events, PAGE_ITEMS, Patience, Query, SILENCE_LIMIT,
 };
 
+/// Whose events are wanted; all where it names none.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EventFilter<'a> {
+    /// Those of this step.
+    pub(crate) step: Option<&'a str>,
+    /// Those that name this node.
+    pub(crate) node: Option<&'a str>,
+}
+
 /// Events that are followed.
 pub(crate) struct Stream<'a> {
     client: &'a Client,
+    filter: EventFilter<'a>,
     last: Option<u64>,
     open: Option<Events<Box<dyn Read + Send>>>,
     backoff: Backoff,
@@ -22,9 +32,10 @@ pub(crate) struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     /// What happens after the event of this number; from the oldest that is kept where `None`.
-    pub(crate) fn after(client: &'a Client, last: Option<u64>) -> Self {
+    pub(crate) fn after(client: &'a Client, last: Option<u64>, filter: EventFilter<'a>) -> Self {
         Self {
             client,
+            filter,
             last,
             open: None,
             backoff: Backoff::for_calls(),
@@ -40,7 +51,7 @@ impl<'a> Stream<'a> {
             let mut events = match self.open.take() {
                 Some(events) => events,
                 None => {
-                    let call = || self.client.follow_events(self.last);
+                    let call = || self.client.follow_events(self.last, self.filter);
                     self.client
                         .keep_trying(Patience::Endless, &mut on_outage, call)?
                 }
@@ -59,6 +70,7 @@ impl<'a> Stream<'a> {
                     return Ok(value);
                 }
             }
+            self.last = self.last.max(events.place());
             self.client.check_alive()?;
             thread::sleep(self.backoff.next());
         }
@@ -70,8 +82,9 @@ impl Client {
     pub(crate) fn events_page<T: DeserializeOwned>(
         &self,
         since: Option<u64>,
+        filter: EventFilter<'_>,
     ) -> Result<Page<T>, ApiError> {
-        let mut query = since_query(since);
+        let mut query = events_query(since, filter);
         query.push(("limit", PAGE_ITEMS.to_owned()));
         self.get("/v1/events", &query)
     }
@@ -80,8 +93,9 @@ impl Client {
     pub(crate) fn follow_events(
         &self,
         since: Option<u64>,
+        filter: EventFilter<'_>,
     ) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
-        self.open_events(since_query(since))
+        self.open_events(events_query(since, filter))
     }
 
     /// `GET /v1/events?since=now&follow=true`: what happens from now on.
@@ -115,9 +129,9 @@ impl Client {
     }
 }
 
-fn since_query(since: Option<u64>) -> Query<'static> {
-    since
-        .map(|since| ("since", since.to_string()))
-        .into_iter()
-        .collect()
+fn events_query(since: Option<u64>, filter: EventFilter<'_>) -> Query<'static> {
+    let since = since.map(|since| ("since", since.to_string()));
+    let step = filter.step.map(|step| ("step", step.to_owned()));
+    let node = filter.node.map(|node| ("node", node.to_owned()));
+    since.into_iter().chain(step).chain(node).collect()
 }

@@ -109,6 +109,7 @@ fn details(event: &Value) -> String {
     words.extend(deadline(fields));
     words.extend(labels(fields));
     words.extend(exit(fields));
+    words.extend(others(fields));
     words.extend(sentence.map(safe));
     if words.is_empty() {
         "-".to_owned()
@@ -153,6 +154,22 @@ fn labels(fields: &Map<String, Value>) -> Vec<String> {
     let removed = removed.flatten().filter_map(Value::as_str);
     set.chain(removed.map(|key| format!("{}-", safe(key))))
         .collect()
+}
+
+/// Whom else it is about: where a step is promised a place and whose end it awaits, around whom units were granted.
+fn others(fields: &Map<String, Value>) -> Vec<String> {
+    let promise = fields.get("nomination").and_then(Value::as_object);
+    let lists = [
+        ("hosts", promise.and_then(|promise| promise.get("hosts"))),
+        ("awaits", promise.and_then(|promise| promise.get("awaits"))),
+        ("backfill", fields.get("backfill")),
+    ];
+    let list = |(name, list): (&str, Option<&Value>)| {
+        let names = list?.as_array()?.iter().filter_map(Value::as_str);
+        let names: Vec<String> = names.map(safe).collect();
+        (!names.is_empty()).then(|| format!("{name}={}", names.join(",")))
+    };
+    lists.into_iter().filter_map(list).collect()
 }
 
 /// How an attempt ended, such as `code=7`.
@@ -232,6 +249,26 @@ pub(crate) mod tests {
             (
                 json!({"type": "node_labelled", "node": "n", "set": {"zone": "a"}, "removed": ["rack"]}),
                 "zone=a rack-",
+            ),
+        ] {
+            assert_eq!(details(&event), expected);
+        }
+    }
+
+    #[test]
+    fn whoever_acts_is_told_with_whom_it_acts_on() {
+        for (event, expected) in [
+            (
+                json!({"type": "nominated", "step": "b", "nomination": {"pool": "p", "hosts": ["n"], "awaits": ["a.1", "c.2"], "firm": true}}),
+                "hosts=n awaits=a.1,c.2",
+            ),
+            (
+                json!({"type": "stopping", "attempt": "a.1", "why": "preempted", "by": "b"}),
+                "by=b why=preempted",
+            ),
+            (
+                json!({"type": "allocated", "attempt": "d.1", "pool": "p", "placements": [], "backfill": ["b"]}),
+                "pool=p backfill=b",
             ),
         ] {
             assert_eq!(details(&event), expected);

@@ -322,4 +322,39 @@ impl Record {
             | Record::PoolDeleted { .. } => None,
         }
     }
+
+    /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
+    pub fn names(&self, wanted: &NodeName) -> bool {
+        match self {
+            Record::NodeReported { node, .. }
+            | Record::NodeReady { node }
+            | Record::NodeReconciling { node }
+            | Record::NodeUnreachable { node }
+            | Record::NodeLost { node }
+            | Record::NodeCordoned { node, .. }
+            | Record::NodeDraining { node, .. }
+            | Record::NodeUncordoned { node }
+            | Record::NodeLabelled { node, .. }
+            | Record::NodeLeaving { node }
+            | Record::NodeDeleted { node }
+            | Record::NodeDrained { node }
+            | Record::Starting { node, .. }
+            | Record::Started { node, .. }
+            | Record::Ended { node, .. }
+            | Record::Released { node, .. } => node == wanted,
+            Record::Allocated { placements, .. } => placements.iter().any(|p| p.node == *wanted),
+            Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
+            Record::CoordinatorStarted { .. }
+            | Record::PoolPut { .. }
+            | Record::PolicyPut { .. }
+            | Record::PolicyDeleted { .. }
+            | Record::StepQueued { .. }
+            | Record::StepRejected { .. }
+            | Record::Withdrawn { .. }
+            | Record::Stopping { .. }
+            | Record::Requeued { .. }
+            | Record::StepEnded { .. }
+            | Record::StepForgotten { .. } => false,
+        }
+    }
 }

@@ -8,17 +8,18 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::sse::{Event as SseEvent, KeepAlive, Sse};
+use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::Record;
+use coordinator_core::{Record, Stamped};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::api::Page;
 use sluice_common::environment::HIDDEN;
-use sluice_common::id::StepId;
+use sluice_common::id::{NodeName, StepId};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::Api;
 use super::error::ApiError;
@@ -29,11 +30,12 @@ use crate::store::{Event, ReadError, StoreReader};
 /// Records that are read from the store at once.
 const READ: usize = 256;
 
-/// Records that one page may look at to find those of one step: a page ends there, with a cursor to go on.
+/// Records that one page may look at to find those that are wanted: a page ends there, with a cursor to go on.
 const MAX_LOOKED_AT: usize = 20_000;
 
-/// Between two signs of life on a stream on which nothing happens, so that proxies keep it open.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Silence on a stream after which its follower is told the place to which it has come: a sign of life that keeps
+/// proxies from closing it, and a filtered follower does not read again what was not for it.
+const SILENCE: Duration = Duration::from_secs(15);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +45,7 @@ pub(super) struct EventParams {
     limit: Option<String>,
     follow: Option<String>,
     step: Option<String>,
+    node: Option<String>,
 }
 
 /// `GET /v1/events`: those after `since`, from now on where it is `now`; from the oldest that is kept where it is left
@@ -53,15 +56,18 @@ pub(super) async fn events(
     Params(params): Params<EventParams>,
 ) -> Result<Response, ApiError> {
     let limit = params::limit(params.limit.as_deref())?;
-    let step = params.step.as_deref().map(params::step_id).transpose()?;
+    let wanted = Wanted {
+        step: params.step.as_deref().map(params::step_id).transpose()?,
+        node: params::read("node", params.node.as_deref())?,
+    };
     let since = since(&api, &headers, &params).await?;
     let reading = Reading {
         log: api.0.log.clone(),
         since,
-        step,
+        wanted,
     };
     if params::flag("follow", params.follow.as_deref())? {
-        return follow(api, reading).await;
+        return follow(api, reading, SILENCE).await;
     }
     Ok(Json(page(reading, limit).await?).into_response())
 }
@@ -101,11 +107,25 @@ async fn oldest(api: &Api) -> Result<u64, ApiError> {
     }
 }
 
-/// A place in the log, and whose records are wanted.
+/// Whose records are wanted: those of one step, those that name one node, or all.
+struct Wanted {
+    step: Option<StepId>,
+    node: Option<NodeName>,
+}
+
+impl Wanted {
+    fn takes(&self, Stamped { record, .. }: &Stamped) -> bool {
+        let of_step = |step| record.step() == Some(step);
+        let on_node = |node| record.names(node);
+        self.step.as_ref().is_none_or(of_step) && self.node.as_ref().is_none_or(on_node)
+    }
+}
+
+/// A place in the log, and what is wanted of what follows.
 struct Reading {
     log: StoreReader,
     since: u64,
-    step: Option<StepId>,
+    wanted: Wanted,
 }
 
 impl Reading {
@@ -114,9 +134,7 @@ impl Reading {
         let mut events = read(&self.log, self.since, limit).await?;
         let looked_at = events.len();
         self.since = events.last().map_or(self.since, |event| event.record.seq);
-        if let Some(step) = &self.step {
-            events.retain(|event| event.record.record.step() == Some(step));
-        }
+        events.retain(|event| self.wanted.takes(&event.record));
         events.iter_mut().for_each(hide_environment);
         Ok((events, looked_at))
     }
@@ -169,7 +187,7 @@ fn raw(json: String) -> Result<Box<RawValue>, ApiError> {
     })
 }
 
-async fn follow(api: Api, mut reading: Reading) -> Result<Response, ApiError> {
+async fn follow(api: Api, mut reading: Reading, silence: Duration) -> Result<Response, ApiError> {
     // The first read decides between a stream and an error.
     let (found, _) = reading.next(READ).await?;
     let follower = Follower {
@@ -177,16 +195,19 @@ async fn follow(api: Api, mut reading: Reading) -> Result<Response, ApiError> {
         reading,
         ready: found.into(),
         api,
+        silence,
         ended: false,
     };
-    let events = Sse::new(stream(follower));
-    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
-    Ok(events.keep_alive(keep_alive).into_response())
+    Ok(Sse::new(stream(follower)).into_response())
 }
 
 fn stream(follower: Follower) -> impl Stream<Item = Result<SseEvent, Infallible>> {
     unfold(follower, async |mut follower| {
-        let event = follower.next().await?;
+        // A read that is dropped here has moved nothing: the next one reads the same.
+        let event = match timeout(follower.silence, follower.next()).await {
+            Ok(event) => event?,
+            Err(_) => place(follower.reading.since),
+        };
         Some((Ok(event), follower))
     })
 }
@@ -196,6 +217,7 @@ struct Follower {
     reading: Reading,
     committed: watch::Receiver<u64>,
     ready: VecDeque<Event>,
+    silence: Duration,
     ended: bool,
 }
 
@@ -236,6 +258,11 @@ impl Follower {
     }
 }
 
+/// An id without data is no event to a client of server-sent events; it resumes from there all the same.
+fn place(seq: u64) -> SseEvent {
+    SseEvent::default().id(seq.to_string())
+}
+
 fn said(event: &Event) -> SseEvent {
     SseEvent::default()
         .id(event.record.seq.to_string())
@@ -256,4 +283,73 @@ fn failure(error: ReadError) -> SseEvent {
     let body = ApiError::from(error).body();
     let text = serde_json::to_string(&body).expect("an error body is plain JSON");
     SseEvent::default().event("error").data(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine;
+    use crate::fixture::{settings, step};
+    use crate::session::Nodes;
+    use crate::store::{DEFAULT_RETENTION, Store};
+
+    use axum::body::Body;
+    use futures_util::StreamExt;
+
+    /// The next words of a stream.
+    async fn frame(
+        body: &mut (impl Stream<Item = Result<axum::body::Bytes, axum::Error>> + Unpin),
+    ) -> String {
+        let frame = body.next().await.unwrap().unwrap();
+        String::from_utf8(frame.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_follower_of_nothing_is_told_its_place_and_never_skips_what_it_wants() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+        let log = store.reader();
+        let (engine, _thread) = engine::start(settings(), store, recovered).unwrap();
+        let (_stop, stopping) = watch::channel(false);
+        let api = Api::new(
+            engine.clone(),
+            log.clone(),
+            Nodes::default(),
+            None,
+            stopping,
+        );
+        let wanted = Wanted {
+            step: Some("late".parse().unwrap()),
+            node: None,
+        };
+        let reading = Reading {
+            log,
+            since: 0,
+            wanted,
+        };
+        let response = follow(api, reading, Duration::from_millis(5))
+            .await
+            .unwrap();
+        let mut body = Body::into_data_stream(response.into_body());
+        let last = *engine.committed().borrow();
+        assert_eq!(frame(&mut body).await, format!("id: {last}\n\n"));
+        for id in ["early", "late"] {
+            engine.submit(vec![step(id)], |_, _| ()).await.unwrap();
+        }
+        // Its place grows with what is not for it, and stays before what is until that was said.
+        let mut place = last;
+        let said = loop {
+            let said = frame(&mut body).await;
+            match said.strip_prefix("id: ").unwrap().trim_end().parse::<u64>() {
+                Ok(next) => assert!((place..last + 2).contains(&next), "{place} {said}"),
+                Err(_) => break said,
+            }
+            place = place.max(last);
+        };
+        assert!(
+            said.contains("event: step_queued") && said.contains("\"late\""),
+            "{said}"
+        );
+        assert!(said.starts_with(&format!("id: {}\n", last + 2)), "{said}");
+    }
 }

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::super::outage_note;
 use super::{Found, show_found, wanted};
 use crate::args::GetArgs;
-use crate::client::{ApiError, Client, Patience, Stream};
+use crate::client::{ApiError, Client, EventFilter, Patience, Stream};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::event::Event;
@@ -15,20 +15,29 @@ use crate::show;
 
 /// Lists events, or follows them.
 pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failure> {
+    let filter = EventFilter {
+        step: args.step.as_deref(),
+        node: args.node.as_deref(),
+    };
     if args.watch {
-        return watch(client, args.since, out);
+        return watch(client, args.since, filter, out);
     }
     let found = Found {
-        items: wanted::last(all(client, args.since, out)?, args.limit),
+        items: wanted::last(all(client, args.since, filter, out)?, args.limit),
         missing: false,
     };
     show_found(&found, args, out)
 }
 
-fn all(client: &Client, mut since: Option<u64>, out: Out) -> Result<Vec<Event>, ApiError> {
+fn all(
+    client: &Client,
+    mut since: Option<u64>,
+    filter: EventFilter<'_>,
+    out: Out,
+) -> Result<Vec<Event>, ApiError> {
     let mut events: Vec<Event> = Vec::new();
     loop {
-        let call = || client.events_page(since);
+        let call = || client.events_page(since, filter);
         let page = client.keep_trying(Patience::READ, outage_note(out), call)?;
         events.extend(page.items);
         let next: Option<u64> = page.next_cursor.and_then(|cursor| cursor.parse().ok());
@@ -40,13 +49,18 @@ fn all(client: &Client, mut since: Option<u64>, out: Out) -> Result<Vec<Event>, 
 }
 
 /// Events as they happen, over every lost connection, each once; ends with the process.
-fn watch(client: &Client, since: Option<u64>, out: Out) -> Result<u8, Failure> {
+fn watch(
+    client: &Client,
+    since: Option<u64>,
+    filter: EventFilter<'_>,
+    out: Out,
+) -> Result<u8, Failure> {
     let mut table = Table::new(Event::COLUMNS, out);
     table.make_room();
     if out.format().is_text() {
         out.result(&table.header())?;
     }
-    let mut stream = Stream::after(client, since);
+    let mut stream = Stream::after(client, since, filter);
     loop {
         let event = Event(stream.next(outage_note(out))?);
         if out.format().is_text() {

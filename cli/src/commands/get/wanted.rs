@@ -180,7 +180,8 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             args.subject.is_some(),
             &[Kind::Steps, Kind::Policies][..],
         ),
-        ("--node", args.node.is_some(), &[Kind::Steps]),
+        ("--node", args.node.is_some(), &[Kind::Steps, Kind::Events]),
+        ("--step", args.step.is_some(), &[Kind::Events]),
         ("--name", args.name.is_some(), &[Kind::Steps]),
         (
             "--state",
@@ -222,7 +223,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
 fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
     match args.names.first() {
         Some(_) if args.kind == Kind::Events => Err(Failure::Usage(
-            "events have no names: filter what `-o json` prints".into(),
+            "events have no names: choose with --step, --node and --since".into(),
         )),
         Some(name) if filtered || args.limit.is_some() => Err(Failure::Usage(format!(
             "`{}` is one by name: leave the filters out",
@@ -329,6 +330,7 @@ mod tests {
             "steps --since 3",
             "steps -l zone=a",
             "events --state running",
+            "steps --step a",
             "nodes --limit 3",
             "steps --limit 3 -w",
             "events x",
@@ -342,6 +344,7 @@ mod tests {
             "nodes --pool a --state lost,cordoned -l zone=a",
             "steps --state running,queued --node n --name a --limit 3",
             "events --since 3 -w",
+            "events --step a --node n",
             "st x y -w",
         ] {
             check(&typed(line)).unwrap();
