@@ -17,13 +17,15 @@ use crate::time::{Span, Time};
 
 mod admin;
 mod host;
+mod replay;
 mod terms;
 
 pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
 pub use host::{GpuView, HostView};
+pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use terms::{
-    ApplyRequest, ApplyView, ChangeOutcome, ChangeView, DeleteDocument, PreemptedView, PutDocument,
-    TermsKind, TermsView, UseView,
+    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,
+    TermsChangeView, TermsKind, TermsView, UseView,
 };
 
 /// A time of the cores as the API writes it, RFC 3339 in UTC.

@@ -7,6 +7,7 @@
 //! ```
 //! [`engine`] is the loop, [`store`] what outlives it, [`http`] and [`session`] the two doors, [`config`] and [`identity`]
 //! what it is started with, [`run`] puts them together. The binary reads flags and logs, and calls [`run::run`].
+//! [`replay`] tells what a store holds of the past, where none of this runs.
 
 pub mod clock;
 pub mod config;
@@ -15,6 +16,7 @@ pub mod engine;
 mod fixture;
 pub mod http;
 pub mod identity;
+pub mod replay;
 pub mod run;
 pub mod session;
 pub mod store;

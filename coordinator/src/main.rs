@@ -6,8 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use sluice_common::id::StepId;
 use sluice_coordinator::config::{ConfigError, DEFAULT_DATA_DIR, Overrides, RawConfig};
-use sluice_coordinator::{identity, run};
+use sluice_coordinator::{identity, replay, run};
 use sluice_log::Format;
 
 /// The coordinator of a Sluice cluster. Without a command it runs.
@@ -41,6 +42,25 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+    /// Tell the past of a data directory as JSON, for `sluice replay`.
+    #[command(hide = true)]
+    Replay(ReplayArgs),
+}
+
+#[derive(Args)]
+struct ReplayArgs {
+    /// The data directory; no coordinator may run in it.
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// The record whose state is told; the last where it is left out.
+    #[arg(long, value_name = "SEQ")]
+    at: Option<u64>,
+    /// What changed from one record to another instead.
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], conflicts_with = "at")]
+    diff: Vec<u64>,
+    /// This step alone.
+    #[arg(long, value_name = "STEP")]
+    step: Option<StepId>,
 }
 
 #[derive(Args)]
@@ -83,6 +103,7 @@ fn main() -> ExitCode {
         Some(Command::IssueNode { name, data, out }) => {
             ended(identity::issue_node(&data.data_dir, &name, &out).map_err(Into::into))
         }
+        Some(Command::Replay(args)) => ended(tell(&args)),
     }
 }
 
@@ -95,6 +116,16 @@ fn ended(outcome: anyhow::Result<()>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn tell(args: &ReplayArgs) -> anyhow::Result<()> {
+    let (dir, step) = (&args.dir, args.step.as_ref());
+    let json = match args.diff[..] {
+        [from, to] => serde_json::to_string(&replay::changes(dir, from, to, step)?)?,
+        _ => serde_json::to_string(&replay::state(dir, args.at, step)?)?,
+    };
+    writeln!(io::stdout(), "{json}")?;
+    Ok(())
 }
 
 fn init(data: &DataArgs) -> anyhow::Result<()> {

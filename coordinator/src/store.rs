@@ -8,7 +8,8 @@
 //! **Contract**: once [`Store::append`] has returned, the records survive the death of the process and of the machine.
 //! A store that is damaged, or that has lost records it once had, does not open: the error names file, table and record.
 //!
-//! The engine's thread drives [`Store`]; followers of events read through [`StoreReader`] on threads of their own.
+//! The engine's thread drives [`Store`]; followers of events read through [`StoreReader`] on threads of their own;
+//! [`Past`] looks at a store in which no coordinator runs.
 //! What a record means is the core's business.
 
 mod error;
@@ -16,6 +17,7 @@ mod guard;
 mod line;
 mod lock;
 mod open;
+mod past;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -32,6 +34,7 @@ use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
 pub use error::StoreError;
+pub use past::{Past, PastError};
 pub use read::{Event, ReadError, StoreReader};
 
 use lock::DirLock;

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use serde_json::Value;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, ChangeOutcome, ChangeView, DeleteDocument, PutDocument, TermsKind,
-    TermsView, UseView,
+    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PutDocument, TermsChangeView,
+    TermsKind, TermsView, UseView,
 };
 
 use super::outage_note;
@@ -161,7 +161,7 @@ fn named(steps: &[String]) -> String {
     }
 }
 
-fn name(change: &ChangeView) -> String {
+fn name(change: &TermsChangeView) -> String {
     let pool = safe(&change.pool);
     match (change.kind, &change.subject) {
         (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
@@ -169,7 +169,7 @@ fn name(change: &ChangeView) -> String {
     }
 }
 
-fn line(change: &ChangeView, dry_run: bool) -> String {
+fn line(change: &TermsChangeView, dry_run: bool) -> String {
     let word = match change.outcome {
         ChangeOutcome::Created => "created",
         ChangeOutcome::Changed => "changed",

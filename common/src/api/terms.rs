@@ -131,7 +131,7 @@ pub struct ApplyView {
     /// Whether nothing was changed, and this is what it would mean.
     pub dry_run: bool,
     /// What came of each change: those to put first, then those to delete, in the order of the call.
-    pub changes: Vec<ChangeView>,
+    pub changes: Vec<TermsChangeView>,
     /// Who uses what they take away. Where it is not empty they are made by force alone.
     pub in_use: Vec<UseView>,
     /// Steps that run and that others may make give way now, and could not before.
@@ -149,7 +149,7 @@ pub struct ApplyView {
     derive(schemars::JsonSchema),
     schemars(rename = "Change")
 )]
-pub struct ChangeView {
+pub struct TermsChangeView {
     /// What kind of thing it is.
     pub kind: TermsKind,
     /// The pool.

@@ -200,6 +200,11 @@ impl State {
         self.index.finished().values()
     }
 
+    /// The waiting steps that are promised a place, by id.
+    pub fn promised(&self) -> impl Iterator<Item = &StepId> {
+        self.kept.nominations.keys()
+    }
+
     /// Who gets what, as scheduling sees it.
     pub fn market(&self) -> &Market {
         self.index.market()

@@ -13,8 +13,8 @@ use coordinator_core::market::Policy;
 use coordinator_core::{Applied, Change, Core, Outcome, PoolWritten, Refused, Terms, Wanted};
 use serde::Deserialize;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, ChangeOutcome, ChangeView, DeleteDocument, PolicyRequest, PoolRequest,
-    PreemptedView, PutDocument, TermsKind, TermsView, UseView, duration,
+    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PolicyRequest, PoolRequest,
+    PreemptedView, PutDocument, TermsChangeView, TermsKind, TermsView, UseView, duration,
 };
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
@@ -205,7 +205,7 @@ fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
     }
 }
 
-fn change(wanted: &Wanted, outcome: Outcome) -> ChangeView {
+fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     let (kind, pool, subject) = match wanted {
         Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, pool, None),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
@@ -218,7 +218,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> ChangeView {
         (before, after) if before == after => ChangeOutcome::Unchanged,
         (Some(_), Some(_)) => ChangeOutcome::Changed,
     };
-    ChangeView {
+    TermsChangeView {
         kind,
         pool: pool.to_string(),
         subject: subject.map(ToString::to_string),

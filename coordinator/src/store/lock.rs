@@ -1,7 +1,8 @@
 //! One coordinator for one data directory: a lock on a file in it that the kernel gives back when the holder dies.
+//! Whoever only reads shares it with other readers and leaves the file as it is.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -14,6 +15,29 @@ use super::StoreError;
 #[derive(Debug)]
 pub(super) struct DirLock {
     _file: Flock<File>,
+}
+
+/// Keeps coordinators away as long as it lives.
+#[derive(Debug)]
+pub(super) struct ReadLock {
+    _file: Flock<File>,
+}
+
+impl ReadLock {
+    /// Locks `dir` against coordinators; `None` where no coordinator ever ran in it, as in a copy of the store alone.
+    pub(super) fn take(dir: &Path) -> Result<Option<Self>, StoreError> {
+        let path = dir.join("lock");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(StoreError::io("open", &path, source)),
+        };
+        match Flock::lock(file, FlockArg::LockSharedNonblock) {
+            Ok(locked) => Ok(Some(Self { _file: locked })),
+            Err((file, Errno::EWOULDBLOCK)) => Err(in_use(dir, file)),
+            Err((_, errno)) => Err(StoreError::io("lock", &path, errno.into())),
+        }
+    }
 }
 
 impl DirLock {

@@ -100,7 +100,7 @@ impl Store {
     }
 }
 
-fn lost(file: &Path, tip: &Path, found: u64, committed: u64) -> StoreError {
+pub(super) fn lost(file: &Path, tip: &Path, found: u64, committed: u64) -> StoreError {
     StoreError::Lost {
         file: file.to_owned(),
         tip: tip.to_owned(),
@@ -109,7 +109,7 @@ fn lost(file: &Path, tip: &Path, found: u64, committed: u64) -> StoreError {
     }
 }
 
-fn builder() -> Builder {
+pub(super) fn builder() -> Builder {
     let mut builder = Builder::new();
     builder.set_cache_size(CACHE_BYTES);
     builder
@@ -187,7 +187,7 @@ fn load(db: &impl ReadableDatabase, file: &Path) -> Result<(Recovered, u64), Sto
 }
 
 /// A table that every store has: without it the file is no store of ours.
-fn table<K: redb::Key + 'static>(
+pub(super) fn table<K: redb::Key + 'static>(
     txn: &ReadTransaction,
     file: &Path,
     definition: redb::TableDefinition<'_, K, &'static [u8]>,
@@ -200,7 +200,7 @@ fn table<K: redb::Key + 'static>(
     })
 }
 
-fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId, StoreError> {
+pub(super) fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId, StoreError> {
     let format: u32 = read_meta_value(txn, file, "format")?;
     if format != FORMAT {
         return Err(StoreError::OtherFormat {
@@ -240,12 +240,30 @@ fn read_snapshots(
     let Some((seq, line)) = snapshots.last().map_err(opening)? else {
         return Ok(None);
     };
-    let damaged = |damage| StoreError::damaged_record(file, "snapshot", seq.value(), damage);
-    let snapshot: Snapshot<State> = line::parse(line.value()).map_err(damaged)?;
-    if snapshot.seq != seq.value() || snapshot.state.seq() != snapshot.seq {
+    snapshot_in(line.value(), seq.value(), file).map(Some)
+}
+
+/// The snapshot in a stored text, at its place.
+pub(super) fn snapshot_in(
+    line: &[u8],
+    seq: u64,
+    file: &Path,
+) -> Result<Snapshot<State>, StoreError> {
+    let damaged = |damage| StoreError::damaged_record(file, "snapshot", seq, damage);
+    let snapshot: Snapshot<State> = line::parse(line).map_err(damaged)?;
+    if snapshot.seq != seq || snapshot.state.seq() != snapshot.seq {
         return Err(damaged(Damage::Misplaced { seq: snapshot.seq }));
     }
-    Ok(Some(snapshot))
+    Ok(snapshot)
+}
+
+/// The record in a stored text, at its place.
+pub(super) fn record_in(line: &[u8], seq: u64) -> Result<Stamped, Damage> {
+    let record: Stamped = line::parse(line)?;
+    match record.seq == seq {
+        true => Ok(record),
+        false => Err(Damage::Misplaced { seq: record.seq }),
+    }
 }
 
 /// Checks that the log has no gap and no damage, and applies what follows the snapshot.
@@ -272,10 +290,7 @@ fn read_log(
             line::unseal(line.value()).map_err(|damage| damaged(seq, damage))?;
             continue;
         }
-        let record: Stamped = line::parse(line.value()).map_err(|damage| damaged(seq, damage))?;
-        if record.seq != seq {
-            return Err(damaged(seq, Damage::Misplaced { seq: record.seq }));
-        }
+        let record = record_in(line.value(), seq).map_err(|damage| damaged(seq, damage))?;
         recovered
             .state
             .apply(&record)

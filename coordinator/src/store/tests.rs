@@ -2,6 +2,7 @@
 
 mod crash;
 mod damage;
+mod past;
 
 use std::path::Path;
 

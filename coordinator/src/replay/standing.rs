@@ -1,0 +1,239 @@
+//! How a thing stands, in a line: what a reader compares before and after a record. Pure functions of the state.
+
+use std::fmt::{self, Display};
+
+use coordinator_core::{Attempt, Node, Part, PartPhase, Pool, Record, State, Step};
+use sluice_common::api::timestamp;
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
+
+/// Something that records change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Thing {
+    Coordinator,
+    Pool(PoolName),
+    Policy(PoolName, Subject),
+    Node(NodeName),
+    Step(StepId),
+}
+
+impl Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Coordinator => f.write_str("coordinator"),
+            Thing::Pool(pool) => write!(f, "pool/{pool}"),
+            Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
+            Thing::Node(node) => write!(f, "node/{node}"),
+            Thing::Step(step) => write!(f, "step/{step}"),
+        }
+    }
+}
+
+impl Thing {
+    /// Whether it is this step.
+    pub(super) fn is_step(&self, wanted: &StepId) -> bool {
+        matches!(self, Thing::Step(step) if step == wanted)
+    }
+
+    /// How it stands; `None` where it is not there.
+    pub(super) fn stands(&self, state: &State) -> Option<String> {
+        match self {
+            Thing::Coordinator => state
+                .epoch()
+                .map(|epoch| format!("epoch {}", epoch.counter)),
+            Thing::Pool(name) => state.pool(name).map(pool),
+            Thing::Policy(pool, subject) => {
+                let policy = state.pool(pool)?.policies.get(subject)?;
+                let priority = format!("priority {}", policy.priority);
+                let reserved = listed("reserved", policy.reserved.iter());
+                let limit = listed("limit", policy.limit.iter());
+                Some(joined([Some(priority), reserved, limit]))
+            }
+            Thing::Node(name) => state.node(name).map(node),
+            Thing::Step(id) => state.step(id).map(|found| step(state, found)),
+        }
+    }
+}
+
+/// What a record can change, asked of the state before it.
+pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
+    match record {
+        Record::CoordinatorStarted { .. } => vec![Thing::Coordinator],
+        Record::PoolPut { pool, .. } => vec![Thing::Pool(pool.clone())],
+        Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
+            vec![Thing::Policy(pool.clone(), subject.clone())]
+        }
+        Record::NodeReported { node, .. }
+        | Record::NodeReady { node }
+        | Record::NodeReconciling { node }
+        | Record::NodeUnreachable { node }
+        | Record::NodeLost { node }
+        | Record::NodeCordoned { node, .. }
+        | Record::NodeDraining { node, .. }
+        | Record::NodeUncordoned { node }
+        | Record::NodeLabelled { node, .. }
+        | Record::NodeLeaving { node }
+        | Record::NodeDeleted { node }
+        | Record::NodeDrained { node } => vec![Thing::Node(node.clone())],
+        // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
+        Record::Nominated { .. } | Record::Released { .. } => {
+            let itself = record.step();
+            let others = state.promised().filter(|id| Some(*id) != itself);
+            let steps = itself.into_iter().chain(others);
+            steps.cloned().map(Thing::Step).collect()
+        }
+        Record::StepQueued { .. }
+        | Record::StepRejected { .. }
+        | Record::Allocated { .. }
+        | Record::Withdrawn { .. }
+        | Record::Starting { .. }
+        | Record::Started { .. }
+        | Record::Stopping { .. }
+        | Record::Ended { .. }
+        | Record::Requeued { .. }
+        | Record::StepEnded { .. }
+        | Record::StepForgotten { .. } => {
+            let step = record.step().cloned();
+            step.map(Thing::Step).into_iter().collect()
+        }
+    }
+}
+
+fn pool(pool: &Pool) -> String {
+    let capacity = listed("capacity", pool.capacity.iter());
+    let capacity = capacity.unwrap_or_else(|| "capacity as its nodes report".to_owned());
+    let spared = pool.min_runtime > Span::ZERO;
+    let spared = spared.then(|| format!("runs are spared for {}", pool.min_runtime));
+    let described = (!pool.description.is_empty()).then(|| format!("\"{}\"", pool.description));
+    joined([Some(capacity), spared, described])
+}
+
+fn node(node: &Node) -> String {
+    joined([
+        Some(node.state.to_string()),
+        closed(node),
+        node.leaving.then(|| "to be forgotten".to_owned()),
+        Some(format!("in pool {}", node.pool)),
+        listed("with", node.capacity().iter()),
+        listed("labels", node.labels_in_force().iter()),
+    ])
+}
+
+/// How an admin closed it to new work.
+fn closed(node: &Node) -> Option<String> {
+    let cordon = node.cordon.as_ref()?;
+    let word = match cordon.drain {
+        None => "cordoned",
+        Some(drain) if drain.empty_since.is_some() => "drained",
+        Some(_) => "draining",
+    };
+    let deadline = cordon.drain.and_then(|drain| drain.deadline);
+    let until = deadline.map_or_else(String::new, |at| format!(" until {}", timestamp(at)));
+    let why = match cordon.reason.as_str() {
+        "" => String::new(),
+        why => format!(" ({why})"),
+    };
+    Some(format!("{word}{until}{why}"))
+}
+
+fn step(state: &State, step: &Step) -> String {
+    let stands = match why(step) {
+        Some(why) => format!("{} ({why})", step.state),
+        None => step.state.to_string(),
+    };
+    let places = step.attempts.iter().filter_map(|held| held_by(step, held));
+    let words: Vec<String> = std::iter::once(stands).chain(places).collect();
+    joined([Some(words.join(" ")), promise(state, step)])
+}
+
+/// Why it does not go on, where its state alone does not tell: because of whom, or the code of the reason.
+fn why(step: &Step) -> Option<String> {
+    match step.state {
+        StepState::Stopping | StepState::Preempted | StepState::Failed | StepState::Rejected => {
+            let latest = step.latest();
+            let by = latest.and_then(|attempt| attempt.preempted_by.as_ref());
+            Some(by.map_or_else(|| step.reason.code.to_string(), |by| format!("for {by}")))
+        }
+        StepState::Queued
+        | StepState::Allocated
+        | StepState::Starting
+        | StepState::Running
+        | StepState::Suspending
+        | StepState::Suspended
+        | StepState::Resuming
+        | StepState::Succeeded
+        | StepState::Cancelled => None,
+    }
+}
+
+/// Where an attempt holds units and how far it is there. One that is no longer the step's way on is named.
+fn held_by(step: &Step, attempt: &Attempt) -> Option<String> {
+    let parts: Vec<String> = attempt.parts.iter().filter_map(held).collect();
+    if parts.is_empty() {
+        return None;
+    }
+    let latest = step
+        .latest()
+        .is_some_and(|last| last.number == attempt.number);
+    let goes_on = latest && step.state != StepState::Queued && !step.state.is_terminal();
+    let whose = match goes_on {
+        true => String::new(),
+        false => format!("with attempt {} still ", attempt.number),
+    };
+    Some(format!("{whose}on {}", parts.join(", ")))
+}
+
+fn held(part: &Part) -> Option<String> {
+    let node = &part.node;
+    match (part.phase, &part.end) {
+        (PartPhase::Allocated | PartPhase::Starting | PartPhase::Running, _) => {
+            Some(node.to_string())
+        }
+        (PartPhase::Ended, Some(end)) => Some(format!("{node} (ended: {})", exit(&end.exit))),
+        (PartPhase::Ended, None) => Some(format!("{node} (ended)")),
+        (PartPhase::Released, _) => None,
+    }
+}
+
+fn exit(exit: &Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+        Exit::StartFailed(_) => "not started".to_owned(),
+        Exit::LeaseExpired => "lease expired".to_owned(),
+        Exit::HostRebooted => "host rebooted".to_owned(),
+        Exit::Unknown => "nobody saw how".to_owned(),
+    }
+}
+
+/// The place that a waiting step is promised, and whose end it awaits.
+fn promise(state: &State, step: &Step) -> Option<String> {
+    let promise = state.market().nomination(&step.id)?;
+    let hosts: Vec<String> = promise.hosts.iter().map(NodeName::to_string).collect();
+    let awaited: Vec<String> = promise
+        .awaits
+        .iter()
+        .map(|id| id.step.to_string())
+        .collect();
+    let after = match awaited.is_empty() {
+        true => String::new(),
+        false => format!(" after {}", awaited.join(", ")),
+    };
+    Some(format!("promised {}{after}", hosts.join(", ")))
+}
+
+/// `what key=value ...`; `None` where there is nothing.
+fn listed<K: Display, V: Display>(
+    what: &str,
+    pairs: impl Iterator<Item = (K, V)>,
+) -> Option<String> {
+    let pairs: Vec<String> = pairs.map(|(key, value)| format!("{key}={value}")).collect();
+    (!pairs.is_empty()).then(|| format!("{what} {}", pairs.join(" ")))
+}
+
+fn joined(parts: impl IntoIterator<Item = Option<String>>) -> String {
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    parts.join(", ")
+}

@@ -1,0 +1,269 @@
+//! What a store says of the past: the state at any record that its snapshots and log still reach. For a look at a data
+//! directory in which no coordinator runs. The look is at a copy, because redb mends what a death left behind and this
+//! must leave everything as it is; no coordinator may start while the copy is made.
+//!
+//! Only what lies on the way to the record that is asked for has to be whole: this is also how one looks into a store
+//! that a coordinator refuses, up to the record before the damage.
+
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use coordinator_core::{Misfit, Stamped, State};
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable};
+use sluice_common::id::ClusterId;
+use sluice_common::time::Time;
+
+use super::guard::guarded;
+use super::line::Damage;
+use super::lock::ReadLock;
+use super::open::{builder, lost, read_meta, record_in, snapshot_in, table};
+use super::tip::Tip;
+use super::{LOG, SNAPSHOT, Snapshot, StoreError};
+
+/// Why the past cannot be told.
+#[derive(Debug, thiserror::Error)]
+pub enum PastError {
+    /// There is nothing to look at.
+    #[error(
+        "there is no store in {}: name the data directory of a coordinator, or that of `sluice dev --data`",
+        dir.display()
+    )]
+    NoStore {
+        /// Where it was looked for.
+        dir: PathBuf,
+    },
+    /// A coordinator writes to it.
+    #[error(
+        "a coordinator runs in {} ({holder}): ask it with `sluice get events`, or stop it first",
+        dir.display()
+    )]
+    Running {
+        /// The directory.
+        dir: PathBuf,
+        /// Such as `pid 4711`.
+        holder: String,
+    },
+    /// It is too long ago.
+    #[error("record {asked} is too old: the first whose state is still kept is {first}")]
+    TooOld {
+        /// What was asked for.
+        asked: u64,
+        /// What can be.
+        first: u64,
+    },
+    /// It has not happened.
+    #[error("record {asked} has not happened: the last is {last}")]
+    TooNew {
+        /// What was asked for.
+        asked: u64,
+        /// What can be.
+        last: u64,
+    },
+    /// The store cannot be read, or is damaged where it was looked at.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A store that is looked at.
+#[derive(Debug)]
+pub struct Past {
+    db: Database,
+    /// The original, for messages.
+    file: PathBuf,
+    cluster: ClusterId,
+    first: u64,
+    last: u64,
+}
+
+impl Past {
+    /// Looks at the store in `dir`, or in the part of the directory of `sluice dev` that is the coordinator's.
+    ///
+    /// # Errors
+    /// Where there is none, a coordinator runs in it, it cannot be copied or read, or it has lost its end.
+    pub fn open(dir: &Path) -> Result<Self, PastError> {
+        let places = [dir.to_owned(), dir.join("coordinator")];
+        let place = places
+            .iter()
+            .find(|place| place.join("store.redb").exists());
+        let dir = place.ok_or_else(|| PastError::NoStore {
+            dir: dir.to_owned(),
+        })?;
+        let file = dir.join("store.redb");
+        let tip = dir.join("tip");
+        let lock = ReadLock::take(dir).map_err(running)?;
+        let mark = Tip::read(&tip)?.unwrap_or_default();
+        let copy = copied(&file)?;
+        drop(lock);
+        let past = look(&file, |file| begin(copy, file))?;
+        if mark.seq > past.last {
+            return Err(lost(&file, &tip, past.last, mark.seq).into());
+        }
+        Ok(past)
+    }
+
+    /// The realm that it belongs to.
+    pub fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    /// The first record whose state can be told; 0 is the time before the first.
+    pub fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// The last record.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// The state that record `seq` left, and the time of it: the newest snapshot before it and what follows.
+    ///
+    /// # Errors
+    /// Where it is out of reach, or something on the way to it is damaged.
+    pub fn fold(&self, seq: u64) -> Result<(State, Time), PastError> {
+        if seq < self.first {
+            return Err(PastError::TooOld {
+                asked: seq,
+                first: self.first,
+            });
+        }
+        if seq > self.last {
+            return Err(PastError::TooNew {
+                asked: seq,
+                last: self.last,
+            });
+        }
+        let mut from = look(&self.file, |file| snapshot_before(&self.db, seq, file))?;
+        self.each(from.seq, seq, |record| {
+            from.at = from.at.max(record.at);
+            from.state.apply(record)
+        })?;
+        Ok((from.state, from.at))
+    }
+
+    /// Shows each record after `after` up to `to`, in order.
+    ///
+    /// # Errors
+    /// Where one of them is damaged or missing, or does not fit.
+    pub fn each(
+        &self,
+        after: u64,
+        to: u64,
+        mut show: impl FnMut(&Stamped) -> Result<(), Misfit>,
+    ) -> Result<(), StoreError> {
+        look(&self.file, |file| {
+            each(&self.db, after..to, file, &mut show)
+        })
+    }
+}
+
+/// A coordinator that runs is no fault of the directory here, and the way out is another.
+fn running(error: StoreError) -> PastError {
+    match error {
+        StoreError::InUse { dir, holder } => PastError::Running { dir, holder },
+        other => other.into(),
+    }
+}
+
+/// A copy without a name, which is gone with us however we end.
+fn copied(file: &Path) -> Result<File, StoreError> {
+    let copy = || {
+        let mut copy = tempfile::tempfile()?;
+        io::copy(&mut File::open(file)?, &mut copy)?;
+        Ok(copy)
+    };
+    copy().map_err(|source| StoreError::io("copy", file, source))
+}
+
+/// What redb panics over is damage.
+fn look<T>(
+    file: &Path,
+    work: impl FnOnce(&Path) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    guarded(|| work(file)).unwrap_or_else(|panic| Err(StoreError::damaged(file, panic)))
+}
+
+fn begin(copy: File, file: &Path) -> Result<Past, StoreError> {
+    let opening = |error| StoreError::opening(file, error);
+    let db = builder()
+        .create_file(copy)
+        .map_err(|error| opening(error.into()))?;
+    let txn = reading(&db, file)?;
+    let cluster = read_meta(&txn, file)?;
+    let log = ends(&txn, file, LOG)?;
+    let snapshots = ends(&txn, file, SNAPSHOT)?;
+    // Without a snapshot the whole log is needed, and one that does not begin at 1 is found out by its fold.
+    let first = match (log, snapshots) {
+        (Some((1, _)), _) | (_, None) => 0,
+        (_, Some((oldest, _))) => oldest,
+    };
+    let last = log.into_iter().chain(snapshots).map(|(_, last)| last).max();
+    drop(txn);
+    Ok(Past {
+        db,
+        file: file.to_owned(),
+        cluster,
+        first,
+        last: last.unwrap_or(0),
+    })
+}
+
+fn reading(db: &Database, file: &Path) -> Result<ReadTransaction, StoreError> {
+    let txn = db.begin_read();
+    txn.map_err(|error| StoreError::opening(file, error.into()))
+}
+
+/// The first and the last number in a table; `None` where it is empty.
+fn ends(
+    txn: &ReadTransaction,
+    file: &Path,
+    definition: redb::TableDefinition<'_, u64, &'static [u8]>,
+) -> Result<Option<(u64, u64)>, StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let table = table(txn, file, definition)?;
+    let first = table.first().map_err(opening)?.map(|(seq, _)| seq.value());
+    let last = table.last().map_err(opening)?.map(|(seq, _)| seq.value());
+    Ok(first.zip(last))
+}
+
+/// The newest snapshot of record `seq` or one before it; the beginning of all where there is none.
+fn snapshot_before(db: &Database, seq: u64, file: &Path) -> Result<Snapshot<State>, StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let snapshots = table(&reading(db, file)?, file, SNAPSHOT)?;
+    let newest = snapshots.range(..=seq).map_err(opening)?.next_back();
+    let Some(newest) = newest else {
+        return Ok(Snapshot {
+            seq: 0,
+            at: Time::default(),
+            state: State::default(),
+        });
+    };
+    let (seq, line) = newest.map_err(opening)?;
+    snapshot_in(line.value(), seq.value(), file)
+}
+
+/// Shows the records behind the first number of `places`, the last one included.
+fn each(
+    db: &Database,
+    places: std::ops::Range<u64>,
+    file: &Path,
+    show: &mut dyn FnMut(&Stamped) -> Result<(), Misfit>,
+) -> Result<(), StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let damaged = |seq, damage| StoreError::damaged_record(file, "log", seq, damage);
+    let log = table(&reading(db, file)?, file, LOG)?;
+    let mut stored = log.range(places.start + 1..=places.end).map_err(opening)?;
+    for place in places.start + 1..=places.end {
+        let Some(entry) = stored.next() else {
+            return Err(damaged(place, Damage::Missing));
+        };
+        let (seq, line) = entry.map_err(opening)?;
+        if seq.value() != place {
+            return Err(damaged(place, Damage::Missing));
+        }
+        let record = record_in(line.value(), place).map_err(|damage| damaged(place, damage))?;
+        show(&record).map_err(|misfit| damaged(place, Damage::Unfit(misfit.what)))?;
+    }
+    Ok(())
+}
