@@ -10,6 +10,7 @@ use crate::failure::{FAILED, RUN_FAILED};
 
 mod admin;
 mod examples;
+mod replay;
 mod selector;
 mod simulate;
 mod step;
@@ -18,6 +19,7 @@ pub(crate) use admin::{
     ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, UncordonArgs,
 };
 pub(crate) use examples::GUIDE;
+pub(crate) use replay::ReplayArgs;
 pub(crate) use selector::Selector;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
@@ -126,6 +128,9 @@ pub(crate) enum Command {
     /// Ask the scheduler what it would do. Needs no coordinator.
     #[command(after_help = examples::SIMULATE)]
     Simulate(SimulateArgs),
+    /// Tell what a stopped coordinator's data directory says of the past. Needs no coordinator.
+    #[command(after_help = examples::REPLAY)]
+    Replay(ReplayArgs),
     /// Print what makes a shell complete commands and flags.
     #[command(after_help = examples::COMPLETIONS)]
     Completions {

@@ -12,12 +12,21 @@ pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod label;
 pub(crate) mod logs;
+pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod submit;
 pub(crate) mod wait;
 
+use std::path::PathBuf;
+
 use crate::client::ApiError;
 use crate::out::Out;
+
+/// Another program of ours, beside this one.
+fn sibling(program: &str) -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?.with_file_name(program);
+    path.exists().then_some(path)
+}
 
 /// Says once, to somebody who watches, that the coordinator is away and is tried again.
 fn outage_note(out: Out) -> impl FnMut(&ApiError) {

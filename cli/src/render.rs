@@ -10,6 +10,7 @@ pub(crate) mod listed;
 pub(crate) mod node;
 pub(crate) mod policy;
 pub(crate) mod pool;
+pub(crate) mod replay;
 pub(crate) mod sections;
 pub(crate) mod step;
 pub(crate) mod table;

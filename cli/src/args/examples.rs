@@ -150,6 +150,16 @@ end. Exits with 1 if any differs. With -o name those that differ are listed.
 Of a trace it prints allocation, waiting by subject, what preemption cost and which promises were
 kept late.";
 
+pub(super) const REPLAY: &str = "\
+Examples:
+  sluice replay ./cluster                         the last state
+  sluice replay ./cluster --at 1200 -o json
+  sluice replay ./cluster --diff 1100 1200        what changed, and which event did it
+  sluice replay ./cluster --diff 0 1200 --step k3v9
+
+Reads the log with its checksums and never writes. A coordinator that runs there is refused. What is
+older than the oldest snapshot is gone; the message says which event is the first that is kept.";
+
 pub(super) const COMPLETIONS: &str = "\
 Examples:
   source <(sluice completions bash)

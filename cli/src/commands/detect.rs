@@ -1,11 +1,12 @@
 //! `sluice detect`: what this host would report. The agent's own detection is run, so that the answer is the one that
 //! counts; no coordinator is needed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use sluice_common::api::HostView;
 
+use super::sibling;
 use crate::args::DetectArgs;
 use crate::failure::Failure;
 use crate::out::Out;
@@ -17,7 +18,7 @@ pub(super) const AGENT: &str = "sluice-agent";
 
 /// Runs the command.
 pub(crate) fn run(args: &DetectArgs, out: Out) -> Result<u8, Failure> {
-    let Some(agent) = sibling() else {
+    let Some(agent) = sibling(AGENT) else {
         return Err(Failure::Failed(format!(
             "{AGENT} is not beside this program: install the agent's package, or build it with `cargo build --workspace`"
         )));
@@ -25,12 +26,6 @@ pub(crate) fn run(args: &DetectArgs, out: Out) -> Result<u8, Failure> {
     let found = ask(&agent, args).map_err(Failure::Failed)?;
     show::one(&found, out, |found| host::describe(found, out))?;
     Ok(0)
-}
-
-/// The agent's program beside our own.
-pub(super) fn sibling() -> Option<PathBuf> {
-    let agent = std::env::current_exe().ok()?.with_file_name(AGENT);
-    agent.exists().then_some(agent)
 }
 
 /// What the agent's program finds.

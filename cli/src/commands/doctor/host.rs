@@ -8,14 +8,15 @@ use sluice_common::inventory::{Capability, Mechanism};
 
 use super::Check;
 use crate::args::DetectArgs;
-use crate::commands::detect::{AGENT, ask, sibling};
+use crate::commands::detect::{AGENT, ask};
+use crate::commands::sibling;
 
 /// Where the kernel module shows that it is loaded.
 const DRIVER: &str = "/proc/driver/nvidia/version";
 
 pub(super) fn checks() -> Vec<Check> {
     let cure = "install the agent's package, or build it: `cargo build --workspace`";
-    let Some(agent) = sibling() else {
+    let Some(agent) = sibling(AGENT) else {
         let found = format!("{AGENT} is not beside this program: not looked at");
         return vec![Check::warn("agent", found, cure)];
     };
