@@ -229,8 +229,11 @@ pub struct PoolView {
     pub nodes: u64,
     /// Those of them that take work now.
     pub nodes_ready: u64,
-    /// What its nodes have, added up.
+    /// What there is: what its nodes have, added up, and no more than is declared.
     pub capacity: Amounts,
+    /// What its nodes have, added up.
+    #[serde(default)]
+    pub detected: Amounts,
     /// What is granted.
     pub used: Amounts,
     /// What could be granted now, on nodes that take work; whether a step finds it on one of them is another question.

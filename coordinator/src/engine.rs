@@ -21,6 +21,7 @@ mod timers;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -65,9 +66,10 @@ pub enum ToSession {
 }
 
 /// Where orders for one connection go. The engine drops it when it overflows or the connection was replaced.
-#[derive(Debug)]
 pub struct Mouth {
     orders: mpsc::Sender<ToSession>,
+    /// Called when the node is let in, before anybody can see that it is.
+    on_welcome: Option<Box<dyn FnOnce(SessionId) + Send>>,
     /// Tells the ear when it is dropped, at once, however many orders are still unsaid.
     _held: oneshot::Sender<Infallible>,
 }
@@ -81,6 +83,14 @@ pub struct Ear {
     pub let_go: oneshot::Receiver<Infallible>,
 }
 
+impl fmt::Debug for Mouth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mouth")
+            .field("orders", &self.orders)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Mouth {
     /// A queue of at most `bound` orders.
     pub fn new(bound: usize) -> (Mouth, Ear) {
@@ -88,6 +98,7 @@ impl Mouth {
         let (held, let_go) = oneshot::channel();
         let mouth = Mouth {
             orders,
+            on_welcome: None,
             _held: held,
         };
         let ear = Ear {
@@ -95,6 +106,14 @@ impl Mouth {
             let_go,
         };
         (mouth, ear)
+    }
+
+    /// Has `on_welcome` called when the node is let in, before anybody can see that it is; it should be quick.
+    pub fn with_welcome(self, on_welcome: impl FnOnce(SessionId) + Send + 'static) -> Self {
+        Self {
+            on_welcome: Some(Box::new(on_welcome)),
+            ..self
+        }
     }
 }
 
@@ -397,20 +416,23 @@ impl Engine {
                 "slow commit: the disk of the store is busy"
             );
         }
-        self.report.tell(self.core.state(), records);
         self.committed.send_replace(last.seq);
         self.shared.touch(records);
+        self.report.tell(self.core.state(), records);
         Ok(())
     }
 
     /// A session whose queue is full is cut off: the core says everything again after its next hello, while waiting
     /// for it here would hold up every other node.
     fn send(&mut self, session: SessionId, message: ToSession) {
-        let Some((node, mouth)) = self.sessions.get(&session) else {
+        let Some((node, mouth)) = self.sessions.get_mut(&session) else {
             return;
         };
         let welcomed = matches!(message, ToSession::Greeting(Greeting::Welcome(_)));
         let node = node.clone();
+        if let Some(on_welcome) = mouth.on_welcome.take().filter(|_| welcomed) {
+            on_welcome(session);
+        }
         if let Err(mpsc::error::TrySendError::Full(_)) = mouth.orders.try_send(message) {
             tracing::warn!(%node, "the node does not take its orders fast enough: its connection is closed");
             self.let_go(session);

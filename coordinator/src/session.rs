@@ -154,6 +154,9 @@ async fn talk(
         Err(invalid) => return refuse(&mut streams.control.0, invalid.to_string()).await,
     };
     let (mouth, ear) = Mouth::new(MAX_ORDERS);
+    let (links, linked, by) = (nodes.clone(), node.clone(), connection.clone());
+    // Whoever sees what the node runs can ask it for its output.
+    let mouth = mouth.with_welcome(move |session| links.put(linked, session, by));
     let session = match engine.hello(hello, mouth).await {
         Ok(session) => session,
         Err(gone) => return gone.into(),
@@ -255,8 +258,6 @@ impl Link {
                 }
                 ToSession::Greeting(welcome @ Greeting::Welcome(_)) => {
                     control.send(&welcome).await?;
-                    self.nodes
-                        .put(self.node.clone(), self.session, self.connection.clone());
                     tracing::info!("node linked");
                 }
             }

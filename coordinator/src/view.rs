@@ -185,9 +185,10 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         description: pool.description.clone(),
         nodes: state.nodes_of(&pool.name).count() as u64,
         nodes_ready: ready.count() as u64,
-        capacity: state.capacity_of(&pool.name),
+        capacity: capped(state.capacity_of(&pool.name), &pool.capacity),
+        detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
-        free: free_of(core, &pool.name),
+        free: free_of(core, pool),
         declared: pool.capacity.clone(),
         platforms: platforms_of(core, &pool.name),
         queued: state.queue_len(&pool.name) as u64,
@@ -206,14 +207,30 @@ pub fn queue(core: &Core, pool: &PoolName, limit: usize) -> Vec<StepView> {
 }
 
 /// What could be granted now, added up over the nodes that take work.
-fn free_of(core: &Core, pool: &PoolName) -> Amounts {
+fn free_of(core: &Core, pool: &Pool) -> Amounts {
     let state = core.state();
-    let ready = state.nodes_of(pool).filter(|node| node.takes_work());
+    let ready = state.nodes_of(&pool.name).filter(|node| node.takes_work());
     let mut sum = Amounts::new();
     for node in ready {
         sum.add(&node.capacity().less(&state.used_on(&node.name)));
     }
-    sum
+    let used = state.used_of(&pool.name);
+    let left = pool.capacity.iter();
+    let left = left.map(|(key, n)| (key.clone(), n.saturating_sub(used.get(key.as_str()))));
+    capped(sum, &left.collect())
+}
+
+/// What there is at most: of keys that hosts count what they have, and no more than is declared; of others what is
+/// declared.
+fn capped(mut has: Amounts, declared: &BTreeMap<Key, u64>) -> Amounts {
+    for (key, declared) in declared {
+        let most = match coordinator_core::counted_by_hosts(key.as_str()) {
+            true => has.get(key.as_str()).min(*declared),
+            false => *declared,
+        };
+        has.set(key.clone(), most);
+    }
+    has
 }
 
 /// The GPUs of a pool by platform.

@@ -117,7 +117,7 @@ pub(crate) fn describe(
             format!("{} hold units, {} wait", pool.running, pool.queued),
         );
     let units = PoolUnits {
-        detected: &pool.capacity,
+        detected: &pool.detected,
         declared: &pool.declared,
         used: &pool.used,
         free: &pool.free,
@@ -193,7 +193,7 @@ pub(crate) mod tests {
     pub(crate) fn pool(nodes: u64, nodes_ready: u64) -> PoolView {
         serde_json::from_value(serde_json::json!({
             "name": "default", "description": "", "nodes": nodes, "nodes_ready": nodes_ready,
-            "capacity": {"gpu": 4, "mcpu": 8000}, "used": {"gpu": 1, "step_run": 1},
+            "capacity": {"gpu": 4, "mcpu": 8000}, "detected": {"gpu": 4, "mcpu": 8000}, "used": {"gpu": 1, "step_run": 1},
             "free": {"gpu": 3, "mcpu": 8000}, "platforms": {"h100": {"nodes": 1, "gpus": 4, "used": 1}}, "queued": 2, "running": 1
         }))
         .unwrap()

@@ -200,8 +200,8 @@ impl Core {
     }
 
     fn forget_node(&mut self, name: &NodeName) {
+        // What this run knows of its link stays: a node that comes back was told our epoch, and is to obey it still.
         self.record(Record::NodeDeleted { node: name.clone() });
-        self.contacts.remove(name);
     }
 }
 

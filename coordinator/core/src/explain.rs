@@ -94,8 +94,13 @@ impl Core {
             }
             Block::NoOpenHost { nearest } => {
                 let node = self.state.node(nearest);
+                let fewer = match request.hosts {
+                    1 => String::from("no host"),
+                    wanted => format!("fewer than {wanted} hosts"),
+                };
+                let verb = if request.hosts == 1 { "takes" } else { "take" };
                 let message = format!(
-                    "no host of pool `{pool}` that could hold it takes work now: `{nearest}` is {}",
+                    "{fewer} of pool `{pool}` that could hold it {verb} work now: `{nearest}` is {}",
                     node.map_or("gone".to_string(), closed)
                 );
                 Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())

@@ -53,3 +53,8 @@ pub use state::{
     Attempt, Binding, Cordon, Drain, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase,
     Pool, State, Step,
 };
+
+/// Whether hosts count a resource key, so that what there is of it is what they have.
+pub fn counted_by_hosts(key: &str) -> bool {
+    state::HOST_KEYS.contains(&key)
+}

@@ -261,7 +261,12 @@ impl Core {
             return;
         };
         let step_id = id.step.clone();
-        match verdict(step, attempt) {
+        let mut hosts = attempt.parts.iter().map(|part| &part.node);
+        let drained = hosts.find(|host| {
+            let node = self.state.node(host);
+            node.is_some_and(|node| node.drain().is_some())
+        });
+        match verdict(step, attempt, drained) {
             Verdict::Over(state, reason) => self.record(Record::StepEnded {
                 step: step_id,
                 state,

@@ -348,6 +348,7 @@ impl Record {
             | Record::PoolPut { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }
+            | Record::PoolDeleted { .. }
             | Record::StepQueued { .. }
             | Record::StepRejected { .. }
             | Record::Withdrawn { .. }

@@ -30,15 +30,18 @@ pub(crate) enum Verdict {
     Again(Reason),
 }
 
-/// What becomes of `step`, whose `attempt` has ended on every host.
-pub(crate) fn verdict(step: &Step, attempt: &Attempt) -> Verdict {
+/// What becomes of `step`, whose `attempt` has ended on every host; `drained` is one of them that is being emptied.
+pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>) -> Verdict {
     let (rank, part, end) = telling(attempt).expect("an attempt has parts, and all have ended");
     // What the core decided goes before what the host tells: a cancel that was answered is not taken back because a
     // timeout came in at the same moment.
     let verdict = match attempt.stopping.or(end.stopped) {
         Some(StopWhy::Cancelled) => Verdict::Over(StepState::Cancelled, words::cancelled()),
         Some(StopWhy::TimedOut) => Verdict::Over(StepState::Failed, words::timed_out()),
-        Some(StopWhy::Drained) => by_choice(step, gave_way(&end.exit, words::drained(&part.node))),
+        Some(StopWhy::Drained) => by_choice(
+            step,
+            gave_way(&end.exit, words::drained(drained.unwrap_or(&part.node))),
+        ),
         Some(StopWhy::Preempted) => by_choice(step, gave_way(&end.exit, words::preempted())),
         Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(&part.node)),
         Some(StopWhy::PeerEnded) | None => {

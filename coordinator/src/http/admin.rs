@@ -19,7 +19,7 @@ use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 
 use super::error::ApiError;
-use super::params::{self, Params, Segment};
+use super::params::{self, NoParams, Params, Segment};
 use super::verbs::NODES;
 use super::{Api, body};
 use crate::view;
@@ -31,6 +31,7 @@ const MAX_REASON_BYTES: usize = 1024;
 pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
+    _: NoParams,
     request: Request,
 ) -> Result<Json<NodeView>, ApiError> {
     let (node, verb) = NODES.split(&segment, "POST")?;
@@ -93,6 +94,7 @@ fn invalid(code: ErrorCode, field: &str, message: String) -> ApiError {
 pub(super) async fn label(
     State(api): State<Api>,
     Segment(segment): Segment,
+    _: NoParams,
     request: Request,
 ) -> Result<Json<NodeView>, ApiError> {
     let json = body::read(request, MAX_BODY_BYTES).await?;

@@ -63,6 +63,7 @@ pub(super) async fn events(
     let since = since(&api, &headers, &params).await?;
     let reading = Reading {
         log: api.0.log.clone(),
+        committed: api.engine().committed(),
         since,
         wanted,
     };
@@ -124,6 +125,9 @@ impl Wanted {
 /// A place in the log, and what is wanted of what follows.
 struct Reading {
     log: StoreReader,
+    /// Up to where the engine has told of; the log may be ahead for a moment, and nobody must hear of what a resumed call
+    /// would be told has not happened.
+    committed: watch::Receiver<u64>,
     since: u64,
     wanted: Wanted,
 }
@@ -131,7 +135,9 @@ struct Reading {
 impl Reading {
     /// The wanted ones among the next records, and how many were looked at; none at the end of the log.
     async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, usize), ReadError> {
+        let last = *self.committed.borrow();
         let mut events = read(&self.log, self.since, limit).await?;
+        events.retain(|event| event.record.seq <= last);
         let looked_at = events.len();
         self.since = events.last().map_or(self.since, |event| event.record.seq);
         events.retain(|event| self.wanted.takes(&event.record));
@@ -324,6 +330,7 @@ mod tests {
         };
         let reading = Reading {
             log,
+            committed: engine.committed(),
             since: 0,
             wanted,
         };

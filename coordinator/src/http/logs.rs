@@ -10,7 +10,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{Attempt, Core, Refusal};
+use coordinator_core::{Core, Refusal};
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use sluice_common::id::{AttemptId, NodeName, StepId};
@@ -40,12 +40,15 @@ pub(super) struct LogParams {
     offset: Option<String>,
     follow: Option<String>,
     attempt: Option<String>,
+    rank: Option<String>,
 }
 
 /// What is wanted.
 struct Wanted {
     step: StepId,
     attempt: Option<u32>,
+    /// Of a gang: which of its parts.
+    rank: usize,
     stream: LogStream,
     offset: u64,
     follow: bool,
@@ -85,6 +88,8 @@ pub(super) async fn logs(
         step: params::step_id(&segment)?,
         attempt: params::number("attempt", params.attempt.as_deref())?
             .map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
+        rank: params::number("rank", params.rank.as_deref())?
+            .map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX)),
         stream: log_stream(params.stream.as_deref())?,
         offset: params::number("offset", params.offset.as_deref())?.unwrap_or(0),
         follow: params::flag("follow", params.follow.as_deref())?,
@@ -121,10 +126,10 @@ async fn answer(api: &Api, wanted: &Wanted) -> Result<Response, ApiError> {
 async fn locate(api: &Api, wanted: &Wanted) -> Result<Found, ApiError> {
     let mut interest = api.engine().interest(wanted.step.clone());
     loop {
-        let (step, attempt) = (wanted.step.clone(), wanted.attempt);
+        let (step, attempt, rank) = (wanted.step.clone(), wanted.attempt, wanted.rank);
         let found = api
             .engine()
-            .read(move |core| find(core, step, attempt))
+            .read(move |core| find(core, step, attempt, rank))
             .await??;
         match found {
             Found::NotYet if wanted.follow => interest.news().await,
@@ -133,7 +138,7 @@ async fn locate(api: &Api, wanted: &Wanted) -> Result<Found, ApiError> {
     }
 }
 
-fn find(core: &Core, id: StepId, number: Option<u32>) -> Result<Found, ApiError> {
+fn find(core: &Core, id: StepId, number: Option<u32>, rank: usize) -> Result<Found, ApiError> {
     let Some(step) = core.state().step(&id) else {
         return Err(Refusal::UnknownStep { step: id }.into());
     };
@@ -149,18 +154,20 @@ fn find(core: &Core, id: StepId, number: Option<u32>) -> Result<Found, ApiError>
                 })?,
         ),
     };
+    let hosts = attempt.map_or(step.spec.nodes.max(1) as usize, |attempt| {
+        attempt.parts.len()
+    });
+    if rank >= hosts {
+        let message = format!("{rank}: the ranks of `{}` are 0 to {}", step.id, hosts - 1);
+        return Err(params::invalid("rank", message));
+    }
     Ok(
-        match attempt.and_then(|attempt| Some((attempt, first_host(attempt)?))) {
-            Some((attempt, node)) => Found::At(step.attempt_id(attempt.number), node),
+        match attempt.and_then(|attempt| Some((attempt, attempt.parts.get(rank)?))) {
+            Some((attempt, part)) => Found::At(step.attempt_id(attempt.number), part.node.clone()),
             None if step.state.is_terminal() => Found::Never,
             None => Found::NotYet,
         },
     )
-}
-
-/// The host of rank 0, which speaks for a gang.
-fn first_host(attempt: &Attempt) -> Option<NodeName> {
-    attempt.parts.first().map(|part| part.node.clone())
 }
 
 async fn fetch(

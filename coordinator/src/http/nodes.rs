@@ -13,7 +13,7 @@ use sluice_common::state::NodeState;
 
 use super::Api;
 use super::error::ApiError;
-use super::params::{self, Params, Segment};
+use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
 
@@ -96,6 +96,7 @@ fn page<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page
 pub(super) async fn get(
     State(api): State<Api>,
     Segment(segment): Segment,
+    _: NoParams,
 ) -> Result<Json<NodeView>, ApiError> {
     let unknown = || ApiError::UnknownNode {
         node: segment.escape_debug().to_string(),
@@ -137,6 +138,7 @@ pub(super) async fn list_pools(
 pub(super) async fn get_pool(
     State(api): State<Api>,
     Segment(segment): Segment,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
     let unknown = || ApiError::UnknownPool {
         pool: segment.escape_debug().to_string(),

@@ -43,6 +43,14 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
 /// The parameters; each that is not a field of `T` is refused.
 pub(super) struct Params<T>(pub(super) T);
 
+/// The parameters of a call that takes none.
+pub(super) type NoParams = Params<Nothing>;
+
+/// No parameters.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;
 

@@ -13,7 +13,7 @@ use sluice_common::request::FieldError;
 
 use super::Api;
 use super::error::ApiError;
-use super::params::{self, Params, Segment};
+use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
 
@@ -53,6 +53,7 @@ pub(super) fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> Fi
 pub(super) async fn policies(
     State(api): State<Api>,
     Segment(segment): Segment,
+    _: NoParams,
 ) -> Result<Json<Page<PolicyView>>, ApiError> {
     let unknown = ApiError::UnknownPool {
         pool: segment.escape_debug().to_string(),
@@ -107,6 +108,7 @@ pub(super) async fn queue(
 pub(super) async fn policy(
     State(api): State<Api>,
     Binding { pool, subject }: Binding,
+    _: NoParams,
 ) -> Result<Response, ApiError> {
     let unknown = Refusal::UnknownPolicy {
         pool: pool.clone(),

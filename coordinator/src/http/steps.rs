@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::Api;
 use super::error::ApiError;
-use super::params::{self, Params, Segment};
+use super::params::{self, NoParams, Params, Segment};
 use super::verbs::STEPS;
 use crate::view;
 
@@ -56,6 +56,7 @@ pub(super) async fn get(
 pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
+    _: NoParams,
 ) -> Result<Json<StepView>, ApiError> {
     let (id, _cancel) = STEPS.split(&segment, "POST")?;
     cancel(&api, params::step_id(id)?).await

@@ -12,12 +12,14 @@ use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES
 use sluice_common::request::StepRequest;
 
 use super::error::ApiError;
+use super::params::NoParams;
 use super::{Api, body, ids};
 use crate::view;
 
 /// `POST /v1/steps`: 201 with the step, or 200 where it was there already.
 pub(super) async fn one(
     State(api): State<Api>,
+    _: NoParams,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
@@ -50,6 +52,7 @@ struct RawBatch<'a> {
 /// `POST /v1/steps:batch`: 200 with one result for each step, in order.
 pub(super) async fn batch(
     State(api): State<Api>,
+    _: NoParams,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Json<BatchView>, ApiError> {

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::market::Policy;
+use coordinator_core::market::{Policy, Table};
 use coordinator_core::{Applied, Change, Core, Outcome, PoolWritten, Refused, Terms, Wanted};
 use serde::Deserialize;
 use sluice_common::api::{
@@ -106,11 +106,11 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             limit,
             version,
         } => {
-            let policy = Policy {
+            let policy = bound(PolicyRequest {
                 priority,
                 reserved,
                 limit,
-            };
+            })?;
             let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
             let wanted = Wanted::Policy {
                 pool,
@@ -145,6 +145,34 @@ fn subject_name(name: String) -> Result<Subject, FieldError> {
     Subject::new(name).map_err(|e| invalid("subject", ErrorCode::InvalidSubject, &e))
 }
 
+/// Numbers that every reader of JSON reads as they are; no cluster has more of anything.
+const MAX_AMOUNT: u64 = 1 << 53;
+
+fn amounts(field: &str, table: Table) -> Result<Table, FieldError> {
+    for (key, n) in &table {
+        amount(&format!("{field}.{key}"), *n)?;
+    }
+    Ok(table)
+}
+
+fn amount(field: &str, n: u64) -> Result<u64, FieldError> {
+    match n {
+        0..=MAX_AMOUNT => Ok(n),
+        _ => {
+            let why = format!("{n} is too large: write at most {MAX_AMOUNT}");
+            Err(invalid(field, ErrorCode::InvalidAmount, &why))
+        }
+    }
+}
+
+fn bound(request: PolicyRequest) -> Result<Policy, FieldError> {
+    Ok(Policy {
+        priority: amount("priority", request.priority)?,
+        reserved: amounts("reserved", request.reserved)?,
+        limit: amounts("limit", request.limit)?,
+    })
+}
+
 fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
     let PoolRequest {
         description,
@@ -157,7 +185,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
     Ok(PoolWritten {
         description,
-        capacity,
+        capacity: amounts("capacity", capacity)?,
         min_runtime: min_runtime.unwrap_or(Span::ZERO),
     })
 }
@@ -327,16 +355,7 @@ pub(super) async fn put_policy(
     let how = params.read()?;
     let version = expected(&headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
-    let PolicyRequest {
-        priority,
-        reserved,
-        limit,
-    } = body::parse(&json, "")?;
-    let policy = Policy {
-        priority,
-        reserved,
-        limit,
-    };
+    let policy = bound(body::parse(&json, "")?).map_err(ApiError::Field)?;
     let (of, who) = (pool.clone(), subject.clone());
     let wanted = Wanted::Policy {
         pool,

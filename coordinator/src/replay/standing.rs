@@ -46,9 +46,9 @@ impl Thing {
             Thing::Pool(name) => state.pool(name).map(pool),
             Thing::Policy(pool, subject) => {
                 let policy = state.pool(pool)?.policies.get(subject)?;
-                let priority = format!("priority {}", policy.priority);
-                let reserved = listed("reserved", policy.reserved.iter());
-                let limit = listed("limit", policy.limit.iter());
+                let priority = format!("priority {}", policy.policy.priority);
+                let reserved = listed("reserved", policy.policy.reserved.iter());
+                let limit = listed("limit", policy.policy.limit.iter());
                 Some(joined([Some(priority), reserved, limit]))
             }
             Thing::Node(name) => state.node(name).map(node),
@@ -62,6 +62,16 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
         Record::CoordinatorStarted { .. } => vec![Thing::Coordinator],
         Record::PoolPut { pool, .. } => vec![Thing::Pool(pool.clone())],
+        Record::PoolDeleted { pool } => {
+            let subjects = state
+                .pool(pool)
+                .into_iter()
+                .flat_map(|it| it.policies.keys());
+            let policies = subjects.map(|subject| Thing::Policy(pool.clone(), subject.clone()));
+            let promised = state.promised().cloned().map(Thing::Step);
+            let itself = std::iter::once(Thing::Pool(pool.clone()));
+            itself.chain(policies).chain(promised).collect()
+        }
         Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
             vec![Thing::Policy(pool.clone(), subject.clone())]
         }
