@@ -11,18 +11,19 @@ use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
 
-/// A default `PATH`, under the step's own variables, under those that tell it where it is.
+/// A default `PATH` and, in a gang, a default place to meet, under the step's own variables, under those that tell it
+/// where it is.
 ///
 /// The last cannot be overridden: a program that could choose its own `CUDA_VISIBLE_DEVICES` would reach the GPUs of
 /// its neighbours. Without GPUs that variable is empty, which hides every device; absent, it would show them all.
 pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
     let mut env = Environment::from([("PATH".to_owned(), settings.path.clone())]);
-    env.extend(assignment.env.clone());
     let gang = &assignment.gang;
     if let (Some(port), Some(first)) = (gang.port, gang.hosts.first()) {
         env.insert("MASTER_ADDR".to_owned(), first.clone());
         env.insert("MASTER_PORT".to_owned(), port.to_string());
     }
+    env.extend(assignment.env.clone());
     env.extend(
         [
             ("SLUICE_STEP_ID", assignment.attempt.step.to_string()),
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(env["SLUICE_NODES"], "2");
         assert_eq!(env["SLUICE_HOSTS"], "10.0.0.1,10.0.0.2");
         assert_eq!(env["MASTER_ADDR"], "10.0.0.1");
-        assert_eq!(env["MASTER_PORT"], "29501");
+        assert_eq!(env["MASTER_PORT"], "1", "it may bring its own");
         assert!(!built(&[], &[]).contains_key("MASTER_ADDR"));
     }
 

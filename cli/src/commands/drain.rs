@@ -72,7 +72,27 @@ fn words(node: &NodeView, steps: &[StepView]) -> Vec<String> {
     .into_iter()
     .filter(|(_, steps)| !steps.is_empty())
     .map(|(what, steps)| format!("{}: {what}{}", safe(&node.name), names(&steps)))
+    .chain(left(node, steps))
     .collect()
+}
+
+/// What was on the node when it was told to become empty, and is gone by now.
+fn left(node: &NodeView, steps: &[StepView]) -> Option<String> {
+    let here = |id: &&String| steps.iter().any(|step| step.id == **id);
+    let gone: Vec<String> = node
+        .steps
+        .iter()
+        .filter(|id| !here(id))
+        .map(|id| safe(id))
+        .collect();
+    let text = || {
+        format!(
+            "{}: stopped: {}",
+            safe(&node.name),
+            shortened(gone.iter().cloned(), NAMED)
+        )
+    };
+    (!gone.is_empty()).then(text)
 }
 
 /// Steps by id and name, such as `k3v9 (train)`.

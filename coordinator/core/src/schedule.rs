@@ -155,17 +155,27 @@ impl Core {
         }
     }
 
-    /// A port for the parts of a gang to meet at on their first host: the lowest that no other gang has there. Where
+    /// A port for the parts of a gang to meet at on their first host: the lowest that no other gang has at its address. Where
     /// one host is granted there is nobody to meet.
     fn meeting_port(&self, hosts: &[NodeName]) -> Option<u16> {
         let [first, _, ..] = hosts else {
             return None;
         };
-        let there = self.state.attempts_on(first);
+        let address = self.state.node(first)?.address();
+        // One machine may be several hosts, as those that are made for trials are.
+        let same = self
+            .state
+            .nodes()
+            .values()
+            .filter(|node| node.address() == address);
+        let there = same.flat_map(|node| {
+            let attempts = self.state.attempts_on(&node.name);
+            attempts.map(move |id| (&node.name, id))
+        });
         let taken: BTreeSet<u16> = there
-            .filter_map(|id| self.state.step(&id.step)?.attempt(id.number))
-            .filter(|attempt| attempt.parts.first().is_some_and(|p| p.node == *first))
-            .filter_map(|attempt| attempt.port)
+            .filter_map(|(node, id)| Some((node, self.state.step(&id.step)?.attempt(id.number)?)))
+            .filter(|(node, attempt)| attempt.parts.first().is_some_and(|p| p.node == **node))
+            .filter_map(|(_, attempt)| attempt.port)
             .collect();
         MEETING_PORTS.into_iter().find(|port| !taken.contains(port))
     }

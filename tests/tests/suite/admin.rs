@@ -116,7 +116,10 @@ fn a_drain_sends_what_can_give_way_to_the_other_host_where_it_ends() {
             .contains("waiting for what is not preemptible to end by itself: firm"),
         "{drained:?}"
     );
-    assert!(drained.stderr.contains("stopping: soft"), "{drained:?}");
+    // It dies at the first signal, so it may be on its way already when it is looked at.
+    let told = ["stopping: soft", "stopped: soft", "coming free: soft"];
+    let told = told.iter().any(|words| drained.stderr.contains(words));
+    assert!(told, "{drained:?}");
     let again = eventually("soft on the other host", || {
         let step = dev.step_in("soft", &["running"]);
         (step["attempt"] == 2).then_some(step)
