@@ -88,6 +88,9 @@ pub struct StepView {
     pub finished_at: Option<Timestamp>,
     /// How often it may be tried again after a failure of its own.
     pub retries: u32,
+    /// Whether giving way to others and losing hosts leave its retries alone.
+    #[serde(default)]
+    pub free_preemptions: bool,
     /// How long it may run, such as `2h`.
     pub timeout: Option<String>,
     /// Between the stop signal and the kill, such as `30s`.

@@ -72,6 +72,9 @@ pub struct StepRequest {
     /// `false` where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_pending: Option<bool>,
+    /// Whether giving way to others and losing hosts leave its retries alone (the default); if not, they spend them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub free_preemptions: Option<bool>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -198,6 +201,7 @@ impl StepRequest {
             grace: check_grace(self.grace_period.as_deref())?,
             on_preempt: self.on_preempt.unwrap_or_default(),
             allow_pending: self.allow_pending.unwrap_or(false),
+            free_preemptions: self.free_preemptions.unwrap_or(true),
         })
     }
 }

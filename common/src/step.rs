@@ -62,4 +62,12 @@ pub struct StepSpec {
     pub on_preempt: OnPreempt,
     /// Whether it waits, rather than being rejected, while no remembered host could hold it.
     pub allow_pending: bool,
+    /// Whether giving way to others and losing hosts leave its retries alone; if not, they spend them.
+    #[serde(default = "free")]
+    pub free_preemptions: bool,
+}
+
+/// What steps of before the choice have.
+fn free() -> bool {
+    true
 }

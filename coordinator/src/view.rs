@@ -52,6 +52,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         started_at: latest.as_ref().and_then(|a| a.started_at),
         finished_at: step.finished.map(|end| timestamp(end.at)),
         retries: spec.retries,
+        free_preemptions: spec.free_preemptions,
         timeout: spec.timeout.map(duration),
         grace_period: duration(spec.grace),
         on_preempt: spec.on_preempt,

@@ -131,6 +131,7 @@ def submit(judge):
             "grace_period": "1s",
             "on_preempt": "requeue",
             "allow_pending": False,
+            "free_preemptions": True,
         },
     )
     assert step["request"]["gpu"] == 1, step

@@ -244,6 +244,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         grace,
         on_preempt,
         allow_pending,
+        free_preemptions,
     } = old;
     let same_resources = *request == new.request
         && *preemptible == new.preemptible
@@ -263,6 +264,10 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ("grace_period", *grace == new.grace),
         ("on_preempt", *on_preempt == new.on_preempt),
         ("allow_pending", *allow_pending == new.allow_pending),
+        (
+            "free_preemptions",
+            *free_preemptions == new.free_preemptions,
+        ),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

@@ -9,6 +9,7 @@
 //! | its host was lost or rebooted, or its lease passed | waits again, for free |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
+//! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
 
 use sluice_common::id::NodeName;
@@ -51,7 +52,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
                 _ => words::of_rank(rank, &part.node, reason),
             };
             match lost {
-                true => Verdict::Again(of(words::host_lost(&part.node))),
+                true => free_or_paid(step, of(words::host_lost(&part.node)), StepState::Failed),
                 false => by_exit(step, &part.node, &end.exit, of),
             }
         }
@@ -59,14 +60,32 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
     bounded(attempt, verdict)
 }
 
-/// A step that gave way may rather be over than wait again.
+/// A step that gave way may rather be over than wait again, or pay for it.
 fn by_choice(step: &Step, verdict: Verdict) -> Verdict {
     match verdict {
         Verdict::Again(reason) if step.spec.on_preempt == OnPreempt::Fail => {
             Verdict::Over(StepState::Preempted, reason)
         }
-        Verdict::Again(_) | Verdict::Over(..) => verdict,
+        Verdict::Again(reason) => free_or_paid(step, reason, StepState::Preempted),
+        over @ Verdict::Over(..) => over,
     }
+}
+
+/// What was no fault of the step's: it waits again for free, or for a retry where that is its choice.
+fn free_or_paid(step: &Step, reason: Reason, else_over: StepState) -> Verdict {
+    if step.spec.free_preemptions {
+        return Verdict::Again(reason);
+    }
+    again_or(step, reason, else_over)
+}
+
+/// Waits again for a retry, while there are any.
+fn again_or(step: &Step, reason: Reason, else_over: StepState) -> Verdict {
+    if step.retries_spent >= step.spec.retries {
+        return Verdict::Over(else_over, reason);
+    }
+    let spent = step.retries_spent + 1;
+    Verdict::Again(words::retry(reason, spent, step.spec.retries))
 }
 
 /// The part whose end stands for that of the whole, with its rank.
@@ -94,8 +113,8 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
         Exit::Code(code) => failed_or_again(step, of(words::non_zero_exit(*code))),
         Exit::Signal(signal) => failed_or_again(step, of(words::killed_by_signal(*signal))),
         Exit::StartFailed(sentence) => failed(of(words::start_failed(sentence))),
-        Exit::LeaseExpired => Verdict::Again(of(words::lease_expired(node))),
-        Exit::HostRebooted => Verdict::Again(of(words::host_rebooted(node))),
+        Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
+        Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
         Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
     }
 }
@@ -109,11 +128,7 @@ fn failed(reason: Reason) -> Verdict {
 }
 
 fn failed_or_again(step: &Step, failure: Reason) -> Verdict {
-    if step.retries_spent >= step.spec.retries {
-        return failed(failure);
-    }
-    let spent = step.retries_spent + 1;
-    Verdict::Again(words::retry(failure, spent, step.spec.retries))
+    again_or(step, failure, StepState::Failed)
 }
 
 /// Attempts are numbered, and numbers end.

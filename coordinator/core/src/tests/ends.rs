@@ -251,3 +251,33 @@ fn one_with_an_unreleased_attempt_is_not_forgotten() {
     assert_eq!(fed.types(), ["released", "step_forgotten"]);
     assert!(rig.core.state().steps().is_empty());
 }
+
+#[test]
+fn giving_way_and_losing_a_host_are_paid_with_retries_where_that_is_chosen() {
+    for (exit, stopped, over) in [
+        (
+            Exit::Signal(15),
+            Some(StopWhy::Preempted),
+            StepState::Preempted,
+        ),
+        (
+            Exit::Signal(15),
+            Some(StopWhy::Drained),
+            StepState::Preempted,
+        ),
+        (Exit::LeaseExpired, None, StepState::Failed),
+        (Exit::HostRebooted, None, StepState::Failed),
+    ] {
+        let mut rig = Rig::one_node(1, 4);
+        let mut paid = with_retries(spec(1, 1000), 1);
+        paid.free_preemptions = false;
+        rig.submit("a", paid).unwrap();
+        rig.run("a.1");
+        let gone = || AttemptPhase::Released(end(exit.clone(), stopped));
+        rig.status("n", "a.1", gone());
+        assert_eq!(rig.step("a").retries_spent, 1, "{exit:?} {stopped:?}");
+        rig.run("a.2");
+        rig.status("n", "a.2", gone());
+        assert_eq!(rig.state("a"), over, "{exit:?} {stopped:?}");
+    }
+}

@@ -504,6 +504,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         grace: GRACE,
         on_preempt: OnPreempt::Requeue,
         allow_pending: false,
+        free_preemptions: true,
     }
 }
 

@@ -181,7 +181,7 @@ fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
         let again = rig.submit("a", repeat).unwrap();
         assert!(!again.created);
     }
-    let other: [(StepSpec, &str); 9] = [
+    let other: [(StepSpec, &str); 10] = [
         (changed(|s| s.name = "x".into()), "name"),
         (changed(|s| s.pool = PoolName::new("x").ok()), "pool"),
         (changed(|s| s.command = vec!["x".into()]), "command"),
@@ -191,6 +191,7 @@ fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
         (changed(|s| s.retries = 1), "retries"),
         (changed(|s| s.grace = Span::ZERO), "grace_period"),
         (changed(|s| s.allow_pending = true), "allow_pending"),
+        (changed(|s| s.free_preemptions = false), "free_preemptions"),
     ];
     for (mut spec, field) in other {
         spec.resources.cpu_count = Some(1.0);
