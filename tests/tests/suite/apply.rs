@@ -1,7 +1,7 @@
 //! Terms of pools and subjects by files: all or nothing, looked at first, and never at the cost of what runs.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sluice_tests::{Dev, DevOptions};
 
@@ -40,7 +40,7 @@ fn dev(files: &Files) -> Dev {
     })
 }
 
-fn apply(dev: &Dev, file: &PathBuf, more: &[&str]) -> (i32, String, String) {
+fn apply(dev: &Dev, file: &Path, more: &[&str]) -> (i32, String, String) {
     let file = file.to_str().unwrap();
     let output = dev.sluice(&[&["apply", "-f", file][..], more].concat());
     (output.code, output.stdout, output.stderr)
