@@ -293,10 +293,8 @@ fn what_is_in_use_is_not_taken_away_but_by_force_and_then_nothing_is_stopped() {
 /// The same cluster, as its log brings it back, with the same node.
 fn rig_like(rig: &Rig) -> Rig {
     let mut copy = Rig::new();
-    for name in ["a"] {
-        copy.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
-        copy.put_policy("default", name, policy(2, Some(4)));
-    }
+    copy.apply(vec![wanted_pool("default", &[(GPU, 4)])]);
+    copy.put_policy("default", "a", policy(2, Some(4)));
     copy.hello(hello("n", 4, 8));
     for id in ["firm", "soft"] {
         let spec = rig.step(id).spec.clone();
