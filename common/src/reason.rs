@@ -53,6 +53,8 @@ codes! {
     HostLost = "host_lost",
     /// Queued again: the host that ran it was rebooted.
     HostRebooted = "host_rebooted",
+    /// Queued again: the host could not start it, by no fault of the step's, and was closed to new work.
+    HostFailed = "host_failed",
     /// Queued again: the attempt's lease passed before the coordinator was heard again.
     LeaseExpired = "lease_expired",
     /// Queued again after a failure, because it has retries left.

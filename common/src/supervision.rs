@@ -179,6 +179,8 @@ pub enum Exit {
     HostRebooted,
     /// It ended unseen, while no supervisor was there.
     Unknown,
+    /// It could not be made, by no fault of its own: the host lacks what a process needs. The sentence says what.
+    HostFailed(String),
 }
 
 impl Exit {
@@ -190,6 +192,7 @@ impl Exit {
             | Exit::StartFailed(_)
             | Exit::LeaseExpired
             | Exit::HostRebooted
+            | Exit::HostFailed(_)
             | Exit::Unknown => None,
         }
     }
@@ -202,6 +205,7 @@ impl Exit {
             | Exit::StartFailed(_)
             | Exit::LeaseExpired
             | Exit::HostRebooted
+            | Exit::HostFailed(_)
             | Exit::Unknown => None,
         }
     }

@@ -7,7 +7,7 @@ use agent_core::{Core, Input, TimerKey};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy, ToNode};
-use tracing::{error_span, info};
+use tracing::{error_span, info, warn};
 
 /// Which of its lines an attempt has had.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,6 +113,9 @@ impl Said {
         match &end.exit {
             Exit::Code(_) | Exit::Signal(_) => {
                 info!(exit_code, signal, duration_ms, "attempt ended");
+            }
+            Exit::HostFailed(why) => {
+                warn!("attempt ended: this host could not start it: {why}");
             }
             Exit::StartFailed(why) => info!("attempt ended: it could not be started: {why}"),
             Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease passed"),

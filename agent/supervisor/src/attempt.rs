@@ -152,11 +152,11 @@ impl Attempt {
     }
 
     /// Its process has ended without having become the step's program.
-    pub fn on_start_failed(&mut self, why: String, at: Time) {
+    pub fn on_start_failed(&mut self, exit: Exit, at: Time) {
         if matches!(self.phase, Phase::Starting(..)) {
             self.phase = Phase::Gone(HostEnd {
                 process: None,
-                exit: Exit::StartFailed(why),
+                exit,
                 ended_at: at,
             });
         }
@@ -260,7 +260,7 @@ mod tests {
         attempt.on_exit(Exit::Code(3), at);
         attempt.on_exit(Exit::Signal(9), at);
         attempt.on_started();
-        attempt.on_start_failed("late".to_owned(), at);
+        attempt.on_start_failed(Exit::StartFailed("late".to_owned()), at);
         assert_eq!(end(&attempt).exit, Exit::Code(3));
         attempt.on_empty();
         assert!(attempt.is_gone());

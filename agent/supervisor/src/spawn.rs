@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{Process, SpawnSpec};
+use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
 use crate::{clock, process, sys};
 
@@ -61,6 +61,20 @@ pub enum SpawnError {
     },
 }
 
+impl SpawnError {
+    /// How the attempt ended by it: whether the step asks for what cannot be, or the host lacks what it should have.
+    pub fn into_exit(self) -> Exit {
+        let sentence = self.to_string();
+        match self {
+            SpawnError::EmptyCommand
+            | SpawnError::Nul { .. }
+            | SpawnError::VariableName { .. }
+            | SpawnError::RelativeWorkdir { .. } => Exit::StartFailed(sentence),
+            SpawnError::Host { .. } => Exit::HostFailed(sentence),
+        }
+    }
+}
+
 fn host<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, SpawnError> {
     result.map_err(|why| SpawnError::Host {
         action: action(),
@@ -72,7 +86,7 @@ fn host<T>(action: impl FnOnce() -> String, result: io::Result<T>) -> Result<T, 
 #[derive(Debug)]
 pub struct Report {
     pipe: PipeReader,
-    failure: Option<String>,
+    failure: Option<Exit>,
 }
 
 /// What a [`Report`] says.
@@ -82,8 +96,8 @@ pub enum Reported {
     Pending,
     /// The child is the program now, or has died on the way without a word.
     Started,
-    /// It could not become the program and is about to exit: the sentence says why.
-    Failed(String),
+    /// It could not become the program and is about to exit: for this it did.
+    Failed(Exit),
 }
 
 impl Report {
@@ -92,13 +106,19 @@ impl Report {
         if let Some(failure) = &self.failure {
             return Reported::Failed(failure.clone());
         }
-        let mut sentence = [0; MAX_SENTENCE_BYTES];
-        // The child writes its sentence at once, and a pipe keeps so few bytes together.
-        let failure = match self.pipe.read(&mut sentence) {
+        let mut told = [0; 1 + MAX_SENTENCE_BYTES];
+        // The child writes whose fault it is and its sentence at once, and a pipe keeps so few bytes together.
+        let failure = match self.pipe.read(&mut told) {
             Ok(0) => return Reported::Started,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Reported::Pending,
-            Ok(len) => String::from_utf8_lossy(&sentence[..len]).into_owned(),
-            Err(e) => format!("the start could not be watched: {e}"),
+            Ok(len) => {
+                let sentence = String::from_utf8_lossy(&told[1..len]).into_owned();
+                match told[0] {
+                    child::HOST_S_FAULT => Exit::HostFailed(sentence),
+                    _ => Exit::StartFailed(sentence),
+                }
+            }
+            Err(e) => Exit::HostFailed(format!("the start could not be watched: {e}")),
         };
         self.failure = Some(failure.clone());
         Reported::Failed(failure)

@@ -145,8 +145,7 @@ impl Table {
         let made = if expired {
             Err(Exit::LeaseExpired)
         } else {
-            self.fork(spec, lease)
-                .map_err(|e| Exit::StartFailed(e.to_string()))
+            self.fork(spec, lease).map_err(|error| error.into_exit())
         };
         made.unwrap_or_else(|exit| {
             let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo);
@@ -226,9 +225,11 @@ impl Table {
             return;
         };
         let now = clock::wall_now();
-        if let Some(Reported::Failed(why)) = attempt.report_mut().map(|report| report.read()) {
-            info!(step = %id.step, attempt = id.number, "process not started: {why}");
-            attempt.on_start_failed(why, now);
+        if let Some(Reported::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
+            if let Exit::StartFailed(why) | Exit::HostFailed(why) = &exit {
+                info!(step = %id.step, attempt = id.number, "process not started: {why}");
+            }
+            attempt.on_start_failed(exit, now);
         } else {
             let (exit_code, signal) = (exit.code(), exit.signal());
             info!(step = %id.step, attempt = id.number, exit_code, signal, "process ended");

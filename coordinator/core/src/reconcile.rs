@@ -21,6 +21,7 @@ use crate::core::Core;
 use crate::record::Record;
 use crate::state::{Attempt, Part, PartPhase, Step};
 use crate::verdict::{Verdict, verdict};
+use crate::words;
 
 impl Core {
     /// Settles what a hello lists, and what it does not list.
@@ -206,14 +207,41 @@ impl Core {
         {
             return;
         }
+        let failed = match &end.exit {
+            Exit::HostFailed(sentence) => Some(sentence.clone()),
+            Exit::Code(_)
+            | Exit::Signal(_)
+            | Exit::StartFailed(_)
+            | Exit::LeaseExpired
+            | Exit::HostRebooted
+            | Exit::Unknown => None,
+        };
         let stopped = end.stopped;
         self.record(Record::Ended {
             attempt: id.clone(),
             node: node.clone(),
             end,
         });
+        if let Some(sentence) = failed {
+            self.close_failing(node, &id.step, &sentence);
+        }
         self.end_as_one(id, stopped);
         self.conclude(id);
+    }
+
+    /// A host that cannot start a step cannot start the next one either: it would take the queue and fail it, step by
+    /// step. It is closed until an admin has seen to it.
+    fn close_failing(&mut self, node: &NodeName, step: &StepId, sentence: &str) {
+        let open = self
+            .state
+            .node(node)
+            .is_some_and(|node| node.cordon.is_none());
+        if open {
+            self.record(Record::NodeCordoned {
+                node: node.clone(),
+                reason: words::closed_for(step, sentence),
+            });
+        }
     }
 
     /// A gang of which one part failed or was lost is stopped on its other hosts; `stopped` is why the part was being

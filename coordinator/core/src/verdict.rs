@@ -6,7 +6,7 @@
 //! | it ran over its `timeout`, however it ended | `failed`; never retried, for it would run over again |
 //! | code 0 | `succeeded`, also for one that was to give way and finished within its grace |
 //! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
-//! | its host was lost or rebooted, or its lease passed | waits again, for free |
+//! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
 //! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
@@ -99,7 +99,8 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
     match exit {
         Exit::Code(0) => succeeded(),
         Exit::StartFailed(sentence) => failed(words::start_failed(sentence)),
-        Exit::Code(_)
+        Exit::HostFailed(_)
+        | Exit::Code(_)
         | Exit::Signal(_)
         | Exit::LeaseExpired
         | Exit::HostRebooted
@@ -113,6 +114,11 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
         Exit::Code(code) => failed_or_again(step, of(words::non_zero_exit(*code))),
         Exit::Signal(signal) => failed_or_again(step, of(words::killed_by_signal(*signal))),
         Exit::StartFailed(sentence) => failed(of(words::start_failed(sentence))),
+        Exit::HostFailed(sentence) => free_or_paid(
+            step,
+            of(words::host_failed(node, sentence)),
+            StepState::Failed,
+        ),
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
         Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),

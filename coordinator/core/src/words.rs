@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::NodeName;
+use sluice_common::id::{NodeName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::wire::StopWhy;
 
@@ -136,6 +136,17 @@ pub(crate) fn superseded(node: &NodeName) -> Reason {
 pub(crate) fn host_rebooted(node: &NodeName) -> Reason {
     let message = format!("its host `{node}` was rebooted");
     Reason::new(ReasonCode::HostRebooted, message).with("node", node.as_str())
+}
+
+/// The host could not start it, by no fault of the step's.
+pub(crate) fn host_failed(node: &NodeName, sentence: &str) -> Reason {
+    let message = format!("`{node}` could not start it: {sentence}");
+    Reason::new(ReasonCode::HostFailed, message).with("node", node.as_str())
+}
+
+/// Why a host is closed that could not start a step.
+pub(crate) fn closed_for(step: &StepId, sentence: &str) -> String {
+    format!("closed by itself, because step `{step}` could not be started: {sentence}")
 }
 
 pub(crate) fn lease_expired(node: &NodeName) -> Reason {

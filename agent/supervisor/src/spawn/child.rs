@@ -40,6 +40,11 @@ pub(super) struct Child<'a> {
     pub(super) program: &'a Program,
 }
 
+/// The first byte of a report: the host lacks what every process needs.
+pub(super) const HOST_S_FAULT: u8 = b'h';
+/// The first byte of a report: the step asks for what is not there.
+const STEP_S_FAULT: u8 = b's';
+
 impl Child<'_> {
     /// Becomes the program, or says why not. Comes back only to exit.
     pub(super) fn run(&self) {
@@ -50,12 +55,19 @@ impl Child<'_> {
             return;
         }
         let ready = prepared.and_then(|()| self.begin());
-        let Err(sentence) = ready.and_then(|()| self.become_program()) else {
+        let ready = ready.map_err(|sentence| (HOST_S_FAULT, sentence));
+        let program = || {
+            self.become_program()
+                .map_err(|sentence| (STEP_S_FAULT, sentence))
+        };
+        let Err((fault, sentence)) = ready.and_then(|()| program()) else {
             return;
         };
+        let mut told = vec![fault];
+        told.extend(lookup::cut(&sentence, MAX_SENTENCE_BYTES).as_bytes());
         let mut report = self.report;
         // Where the supervisor has died meanwhile, nobody is left to tell.
-        let _ = report.write_all(lookup::cut(&sentence, MAX_SENTENCE_BYTES).as_bytes());
+        let _ = report.write_all(&told);
     }
 
     /// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end:

@@ -246,7 +246,12 @@ fn a_place_where_nothing_can_be_written_fails_the_start() {
     let host = Host::start();
     // A file where the directory should be: root, too, is stopped by that.
     fs::write(host.attempt_dir(&"blocked.1"), b"").unwrap();
-    let why = refusal(&mut host.client(), &spec("blocked.1", &["true"]));
+    let mut client = host.client();
+    let blocked = spec("blocked.1", &["true"]);
+    client.spawn(&blocked);
+    let Exit::HostFailed(why) = client.wait_gone(&blocked.attempt).exit else {
+        panic!("it is no fault of the step's");
+    };
     assert!(
         why.contains("the host could not") && why.contains("blocked.1"),
         "{why}"

@@ -281,3 +281,47 @@ fn giving_way_and_losing_a_host_are_paid_with_retries_where_that_is_chosen() {
         assert_eq!(rig.state("a"), over, "{exit:?} {stopped:?}");
     }
 }
+
+#[test]
+fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    let disk_full = Exit::HostFailed("the host could not write its record: no space left".into());
+    let fed = rig.status("n", "a.1", released(disk_full.clone()));
+    assert!(
+        fed.types().contains(&"node_cordoned".to_string()),
+        "{fed:?}"
+    );
+    for id in ["a", "b"] {
+        assert_eq!(
+            rig.state(id),
+            StepState::Queued,
+            "it waits for a host that works"
+        );
+    }
+    assert_eq!(rig.code("a"), ReasonCode::HostFailed);
+    assert_eq!(rig.code("b"), ReasonCode::NoLiveHost);
+    let cordon = rig
+        .core
+        .state()
+        .node(&node("n"))
+        .unwrap()
+        .cordon
+        .clone()
+        .unwrap();
+    assert!(
+        cordon
+            .reason
+            .contains("step `a` could not be started: the host could not write"),
+        "{cordon:?}"
+    );
+    rig.hello(hello("m", 1, 4));
+    assert_eq!(rig.placed("a").0, "m", "in its old place, before `b`");
+    assert_eq!(rig.step("a").retries_spent, 0);
+    let fed = rig.status("m", "a.2", released(disk_full));
+    assert!(
+        fed.types().contains(&"node_cordoned".to_string()),
+        "{fed:?}"
+    );
+}

@@ -85,7 +85,7 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let lie = (0u8..8, 1u8..4, 0u8..12);
+    let lie = (0u8..8, 1u8..4, 0u8..13);
     prop_oneof![
         6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), prop::bool::weighted(0.8), 1u32..4).prop_map(
             |(id, gpus, mcpu, retries, pending, preemptible, nodes)| Event::Submit {
@@ -100,10 +100,10 @@ fn event() -> impl Strategy<Value = Event> {
             prop::collection::vec(lie, 0..4)).prop_map(
             |(node, gpus, reboot, honest, lies)| Event::Hello { node, gpus, reboot, honest, lies }
         ),
-        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..12).prop_map(
+        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..13).prop_map(
             |(node, id, attempt, phase)| Event::Status { node, id, attempt, phase }
         ),
-        12 => (0u8..8, any::<prop::sample::Index>(), 0u8..12).prop_map(
+        12 => (0u8..8, any::<prop::sample::Index>(), 0u8..13).prop_map(
             |(id, part, phase)| Event::Progress { id, part, phase }
         ),
         1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
@@ -144,6 +144,7 @@ fn phase(number: u8) -> AttemptPhase {
         8 => released(Exit::LeaseExpired),
         9 => released(Exit::Unknown),
         10 => released(Exit::StartFailed(String::from("no"))),
+        11 => released(Exit::HostFailed(String::from("no"))),
         _ => released(Exit::Code(0)),
     }
 }
