@@ -16,6 +16,8 @@ pub(super) enum Thing {
     Pool(PoolName),
     Policy(PoolName, Subject),
     Node(NodeName),
+    /// What a node has and how it is labelled, apart from how it stands: it is long and seldom changes.
+    Host(NodeName),
     Step(StepId),
 }
 
@@ -26,6 +28,7 @@ impl Display for Thing {
             Thing::Pool(pool) => write!(f, "pool/{pool}"),
             Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
             Thing::Node(node) => write!(f, "node/{node}"),
+            Thing::Host(node) => write!(f, "host/{node}"),
             Thing::Step(step) => write!(f, "step/{step}"),
         }
     }
@@ -52,6 +55,7 @@ impl Thing {
                 Some(joined([Some(priority), reserved, limit]))
             }
             Thing::Node(name) => state.node(name).map(node),
+            Thing::Host(name) => state.node(name).map(host),
             Thing::Step(id) => state.step(id).map(|found| step(state, found)),
         }
     }
@@ -76,16 +80,18 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
             vec![Thing::Policy(pool.clone(), subject.clone())]
         }
         Record::NodeReported { node, .. }
-        | Record::NodeReady { node }
+        | Record::NodeLabelled { node, .. }
+        | Record::NodeDeleted { node } => {
+            vec![Thing::Node(node.clone()), Thing::Host(node.clone())]
+        }
+        Record::NodeReady { node }
         | Record::NodeReconciling { node }
         | Record::NodeUnreachable { node }
         | Record::NodeLost { node }
         | Record::NodeCordoned { node, .. }
         | Record::NodeDraining { node, .. }
         | Record::NodeUncordoned { node }
-        | Record::NodeLabelled { node, .. }
         | Record::NodeLeaving { node }
-        | Record::NodeDeleted { node }
         | Record::NodeDrained { node } => vec![Thing::Node(node.clone())],
         // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
         Record::Nominated { .. } | Record::Released { .. } => {
@@ -126,8 +132,15 @@ fn node(node: &Node) -> String {
         closed(node),
         node.leaving.then(|| "to be forgotten".to_owned()),
         Some(format!("in pool {}", node.pool)),
-        listed("with", node.capacity().iter()),
+    ])
+}
+
+fn host(node: &Node) -> String {
+    joined([
+        listed("has", node.capacity().iter()),
         listed("labels", node.labels_in_force().iter()),
+        Some(format!("agent {}", node.version)),
+        Some(format!("boot {}", node.boot_id)),
     ])
 }
 

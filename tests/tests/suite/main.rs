@@ -14,6 +14,7 @@ mod metrics;
 mod nvml;
 mod openapi;
 mod partition;
+mod replay;
 mod road;
 mod sim;
 mod simulate;
