@@ -19,7 +19,7 @@ use sluice_common::api::Page;
 use sluice_common::environment::HIDDEN;
 use sluice_common::id::{NodeName, StepId};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until};
 
 use super::Api;
 use super::error::ApiError;
@@ -202,6 +202,7 @@ async fn follow(api: Api, mut reading: Reading, silence: Duration) -> Result<Res
         ready: found.into(),
         api,
         silence,
+        quiet_until: Instant::now() + silence,
         ended: false,
     };
     Ok(Sse::new(stream(follower)).into_response())
@@ -209,11 +210,8 @@ async fn follow(api: Api, mut reading: Reading, silence: Duration) -> Result<Res
 
 fn stream(follower: Follower) -> impl Stream<Item = Result<SseEvent, Infallible>> {
     unfold(follower, async |mut follower| {
-        // A read that is dropped here has moved nothing: the next one reads the same.
-        let event = match timeout(follower.silence, follower.next()).await {
-            Ok(event) => event?,
-            Err(_) => place(follower.reading.since),
-        };
+        let event = follower.next().await?;
+        follower.quiet_until = Instant::now() + follower.silence;
         Some((Ok(event), follower))
     })
 }
@@ -224,6 +222,8 @@ struct Follower {
     committed: watch::Receiver<u64>,
     ready: VecDeque<Event>,
     silence: Duration,
+    /// When it is told its place unless something was said before.
+    quiet_until: Instant,
     ended: bool,
 }
 
@@ -243,6 +243,10 @@ impl Follower {
                     if looked_at == 0 {
                         self.wait().await;
                     }
+                    let quiet = self.ready.is_empty() && !self.ended;
+                    if quiet && Instant::now() >= self.quiet_until {
+                        return Some(place(self.reading.since));
+                    }
                 }
                 // A follower that is slower than the log forgets is told so, in the stream: it must not go on as if
                 // it had seen everything.
@@ -254,12 +258,13 @@ impl Follower {
         }
     }
 
-    /// Waits for a record that was not read.
+    /// Waits for a record that was not read, or until it has been quiet for long.
     async fn wait(&mut self) {
         let since = self.reading.since;
         tokio::select! {
             grown = self.committed.wait_for(|last| *last > since) => self.ended = grown.is_err(),
             () = self.api.stopped() => self.ended = true,
+            () = sleep_until(self.quiet_until) => {}
         }
     }
 }
