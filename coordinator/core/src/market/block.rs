@@ -84,17 +84,19 @@ impl Market {
 impl<'a> Before<'a> {
     fn block_by_policy(&self) -> Option<Block<'a>> {
         let nothing = Amounts::new();
-        let over = self.over_limit(&nothing).next();
-        if let Some((key, _)) = over {
-            let used = self.account.used.get(key);
+        let over = self.short_of_limit(&nothing).next();
+        if let Some(key) = over {
+            let promised = self.promised_of(key);
+            let used = self.account.used.get(key).saturating_add(promised);
             let limit = self.account.policy.as_ref()?.limit(key)?;
             return Some(Block::Limit { key, used, limit });
         }
-        if self.request.preemptible || self.is_in_share() {
+        if self.request.preemptible || self.is_inside_share() {
             return None;
         }
+        let firm = self.firm_with_promised();
         self.metered().find_map(|(key, asked)| {
-            let used = self.account.firm.get(key);
+            let used = firm.get(key);
             let reserved = self.account.reserved(key)?;
             let short = used.saturating_add(asked) > reserved;
             short.then_some(Block::Reserved {

@@ -47,6 +47,17 @@ pub enum Move {
     },
 }
 
+impl Move {
+    /// The pool whose units it gives or promises.
+    fn pool(&self) -> Option<&PoolName> {
+        match self {
+            Self::Grant { pool, .. } => Some(pool),
+            Self::Nominate { nomination, .. } => Some(&nomination.pool),
+            Self::Withdraw { .. } => None,
+        }
+    }
+}
+
 impl Market {
     /// Everything that waits for a pool, in order.
     pub fn in_order(&self, name: &PoolName) -> Vec<&StepId> {
@@ -114,6 +125,7 @@ impl Market {
         if allowed && before.fits_on(&nomination.hosts, &promises.firm) {
             let around = promises
                 .soft
+                .filter(|_| before.request.preemptible)
                 .filter(|(_, kept)| !before.fits_on(&nomination.hosts, kept));
             let mut backfill: BTreeSet<StepId> = around.map(|(head, _)| head).into_iter().collect();
             backfill.extend(before.passes());
@@ -136,6 +148,14 @@ impl Market {
             let moved = self
                 .grant(request, &pools)
                 .or_else(|| self.take(request, &pools, now));
+            if moved
+                .as_ref()
+                .is_some_and(|moved| moved.pool() != Some(name))
+            {
+                // It is left to the pool where it moves: others may go before it there, and its head has its promise
+                // first.
+                continue;
+            }
             if moved.is_some() {
                 let unpromised = head.filter(|head| pool.soft.as_ref() != Some(&head.step));
                 let promise = unpromised.and_then(|head| self.await_ends(name, pool, head));
@@ -197,7 +217,7 @@ impl Market {
     /// The promise that a head gets when no victims help.
     fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Move> {
         let before = Before::of(self, pool, request)?;
-        let ends = ends::await_ends(before, &before.promises().firm)?;
+        let ends = ends::await_ends(before, &before.promised_in_full())?;
         Some(Move::Nominate {
             step: request.step.clone(),
             nomination: Nomination {

@@ -8,7 +8,7 @@ use sluice_common::id::{NodeName, StepId};
 
 use super::Market;
 use super::account::Account;
-use super::nomination::Kept;
+use super::nomination::{Kept, Nomination};
 use super::order::{self, Rank};
 use super::pool::Pool;
 use super::request::Request;
@@ -58,21 +58,95 @@ impl<'a> Before<'a> {
 
     /// Whether its subject's own policy lets it start, if `gone` of what the subject uses were not.
     pub(crate) fn is_allowed(&self, gone: &Amounts) -> bool {
-        self.over_limit(gone).next().is_none() && (self.request.preemptible || self.is_in_share())
+        self.short_of_limit(gone).next().is_none()
+            && (self.request.preemptible || self.is_inside_share())
     }
 
-    /// The keys of which it would use more than its subject's limit, with how much more.
+    /// Whether what cannot be made to give way stays inside its subject's reserved share, with what is promised to others
+    /// of the kind.
+    pub(crate) fn is_inside_share(&self) -> bool {
+        order::fits_share(
+            self.pool,
+            self.account,
+            self.request,
+            &self.firm_with_promised(),
+        )
+    }
+
+    /// What its subject uses that cannot be made to give way, or will.
+    pub(crate) fn firm_with_promised(&self) -> Amounts {
+        let mut firm = self.account.firm.clone();
+        for (other, _) in self.promised_to_own() {
+            if !other.preemptible {
+                firm.add(&other.demand);
+            }
+        }
+        firm
+    }
+
+    /// What others of its subject hold promises for, whose victims go: they start on the same account.
+    fn promised_to_own(&self) -> impl Iterator<Item = (&'a Request, &'a Nomination)> + use<'a> {
+        let Self {
+            market,
+            pool,
+            request,
+            ..
+        } = *self;
+        let firm = pool.firm.iter().filter(|step| **step != request.step);
+        let firm = firm.filter_map(|step| Some((market.request(step)?, market.nomination(step)?)));
+        firm.filter(|(other, _)| other.subject == request.subject)
+    }
+
+    /// How much of a key they will use beyond what their subject's own runs give back for them.
+    pub(crate) fn promised_of(&self, key: &str) -> u64 {
+        let Self {
+            market, request, ..
+        } = *self;
+        let promised = self.promised_to_own().map(|(other, nomination)| {
+            let runs = nomination.awaits.iter().filter_map(|id| market.run(id));
+            let own = runs.filter(|run| {
+                run.request.subject == request.subject && run.pool == nomination.pool
+            });
+            let back: u64 = own.map(|run| run.request.demand.get(key)).sum();
+            other.demand.get(key).saturating_sub(back)
+        });
+        promised.fold(0, u64::saturating_add)
+    }
+
+    /// The keys of which it would use more than its subject's limit.
     pub(crate) fn over_limit<'b>(
         &self,
         gone: &'b Amounts,
-    ) -> impl Iterator<Item = (&'a str, u64)> + use<'a, 'b> {
+    ) -> impl Iterator<Item = &'a str> + use<'a, 'b> {
+        self.beyond_limit(gone, |_| 0)
+    }
+
+    /// Those of which it would, once others of its subject have started to whom it is promised that they will.
+    pub(crate) fn short_of_limit<'b>(
+        &self,
+        gone: &'b Amounts,
+    ) -> impl Iterator<Item = &'a str> + use<'a, 'b> {
+        let before = *self;
+        self.beyond_limit(gone, move |key| before.promised_of(key))
+    }
+
+    fn beyond_limit<'b, F: Fn(&str) -> u64>(
+        &self,
+        gone: &'b Amounts,
+        promised: F,
+    ) -> impl Iterator<Item = &'a str> + use<'a, 'b, F> {
         let account = self.account;
-        self.metered().filter_map(move |(key, asked)| {
-            let limit = account.policy.as_ref()?.limit(key)?;
-            let used = account.used.get(key).saturating_sub(gone.get(key));
-            let over = used.saturating_add(asked).saturating_sub(limit);
-            (over > 0).then_some((key, over))
-        })
+        let limited = self.metered().filter(move |(key, asked)| {
+            let policy = account.policy.as_ref();
+            policy
+                .and_then(|policy| policy.limit(key))
+                .is_some_and(|limit| {
+                    let used = account.used.get(key).saturating_sub(gone.get(key));
+                    let used = used.saturating_add(promised(key));
+                    used.saturating_add(*asked) > limit
+                })
+        });
+        limited.map(|(key, _)| key)
     }
 
     /// What others are promised: what it may not take at all, and what it may take only as backfill to whom. A soft
@@ -102,6 +176,21 @@ impl<'a> Before<'a> {
         if let (Some(request), Some(nomination)) = (request, nomination) {
             kept.add(self.market, request, nomination);
         }
+    }
+
+    /// All that is firmly promised to others, what the runs that go for it still hold included: who waits for the end of
+    /// these too has only the rest of them.
+    pub(crate) fn promised_in_full(&self) -> Kept {
+        let others = self.pool.firm.iter();
+        let mut kept = Kept::default();
+        for step in others.filter(|step| **step != self.request.step) {
+            if let Some(request) = self.market.request(step)
+                && let Some(nomination) = self.market.nomination(step)
+            {
+                kept.add_in_full(request, nomination);
+            }
+        }
+        kept
     }
 
     fn is_behind(&self, step: &StepId) -> bool {
@@ -199,8 +288,11 @@ impl<'a> Before<'a> {
     }
 
     /// The first request of its own subject ahead of it that waits for the subject's limit: a grant past it is backfill
-    /// to it.
+    /// to it, where it can be made to give way.
     pub(crate) fn passes(&self) -> Option<StepId> {
+        if !self.request.preemptible {
+            return None;
+        }
         let own = self.rank();
         let heads = self.account.line.heads();
         let ahead = heads.filter_map(|step| {

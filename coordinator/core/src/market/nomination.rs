@@ -44,6 +44,8 @@ impl Nomination {
 pub(crate) struct Kept {
     pub(crate) hosts: ByHost,
     pub(crate) pool: Amounts,
+    /// Runs whose units come to them.
+    pub(crate) awaited: BTreeSet<AttemptId>,
 }
 
 impl Kept {
@@ -61,11 +63,21 @@ impl Kept {
                 *sum = sum.plus(run.request.each);
             }
         }
+        self.awaited.extend(nomination.awaits.iter().cloned());
         self.pool.add(&request.demand.less(&awaited));
         for node in &nomination.hosts {
             let held = on.get(node).copied().unwrap_or_default();
             let kept = self.hosts.entry(node.clone()).or_default();
             *kept = kept.plus(request.each.less(held));
+        }
+    }
+
+    /// Adds all that a promise to `request` is about.
+    pub(crate) fn add_in_full(&mut self, request: &Request, nomination: &Nomination) {
+        self.pool.add(&request.demand);
+        for node in &nomination.hosts {
+            let kept = self.hosts.entry(node.clone()).or_default();
+            *kept = kept.plus(request.each);
         }
     }
 

@@ -76,6 +76,11 @@ impl<'a> Scene<'a> {
         }
     }
 
+    /// Whether what a run holds comes to those for whom units are kept.
+    pub(crate) fn is_awaited_by_others(&self, id: &AttemptId) -> bool {
+        self.kept.awaited.contains(id)
+    }
+
     pub(crate) fn has(&self, id: &AttemptId) -> bool {
         self.gone.contains_key(id)
     }
@@ -137,8 +142,26 @@ impl<'a> Scene<'a> {
 
     fn short_of_limit(&self) -> Vec<&'a str> {
         let gone = self.freed_of(&self.before.request.subject);
-        let over = self.before.over_limit(&gone);
-        over.map(|(key, _)| key).collect()
+        self.before.short_of_limit(&gone).collect()
+    }
+
+    /// Whether a run may go for a key. One that waits inside its share has none of a key that does not count in it, so
+    /// another could be inside its share just as well while it holds all of the key, and would take it back for ever:
+    /// such a run stays.
+    fn may_go_for(&self, run: &Run, key: &str) -> bool {
+        let Before { pool, account, .. } = self.before;
+        let counts = pool.is_metered(key) && account.reserved(key).is_some();
+        counts || !self.before.is_in_share() || !self.would_be_in_share(run)
+    }
+
+    fn would_be_in_share(&self, run: &Run) -> bool {
+        let pool = self.before.pool;
+        let account = pool.account(&run.request.subject);
+        account.is_some_and(|account| {
+            let going = self.going_of(&run.request.subject);
+            let used = account.used.less(&going).less(&run.request.demand);
+            account.policy.is_some() && order::fits_share(pool, account, &run.request, &used)
+        })
     }
 
     /// How much of a key a subject would hold beyond its reserved share.
@@ -146,9 +169,23 @@ impl<'a> Scene<'a> {
         let Some(account) = self.before.pool.account(subject) else {
             return 0;
         };
-        let gone = self.freed_of.get(subject).map_or(0, |freed| freed.get(key));
-        let used = account.used.get(key).saturating_sub(gone);
-        used.saturating_sub(account.reserved(key).unwrap_or(0))
+        let used = account.used.get(key);
+        let left = used.saturating_sub(self.going_of(subject).get(key));
+        left.saturating_sub(account.reserved(key).unwrap_or(0))
+    }
+
+    /// What a subject has no more when all are gone that are supposed to be or are being stopped.
+    fn going_of(&self, subject: &Subject) -> Amounts {
+        let Before { market, pool, .. } = self.before;
+        let mut going = self.freed_of(subject);
+        let others = pool.leaving.iter();
+        let others = others.filter(|id| !self.gone.contains_key(*id));
+        for run in others.filter_map(|id| market.run(id)) {
+            if run.request.subject == *subject {
+                going.add(&run.request.demand);
+            }
+        }
+        going
     }
 
     /// Whether a run that would be gone, or a request that waits for one of their subjects, would be inside its
@@ -181,7 +218,7 @@ impl<'a> Scene<'a> {
                 return false;
             }
             let mut used = if request.preemptible {
-                account.used.less(&self.freed_of(&request.subject))
+                account.used.less(&self.going_of(&request.subject))
             } else {
                 account.firm.clone()
             };
@@ -208,7 +245,7 @@ impl Shortage<'_> {
     pub(crate) fn helped_beyond_share(&self, scene: &Scene<'_>, run: &Run) -> bool {
         let subject = &run.request.subject;
         let mut keys = self.host_keys(run).chain(self.pool_keys(run));
-        keys.any(|key| scene.excess(subject, key) > 0)
+        keys.any(|key| scene.excess(subject, key) > 0 && scene.may_go_for(run, key))
     }
 
     /// Whether the loss of a run of the waiter's own subject, or of one that was granted around it, would help.

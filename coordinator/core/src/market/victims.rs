@@ -27,7 +27,7 @@ pub(crate) struct Plan {
     pub(crate) hosts: Vec<NodeName>,
     /// Runs to be stopped.
     pub(crate) victims: BTreeSet<AttemptId>,
-    /// Runs on its hosts that are being stopped already and whose units it counts on.
+    /// Runs that are being stopped already and whose units it counts on.
     pub(crate) leaving: BTreeSet<AttemptId>,
 }
 
@@ -80,11 +80,11 @@ struct Price {
 /// What stopping others could do for a request that is blocked in a pool: first without what the head is promised, then,
 /// for a request that can be made to give way, with it.
 pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
-    if !before.request.preemptible && !before.is_in_share() {
+    if !before.request.preemptible && !before.is_inside_share() {
         return Outlook::Nothing;
     }
     let candidates = candidates(before, now);
-    if candidates.is_empty() && leaving(before).next().is_none() {
+    if candidates.is_empty() && before.pool.leaving.is_empty() {
         // As most requests of a long queue: there is nobody whose end could help.
         return Outlook::Nothing;
     }
@@ -101,7 +101,7 @@ pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
 /// The same, with `kept` kept for others.
 fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> Outlook {
     let mut scene = Scene::new(before, kept);
-    for (id, run) in leaving(before) {
+    for (id, run) in leaving(before, kept) {
         scene.take(id, run);
     }
     let mut hosts: Vec<NodeName> = Vec::new();
@@ -124,34 +124,39 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
     if !before.is_in_share() && scene.would_be_taken_back(&victims) {
         return Outlook::Nothing;
     }
-    let on_hosts = leaving(before).filter(|(_, run)| hosts.iter().any(|h| run.holding.contains(h)));
+    let victims = victims.into_iter().cloned().collect();
     Outlook::Take(Plan {
-        leaving: on_hosts.map(|(id, _)| id.clone()).collect(),
-        victims: victims.into_iter().cloned().collect(),
+        leaving: needed_of_leaving(scene, leaving(before, kept), &hosts),
+        victims,
         hosts,
     })
 }
 
+/// Those of the runs that go anyhow which the request must see gone before it starts: on its hosts, and elsewhere if what
+/// they hold of the pool, or of its subject's limit, is missing.
+fn needed_of_leaving<'a>(
+    mut scene: Scene<'a>,
+    leaving: impl Iterator<Item = (&'a AttemptId, &'a Run)>,
+    hosts: &[NodeName],
+) -> BTreeSet<AttemptId> {
+    let mut needed = BTreeSet::new();
+    for (id, run) in leaving {
+        scene.spare(id);
+        let here = hosts.iter().any(|host| run.holding.contains(host));
+        if here || !scene.shortage(hosts).is_none() {
+            scene.take(id, run);
+            needed.insert(id.clone());
+        }
+    }
+    needed
+}
+
 /// Runs of the pool that are being stopped and whose units are promised to nobody.
-fn leaving<'a>(before: Before<'a>) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
-    let Before {
-        market,
-        pool,
-        request,
-        ..
-    } = before;
-    let promised: BTreeSet<&AttemptId> = pool
-        .firm
-        .iter()
-        .filter(|step| **step != request.step)
-        .filter_map(|step| market.nomination(step))
-        .flat_map(|nomination| &nomination.awaits)
-        .collect();
-    let runs = pool
-        .leaving
-        .iter()
-        .filter_map(|id| Some((id, market.run(id)?)));
-    runs.filter(move |(id, _)| !promised.contains(id))
+fn leaving<'a>(before: Before<'a>, kept: &Kept) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
+    let Before { market, pool, .. } = before;
+    let ids = pool.leaving.iter();
+    ids.filter(|id| !kept.awaited.contains(*id))
+        .filter_map(|id| Some((id, market.run(id)?)))
 }
 
 /// Every run that could be taken on some ground, in victim order.
@@ -315,42 +320,81 @@ fn cheapest_host<'a, 'c>(
 }
 
 /// Takes candidates in their order until the request would fit on `hosts`, of which all but the last have room for it
-/// already; `None` where it never does. A subject is counted down by each that is taken, so it is not pushed below its
-/// share but by the one that straddles the line.
+/// already; `None` where it never does. A small run that goes first may bring its subject down to its share and so spare
+/// a large one that would have been enough: then the small one is left out, and they are counted again.
 fn fill<'a, 'c>(
     before: Before<'a>,
     scene: &mut Scene<'a>,
     field: &Field<'a, 'c>,
     hosts: &[NodeName],
 ) -> Option<Vec<&'c Candidate<'a>>> {
-    let mut taken = Vec::new();
+    let mut left_out = BTreeSet::new();
+    loop {
+        match count_off(before, scene, field, hosts, &left_out) {
+            Counted::Enough(taken) => return Some(taken),
+            Counted::Short { in_the_way } => left_out.insert(in_the_way?),
+        };
+    }
+}
+
+/// What came of taking candidates in their order.
+enum Counted<'a, 'c> {
+    Enough(Vec<&'c Candidate<'a>>),
+    /// Nobody was taken after all. Where a run was spared only because another of its subject went first: that other.
+    Short {
+        in_the_way: Option<&'a AttemptId>,
+    },
+}
+
+/// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
+/// the line.
+fn count_off<'a, 'c>(
+    before: Before<'a>,
+    scene: &mut Scene<'a>,
+    field: &Field<'a, 'c>,
+    hosts: &[NodeName],
+    left_out: &BTreeSet<&'a AttemptId>,
+) -> Counted<'a, 'c> {
+    let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
+    let mut in_the_way = None;
     let mut shortage = scene.shortage(hosts);
-    let last = hosts.last()?;
     // A shortage only shrinks by what is taken, so who does not help now never does.
-    let helpful = if shortage.is_of_hosts_alone() {
-        field.on(last)
-    } else {
-        &field.all
+    let helpful = match hosts.last().filter(|_| shortage.is_of_hosts_alone()) {
+        Some(last) => field.on(last),
+        None => &field.all,
     };
     for candidate in helpful {
         if shortage.is_none() {
             break;
         }
-        if scene.has(candidate.id) {
+        let awaited = scene.is_awaited_by_others(candidate.id);
+        if awaited || scene.has(candidate.id) || left_out.contains(candidate.id) {
             continue;
         }
-        let own = candidate.run.request.subject == before.request.subject;
+        let subject = &candidate.run.request.subject;
         let may = match candidate.ground {
-            Ground::Own | Ground::TakeBack => shortage.helped(own, candidate.run),
+            Ground::Own | Ground::TakeBack => {
+                shortage.helped(*subject == before.request.subject, candidate.run)
+            }
             Ground::Excess => shortage.helped_beyond_share(scene, candidate.run),
         };
         if may {
             scene.take(candidate.id, candidate.run);
             taken.push(*candidate);
             shortage = scene.shortage(hosts);
+        } else if in_the_way.is_none() && shortage.helped(false, candidate.run) {
+            let mut others = taken.iter().filter(|other| other.ground != Ground::Own);
+            let first = others.find(|other| other.run.request.subject == *subject);
+            in_the_way = first.map(|other| other.id);
         }
     }
-    shortage.is_none().then_some(taken)
+    if shortage.is_none() {
+        return Counted::Enough(taken);
+    }
+    for candidate in taken {
+        scene.spare(candidate.id);
+    }
+    Counted::Short { in_the_way }
 }
 
 /// Spares every victim without which the request still fits, the last in victim order first.

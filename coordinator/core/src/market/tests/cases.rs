@@ -1,0 +1,164 @@
+//! Lives that once went wrong, each as small as it was found; the judge looks on.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+
+use super::judge::{GPU, MCPU, MEM, STEP_RUN, Units};
+use super::trial::{Trial, Wish};
+
+fn pool(n: u32) -> PoolName {
+    PoolName::new(format!("p{n}")).unwrap()
+}
+
+fn subject(name: &str) -> Subject {
+    Subject::new(name).unwrap()
+}
+
+fn node(n: usize) -> NodeName {
+    NodeName::new(format!("n{n}")).unwrap()
+}
+
+fn units(pairs: &[(usize, u64)]) -> Units {
+    let mut units = Units::default();
+    pairs.iter().for_each(|(key, n)| units[*key] = *n);
+    units
+}
+
+/// One pool with hosts of so many GPUs, 4 cores and 8 MB.
+fn trial(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> Trial {
+    let mut trial = Trial::new(slow);
+    trial.put_pool(&pool(0), declared, 0);
+    for (n, gpus) in gpus.iter().enumerate() {
+        let has = units(&[(GPU, *gpus), (MCPU, 4000), (MEM, 8)]);
+        trial.put_host(&node(n), &pool(0), has, true);
+    }
+    trial
+}
+
+fn wish(name: &str, each: &[(usize, u64)], preemptible: bool) -> Wish {
+    Wish {
+        subject: subject(name),
+        each: units(each),
+        nodes: 1,
+        priority: 0,
+        preemptible,
+        pool: None,
+    }
+}
+
+fn settle(trial: &mut Trial) {
+    let settled = trial.settle();
+    assert!(settled.is_ok(), "{settled:?} of {}", trial.story);
+}
+
+fn submit(trial: &mut Trial, wish: &Wish) -> StepId {
+    let step = trial.submit(wish).expect("it is one that could be granted");
+    settle(trial);
+    step
+}
+
+fn running(trial: &Trial) -> Vec<StepId> {
+    let mut steps: Vec<StepId> = trial.market.runs().map(|(id, _)| id.step.clone()).collect();
+    steps.sort_unstable();
+    steps
+}
+
+/// Memory that no policy names does not count in a share, so two steps that ask for little else were both in share and
+/// took it from each other for ever. The law does not say so: by its letter each may reclaim what the other "holds more
+/// of than its reserved share".
+#[test]
+fn two_in_share_do_not_take_turns_at_what_does_not_count() {
+    let mut trial = trial(&[], &[0], false);
+    for name in ["a", "b"] {
+        trial.put_policy(&pool(0), &subject(name), 0, &[(GPU, 1)], &[]);
+    }
+    let first = submit(&mut trial, &wish("a", &[(MEM, 8)], true));
+    submit(&mut trial, &wish("b", &[(MEM, 8)], true));
+    assert_eq!(running(&trial), [first]);
+}
+
+/// The same, of a number of steps that the pool declares and no policy names.
+#[test]
+fn two_in_share_do_not_take_turns_at_the_last_step_of_a_pool() {
+    let mut trial = trial(&[(STEP_RUN, 1)], &[1], false);
+    for name in ["a", "b"] {
+        trial.put_policy(&pool(0), &subject(name), 0, &[(GPU, 1)], &[]);
+    }
+    let first = submit(&mut trial, &wish("a", &[(MEM, 1)], true));
+    submit(&mut trial, &wish("b", &[(MEM, 1)], true));
+    assert_eq!(running(&trial), [first]);
+}
+
+/// Whoever names the key has a share of it and does reclaim it.
+#[test]
+fn a_share_of_steps_is_reclaimed_by_whom_it_is_reserved_for() {
+    let mut trial = trial(&[(STEP_RUN, 1)], &[1], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    let terms = [(GPU, 1), (STEP_RUN, 1)];
+    trial.put_policy(&pool(0), &subject("b"), 0, &terms, &[]);
+    submit(&mut trial, &wish("a", &[(MEM, 1)], true));
+    let second = submit(&mut trial, &wish("b", &[(MEM, 1)], true));
+    assert_eq!(running(&trial), [second]);
+}
+
+/// Counted off first, the small run used up its subject's excess and cured nothing, so the waiter waited though the large
+/// one alone would have been enough.
+#[test]
+fn a_small_run_does_not_shield_the_large_one_that_is_enough() {
+    let mut trial = trial(&[], &[4], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 2)], &[]);
+    submit(&mut trial, &wish("a", &[(GPU, 3)], true));
+    let small = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
+    let waiter = submit(&mut trial, &wish("b", &[(GPU, 2)], true));
+    assert_eq!(running(&trial), [small, waiter]);
+}
+
+/// A step of two pools was granted in the second on the turn of the first, past the head of the second, which had no
+/// promise yet: its victims, or its units, went to a step that never gives way.
+#[test]
+fn a_step_of_two_pools_does_not_go_round_the_head_of_the_other() {
+    let mut trial = trial(&[], &[0], false);
+    trial.put_pool(&pool(1), &[], 0);
+    let has = units(&[(GPU, 3), (MCPU, 3000)]);
+    trial.put_host(&node(1), &pool(1), has, true);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    trial.put_policy(&pool(1), &subject("b"), 0, &[(GPU, 0)], &[]);
+    trial.put_policy(&pool(1), &subject("a"), 1, &[(GPU, 0)], &[]);
+    let first = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    let head = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    submit(&mut trial, &wish("b", &[(GPU, 1)], true));
+    let nomination = trial.market.nomination(&head);
+    assert_eq!(nomination.map(|n| n.pool.clone()), Some(pool(1)));
+    let awaited = nomination.map(|n| n.awaits.iter().map(|id| id.step.clone()).collect());
+    assert_eq!(awaited, Some(Vec::from([first])));
+}
+
+/// A step was granted what was left of its subject's limit while another of the subject waited for its victims to go: they
+/// had gone in vain.
+#[test]
+fn nobody_takes_the_limit_of_a_waiter_whose_victims_go() {
+    let mut trial = trial(&[], &[5], true);
+    trial.put_policy(&pool(0), &subject("a"), 1, &[(GPU, 2)], &[(GPU, 4)]);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    submit(&mut trial, &wish("b", &[(GPU, 3)], true));
+    let waiter = submit(&mut trial, &wish("a", &[(GPU, 4)], true));
+    assert!(
+        trial
+            .market
+            .nomination(&waiter)
+            .is_some_and(|n| n.is_firm())
+    );
+    submit(&mut trial, &wish("a", &[(GPU, 1)], false));
+    let victim = trial
+        .market
+        .runs()
+        .map(|(id, _)| id.clone())
+        .next()
+        .unwrap();
+    trial.release(&victim, &node(0));
+    settle(&mut trial);
+    assert!(running(&trial).contains(&waiter), "{}", trial.story);
+}

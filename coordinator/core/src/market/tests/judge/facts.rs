@@ -1,0 +1,326 @@
+//! What the rules ask of the facts: who uses what, what is free for whom, and whether a request fits.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+
+use super::units::{GPU, OF_HOSTS, STEP_RUN, Units, less, plus};
+use super::{Ask, Judge, JudgedPolicy, JudgedRun};
+
+/// Runs that are thought away.
+pub(super) type Gone = BTreeSet<AttemptId>;
+
+/// What is kept free for others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Kept {
+    pub(super) hosts: BTreeMap<NodeName, Units>,
+    pub(super) pool: Units,
+}
+
+impl JudgedPolicy {
+    /// "A metered key that the policy does not name: reserved 0; except `step_run`, which then does not count."
+    pub(super) fn reserved(&self, key: usize) -> Option<u64> {
+        let named = self.reserved.contains_key(&key) || self.limit.contains_key(&key);
+        match self.reserved.get(&key) {
+            Some(reserved) => Some(*reserved),
+            None if key == STEP_RUN && !named => None,
+            None => Some(0),
+        }
+    }
+}
+
+impl Judge {
+    pub(super) fn policy(&self, pool: &PoolName, subject: &Subject) -> Option<&JudgedPolicy> {
+        self.pools.get(pool)?.policies.get(subject)
+    }
+
+    /// "Declared keys, and detected `gpu`, always. Another detected key only if a policy of the pool names it."
+    pub(super) fn is_metered(&self, pool: &PoolName, key: usize) -> bool {
+        let pool = &self.pools[pool];
+        let mut policies = pool.policies.values();
+        let named = policies.any(|p| p.reserved.contains_key(&key) || p.limit.contains_key(&key));
+        key == GPU || pool.declared.contains_key(&key) || (key < OF_HOSTS && named)
+    }
+
+    pub(super) fn metered(&self, pool: &PoolName) -> impl Iterator<Item = usize> {
+        (0..7).filter(|key| self.is_metered(pool, *key))
+    }
+
+    pub(super) fn runs_of(
+        &self,
+        pool: &PoolName,
+    ) -> impl Iterator<Item = (&AttemptId, &JudgedRun)> {
+        self.runs.iter().filter(move |(_, run)| run.pool == *pool)
+    }
+
+    /// What is granted of a pool, with `gone` thought away.
+    pub(super) fn used(&self, pool: &PoolName, gone: &Gone) -> Units {
+        let left = self.runs_of(pool).filter(|(id, _)| !gone.contains(*id));
+        left.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.total()))
+    }
+
+    /// What a subject uses of a pool, with `gone` thought away.
+    pub(super) fn used_by(&self, pool: &PoolName, subject: &Subject, gone: &Gone) -> Units {
+        let left = self.runs_of(pool).filter(|(id, _)| !gone.contains(*id));
+        let own = left.filter(|(_, run)| run.ask.subject == *subject);
+        own.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.total()))
+    }
+
+    /// The part of that which cannot be made to give way.
+    pub(super) fn firm_use(&self, pool: &PoolName, subject: &Subject) -> Units {
+        let own = self
+            .runs_of(pool)
+            .filter(|(_, run)| run.ask.subject == *subject);
+        let firm = own.filter(|(_, run)| !run.ask.preemptible);
+        firm.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.total()))
+    }
+
+    /// What is free on a host, with `gone` thought away.
+    pub(super) fn free_on(&self, node: &NodeName, gone: &Gone) -> Units {
+        let there = self
+            .runs
+            .iter()
+            .filter(|(_, run)| run.holding.contains(node));
+        let left = there.filter(|(id, _)| !gone.contains(*id));
+        let held = left.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.each));
+        less(self.hosts[node].has, held)
+    }
+
+    /// "One that, for every metered key, fits wholly in its subject's unused reserved share." For what is not
+    /// preemptible "what counts against it is the subject's non-preemptible use".
+    pub(super) fn is_in_share(&self, pool: &PoolName, ask: &Ask) -> bool {
+        self.is_in_share_without(pool, ask, &Gone::new())
+    }
+
+    pub(super) fn is_in_share_without(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
+        let Some(policy) = self.policy(pool, &ask.subject) else {
+            return false;
+        };
+        let used = match ask.preemptible {
+            true => self.used_by(pool, &ask.subject, gone),
+            false => self.firm_use(pool, &ask.subject),
+        };
+        let asked = ask.total();
+        self.metered(pool).all(|key| {
+            let reserved = policy.reserved(key);
+            asked[key] == 0 || reserved.is_none_or(|reserved| used[key] + asked[key] <= reserved)
+        })
+    }
+
+    /// The pools in which a request waits: "a subject with policies on several pools waits in all of them".
+    pub(super) fn pools_of(&self, ask: &Ask) -> Vec<PoolName> {
+        let named = self.pools.keys();
+        let named = named.filter(|pool| ask.pool.as_ref().is_none_or(|only| only == *pool));
+        let bound = named.filter(|pool| self.policy(pool, &ask.subject).is_some());
+        bound.cloned().collect()
+    }
+
+    /// What a promise keeps: "the free units there and in the pool's other keys that it needs beyond what those runs
+    /// hold": of a head that does not make them go, those that do not go for another either.
+    pub(super) fn keep(&self, kept: &mut Kept, step: &StepId, gone: &Gone) {
+        let promise = &self.promises[step];
+        let ask = &self.waiting[step];
+        let staying = || promise.awaits.iter().filter(|id| !gone.contains(*id));
+        let awaited = || staying().filter_map(|id| self.runs.get(id));
+        let of_pool = awaited().filter(|run| run.pool == promise.pool);
+        let held = of_pool.fold(Units::default(), |sum, run| plus(sum, run.ask.total()));
+        kept.pool = plus(kept.pool, less(ask.total(), held));
+        for node in &promise.hosts {
+            let there = awaited().filter(|run| run.holding.contains(node));
+            let held = there.fold(Units::default(), |sum, run| plus(sum, run.ask.each));
+            let sum = kept.hosts.entry(node.clone()).or_default();
+            *sum = plus(*sum, less(ask.each, held));
+        }
+    }
+
+    /// Firm promises to others in a pool: "nobody else can take them".
+    pub(super) fn firm_promises(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
+        let mut kept = Kept::default();
+        for (step, promise) in &self.promises {
+            if promise.firm && promise.pool == *pool && *step != ask.step {
+                self.keep(&mut kept, step, gone);
+            }
+        }
+        kept
+    }
+
+    /// The head of a pool that is promised units and goes before a request.
+    pub(super) fn head_before(&self, pool: &PoolName, ask: &Ask) -> Option<&StepId> {
+        let soft = |promise: &super::Promise| !promise.firm && promise.pool == *pool;
+        let head = self.promises.iter().find(|(_, promise)| soft(promise))?.0;
+        let before = *head != ask.step && self.goes_before(pool, &self.waiting[head], ask);
+        before.then_some(head)
+    }
+
+    /// What is promised to others that go before a request, with `gone` thought away: firmly, and to the head.
+    pub(super) fn promised(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
+        let mut kept = self.firm_promises(pool, ask, gone);
+        if let Some(head) = self.head_before(pool, ask) {
+            self.keep(&mut kept, head, gone);
+        }
+        kept
+    }
+
+    /// What a request may not touch: what is firmly promised, and if it cannot be made to give way, what the head before
+    /// it is promised.
+    pub(super) fn forbidden(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
+        match ask.preemptible {
+            true => self.firm_promises(pool, ask, gone),
+            false => self.promised(pool, ask, gone),
+        }
+    }
+
+    /// Whether a request could hold its units on `hosts` with `gone` thought away and `kept` untouched.
+    pub(super) fn fits(
+        &self,
+        pool: &PoolName,
+        ask: &Ask,
+        hosts: &[NodeName],
+        gone: &Gone,
+        kept: &Kept,
+    ) -> bool {
+        hosts.iter().all(|node| self.fits_on(node, ask, gone, kept))
+            && self.fits_in_pool(pool, ask, gone, kept)
+            && self.is_within_policy(pool, ask, gone)
+    }
+
+    pub(super) fn fits_on(&self, node: &NodeName, ask: &Ask, gone: &Gone, kept: &Kept) -> bool {
+        self.short_on(node, ask, gone, kept).next().is_none() && self.hosts[node].open
+    }
+
+    pub(super) fn short_on(
+        &self,
+        node: &NodeName,
+        ask: &Ask,
+        gone: &Gone,
+        kept: &Kept,
+    ) -> impl Iterator<Item = usize> {
+        let kept = kept.hosts.get(node).copied().unwrap_or_default();
+        let free = less(self.free_on(node, gone), kept);
+        let each = ask.each;
+        (0..OF_HOSTS).filter(move |key| each[*key] > free[*key])
+    }
+
+    pub(super) fn fits_in_pool(
+        &self,
+        pool: &PoolName,
+        ask: &Ask,
+        gone: &Gone,
+        kept: &Kept,
+    ) -> bool {
+        self.short_in_pool(pool, ask, gone, kept).next().is_none()
+    }
+
+    pub(super) fn short_in_pool(
+        &self,
+        pool: &PoolName,
+        ask: &Ask,
+        gone: &Gone,
+        kept: &Kept,
+    ) -> impl Iterator<Item = usize> {
+        let (used, asked) = (plus(self.used(pool, gone), kept.pool), ask.total());
+        let declared = self.pools[pool].declared.iter();
+        declared
+            .filter(move |(key, declared)| {
+                asked[**key] > 0 && used[**key] + asked[**key] > **declared
+            })
+            .map(|(key, _)| *key)
+    }
+
+    /// "A non-preemptible request is granted only inside `reserved`"; "while the subject stays within `limit`".
+    pub(super) fn is_within_policy(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
+        self.over_limit(pool, ask, gone).is_empty()
+            && (ask.preemptible || self.is_in_share_without(pool, ask, gone))
+    }
+
+    /// The keys of which a subject would hold more than its limit.
+    pub(super) fn over_limit(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Vec<usize> {
+        let Some(policy) = self.policy(pool, &ask.subject) else {
+            return Vec::new();
+        };
+        let used = self.used_by(pool, &ask.subject, gone);
+        let asked = ask.total();
+        let keys = policy.limit.iter();
+        keys.filter(|(key, _)| self.is_metered(pool, **key))
+            .filter(|(key, limit)| asked[**key] > 0 && used[**key] + asked[**key] > **limit)
+            .map(|(key, _)| *key)
+            .collect()
+    }
+
+    /// Every choice of as many distinct open hosts of a pool as a request needs that could hold it when empty.
+    pub(super) fn choices(&self, pool: &PoolName, ask: &Ask) -> Vec<Vec<NodeName>> {
+        let hosts = self.hosts.iter().filter(|(_, host)| {
+            let large = (0..OF_HOSTS).all(|key| host.has[key] >= ask.each[key]);
+            host.pool == *pool && host.open && large
+        });
+        let mut choices: Vec<Vec<NodeName>> = Vec::from([Vec::new()]);
+        for (node, _) in hosts {
+            let mut with: Vec<_> = choices.clone();
+            with.iter_mut().for_each(|choice| choice.push(node.clone()));
+            choices.extend(with);
+        }
+        choices.retain(|choice| choice.len() as u64 == ask.nodes);
+        choices
+    }
+
+    /// Whether a request could start now, on what is free.
+    pub(super) fn could_start(&self, pool: &PoolName, ask: &Ask) -> bool {
+        self.could_start_without(pool, ask, &Gone::new())
+    }
+
+    pub(super) fn could_start_without(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
+        let kept = self.forbidden(pool, ask, gone);
+        let promised = self.promises.get(&ask.step).filter(|promise| promise.firm);
+        let mut choices = match promised {
+            // "Granted when the agent has verified that the victims are gone."
+            Some(promise) if promise.pool == *pool && promise.awaits.is_empty() => {
+                Vec::from([promise.hosts.clone()])
+            }
+            // "It does not move elsewhere meanwhile."
+            Some(_) => Vec::new(),
+            None => self.choices(pool, ask),
+        };
+        choices.retain(|hosts| self.fits(pool, ask, hosts, gone, &kept));
+        !choices.is_empty() && self.leaves_promises_possible(pool, ask, gone)
+    }
+
+    /// "It is granted when the victims are gone": whoever has taken victims can still start when another of its subject
+    /// has been granted before it.
+    pub(super) fn leaves_promises_possible(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> bool {
+        let Some(policy) = self.policy(pool, &ask.subject) else {
+            return true;
+        };
+        let (mut used, mut firm) = (
+            self.used_by(pool, &ask.subject, gone),
+            self.firm_use(pool, &ask.subject),
+        );
+        for (step, promise) in &self.promises {
+            let other = &self.waiting[step];
+            let counts = promise.firm && promise.pool == *pool && *step != ask.step;
+            if counts && other.subject == ask.subject {
+                let awaited = promise.awaits.iter().filter(|id| !gone.contains(*id));
+                let own = awaited.filter_map(|id| self.runs.get(id));
+                let own = own.filter(|run| run.ask.subject == ask.subject && run.pool == *pool);
+                let back = own.fold(Units::default(), |sum, run| plus(sum, run.ask.total()));
+                used = less(plus(used, other.total()), back);
+                if !other.preemptible {
+                    firm = plus(firm, other.total());
+                }
+            }
+        }
+        let asked = ask.total();
+        let mut limits = policy
+            .limit
+            .iter()
+            .filter(|(k, _)| self.is_metered(pool, **k));
+        let limits = limits.all(|(k, limit)| asked[*k] == 0 || used[*k] + asked[*k] <= *limit);
+        let mut keys = self.metered(pool);
+        let reserved = ask.preemptible
+            || keys.all(|k| {
+                let reserved = policy.reserved(k);
+                asked[k] == 0 || reserved.is_none_or(|r| firm[k] + asked[k] <= r)
+            });
+        limits && reserved
+    }
+}

@@ -1,0 +1,384 @@
+//! A market on trial: plays what happens to it, shows every move to the [`Judge`] before it takes effect, and asks once
+//! more when there is none left. Victims go at once or when they are told to, one host after the other.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{Amounts, Key};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::time::{Span, Time};
+
+use super::judge::{
+    Ask, Breach, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN, Units,
+};
+use crate::market::{Market, Move, Policy, PoolTerms, Request, Run, Table, demand};
+use crate::state::HostUnits;
+
+/// No event of these needs as many.
+const MOVES: usize = 200;
+
+/// A market, its judge and what else there is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trial {
+    pub(super) market: Market,
+    pub(super) judge: Judge,
+    /// Whether victims take their time.
+    slow: bool,
+    submitted: u64,
+    attempts: u32,
+    /// Runs that will not wait again when they are gone.
+    over: BTreeSet<AttemptId>,
+    /// Everything that was decided, to be compared.
+    pub(super) story: String,
+}
+
+/// Amounts by key, of those that are given.
+pub(super) fn table(amounts: &[(usize, u64)]) -> Table {
+    let amounts = amounts.iter();
+    amounts
+        .map(|(key, n)| (Key::new(KEYS[*key]).unwrap(), *n))
+        .collect()
+}
+
+fn amounts(units: Units) -> Amounts {
+    let keys = KEYS.iter().zip(units).filter(|(_, n)| *n > 0);
+    keys.map(|(key, n)| (Key::new(*key).unwrap(), n)).collect()
+}
+
+fn host_units(units: Units) -> HostUnits {
+    HostUnits::of(&amounts(units)).with_steps(1 << 40)
+}
+
+/// What is submitted.
+#[derive(Clone, Debug)]
+pub(super) struct Wish {
+    pub(super) subject: Subject,
+    pub(super) each: Units,
+    pub(super) nodes: u32,
+    pub(super) priority: i64,
+    pub(super) preemptible: bool,
+    pub(super) pool: Option<PoolName>,
+}
+
+impl Trial {
+    pub(super) fn new(slow: bool) -> Self {
+        let mut trial = Self {
+            slow,
+            ..Self::default()
+        };
+        trial.judge.now = 1_000_000;
+        trial
+    }
+
+    fn now(&self) -> Time {
+        Time::from_unix_millis(self.judge.now)
+    }
+
+    pub(super) fn put_pool(
+        &mut self,
+        pool: &PoolName,
+        declared: &[(usize, u64)],
+        min_runtime: u64,
+    ) {
+        let terms = PoolTerms {
+            declared: table(declared),
+            min_runtime: Span::from_millis(min_runtime),
+        };
+        self.market.put_pool(pool, terms);
+        let judged = self.judge.pools.entry(pool.clone()).or_default();
+        judged.declared = declared.iter().copied().collect();
+        judged.min_runtime = min_runtime;
+        self.judge.disturb();
+    }
+
+    /// Binds a subject to a pool, where the pool can keep it; the rest is refused.
+    pub(super) fn put_policy(
+        &mut self,
+        pool: &PoolName,
+        subject: &Subject,
+        priority: u64,
+        reserved: &[(usize, u64)],
+        limit: &[(usize, u64)],
+    ) {
+        let policy = Policy {
+            priority,
+            reserved: table(reserved),
+            limit: table(limit),
+        };
+        let vetted = self.market.pool(pool).unwrap().vet(subject, &policy);
+        if vetted.is_err() {
+            return;
+        }
+        self.market.put_policy(pool, subject, policy);
+        let judged = JudgedPolicy {
+            priority,
+            reserved: reserved.iter().copied().collect(),
+            limit: limit.iter().copied().collect(),
+        };
+        let pool = self.judge.pools.get_mut(pool).unwrap();
+        pool.policies.insert(subject.clone(), judged);
+        self.judge.disturb();
+    }
+
+    pub(super) fn remove_policy(&mut self, pool: &PoolName, subject: &Subject) {
+        self.market.remove_policy(pool, subject);
+        let pool = self.judge.pools.get_mut(pool).unwrap();
+        pool.policies.remove(subject);
+        self.judge.disturb();
+    }
+
+    pub(super) fn put_host(&mut self, node: &NodeName, pool: &PoolName, has: Units, open: bool) {
+        let nothing = HostUnits::default();
+        self.market
+            .put_host(node, pool, host_units(has), nothing, open);
+        let pool = pool.clone();
+        let host = JudgedHost { pool, has, open };
+        self.judge.hosts.insert(node.clone(), host);
+        self.judge.disturb();
+    }
+
+    /// A host takes work, or no more.
+    pub(super) fn open(&mut self, node: &NodeName, open: bool) {
+        let JudgedHost { pool, has, .. } = self.judge.hosts[node].clone();
+        self.put_host(node, &pool, has, open);
+    }
+
+    /// A host is lost, and all its runs with it: they wait again.
+    pub(super) fn lose(&mut self, node: &NodeName) {
+        self.open(node, false);
+        for id in self.market.runs_on(node) {
+            self.end(&id);
+        }
+    }
+
+    /// Whether it waits now; what could never be granted does not.
+    pub(super) fn submit(&mut self, wish: &Wish) -> Option<StepId> {
+        self.submitted += 1;
+        let each = {
+            let mut each = wish.each;
+            each[STEP_RUN] = 1;
+            each
+        };
+        let ask = Ask {
+            step: StepId::new(format!("r{}", self.submitted)).unwrap(),
+            subject: wish.subject.clone(),
+            place: self.submitted,
+            priority: wish.priority,
+            preemptible: wish.preemptible,
+            nodes: u64::from(wish.nodes),
+            each,
+            pool: wish.pool.clone(),
+        };
+        if self.market.admit(&request(&ask), false).is_err() {
+            return None;
+        }
+        self.market.enqueue(request(&ask));
+        self.judge.waiting.insert(ask.step.clone(), ask.clone());
+        Some(ask.step)
+    }
+
+    /// A step that waits is withdrawn.
+    pub(super) fn cancel(&mut self, step: &StepId) {
+        self.market.dequeue(step);
+        self.judge.leave_queue(step);
+    }
+
+    /// A run ends by itself.
+    pub(super) fn finish(&mut self, id: &AttemptId) {
+        self.over.insert(id.clone());
+        if self.slow {
+            self.market.stop(id);
+            self.judge.stop(id, None);
+        } else {
+            self.end(id);
+        }
+    }
+
+    /// A run holds nothing any more, on any host.
+    fn end(&mut self, id: &AttemptId) {
+        let holding = self.judge.runs.get(id).map(|run| run.holding.clone());
+        for node in holding.into_iter().flatten() {
+            self.release(id, &node);
+        }
+    }
+
+    /// A host is rid of a run; when the last is, it waits again where it was not over.
+    pub(super) fn release(&mut self, id: &AttemptId, node: &NodeName) {
+        self.market.release(id, node);
+        let gone = self.judge.release(id, node);
+        if let Some(ask) = gone.filter(|_| !self.over.remove(id)) {
+            self.market.enqueue(request(&ask));
+            self.judge.waiting.insert(ask.step.clone(), ask);
+        }
+    }
+
+    /// Lets time pass, with the moves that fall due meanwhile.
+    pub(super) fn pass(&mut self, millis: u64) -> Result<(), Breach> {
+        let until = self.judge.now + millis;
+        loop {
+            let pools = self.judge.pools.keys();
+            let due = pools.filter_map(|pool| self.market.spared_until(pool, self.now()));
+            let due = due.map(Time::unix_millis).min();
+            let Some(due) = due.filter(|due| *due < until) else {
+                break;
+            };
+            self.judge.now = due;
+            self.settle()?;
+        }
+        self.judge.now = until;
+        Ok(())
+    }
+
+    /// Makes every move that there is, each judged before, and has the rest judged.
+    pub(super) fn settle(&mut self) -> Result<(), Breach> {
+        self.judge.happens();
+        self.story.push_str("-- event\n");
+        for _ in 0..MOVES {
+            let mut pools = self.judge.pools.keys();
+            let next = pools.find_map(|pool| self.market.next_move(pool, self.now()));
+            let Some(next) = next else {
+                return self.judge.judge_rest();
+            };
+            self.story.push_str(&format!("{next:?}\n"));
+            self.judge.judge(&next)?;
+            self.make(next);
+        }
+        Err(Breach {
+            rule: "finitely_many_decisions",
+            what: format!("more than {MOVES} moves"),
+        })
+    }
+
+    fn make(&mut self, next: Move) {
+        match next {
+            Move::Withdraw { step } => {
+                self.market.withdraw(&step);
+                self.judge.promises.remove(&step);
+            }
+            Move::Grant {
+                step,
+                pool,
+                hosts,
+                backfill,
+            } => self.grant(&step, &pool, &hosts, backfill),
+            Move::Nominate {
+                step,
+                nomination,
+                victims,
+            } => {
+                self.judge.promise(&step, Judge::promise_of(&nomination));
+                self.market.nominate(&step, nomination);
+                for id in &victims {
+                    self.market.stop(id);
+                    self.judge.stop(id, Some(&step));
+                }
+                if !self.slow {
+                    victims.iter().for_each(|id| self.end(id));
+                }
+            }
+        }
+    }
+
+    fn grant(
+        &mut self,
+        step: &StepId,
+        pool: &PoolName,
+        hosts: &[NodeName],
+        backfill: BTreeSet<StepId>,
+    ) {
+        self.attempts += 1;
+        let id = AttemptId {
+            step: step.clone(),
+            number: self.attempts,
+        };
+        let ask = self.judge.waiting[step].clone();
+        let run = JudgedRun {
+            ask,
+            pool: pool.clone(),
+            holding: hosts.iter().cloned().collect(),
+            began: self.judge.now,
+            stopping: false,
+            backfill,
+        };
+        self.market.dequeue(step);
+        self.market.hold(&id, market_run(&run));
+        self.judge.grant(id, run);
+    }
+
+    /// The market that the facts make, when it is told of them anew.
+    pub(super) fn rebuilt(&self) -> Market {
+        let mut market = Market::default();
+        for (name, pool) in &self.judge.pools {
+            market.put_pool(name, terms(pool));
+            for (subject, policy) in &pool.policies {
+                let table = |amounts: &alloc::collections::BTreeMap<usize, u64>| {
+                    let amounts: Vec<_> = amounts.iter().map(|(key, n)| (*key, *n)).collect();
+                    table(&amounts)
+                };
+                let policy = Policy {
+                    priority: policy.priority,
+                    reserved: table(&policy.reserved),
+                    limit: table(&policy.limit),
+                };
+                market.put_policy(name, subject, policy);
+            }
+        }
+        for (node, JudgedHost { pool, has, open }) in &self.judge.hosts {
+            market.put_host(node, pool, host_units(*has), HostUnits::default(), *open);
+        }
+        for ask in self.judge.waiting.values() {
+            market.enqueue(request(ask));
+        }
+        for (id, run) in &self.judge.runs {
+            market.hold(id, market_run(run));
+            if run.stopping {
+                market.stop(id);
+            }
+        }
+        for (step, promise) in &self.judge.promises {
+            let nomination = self.market.nomination(step).cloned();
+            let nomination = nomination.unwrap_or_else(|| panic!("{step} has no {promise:?}"));
+            market.nominate(step, nomination);
+        }
+        market
+    }
+}
+
+fn terms(pool: &JudgedPool) -> PoolTerms {
+    let declared: Vec<_> = pool.declared.iter().map(|(key, n)| (*key, *n)).collect();
+    PoolTerms {
+        declared: table(&declared),
+        min_runtime: Span::from_millis(pool.min_runtime),
+    }
+}
+
+fn request(ask: &Ask) -> Request {
+    let each = amounts(ask.each);
+    let hosts = u32::try_from(ask.nodes).unwrap();
+    Request {
+        step: ask.step.clone(),
+        subject: ask.subject.clone(),
+        place: ask.place,
+        priority: ask.priority,
+        preemptible: ask.preemptible,
+        hosts,
+        each: HostUnits::of(&each),
+        demand: demand(&each, hosts),
+        pool: ask.pool.clone(),
+    }
+}
+
+fn market_run(run: &JudgedRun) -> Run {
+    let began = Time::from_unix_millis(run.began);
+    Run {
+        request: request(&run.ask),
+        pool: run.pool.clone(),
+        holding: run.holding.clone(),
+        granted: began,
+        started: Some(began),
+        stopping: run.stopping,
+        backfill: run.backfill.clone(),
+    }
+}
