@@ -1,5 +1,12 @@
 //! Why a step is where it is. For a queued step this asks the market what its last decision asked (`market/`), and puts
-//! it into words; it holds no second copy of its rules.
+//! it into words; it holds no second copy of its rules. [`Core::reason`] is the short answer; [`Core::explain`] is the
+//! whole one: `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it, and
+//! `explain/sentences.rs` has its sentences.
+
+mod answer;
+mod holding;
+mod sentences;
+mod waiting;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,6 +20,8 @@ use sluice_common::state::StepState;
 use crate::core::Core;
 use crate::market::{Block, Request};
 use crate::state::{Node, Step};
+
+pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 
 impl Core {
     /// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
@@ -53,7 +62,7 @@ impl Core {
         }
     }
 
-    fn in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
+    pub(crate) fn in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
         let subject = &request.subject;
         match block {
             Block::PoolEmpty => pool_empty(pool),

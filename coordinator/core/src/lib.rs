@@ -43,6 +43,7 @@ mod verdict;
 mod words;
 
 pub use crate::core::Core;
+pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{
     Change, Input, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings, TimerKey, Wanted,
 };

@@ -15,13 +15,18 @@
 
 mod account;
 mod block;
+mod change;
 mod decide;
 mod ends;
+mod excerpt;
 mod fit;
+mod lack;
 mod line;
+mod look;
 mod nomination;
 mod order;
 mod pool;
+mod remedy;
 mod request;
 mod scene;
 mod strand;
@@ -40,14 +45,19 @@ use crate::state::HostUnits;
 
 pub use account::Policy;
 pub use block::Block;
+pub use change::Change;
 pub use decide::Move;
+pub use excerpt::Start;
 pub(crate) use fit::Before;
+pub use look::{Exposure, Holder, KeyTerms, Look, Stops};
 pub use nomination::Nomination;
 pub(crate) use pool::Host;
 pub use pool::{Pool, PoolTerms};
+pub use remedy::Remedy;
 pub(crate) use request::demand;
 pub use request::{Request, Run};
 pub use vet::{BadPolicy, Never, Table};
+pub use victims::{Hindrance, Spared};
 
 /// Everything that scheduling sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -325,6 +325,12 @@ impl Simulation {
             .min()
     }
 
+    /// The market itself, for tests that change it otherwise.
+    #[cfg(test)]
+    pub(crate) fn market_mut(&mut self) -> &mut Market {
+        &mut self.market
+    }
+
     /// Makes every move that there is.
     pub fn settle(&mut self) {
         while self.make_next_move() {}

@@ -4,6 +4,7 @@
 mod admin;
 mod cancel;
 mod ends;
+mod explain;
 mod gangs;
 mod link;
 mod log;

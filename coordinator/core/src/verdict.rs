@@ -12,6 +12,8 @@
 //! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
 
+use alloc::vec::Vec;
+
 use sluice_common::id::NodeName;
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
@@ -58,6 +60,24 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
         }
     };
     bounded(attempt, verdict)
+}
+
+/// How an attempt ended, whatever became of the step then; `None` while it has not ended.
+pub(crate) fn outcome(step: &Step, attempt: &Attempt) -> Option<Reason> {
+    if !attempt.has_ended() {
+        return None;
+    }
+    // One that has no retries left is told of its failure as it is.
+    let retries_spent = step.spec.retries;
+    let attempts = Vec::new();
+    let spent = Step {
+        retries_spent,
+        attempts,
+        ..step.clone()
+    };
+    match verdict(&spent, attempt, None) {
+        Verdict::Over(_, reason) | Verdict::Again(reason) => Some(reason),
+    }
 }
 
 /// A step that gave way may rather be over than wait again, or pay for it.

@@ -68,6 +68,17 @@ impl Account {
         self.policy.is_none() && self.runs.is_empty() && self.line.is_empty()
     }
 
+    /// The account with nobody in its line.
+    pub(crate) fn without_line(&self) -> Self {
+        Self {
+            policy: self.policy.clone(),
+            used: self.used.clone(),
+            firm: self.firm.clone(),
+            runs: self.runs.clone(),
+            line: Line::default(),
+        }
+    }
+
     pub(crate) fn charge(&mut self, attempt: &AttemptId, request: &Request) {
         self.runs.insert(attempt.clone());
         self.used.add(&request.demand);
@@ -82,6 +93,12 @@ impl Account {
         if !request.preemptible {
             self.firm.take(&request.demand);
         }
+    }
+
+    /// How much of a key it would hold beyond its reserved share if `gone` of what it uses were not.
+    pub(crate) fn beyond(&self, key: &str, gone: u64) -> u64 {
+        let used = self.used.get(key).saturating_sub(gone);
+        used.saturating_sub(self.reserved(key).unwrap_or(0))
     }
 
     pub(crate) fn priority(&self) -> u64 {

@@ -82,8 +82,8 @@ impl Market {
         }
         let runs = pool.accounts().values().flat_map(|account| &account.runs);
         let runs = runs.filter_map(|id| self.run(id));
-        let ends = runs.map(|run| run.began() + spare);
-        ends.filter(|end| *end > now).min()
+        runs.filter_map(|run| victims::spared_until(pool, run, now))
+            .min()
     }
 
     /// The next move in a pool; `None` where all that waits must wait.
@@ -194,7 +194,7 @@ impl Market {
                 Outlook::Take(plan) => return Some(promise(request, name, plan)),
                 // Waiting costs nobody anything: what comes free here is looked at when it is.
                 Outlook::Coming => return None,
-                Outlook::Nothing => {}
+                Outlook::Nothing(_) => {}
             }
         }
         None

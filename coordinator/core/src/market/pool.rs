@@ -199,8 +199,39 @@ impl Pool {
 
     /// Whether a subject holds more than its reserved share of anything that is counted.
     pub(crate) fn holds_excess(&self, account: &Account) -> bool {
-        let mut used = account.used.iter();
-        used.any(|(key, used)| used > account.reserved(key.as_str()).unwrap_or(0))
+        self.excess(account).next().is_some()
+    }
+
+    /// The keys of which a subject holds more than its reserved share, with what it uses and what is reserved.
+    pub(crate) fn excess<'a>(
+        &self,
+        account: &'a Account,
+    ) -> impl Iterator<Item = (&'a str, u64, u64)> + use<'a> {
+        let keys = account.used.iter().map(|(key, used)| (key.as_str(), used));
+        let excess = keys.filter(|(key, _)| account.beyond(key, 0) > 0);
+        excess.map(|(key, used)| (key, used, account.reserved(key).unwrap_or(0)))
+    }
+
+    /// The pool with nobody waiting and nothing promised.
+    pub(crate) fn without_queue(&self) -> Self {
+        let accounts = self.accounts.iter();
+        let accounts = accounts.map(|(subject, account)| (subject.clone(), account.without_line()));
+        Self {
+            terms: self.terms.clone(),
+            used: self.used.clone(),
+            accounts: accounts.collect(),
+            hosts: self.hosts.clone(),
+            detected: self.detected,
+            known: self.known.clone(),
+            open: self.open.clone(),
+            free: self.free.clone(),
+            firm: BTreeSet::new(),
+            soft: None,
+            backfill: self.backfill.clone(),
+            leaving: self.leaving.clone(),
+            appetite: self.appetite,
+            named: self.named.clone(),
+        }
     }
 
     pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) {

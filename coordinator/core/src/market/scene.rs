@@ -169,9 +169,7 @@ impl<'a> Scene<'a> {
         let Some(account) = self.before.pool.account(subject) else {
             return 0;
         };
-        let used = account.used.get(key);
-        let left = used.saturating_sub(self.going_of(subject).get(key));
-        left.saturating_sub(account.reserved(key).unwrap_or(0))
+        account.beyond(key, self.going_of(subject).get(key))
     }
 
     /// What a subject has no more when all are gone that are supposed to be or are being stopped.

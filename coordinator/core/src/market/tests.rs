@@ -5,4 +5,5 @@ mod check;
 mod judge;
 mod judged;
 mod random;
+mod remedies;
 mod trial;

@@ -12,11 +12,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::id::{AttemptId, NodeName, Subject};
 use sluice_common::time::Time;
 
+use super::account::Account;
 use super::fit::Before;
 use super::nomination::Kept;
+use super::pool::Pool;
 use super::request::Run;
 use super::scene::Scene;
 use crate::state::HostUnits;
@@ -38,8 +40,38 @@ pub(crate) enum Outlook {
     Take(Plan),
     /// What it needs is coming free by itself: nobody need be stopped.
     Coming,
-    /// Nothing: no set of victims lets it start, or the one that would could be taken back at once.
-    Nothing,
+    /// Nothing.
+    Nothing(Hindrance),
+}
+
+/// Why nobody is stopped for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    /// It cannot be made to give way and is not inside its reserved share: it waits for that, not for others.
+    NotAllowed,
+    /// There is no run that it may take.
+    Nobody,
+    /// All the runs that it may take do not make room for it.
+    NoCure,
+    /// Once it ran, what it took could be taken back at once.
+    TakenBack,
+}
+
+/// Why a run does not give way to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spared {
+    /// It cannot be made to give way.
+    NotPreemptible,
+    /// It is being stopped already.
+    Leaving,
+    /// It is the waiter's own subject's.
+    Own,
+    /// Its subject holds no more than its reserved share of what is short.
+    InShare,
+    /// The waiter would borrow too, and its priority is not higher than this.
+    Priority(u64),
+    /// It has not run for as long as the pool lets every run: until then.
+    MinRuntime(Time),
 }
 
 /// The order of victims: the least goes first.
@@ -81,20 +113,20 @@ struct Price {
 /// for a request that can be made to give way, with it.
 pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
     if !before.request.preemptible && !before.is_inside_share() {
-        return Outlook::Nothing;
+        return Outlook::Nothing(Hindrance::NotAllowed);
     }
     let candidates = candidates(before, now);
     if candidates.is_empty() && before.pool.leaving.is_empty() {
         // As most requests of a long queue: there is nobody whose end could help.
-        return Outlook::Nothing;
+        return Outlook::Nothing(Hindrance::Nobody);
     }
     let field = Field::of(&candidates);
     let promises = before.promises();
     let found = with_kept(before, promises.all(), &field);
     let again = promises.soft.is_some() && before.request.preemptible;
     match found {
-        Outlook::Nothing if again => with_kept(before, &promises.firm, &field),
-        Outlook::Take(_) | Outlook::Coming | Outlook::Nothing => found,
+        Outlook::Nothing(_) if again => with_kept(before, &promises.firm, &field),
+        Outlook::Take(_) | Outlook::Coming | Outlook::Nothing(_) => found,
     }
 }
 
@@ -108,7 +140,11 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
     let mut taken: Vec<&Candidate<'_>> = Vec::new();
     while hosts.len() < before.request.hosts as usize {
         let Some(next) = cheapest_host(before, &scene, field, &hosts) else {
-            return Outlook::Nothing;
+            return Outlook::Nothing(if field.all.is_empty() {
+                Hindrance::Nobody
+            } else {
+                Hindrance::NoCure
+            });
         };
         for candidate in &next.taken {
             scene.take(candidate.id, candidate.run);
@@ -122,7 +158,7 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
     }
     let victims: Vec<&AttemptId> = taken.iter().map(|candidate| candidate.id).collect();
     if !before.is_in_share() && scene.would_be_taken_back(&victims) {
-        return Outlook::Nothing;
+        return Outlook::Nothing(Hindrance::TakenBack);
     }
     let victims = victims.into_iter().cloned().collect();
     Outlook::Take(Plan {
@@ -165,29 +201,20 @@ fn candidates<'a>(before: Before<'a>, now: Time) -> Vec<Candidate<'a>> {
         market,
         pool,
         request,
-        account,
+        ..
     } = before;
     let in_share = before.is_in_share();
     let mut found: Vec<Candidate<'a>> = Vec::new();
     for (subject, other) in pool.accounts() {
-        let own = *subject == request.subject;
-        let by_excess =
-            !own && (in_share || account.priority() > other.priority()) && pool.holds_excess(other);
-        let ground = match (own && !request.preemptible, by_excess) {
-            (true, _) => Some(Ground::Own),
-            (false, true) => Some(Ground::Excess),
-            (false, false) => None,
+        let Ok(ground) = ground(before, in_share, subject, other) else {
+            continue;
         };
-        let Some(ground) = ground else { continue };
         let runs = other
             .runs
             .iter()
             .filter_map(|id| Some((id, market.run(id)?)));
-        let runs = runs.filter(|(_, run)| run.request.preemptible && !run.stopping);
-        let spared =
-            |run: &Run| ground == Ground::Excess && now < run.began() + pool.terms().min_runtime;
         found.extend(
-            runs.filter(|(_, run)| !spared(run))
+            runs.filter(|(_, run)| spared(pool, ground, run, now).is_none())
                 .map(|(id, run)| candidate(id, run, ground, other.priority(), now)),
         );
     }
@@ -216,7 +243,7 @@ fn add_granted_around<'a>(
         .iter()
         .filter(|id| !known.contains(id))
         .filter_map(|id| Some((id, market.run(id)?)))
-        .filter(|(_, run)| run.request.preemptible && !run.stopping);
+        .filter(|(_, run)| spared(pool, Ground::TakeBack, run, now).is_none());
     let others: Vec<Candidate<'a>> = others
         .map(|(id, run)| {
             let account = pool.account(&run.request.subject);
@@ -225,6 +252,66 @@ fn add_granted_around<'a>(
         })
         .collect();
     found.extend(others);
+}
+
+/// On what ground a request may take a subject's runs at all.
+fn ground(
+    before: Before<'_>,
+    in_share: bool,
+    subject: &Subject,
+    other: &Account,
+) -> Result<Ground, Spared> {
+    if *subject == before.request.subject {
+        return match before.request.preemptible {
+            true => Err(Spared::Own),
+            false => Ok(Ground::Own),
+        };
+    }
+    let theirs = other.priority();
+    if !in_share && before.account.priority() <= theirs {
+        return Err(Spared::Priority(theirs));
+    }
+    match before.pool.holds_excess(other) {
+        true => Ok(Ground::Excess),
+        false => Err(Spared::InShare),
+    }
+}
+
+/// What spares one of those runs all the same.
+fn spared(pool: &Pool, ground: Ground, run: &Run, now: Time) -> Option<Spared> {
+    fixed(run).or_else(|| match ground {
+        Ground::Own | Ground::TakeBack => None,
+        Ground::Excess => spared_until(pool, run, now).map(Spared::MinRuntime),
+    })
+}
+
+/// Until when a run is spared by others' priority and reclaim, where it is.
+pub(crate) fn spared_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
+    let until = run.began() + pool.terms().min_runtime;
+    (now < until).then_some(until)
+}
+
+/// What spares a run of the pool from a request that is short of a key; `None` where it may be taken.
+pub(crate) fn sparing(before: Before<'_>, run: &Run, key: &str, now: Time) -> Option<Spared> {
+    if run.backfill.contains(&before.request.step) {
+        return spared(before.pool, Ground::TakeBack, run, now);
+    }
+    let subject = &run.request.subject;
+    let account = before.pool.account(subject)?;
+    match ground(before, before.is_in_share(), subject, account) {
+        Ok(Ground::Excess) if account.beyond(key, 0) == 0 => fixed(run).or(Some(Spared::InShare)),
+        Ok(ground) => spared(before.pool, ground, run, now),
+        Err(sparing) => fixed(run).or(Some(sparing)),
+    }
+}
+
+/// What spares a run from everybody.
+fn fixed(run: &Run) -> Option<Spared> {
+    match (run.stopping, run.request.preemptible) {
+        (true, _) => Some(Spared::Leaving),
+        (false, false) => Some(Spared::NotPreemptible),
+        (false, true) => None,
+    }
 }
 
 fn candidate<'a>(

@@ -113,7 +113,9 @@ impl State {
                 node,
                 process,
             } => self.on_started(at, attempt, node, *process),
-            Record::Stopping { attempt, why, by } => self.on_stopping(attempt, *why, by.as_ref()),
+            Record::Stopping { attempt, why, by } => {
+                self.on_stopping(at, attempt, *why, by.as_ref())
+            }
             Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
             Record::Requeued { step, reason } => self.on_requeued(step, reason),
@@ -281,6 +283,7 @@ impl State {
             allocated_at: at,
             began_at: None,
             stopping: None,
+            stopping_at: None,
             preempted_by: None,
             backfill: backfill.clone(),
             port,
@@ -315,13 +318,14 @@ impl State {
         follow_parts(step, id, node)
     }
 
-    fn on_stopping(&mut self, id: &AttemptId, why: StopWhy, by: Option<&StepId>) -> Fit {
+    fn on_stopping(&mut self, at: Time, id: &AttemptId, why: StopWhy, by: Option<&StepId>) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
         let attempt = attempt_mut(step, id)?;
         need(!attempt.has_ended(), || {
             format!("attempt {id} has ended already")
         })?;
         attempt.stopping = Some(why);
+        attempt.stopping_at = Some(at);
         attempt.preempted_by = by.cloned();
         self.index.market_mut().stop(id);
         step.state = StepState::Stopping;

@@ -68,6 +68,9 @@ pub struct Attempt {
     pub began_at: Option<Time>,
     /// Why it is being stopped, or was when it ended.
     pub stopping: Option<StopWhy>,
+    /// When it was told to stop, by the coordinator's clock.
+    #[serde(default)]
+    pub stopping_at: Option<Time>,
     /// The step that it gives way to, or gave.
     #[serde(default)]
     pub preempted_by: Option<StepId>,

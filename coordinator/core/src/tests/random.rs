@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy};
@@ -358,6 +359,13 @@ proptest! {
             play(&mut rig, event);
             for step in rig.core.state().steps().values() {
                 prop_assert!(!rig.core.reason(step).message.is_empty());
+                let explained = rig.core.explain(&step.id).unwrap();
+                let waits = step.state == StepState::Queued;
+                prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
+                for pool in explained.pools {
+                    prop_assert!(!pool.reason.message.is_empty() && !pool.stops.is_empty());
+                    prop_assert!(pool.ahead < pool.waiting && pool.behind.is_some() == (pool.ahead > 0));
+                }
             }
         }
     }

@@ -18,16 +18,16 @@ use crate::simulation::{HostSize, Job, Simulation};
 const MOVES: usize = 10_000;
 
 #[derive(Clone, Debug)]
-struct World {
+pub(super) struct World {
     declared: Option<u64>,
     licences: u64,
     hosts: Vec<u64>,
     policies: Vec<(u64, u64, u64, u64)>,
-    events: Vec<Event>,
+    pub(super) events: Vec<Event>,
 }
 
 #[derive(Clone, Debug)]
-enum Event {
+pub(super) enum Event {
     Submit {
         subject: usize,
         gpus: u64,
@@ -64,7 +64,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn world() -> impl Strategy<Value = World> {
+pub(super) fn world() -> impl Strategy<Value = World> {
     let policy = (0u64..3, 0u64..5, 0u64..5, 0u64..3);
     (
         proptest::option::of(1u64..13),
@@ -89,7 +89,7 @@ fn table(pairs: &[(&str, u64)]) -> Table {
         .collect()
 }
 
-fn pool() -> PoolName {
+pub(super) fn pool() -> PoolName {
     PoolName::new("p").unwrap()
 }
 
@@ -101,7 +101,7 @@ fn subject(n: usize) -> Subject {
     Subject::new(format!("s{n}")).unwrap()
 }
 
-fn set_up(world: &World) -> Simulation {
+pub(super) fn set_up(world: &World) -> Simulation {
     let mut simulation = Simulation::new(Time::from_unix_millis(1_000_000_000));
     let mut declared = table(&[("lic", world.licences)]);
     declared.extend(world.declared.map(|gpus| (Key::new(GPU).unwrap(), gpus)));
@@ -135,7 +135,7 @@ fn policy((priority, reserved, above, licences): (u64, u64, u64, u64)) -> Policy
     }
 }
 
-fn play(simulation: &mut Simulation, n: usize, event: &Event, world: &World) {
+pub(super) fn play(simulation: &mut Simulation, n: usize, event: &Event, world: &World) {
     match event {
         Event::Submit {
             subject,
@@ -178,7 +178,7 @@ fn play(simulation: &mut Simulation, n: usize, event: &Event, world: &World) {
     }
 }
 
-fn settle(simulation: &mut Simulation) {
+pub(super) fn settle(simulation: &mut Simulation) {
     check(simulation.market());
     for _ in 0..MOVES {
         if !simulation.make_next_move() {
@@ -204,7 +204,7 @@ proptest! {
 }
 
 /// More by hand: `SLUICE_MARKET_CASES=100000`.
-fn cases() -> u32 {
+pub(super) fn cases() -> u32 {
     std::env::var("SLUICE_MARKET_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
