@@ -89,6 +89,9 @@ pub(crate) enum Command {
     /// Show everything about one step, node or pool.
     #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
+    /// Explain why a step is where it is, and what would let it start.
+    #[command(after_help = examples::EXPLAIN)]
+    Explain(ExplainArgs),
     /// Print what a step has written.
     #[command(after_help = examples::LOGS)]
     Logs(LogsArgs),
@@ -328,6 +331,13 @@ impl Described {
             Described::Pool => "pool",
         }
     }
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExplainArgs {
+    /// Which step.
+    #[arg(value_name = "STEP", value_parser = step_id)]
+    pub(crate) step: String,
 }
 
 #[derive(Debug, clap::Args)]

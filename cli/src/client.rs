@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, BatchRequest, BatchView, ErrorBody, NodeView, Page, PolicyRequest,
-    PolicyView, PoolRequest, PoolView, StepView,
+    ApplyRequest, ApplyView, BatchRequest, BatchView, ErrorBody, ExplainView, NodeView, Page,
+    PolicyRequest, PolicyView, PoolRequest, PoolView, StepView,
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
@@ -152,6 +152,12 @@ impl Client {
     /// `GET /v1/steps/{id}`.
     pub(crate) fn step(&self, id: &str) -> Result<StepView, ApiError> {
         self.get(&format!("/v1/steps/{}", segment(id)), &Query::new())
+    }
+
+    /// `GET /v1/steps/{id}/explain`.
+    pub(crate) fn explain(&self, id: &str) -> Result<ExplainView, ApiError> {
+        let path = format!("/v1/steps/{}/explain", segment(id));
+        self.get(&path, &Query::new())
     }
 
     /// `GET /v1/steps`, every page of it.

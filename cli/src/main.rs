@@ -82,6 +82,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Submit(args) => commands::submit::run(&client()?, args, out),
         Command::Get(args) => commands::get::run(&client()?, &args, out),
         Command::Describe(args) => commands::describe::run(&client()?, &args, out),
+        Command::Explain(args) => commands::explain::run(&client()?, &args, out),
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),

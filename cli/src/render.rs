@@ -5,6 +5,7 @@ pub(crate) mod amounts;
 pub(crate) mod capacity;
 pub(crate) mod data;
 pub(crate) mod event;
+pub(crate) mod explain;
 pub(crate) mod host;
 pub(crate) mod listed;
 pub(crate) mod node;

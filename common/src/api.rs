@@ -16,11 +16,16 @@ use crate::step::OnPreempt;
 use crate::time::{Span, Time};
 
 mod admin;
+mod explain;
 mod host;
 mod replay;
 mod terms;
 
 pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
+pub use explain::{
+    AwaitedView, BeyondView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView,
+    OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,
+};
 pub use host::{GpuView, HostView};
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use terms::{

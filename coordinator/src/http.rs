@@ -10,6 +10,7 @@ mod body;
 mod calls;
 pub mod error;
 mod events;
+mod explain;
 mod health;
 mod ids;
 mod logs;
@@ -113,6 +114,7 @@ fn router(api: Api) -> Router {
             "/v1/steps/{step}",
             get(steps::get).post(steps::act).fallback(steps::no_method),
         )
+        .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/nodes", get(nodes::list))
         .route(

@@ -1,6 +1,8 @@
 //! The core's state in the words of the API. Pure functions of the state, called on the engine's thread: they copy and
 //! decide nothing.
 
+mod explain;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step};
@@ -15,6 +17,8 @@ use sluice_common::inventory::Readings;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
+
+pub use explain::explain;
 
 /// A step, if it is remembered.
 pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {

@@ -7,6 +7,7 @@ Sluice shares pools of GPU hosts. Start here:
   sluice run --gpus 1 -- nvidia-smi   run a step and see its output
   sluice get steps                    what there is: steps, nodes, pools, events
   sluice describe step ID             everything about one of them
+  sluice explain ID                   why it waits, and what would let it start
   sluice doctor                       what would hurt here, and the way out
 
 `sluice help` lists all commands, `sluice help COMMAND` explains one.
@@ -63,6 +64,15 @@ pub(super) const DESCRIBE: &str = "\
 Examples:
   sluice describe step k3v9
   sluice describe node gpu-1 -o json";
+
+pub(super) const EXPLAIN: &str = "\
+Examples:
+  sluice explain k3v9
+  sluice explain k3v9 -o json
+
+Of one that waits: in each of its pools the rule that keeps it from starting, its place in the
+queue, whom it would stop or why nobody may be, and the smallest changes that would let it start.
+Of one that runs: whether it borrows, and who could stop it. Of one that is over: how and why.";
 
 pub(super) const LOGS: &str = "\
 Examples:

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::render::event::tests::events;
+use crate::render::explain::tests::{borrowing, waiting};
 use crate::render::node::tests::node;
 use crate::render::policy::tests::policy;
 use crate::render::pool::tests::pool;
@@ -142,6 +143,13 @@ fn hostile_texts_are_harmless_in_every_description() {
         let node = poisoned(&node(), poison);
         let steps = [step];
         harmless(&render::node::describe(&node, &steps, now(), out));
+        for view in [waiting(), borrowing()] {
+            harmless(&render::explain::explain(
+                &poisoned(&view, poison),
+                now(),
+                out,
+            ));
+        }
         let pool = poisoned(&pool(2, 1), poison);
         let nodes = [node];
         harmless(&render::pool::describe(

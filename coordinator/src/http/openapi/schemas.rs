@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use coordinator_core::Stamped;
 use sluice_common::api::{
     ApplyRequest, ApplyView, BatchRequest, BatchView, CordonRequest, DrainRequest, ErrorBody,
-    LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView, StepView,
-    UncordonRequest,
+    ExplainView, LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView,
+    StepView, UncordonRequest,
 };
 
 /// Every schema by its name.
@@ -22,6 +22,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
     answers.add::<ApplyView>();
+    answers.add::<ExplainView>();
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();

@@ -1,0 +1,350 @@
+//! Explanations for people: a first line that answers, the facts below it, and what would help at the end.
+
+use jiff::Timestamp;
+use sluice_common::api::{
+    AwaitedView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView, OutcomeView,
+    PromiseView,
+};
+
+use super::step::{exit, moment, rounded, tone};
+use super::{safe, shortened};
+use crate::out::Out;
+
+/// So many of the runs that hold what is short are named.
+const MAX_HOLDERS: usize = 5;
+
+/// Lines, each indented by how deep it stands.
+#[derive(Default)]
+struct Lines(String);
+
+impl Lines {
+    fn put(&mut self, depth: usize, line: impl AsRef<str>) {
+        self.0.push_str(&"  ".repeat(depth));
+        self.0.push_str(line.as_ref());
+        self.0.push('\n');
+    }
+}
+
+/// Why a step is where it is.
+pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
+    let mut lines = Lines::default();
+    let state = out.paint(tone(view.state), view.state);
+    let why = safe(&view.reason.message);
+    let head = format!(
+        "{} is {state} ({}): {why}",
+        safe(&view.id),
+        view.reason.code
+    );
+    lines.put(0, head);
+    for pool in &view.pools {
+        waiting(&mut lines, pool, view);
+    }
+    for refusal in &view.refused {
+        let message = safe(&refusal.message);
+        lines.put(1, format!("pool {}: {message}", safe(&refusal.pool)));
+    }
+    if let Some(holding) = &view.holding {
+        held(&mut lines, holding, now);
+    }
+    attempts(&mut lines, view, now);
+    lines.0
+}
+
+fn waiting(lines: &mut Lines, pool: &ExplainPool, view: &ExplainView) {
+    let behind = pool.behind.as_deref();
+    let behind = behind.map_or(String::new(), |step| format!(", behind {}", safe(step)));
+    let share = match pool.in_share {
+        true => "within its reserved share",
+        false => "it would borrow",
+    };
+    let head = format!(
+        "pool {}: place {} of {}{behind}; priority {}, {share}",
+        safe(&pool.pool),
+        pool.place,
+        pool.waiting,
+        pool.priority
+    );
+    lines.put(1, head);
+    // What the first line has said is not said again.
+    if pool.reason.message != view.reason.message {
+        let code = pool.reason.code;
+        lines.put(2, format!("{code}: {}", safe(&pool.reason.message)));
+    }
+    let told = pool.keys.iter().filter(|terms| is_told(terms));
+    for terms in told {
+        lines.put(2, key(terms, &view.subject));
+    }
+    if let Some(promise) = &pool.promised {
+        promised(lines, promise);
+    }
+    lines.put(2, safe(&pool.preemption));
+    holders(lines, pool);
+    for (n, remedy) in pool.would_start_if.iter().enumerate() {
+        let word = match n {
+            0 => "would start if",
+            _ => "            or if",
+        };
+        lines.put(2, format!("{word} {}", safe(&remedy.message)));
+    }
+}
+
+/// Whether anything bounds the key.
+fn is_told(terms: &KeyView) -> bool {
+    let bounds = [terms.reserved, terms.limit, terms.free, terms.free_there];
+    bounds.iter().any(Option::is_some)
+}
+
+fn key(terms: &KeyView, subject: &str) -> String {
+    let mut line = format!("{}: asks for {}", terms.key, terms.asked);
+    line.push_str(&format!("; {} uses {}", safe(subject), terms.used));
+    if terms.used_firmly > 0 {
+        line.push_str(&format!(" ({} of them not preemptible)", terms.used_firmly));
+    }
+    let told = [("reserved", terms.reserved), ("limit", terms.limit)];
+    for (name, amount) in told {
+        if let Some(amount) = amount {
+            line.push_str(&format!(", {name} {amount}"));
+        }
+    }
+    if let Some(free) = terms.free {
+        line.push_str(&format!("; {free} free in the pool"));
+    }
+    if let (Some(node), Some(free)) = (&terms.freest_node, terms.free_there) {
+        line.push_str(&format!(
+            "; most free on one host: {free} on {}",
+            safe(node)
+        ));
+    }
+    line
+}
+
+fn promised(lines: &mut Lines, promise: &PromiseView) {
+    let nodes: Vec<String> = promise.nodes.iter().map(|node| safe(node)).collect();
+    let how = match promise.firm {
+        true => "kept for it alone",
+        false => "preemptible steps may be started around it meanwhile",
+    };
+    lines.put(
+        2,
+        format!("promised a place on {}: {how}", nodes.join(", ")),
+    );
+    for run in &promise.awaits {
+        lines.put(3, format!("waits for {}", awaited(run)));
+    }
+}
+
+fn awaited(run: &AwaitedView) -> String {
+    let mut line = safe(&run.step);
+    if let Some(subject) = &run.subject {
+        line.push_str(&format!(" of {}", safe(subject)));
+    }
+    match (run.stopping_since, run.grace_ends_at) {
+        (Some(since), Some(ends)) => line.push_str(&format!(
+            ", stopping since {}; its grace ends at {}",
+            rounded(since),
+            rounded(ends)
+        )),
+        (Some(since), None) => {
+            line.push_str(&format!(
+                ", stopping since {}; it has ended",
+                rounded(since)
+            ));
+        }
+        (None, _) => line.push_str(", to end by itself"),
+    }
+    line
+}
+
+fn holders(lines: &mut Lines, pool: &ExplainPool) {
+    if pool.holders.is_empty() {
+        return;
+    }
+    let named: Vec<String> = pool.holders.iter().map(holder).collect();
+    for line in named.iter().take(MAX_HOLDERS) {
+        lines.put(3, line);
+    }
+    let shown = named.len().min(MAX_HOLDERS) as u64;
+    let more = pool.holders_total.saturating_sub(shown);
+    if more > 0 {
+        lines.put(3, format!("and {more} more"));
+    }
+}
+
+fn holder(holder: &HolderView) -> String {
+    let spared = holder.spared.as_deref();
+    let spared = spared.map_or("may be stopped".to_owned(), safe);
+    format!(
+        "held by {} of {}: {spared}",
+        safe(&holder.step),
+        safe(&holder.subject)
+    )
+}
+
+fn held(lines: &mut Lines, holding: &HoldingView, now: Timestamp) {
+    let places: Vec<String> = holding
+        .placements
+        .iter()
+        .map(|part| match part.gpus.len() {
+            0 => safe(&part.node),
+            1 => format!("{} (1 GPU)", safe(&part.node)),
+            n => format!("{} ({n} GPUs)", safe(&part.node)),
+        })
+        .collect();
+    let places = shortened(places.into_iter(), MAX_HOLDERS);
+    let pool = safe(&holding.pool);
+    lines.put(
+        1,
+        format!(
+            "holds {places} of pool {pool} since {}",
+            moment(holding.since, now)
+        ),
+    );
+    if let Some(started) = holding.started_at {
+        lines.put(1, format!("started {}", moment(started, now)));
+    }
+    let share = match holding.in_share {
+        true => "its subject is within its reserved share".to_owned(),
+        false => format!("its subject borrows: {}", beyond(holding)),
+    };
+    lines.put(1, share);
+    if let Some(since) = holding.stopping_since {
+        lines.put(1, format!("stopping since {}", moment(since, now)));
+    }
+    if let Some(ends) = holding.grace_ends_at {
+        lines.put(
+            1,
+            format!(
+                "its grace ends at {}: what is left then is killed",
+                rounded(ends)
+            ),
+        );
+    }
+    for sentence in &holding.exposure {
+        lines.put(1, safe(sentence));
+    }
+}
+
+fn beyond(holding: &HoldingView) -> String {
+    let keys = holding.beyond_share.iter();
+    let keys = keys.map(|key| {
+        format!(
+            "{} {} used, {} reserved",
+            key.used,
+            safe(&key.key),
+            key.reserved
+        )
+    });
+    keys.collect::<Vec<_>>().join(", ")
+}
+
+fn attempts(lines: &mut Lines, view: &ExplainView, now: Timestamp) {
+    let over = view
+        .attempts
+        .iter()
+        .filter(|attempt| attempt.ended_at.is_some());
+    for attempt in over {
+        lines.put(1, ended(attempt, now));
+    }
+}
+
+fn ended(attempt: &OutcomeView, now: Timestamp) -> String {
+    let nodes = attempt.nodes.iter().map(|node| safe(node));
+    let nodes = shortened(nodes.collect::<Vec<_>>().into_iter(), MAX_HOLDERS);
+    let mut line = format!(
+        "attempt {} on {nodes} (pool {})",
+        attempt.number,
+        safe(&attempt.pool)
+    );
+    if let Some(at) = attempt.ended_at {
+        line.push_str(&format!(" ended {}", moment(at, now)));
+    }
+    match (&attempt.reason, &attempt.exit) {
+        (Some(reason), _) => {
+            line.push_str(&format!(": {}: {}", reason.code, safe(&reason.message)))
+        }
+        (None, Some(how)) => line.push_str(&format!(": {}", exit(how))),
+        (None, None) => {}
+    }
+    if let Some(by) = &attempt.preempted_by {
+        line.push_str(&format!(" (for {})", safe(by)));
+    }
+    line
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::super::step::tests::now;
+    use super::*;
+    use serde_json::json;
+
+    /// A step that waits for one that is being stopped for it.
+    pub(crate) fn waiting() -> ExplainView {
+        serde_json::from_value(json!({
+            "id": "k3v9", "state": "queued", "subject": "dev",
+            "reason": {"code": "waiting_for_units", "message": "it asks for 2 gpu", "detail": {"key": "gpu"}},
+            "pools": [{
+                "pool": "default", "priority": 3, "in_share": false,
+                "reason": {"code": "waiting_for_units", "message": "it asks for 2 gpu"},
+                "place": 2, "waiting": 3, "behind": "x1",
+                "keys": [
+                    {"key": "gpu", "asked": 2, "used": 1, "used_firmly": 1, "reserved": 1, "limit": 4, "free": 1,
+                     "freest_node": "gpu-1", "free_there": 1},
+                    {"key": "step_run", "asked": 1, "used": 1, "used_firmly": 0, "reserved": null, "limit": null,
+                     "free": null, "freest_node": null, "free_there": null}
+                ],
+                "promised": {"nodes": ["gpu-1"], "firm": true, "awaits": [
+                    {"step": "v", "attempt": 1, "subject": "prod", "stopping_since": "2026-11-20T10:02:50Z",
+                     "grace_ends_at": "2026-11-20T10:03:20Z"},
+                    {"step": "w", "attempt": 2, "subject": null, "stopping_since": null, "grace_ends_at": null}
+                ]},
+                "preemption": "what is in its way was told to go",
+                "holders": [{"step": "v", "attempt": 1, "subject": "prod", "spared": "being stopped already"},
+                            {"step": "w", "attempt": 2, "subject": "prod", "spared": null}],
+                "holders_total": 7,
+                "would_start_if": [
+                    {"message": "1 more gpu were free on `gpu-1`", "stops": 0, "after_others": false,
+                     "changes": [{"kind": "free", "key": "gpu", "node": "gpu-1", "amount": 1}]},
+                    {"message": "it asked for 1 gpu", "stops": 0, "after_others": false,
+                     "changes": [{"kind": "ask", "key": "gpu", "node": null, "amount": 1}]}
+                ]
+            }],
+            "refused": [], "holding": null,
+            "attempts": [{"number": 1, "pool": "default", "nodes": ["gpu-1"],
+                          "allocated_at": "2026-11-20T10:00:01Z", "ended_at": "2026-11-20T10:01:00Z",
+                          "reason": {"code": "preempted", "message": "it gave way to another step"},
+                          "exit": {"code": null, "signal": 15, "message": null}, "preempted_by": "x1"}]
+        }))
+        .unwrap()
+    }
+
+    /// A step that runs on what its subject borrows.
+    pub(crate) fn borrowing() -> ExplainView {
+        serde_json::from_value(json!({
+            "id": "k3v9", "state": "running", "subject": "dev",
+            "reason": {"code": "running", "message": "its process runs on `gpu-1`"},
+            "pools": [], "refused": [{"pool": "p", "message": "no"}],
+            "holding": {
+                "attempt": 1, "pool": "default",
+                "placements": [{"node": "gpu-1", "gpus": ["GPU-a", "GPU-b"], "rank": 0}],
+                "since": "2026-11-20T10:00:01Z", "started_at": "2026-11-20T10:00:02Z", "in_share": false,
+                "beyond_share": [{"key": "gpu", "used": 4, "reserved": 2}], "backfill_to": ["x1"],
+                "exposed": true, "spared_until": "2026-11-20T10:10:02Z",
+                "exposure": ["a step that is short of that may stop it"],
+                "stopping_since": "2026-11-20T10:02:00Z", "gives_way_to": "x1",
+                "grace_ends_at": "2026-11-20T10:03:30Z"
+            },
+            "attempts": []
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn one_that_waits_is_told_why_and_what_would_help() {
+        insta::assert_snapshot!(explain(&waiting(), now(), Out::plain()));
+    }
+
+    #[test]
+    fn one_that_runs_is_told_who_could_stop_it() {
+        insta::assert_snapshot!(explain(&borrowing(), now(), Out::plain()));
+    }
+}
