@@ -157,6 +157,7 @@ def see(judge):
     found = judge.call(200, "get", "/v1/nodes/{node}", node=node["name"])
     assert found["inventory"]["gpus"] and found["inventory"]["reading"], found
     assert judge.call(200, "get", "/v1/pools")["items"]
+    explain(judge, len(found["inventory"]["gpus"]))
     pool = judge.call(200, "get", "/v1/pools/{pool}", pool="default")
     assert pool["platforms"] and pool["used"]["gpu"] == 1, pool
     judge.call(200, "get", "/v1/pools/{pool}/policies", pool="default")
@@ -166,6 +167,18 @@ def see(judge):
     judge.call(200, "get", "/v1/steps", "?state=cancelled,failed&limit=2")
     step = judge.call(200, "get", "/v1/steps/{step}", step="whole")
     assert step["attempts"][0]["placements"][0]["gpus"], step
+
+
+def explain(judge, gpus):
+    path = "/v1/steps/{step}/explain"
+    assert judge.call(200, "get", path, step="whole")["holding"]["since"]
+    assert judge.call(200, "get", path, step="short")["attempts"][0]["reason"]["code"] == "non_zero_exit"
+    assert judge.call(200, "get", path, step="never")["reason"]["code"] == "unknown_pool"
+    wide = {"id": "wide", "command": ["true"], "resources": {"gpu_count": gpus}}
+    judge.call(201, "post", "/v1/steps", body=wide)
+    (pool,) = judge.call(200, "get", path, step="wide")["pools"]
+    assert pool["would_start_if"] and pool["keys"] and pool["holders"], pool
+    judge.call(200, "post", "/v1/steps/{step}:cancel", step="wide")
 
 
 def read_events(judge):
@@ -192,6 +205,7 @@ def refuse(judge):
     judge.error(400, "invalid_id", "get", "/v1/steps/{step}", step="a%20b")
     judge.error(401, "unauthorized", "get", "/v1/nodes", token=None)
     judge.error(404, "unknown_step", "post", "/v1/steps/{step}:cancel", step="nobody")
+    judge.error(404, "unknown_step", "get", "/v1/steps/{step}/explain", step="nobody")
     judge.error(404, "unknown_node", "get", "/v1/nodes/{node}", node="nobody")
     judge.error(404, "unknown_pool", "get", "/v1/pools/{pool}", pool="nowhere")
     nobody = {"pool": "default", "subject": "nobody"}
