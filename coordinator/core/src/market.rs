@@ -162,7 +162,8 @@ impl Market {
         let Some(pool) = self.pools.get_mut(name) else {
             return;
         };
-        let aside: BTreeSet<&StepId> = self.nominations.keys().collect();
+        let firm = self.nominations.iter().filter(|(_, promise)| promise.firm);
+        let aside: BTreeSet<&StepId> = firm.map(|(step, _)| step).collect();
         let waiting = self.requests.values().filter(|request| {
             request.subject == *subject && request.pool.as_ref().is_none_or(|only| only == name)
         });
