@@ -123,7 +123,7 @@ impl Core {
             Block::Hosts { closest } => match closest {
                 None => Reason::new(
                     ReasonCode::WaitingForUnits,
-                    format!("it is next in pool `{pool}`, when enough is free on one host"),
+                    format!("it is next in pool `{pool}`, when enough is free {}", on(request)),
                 ),
                 Some((node, STEP_RUN, ..)) => Reason::new(
                     ReasonCode::WaitingForUnits,
@@ -136,8 +136,10 @@ impl Core {
                 .with("node", node.as_str()),
                 Some((node, key, asked, free)) => {
                     let message = format!(
-                        "it is next in pool `{pool}`, when enough is free on one host: it asks for {asked} {key}, and \
-                         `{node}`, which comes closest, has {free} free"
+                        "it is next in pool `{pool}`, when enough is free {}: it asks {}for {asked} {key}, and `{node}`, \
+                         which comes closest, has {free} free",
+                        on(request),
+                        if request.hosts > 1 { "each " } else { "" },
                     );
                     short(pool, message, key, asked, free).with("node", node.as_str())
                 }
@@ -159,6 +161,14 @@ fn closed(node: &Node) -> String {
     match cordon.reason.as_str() {
         "" => word.to_string(),
         reason => format!("{word} ({reason})"),
+    }
+}
+
+/// On how many hosts it must find room.
+fn on(request: &Request) -> String {
+    match request.hosts {
+        1 => String::from("on one host"),
+        hosts => format!("on {hosts} hosts at once"),
     }
 }
 

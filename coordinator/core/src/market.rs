@@ -15,6 +15,7 @@
 
 mod account;
 mod block;
+mod candidates;
 mod change;
 mod decide;
 mod ends;
@@ -45,6 +46,7 @@ use crate::state::HostUnits;
 
 pub use account::Policy;
 pub use block::Block;
+pub use candidates::Spared;
 pub use change::Change;
 pub use decide::Move;
 pub use excerpt::Start;
@@ -57,7 +59,7 @@ pub use remedy::Remedy;
 pub(crate) use request::demand;
 pub use request::{Request, Run};
 pub use vet::{BadPolicy, Never, Table};
-pub use victims::{Hindrance, Spared};
+pub use victims::Hindrance;
 
 /// Everything that scheduling sees.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

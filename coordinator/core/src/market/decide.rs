@@ -9,6 +9,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::time::{Span, Time};
 
 use super::Market;
+use super::candidates;
 use super::ends;
 use super::fit::Before;
 use super::nomination::Nomination;
@@ -82,7 +83,7 @@ impl Market {
         }
         let runs = pool.accounts().values().flat_map(|account| &account.runs);
         let runs = runs.filter_map(|id| self.run(id));
-        runs.filter_map(|run| victims::spared_until(pool, run, now))
+        runs.filter_map(|run| candidates::spared_until(pool, run, now))
             .min()
     }
 

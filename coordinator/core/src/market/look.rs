@@ -9,8 +9,9 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 
 use super::block::Block;
+use super::candidates::{self, Spared};
 use super::fit::Before;
-use super::victims::{self, Hindrance, Outlook, Spared};
+use super::victims::{self, Hindrance, Outlook};
 use super::{Market, Run};
 
 /// A request in one of its pools.
@@ -164,7 +165,7 @@ impl Market {
                 .iter()
                 .any(|(key, ..)| pool.is_metered(key) && account.reserved(key).is_some()),
             beyond,
-            spared_until: victims::spared_until(pool, run, now),
+            spared_until: candidates::spared_until(pool, run, now),
             preemptible: run.request.preemptible,
             backfill: run
                 .backfill
@@ -237,7 +238,7 @@ impl<'a> Before<'a> {
             .map(|(attempt, run)| Holder {
                 attempt,
                 subject: &run.request.subject,
-                spared: victims::sparing(*self, run, key, now),
+                spared: candidates::sparing(*self, run, key, now),
             })
             .collect()
     }

@@ -1,0 +1,204 @@
+//! Which runs could be taken for a request, on which ground and in which order, and what spares the others.
+//!
+//! | ground | whose run | needs |
+//! |---|---|---|
+//! | own | the waiter's own subject's | the waiter cannot be made to give way and is inside its reserved share |
+//! | take-back | anybody's, granted around the waiter | nothing |
+//! | priority | another subject's that holds more than its share of a short key | the waiter's policy priority is higher |
+//! | reclaim | the same | the waiter is inside its reserved share |
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use sluice_common::id::{AttemptId, Subject};
+use sluice_common::time::Time;
+
+use super::account::Account;
+use super::fit::Before;
+use super::pool::Pool;
+use super::request::Run;
+
+/// Why a run does not give way to a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spared {
+    /// It cannot be made to give way.
+    NotPreemptible,
+    /// It is being stopped already.
+    Leaving,
+    /// It is the waiter's own subject's.
+    Own,
+    /// Its subject holds no more than its reserved share of what is short.
+    InShare,
+    /// The waiter would borrow too, and its priority is not higher than this.
+    Priority(u64),
+    /// It has not run for as long as the pool lets every run: until then.
+    MinRuntime(Time),
+}
+
+/// The order of victims: the least goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Turn {
+    pub(crate) foreign: bool,
+    pub(crate) priority: u64,
+    pub(crate) work: u128,
+    pub(crate) began: Reverse<Time>,
+    pub(crate) place: Reverse<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) turn: Turn,
+    pub(crate) id: &'a AttemptId,
+    pub(crate) run: &'a Run,
+    pub(crate) ground: Ground,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ground {
+    Own,
+    TakeBack,
+    /// Priority or reclaim: only what is held beyond the share.
+    Excess,
+}
+
+/// Every run that could be taken on some ground, in victim order.
+pub(crate) fn candidates<'a>(before: Before<'a>, now: Time) -> Vec<Candidate<'a>> {
+    let Before {
+        market,
+        pool,
+        request,
+        ..
+    } = before;
+    let in_share = before.is_in_share();
+    let mut found: Vec<Candidate<'a>> = Vec::new();
+    for (subject, other) in pool.accounts() {
+        let Ok(ground) = ground(before, in_share, subject, other) else {
+            continue;
+        };
+        let runs = other
+            .runs
+            .iter()
+            .filter_map(|id| Some((id, market.run(id)?)));
+        found.extend(
+            runs.filter(|(_, run)| spared(pool, ground, run, now).is_none())
+                .map(|(id, run)| candidate(id, run, ground, other.priority(), now)),
+        );
+    }
+    if let Some(around) = pool.backfill.get(&request.step) {
+        add_granted_around(&mut found, before, around, now);
+    }
+    found.sort_unstable_by_key(|candidate| candidate.turn);
+    found
+}
+
+/// Runs that were granted around the request may be taken back, on whatever ground they are candidates already.
+fn add_granted_around<'a>(
+    found: &mut Vec<Candidate<'a>>,
+    before: Before<'a>,
+    around: &'a BTreeSet<AttemptId>,
+    now: Time,
+) {
+    let Before { market, pool, .. } = before;
+    for candidate in found.iter_mut() {
+        if candidate.ground == Ground::Excess && around.contains(candidate.id) {
+            candidate.ground = Ground::TakeBack;
+        }
+    }
+    let known: BTreeSet<&AttemptId> = found.iter().map(|candidate| candidate.id).collect();
+    let others = around
+        .iter()
+        .filter(|id| !known.contains(id))
+        .filter_map(|id| Some((id, market.run(id)?)))
+        .filter(|(_, run)| spared(pool, Ground::TakeBack, run, now).is_none());
+    let others: Vec<Candidate<'a>> = others
+        .map(|(id, run)| {
+            let account = pool.account(&run.request.subject);
+            let priority = account.map_or(0, |account| account.priority());
+            candidate(id, run, Ground::TakeBack, priority, now)
+        })
+        .collect();
+    found.extend(others);
+}
+
+/// On what ground a request may take a subject's runs at all.
+fn ground(
+    before: Before<'_>,
+    in_share: bool,
+    subject: &Subject,
+    other: &Account,
+) -> Result<Ground, Spared> {
+    if *subject == before.request.subject {
+        return match before.request.preemptible {
+            true => Err(Spared::Own),
+            false => Ok(Ground::Own),
+        };
+    }
+    let theirs = other.priority();
+    if !in_share && before.account.priority() <= theirs {
+        return Err(Spared::Priority(theirs));
+    }
+    match before.pool.holds_excess(other) {
+        true => Ok(Ground::Excess),
+        false => Err(Spared::InShare),
+    }
+}
+
+/// What spares one of those runs all the same.
+fn spared(pool: &Pool, ground: Ground, run: &Run, now: Time) -> Option<Spared> {
+    fixed(run).or_else(|| match ground {
+        Ground::Own | Ground::TakeBack => None,
+        Ground::Excess => spared_until(pool, run, now).map(Spared::MinRuntime),
+    })
+}
+
+/// Until when a run is spared by others' priority and reclaim, where it is.
+pub(crate) fn spared_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
+    let until = run.began() + pool.terms().min_runtime;
+    (now < until).then_some(until)
+}
+
+/// What spares a run of the pool from a request that is short of a key; `None` where it may be taken.
+pub(crate) fn sparing(before: Before<'_>, run: &Run, key: &str, now: Time) -> Option<Spared> {
+    if run.backfill.contains(&before.request.step) {
+        return spared(before.pool, Ground::TakeBack, run, now);
+    }
+    let subject = &run.request.subject;
+    let account = before.pool.account(subject)?;
+    match ground(before, before.is_in_share(), subject, account) {
+        Ok(Ground::Excess) if account.beyond(key, 0) == 0 => fixed(run).or(Some(Spared::InShare)),
+        Ok(ground) => spared(before.pool, ground, run, now),
+        Err(sparing) => fixed(run).or(Some(sparing)),
+    }
+}
+
+/// What spares a run from everybody.
+fn fixed(run: &Run) -> Option<Spared> {
+    match (run.stopping, run.request.preemptible) {
+        (true, _) => Some(Spared::Leaving),
+        (false, false) => Some(Spared::NotPreemptible),
+        (false, true) => None,
+    }
+}
+
+fn candidate<'a>(
+    id: &'a AttemptId,
+    run: &'a Run,
+    ground: Ground,
+    priority: u64,
+    now: Time,
+) -> Candidate<'a> {
+    let turn = Turn {
+        foreign: ground != Ground::Own,
+        priority,
+        work: run.work(now),
+        began: Reverse(run.began()),
+        place: Reverse(run.request.place),
+    };
+    Candidate {
+        turn,
+        id,
+        run,
+        ground,
+    }
+}
