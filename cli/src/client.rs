@@ -384,8 +384,7 @@ impl Client {
     /// Every policy of a pool, by subject.
     pub(crate) fn policies(&self, pool: &str) -> Result<Vec<PolicyView>, ApiError> {
         let path = format!("/v1/pools/{}/policies", segment(pool));
-        let page: Page<PolicyView> = self.get(&path, &Query::new())?;
-        Ok(page.items)
+        self.all_pages(&path, Query::new())
     }
 
     /// `GET /v1/pools/{pool}/policies/{subject}`.

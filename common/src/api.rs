@@ -247,6 +247,15 @@ pub struct PoolView {
     /// What could be granted now, on nodes that take work; whether a step finds it on one of them is another question.
     #[serde(default)]
     pub free: Amounts,
+    /// The part of what is granted that is within what is kept for whoever holds it, of keys that count.
+    #[serde(default)]
+    pub in_share: Amounts,
+    /// The part that is beyond.
+    #[serde(default)]
+    pub borrowed: Amounts,
+    /// What the steps that wait ask for.
+    #[serde(default)]
+    pub asked: Amounts,
     /// Capacity by key, where it is declared; for keys that nodes report it caps what they have.
     #[serde(default)]
     pub declared: BTreeMap<Key, u64>,

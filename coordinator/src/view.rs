@@ -5,6 +5,7 @@ mod explain;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use coordinator_core::market;
 use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step};
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
@@ -185,6 +186,9 @@ fn cordon(cordon: &Cordon) -> CordonView {
 pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let state = core.state();
     let ready = state.nodes_of(&pool.name).filter(|node| node.takes_work());
+    let market = state.market().pool(&pool.name);
+    let shares = market.map(shares_of_all).unwrap_or_default();
+    let asked = market.map(|market| market.asked()).unwrap_or_default();
     PoolView {
         name: pool.name.to_string(),
         description: pool.description.clone(),
@@ -194,6 +198,9 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
         free: free_of(core, pool),
+        in_share: shares.in_share,
+        borrowed: shares.borrowed,
+        asked,
         declared: pool.capacity.clone(),
         platforms: platforms_of(core, &pool.name),
         queued: state.queue_len(&pool.name) as u64,
@@ -282,6 +289,36 @@ fn is_overcommitted(core: &Core, name: &PoolName) -> bool {
     })
 }
 
+/// What is within what is kept for whoever holds it, and what is beyond, of keys that count.
+#[derive(Default)]
+struct Shares {
+    in_share: Amounts,
+    borrowed: Amounts,
+}
+
+fn shares(pool: &market::Pool, policy: &market::Policy, used: &Amounts) -> Shares {
+    let mut shares = Shares::default();
+    for (key, n) in used.iter().filter(|(key, _)| pool.is_metered(key.as_str())) {
+        if let Some(reserved) = policy.reserved(key.as_str()) {
+            shares.in_share.set(key.clone(), n.min(reserved));
+            shares.borrowed.set(key.clone(), n.saturating_sub(reserved));
+        }
+    }
+    shares
+}
+
+fn shares_of_all(pool: &market::Pool) -> Shares {
+    let mut sum = Shares::default();
+    for (subject, policy) in pool.policies() {
+        if let Some((used, _)) = pool.used_by(subject) {
+            let its = shares(pool, policy, used);
+            sum.in_share.add(&its.in_share);
+            sum.borrowed.add(&its.borrowed);
+        }
+    }
+    sum
+}
+
 /// The binding of a subject to a pool, if there is one.
 pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyView> {
     let binding = core.state().pool(name)?.policies.get(subject)?;
@@ -289,21 +326,7 @@ pub fn policy(core: &Core, name: &PoolName, subject: &Subject) -> Option<PolicyV
     let pool = core.state().market().pool(name)?;
     let used = pool.used_by(subject);
     let used = used.map(|(used, _)| used.clone()).unwrap_or_default();
-    let share = |key: &Key, n: u64| {
-        policy
-            .reserved(key.as_str())
-            .map(|reserved| n.min(reserved))
-    };
-    let in_share: Amounts = used
-        .iter()
-        .filter(|(key, _)| pool.is_metered(key.as_str()))
-        .filter_map(|(key, n)| Some((key.clone(), share(key, n)?)))
-        .collect();
-    let borrowed = used
-        .iter()
-        .filter(|(key, _)| pool.is_metered(key.as_str()))
-        .filter_map(|(key, n)| Some((key.clone(), n - share(key, n)?)))
-        .collect();
+    let Shares { in_share, borrowed } = shares(pool, policy, &used);
     Some(PolicyView {
         pool: name.to_string(),
         subject: subject.to_string(),

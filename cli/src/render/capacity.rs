@@ -19,12 +19,15 @@ const KEYS: &[Column] = &[
     Column::new("FREE", 1),
 ];
 
-const DECLARED_KEYS: &[Column] = &[
-    Column::new("KEY", 4),
-    Column::new("DECLARED", 1),
-    Column::new("CAPACITY", 3),
-    Column::new("USED", 2),
-    Column::new("FREE", 1),
+const POOL_KEYS: &[Column] = &[
+    Column::new("KEY", 9),
+    Column::new("DECLARED", 5),
+    Column::new("DETECTED", 6),
+    Column::new("USED", 7),
+    Column::new("IN SHARE", 3),
+    Column::new("BORROWED", 4),
+    Column::new("FREE", 8),
+    Column::new("WAITING", 2),
 ];
 
 const PLATFORMS: &[Column] = &[
@@ -74,6 +77,12 @@ pub(crate) struct PoolUnits<'a> {
     pub(crate) used: &'a Amounts,
     /// What is free on nodes that take work.
     pub(crate) free: &'a Amounts,
+    /// What is held within reserved shares, of keys that count.
+    pub(crate) in_share: &'a Amounts,
+    /// What is held beyond.
+    pub(crate) borrowed: &'a Amounts,
+    /// What the steps that wait ask for.
+    pub(crate) asked: &'a Amounts,
 }
 
 impl PoolUnits<'_> {
@@ -86,43 +95,36 @@ impl PoolUnits<'_> {
         of_hosts.chain(custom).map(str::to_owned).collect()
     }
 
-    /// What there is of a key, and what is free of it: declared at most, and what hosts have of what they count.
-    fn of(self, key: &str) -> (Option<u64>, u64, u64, u64) {
+    /// A line of the table: what does not count, or that nobody counts, is a dash.
+    fn row(self, key: &str) -> Vec<Cell> {
         let declared = self.declared.iter().find(|(name, _)| name.as_str() == key);
-        let declared = declared.map(|(_, amount)| *amount);
+        let detected = HOST_KEYS.contains(&key).then(|| self.detected.get(key));
+        let (in_share, borrowed) = (self.in_share.get(key), self.borrowed.get(key));
         let used = self.used.get(key);
-        let left = |all: u64| all.saturating_sub(used);
-        if !HOST_KEYS.contains(&key) {
-            let all = declared.unwrap_or(0);
-            return (declared, all, used, left(all));
-        }
-        let (detected, free) = (self.detected.get(key), self.free.get(key));
-        match declared {
-            None => (None, detected, used, free),
-            Some(most) => (declared, detected.min(most), used, free.min(left(most))),
-        }
+        let counts = in_share + borrowed == used;
+        let numbers = [
+            declared.map(|(_, amount)| *amount),
+            detected,
+            Some(used),
+            Some(in_share).filter(|_| counts),
+            Some(borrowed).filter(|_| counts),
+            Some(self.free.get(key)),
+            Some(self.asked.get(key)),
+        ];
+        let number = |amount: Option<u64>| {
+            Cell::from(amount.map_or("-".to_owned(), |amount| much(key, amount)))
+        };
+        std::iter::once(named(key).into())
+            .chain(numbers.map(number))
+            .collect()
     }
 }
 
-/// A table of what a pool has; what is declared stands beside it where anything is.
+/// A table of what a pool has: what is declared beside what its nodes report.
 pub(crate) fn of_pool(units: PoolUnits<'_>, out: Out) -> String {
-    let keys = units.keys();
-    let row = |key: &String| {
-        let (declared, all, used, free) = units.of(key);
-        if units.declared.is_empty() {
-            return row(key, &[all, used, free]);
-        }
-        let declared = declared.map_or("-".to_owned(), |amount| much(key, amount));
-        let mut row = row(key, &[all, used, free]);
-        row.insert(1, declared.into());
-        row
-    };
-    let columns = if units.declared.is_empty() {
-        KEYS
-    } else {
-        DECLARED_KEYS
-    };
-    whole(columns, keys.iter().map(row).collect(), out)
+    let rows = units.keys();
+    let rows = rows.iter().map(|key| units.row(key));
+    whole(POOL_KEYS, rows.collect(), out)
 }
 
 fn row(key: &str, numbers: &[u64]) -> Vec<Cell> {
@@ -160,19 +162,27 @@ mod tests {
         let declared = [(key(GPU), 4), (key("lic"), 3), (key("step_run"), 10)].into();
         let mut used = Amounts::new().with(GPU, 3).with(MCPU, 500);
         used.set(key("lic"), 1);
+        let mut free = Amounts::new().with(GPU, 1).with(MCPU, 7500);
+        free.set(key("lic"), 2);
+        free.set(key("step_run"), 10);
+        let mut in_share = Amounts::new().with(GPU, 2);
+        in_share.set(key("lic"), 1);
         let units = PoolUnits {
             detected: &Amounts::new().with(GPU, 8).with(MCPU, 8000),
             declared: &declared,
             used: &used,
-            free: &Amounts::new().with(GPU, 5).with(MCPU, 7500),
+            free: &free,
+            in_share: &in_share,
+            borrowed: &Amounts::new().with(GPU, 1),
+            asked: &Amounts::new().with(GPU, 6),
         };
         assert_eq!(
             of_pool(units, Out::plain()),
-            "\nKEY       DECLARED  CAPACITY  USED  FREE\n\
-             gpu       4         4         3     1\n\
-             cpu       -         8         0.5   7.5\n\
-             lic       3         3         1     2\n\
-             step_run  10        10        0     10\n"
+            "\nKEY       DECLARED  DETECTED  USED  IN SHARE  BORROWED  FREE  WAITING\n\
+             gpu       4         8         3     2         1         1     6\n\
+             cpu       -         8         0.5   -         -         7.5   0\n\
+             lic       3         -         1     1         0         2     0\n\
+             step_run  10        -         0     0         0         10    0\n"
         );
     }
 
@@ -184,6 +194,9 @@ mod tests {
             declared: &BTreeMap::new(),
             used: &none,
             free: &none,
+            in_share: &none,
+            borrowed: &none,
+            asked: &none,
         };
         assert_eq!(of_pool(units, Out::plain()), "");
         assert_eq!(platforms(&BTreeMap::new(), Out::plain()), "");

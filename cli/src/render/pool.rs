@@ -121,6 +121,9 @@ pub(crate) fn describe(
         declared: &pool.declared,
         used: &pool.used,
         free: &pool.free,
+        in_share: &pool.in_share,
+        borrowed: &pool.borrowed,
+        asked: &pool.asked,
     };
     text.finish()
         + &capacity::of_pool(units, out)
@@ -194,7 +197,7 @@ pub(crate) mod tests {
         serde_json::from_value(serde_json::json!({
             "name": "default", "description": "", "nodes": nodes, "nodes_ready": nodes_ready,
             "capacity": {"gpu": 4, "mcpu": 8000}, "detected": {"gpu": 4, "mcpu": 8000}, "used": {"gpu": 1, "step_run": 1},
-            "free": {"gpu": 3, "mcpu": 8000}, "platforms": {"h100": {"nodes": 1, "gpus": 4, "used": 1}}, "queued": 2, "running": 1
+            "free": {"gpu": 3, "mcpu": 8000}, "in_share": {"gpu": 1}, "asked": {"gpu": 2}, "platforms": {"h100": {"nodes": 1, "gpus": 4, "used": 1}}, "queued": 2, "running": 1
         }))
         .unwrap()
     }
@@ -230,9 +233,9 @@ Description:  -
 Nodes:        2 ready of 2
 Steps:        1 hold units, 2 wait
 
-KEY  CAPACITY  USED  FREE
-gpu  4         1     3
-cpu  8         0     8
+KEY  DECLARED  DETECTED  USED  IN SHARE  BORROWED  FREE  WAITING
+gpu  -         4         1     1         0         3     2
+cpu  -         8         0     0         0         8     0
 
 PLATFORM  NODES  GPUS  USED
 h100      1      4     1

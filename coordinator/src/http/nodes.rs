@@ -85,7 +85,7 @@ fn node_state(word: &str) -> Result<NodeState, ApiError> {
 }
 
 /// A page out of one item more than it may have.
-fn page<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page<T> {
+pub(super) fn page<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page<T> {
     let more = items.len() > limit;
     items.truncate(limit);
     let next_cursor = items.last().filter(|_| more).map(name);

@@ -1,5 +1,7 @@
 //! Queues of pools, and policies: who may use a pool, and how. `terms.rs` changes them.
 
+use std::ops::Bound;
+
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -13,6 +15,7 @@ use sluice_common::request::FieldError;
 
 use super::Api;
 use super::error::ApiError;
+use super::nodes::page;
 use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
@@ -49,12 +52,21 @@ pub(super) fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> Fi
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PolicyParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+}
+
 /// `GET /v1/pools/{pool}/policies`: by subject.
 pub(super) async fn policies(
     State(api): State<Api>,
     Segment(segment): Segment,
-    _: NoParams,
+    Params(params): Params<PolicyParams>,
 ) -> Result<Json<Page<PolicyView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<Subject> = params::read("cursor", params.cursor.as_deref())?;
     let unknown = ApiError::UnknownPool {
         pool: segment.escape_debug().to_string(),
     };
@@ -62,17 +74,16 @@ pub(super) async fn policies(
         return Err(unknown);
     };
     let look = move |core: &Core| {
-        let pool = core.state().pool(&name)?;
-        let subjects = pool.policies.keys();
-        Some(
-            subjects
-                .filter_map(|subject| view::policy(core, &name, subject))
-                .collect(),
-        )
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let policies = &core.state().pool(&name)?.policies;
+        let policies = policies.range::<Subject, _>((from, Bound::Unbounded));
+        let views = policies.filter_map(|(subject, _)| view::policy(core, &name, subject));
+        Some(views.take(limit + 1).collect())
     };
     let items = api.engine().read(look).await?.ok_or(unknown)?;
-    let next_cursor = None;
-    Ok(Json(Page { items, next_cursor }))
+    Ok(Json(page(items, limit, |policy: &PolicyView| {
+        policy.subject.clone()
+    })))
 }
 
 #[derive(Deserialize)]

@@ -78,7 +78,7 @@ fn a_cordon_keeps_steps_off_until_it_is_lifted() {
     let text = dev.ok(&["describe", "pool", "shared"]);
     for part in [
         "1 ready of 2",
-        "licences  3 ",
+        "licences  3         -         0",
         "h100      2      8     4\n",
         "Queue, in order:\n",
         "\n1      e ",
@@ -199,7 +199,7 @@ fn a_node_is_deleted_only_when_its_agent_is_away() {
     assert_eq!(names(&dev, &[]), ["node/h1"]);
     let text = dev.ok(&["describe", "pool", "shared"]);
     assert!(
-        text.contains("gpu       -         4         0     4"),
+        text.contains("gpu       -         4         0     0         0         4"),
         "{text}"
     );
     // Heard again, it joins as a new one.

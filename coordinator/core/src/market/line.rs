@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use sluice_common::amount::Amounts;
 use sluice_common::id::StepId;
 
 use super::request::{Class, Request};
@@ -21,6 +22,8 @@ pub(crate) struct Line {
     places: Vec<u64>,
     /// Places by the priority of who holds them, each list sorted.
     levels: BTreeMap<Reverse<i64>, Vec<u64>>,
+    /// What all of them ask for.
+    asked: Amounts,
     /// Places of requests that are promised units and only wait for them to come free.
     aside: BTreeSet<u64>,
 }
@@ -34,6 +37,7 @@ impl Line {
         {
             return;
         }
+        self.asked.add(&request.demand);
         self.classes
             .entry(request.class())
             .or_default()
@@ -47,6 +51,7 @@ impl Line {
         if self.steps.remove(&request.place).is_none() {
             return;
         }
+        self.asked.take(&request.demand);
         let class = request.class();
         if let Some(places) = self.classes.get_mut(&class) {
             places.remove(&request.place);
@@ -104,6 +109,11 @@ impl Line {
     /// All of it, in the order of submission.
     pub(crate) fn steps(&self) -> impl Iterator<Item = &StepId> {
         self.steps.values()
+    }
+
+    /// What all of it asks for.
+    pub(crate) fn asked(&self) -> &Amounts {
+        &self.asked
     }
 
     pub(crate) fn is_empty(&self) -> bool {

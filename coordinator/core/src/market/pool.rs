@@ -119,6 +119,15 @@ impl Pool {
             .sum()
     }
 
+    /// What all that waits here asks for.
+    pub fn asked(&self) -> Amounts {
+        let mut sum = Amounts::new();
+        for account in self.accounts.values() {
+            sum.add(account.line.asked());
+        }
+        sum
+    }
+
     /// How many requests of a subject wait here.
     pub fn waiting_of(&self, subject: &Subject) -> usize {
         self.account(subject)
