@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use sluice_common::amount::{Amounts, STEP_RUN};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::step::StepSpec;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 
 use crate::state::HostUnits;
 
@@ -101,12 +101,11 @@ impl Request {
 }
 
 impl Run {
-    /// What its loss would cost now, in milliseconds of a GPU, or of a core where it holds none. A run that has not
-    /// begun costs nothing.
+    /// What its loss would cost now, in seconds of a GPU, or of a core where it holds none. A run that has not begun
+    /// costs nothing. Only whole seconds of its age count: who gives way must not hang on how fast a host starts.
     pub(crate) fn work(&self, now: Time) -> u128 {
-        let elapsed = self
-            .started
-            .map_or(0, |started| now.since(started).millis());
+        let age = self.started.map_or(Span::ZERO, |began| now.since(began));
+        let elapsed = age.millis() / Span::from_secs(1).millis();
         let Request { each, hosts, .. } = &self.request;
         let per_host = match each.gpus() {
             0 => u128::from(each.mcpu()) / 1000,
@@ -123,3 +122,43 @@ impl Run {
 
 /// Units by host.
 pub(crate) type ByHost = BTreeMap<NodeName, HostUnits>;
+
+#[cfg(test)]
+mod tests {
+    use sluice_common::amount::{GPU, MCPU};
+
+    use super::*;
+
+    #[test]
+    fn a_run_costs_what_it_holds_times_the_whole_seconds_since_its_start() {
+        let start = Time::from_unix_millis(1_000_000);
+        let each = Amounts::new().with(GPU, 4).with(MCPU, 9000);
+        let request = Request {
+            step: "a".parse().unwrap(),
+            subject: "s".parse().unwrap(),
+            place: 0,
+            priority: 0,
+            preemptible: true,
+            hosts: 2,
+            each: HostUnits::of(&each),
+            demand: demand(&each, 2),
+            pool: None,
+        };
+        let mut run = Run {
+            request,
+            pool: "p".parse().unwrap(),
+            holding: BTreeSet::new(),
+            granted: start,
+            started: Some(start),
+            stopping: false,
+            backfill: BTreeSet::new(),
+        };
+        for (millis, work) in [(0, 0), (999, 0), (1000, 8), (2999, 16)] {
+            assert_eq!(run.work(start + Span::from_millis(millis)), work);
+        }
+        run.request.each = HostUnits::of(&Amounts::new().with(MCPU, 9000));
+        assert_eq!(run.work(start + Span::from_secs(1)), 18);
+        run.started = None;
+        assert_eq!(run.work(start + Span::from_secs(1)), 0);
+    }
+}

@@ -229,7 +229,8 @@ impl Judge {
             0 => run.ask.each[MCPU] / 1000,
             gpus => gpus,
         };
-        units * run.ask.nodes * (self.now - run.began)
+        // What is younger than a second has lost nothing.
+        units * run.ask.nodes * ((self.now - run.began) / 1000)
     }
 
     /// "*own*: the waiter is non-preemptible inside `reserved`, and the run is its own subject's."
