@@ -61,11 +61,14 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         timeout: spec.timeout.map(duration),
         grace_period: duration(spec.grace),
         on_preempt: spec.on_preempt,
-        preempted_by: step
-            .latest()
-            .and_then(|attempt| attempt.preempted_by.as_ref())
-            .map(ToString::to_string),
+        preempted_by: gave_way_to(step).map(ToString::to_string),
     }
+}
+
+/// The step that it gave way to last, whatever became of it since.
+fn gave_way_to(step: &Step) -> Option<&StepId> {
+    let mut latest_first = step.attempts.iter().rev();
+    latest_first.find_map(|attempt| attempt.preempted_by.as_ref())
 }
 
 /// The pool that granted a step, or where it is promised a place, or which it names or prefers.
