@@ -17,6 +17,7 @@ mod openapi;
 mod partition;
 mod replay;
 mod road;
+mod scenarios;
 mod sim;
 mod simulate;
 mod tidy;
