@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_tests::{Dev, DevOptions, children_of, eventually, is_alive};
+use sluice_tests::{Dev, DevOptions, children_of, eventually, is_alive, pids_with_environ};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -99,10 +99,15 @@ name: shared
 #[test]
 fn an_owner_takes_back_its_share_and_the_borrower_waits_again_in_its_place() {
     let (dev, _folder) = with(TWO_TEAMS);
-    for id in ["r1", "r2", "r3"] {
-        submit(&dev, id, "red", 2);
+    // What cannot give way fills the share and the first host; what is borrowed is on the second.
+    for id in ["r1", "r2"] {
+        let what = ["submit", "--id", id, "--subject", "red", "--gpus", "2"];
+        let rest = ["--non-preemptible", "--", "sleep", "1000"];
+        dev.ok(&[&what[..], &rest].concat());
         dev.step_in(id, &["running"]);
     }
+    submit(&dev, "r3", "red", 2);
+    dev.step_in("r3", &["running"]);
     submit(&dev, "b1", "blue", 2);
     dev.step_in("b1", &["running"]);
     submit(&dev, "b2", "blue", 2);
@@ -117,6 +122,85 @@ fn an_owner_takes_back_its_share_and_the_borrower_waits_again_in_its_place() {
     dev.ok(&["cancel", "b1"]);
     let again = dev.step_in("r3", &["running"]);
     assert_eq!(again["attempt"], 2, "{again}");
+}
+
+/// Events in order, each as its type and the attempt or step that it is about.
+fn told(dev: &Dev, since: &str) -> Vec<(String, String, Value)> {
+    let (status, page) = dev.call("GET", &format!("/v1/events?since={since}"), None);
+    assert_eq!(status, 200, "{page}");
+    let items = page["items"].as_array().unwrap().iter();
+    let about = |event: &Value| {
+        let known = event["attempt"].as_str().or(event["step"].as_str());
+        known.unwrap_or_default().to_owned()
+    };
+    let events = items.map(|event| {
+        let kind = event["type"].as_str().unwrap().to_owned();
+        (kind, about(event), event.clone())
+    });
+    events.collect()
+}
+
+#[test]
+fn a_full_pool_makes_room_for_what_is_reserved_and_one_stream_tells_how() {
+    let (dev, _folder) = with(TWO_TEAMS);
+    for id in ["r1", "r2"] {
+        submit(&dev, id, "red", 4);
+        dev.step_in(id, &["running"]);
+    }
+    let pids = |id: &str| pids_with_environ(&format!("SLUICE_STEP_ID={id}"));
+    let before: BTreeMap<&str, Vec<u32>> = ["r1", "r2"].map(|id| (id, pids(id))).into();
+    assert!(before.values().all(|pids| pids.len() == 1), "{before:?}");
+    let last = told(&dev, "0").last().unwrap().2["seq"].to_string();
+    submit(&dev, "b", "blue", 4);
+    let waiter = dev.step_in("b", &["running"]);
+    assert_eq!(waiter["reason"]["code"], "running", "{waiter}");
+
+    let (gone, stays) = match state(&dev, "r1").as_str() {
+        "running" => ("r2", "r1"),
+        _ => ("r1", "r2"),
+    };
+    for pid in &before[gone] {
+        assert!(!is_alive(*pid), "{gone} gave way and its process lives");
+    }
+    assert_eq!(pids(gone), Vec::<u32>::new());
+    assert_eq!(
+        (state(&dev, stays).as_str(), pids(stays)),
+        ("running", before[stays].clone())
+    );
+    let victim = dev.step_in(gone, &["queued"]);
+    assert_eq!(victim["preempted_by"], "b", "{victim}");
+    assert_eq!(victim["reason"]["code"], "preempted", "{victim}");
+    for (id, words) in [(gone, "gave way"), ("b", "b is running")] {
+        let text = dev.ok(&["explain", id]);
+        assert!(text.contains(words), "{text}");
+    }
+
+    let events = told(&dev, &last);
+    let at = |kind: &str, about: &str| {
+        let found = events.iter().position(|it| it.0 == kind && it.1 == about);
+        found.unwrap_or_else(|| panic!("no {kind} of {about}: {events:?}"))
+    };
+    let lost = format!("{gone}.1");
+    let order = [
+        at("step_queued", "b"),
+        at("stopping", &lost),
+        at("ended", &lost),
+        at("released", &lost),
+        at("allocated", "b.1"),
+        at("started", "b.1"),
+    ];
+    assert!(order.is_sorted(), "{order:?}: {events:?}");
+    let stopping = &events[order[1]].2;
+    assert_eq!(
+        (&stopping["why"], &stopping["by"]),
+        (&"preempted".into(), &"b".into())
+    );
+    let stopped: Vec<&str> = events
+        .iter()
+        .filter(|it| it.0 == "stopping")
+        .map(|it| &*it.1)
+        .collect();
+    assert_eq!(stopped, [lost], "nobody else was touched");
 }
 
 #[test]
