@@ -143,21 +143,24 @@ fn told(dev: &Dev, since: &str) -> Vec<(String, String, Value)> {
 #[test]
 fn a_full_pool_makes_room_for_what_is_reserved_and_one_stream_tells_how() {
     let (dev, _folder) = with(TWO_TEAMS);
-    for id in ["r1", "r2"] {
+    // Processes are looked for by these, among all of this machine.
+    let [r1, r2] = [1, 2].map(|n| format!("full-{n}-{}", std::process::id()));
+    let (r1, r2) = (r1.as_str(), r2.as_str());
+    for id in [r1, r2] {
         submit(&dev, id, "red", 4);
         dev.step_in(id, &["running"]);
     }
     let pids = |id: &str| pids_with_environ(&format!("SLUICE_STEP_ID={id}"));
-    let before: BTreeMap<&str, Vec<u32>> = ["r1", "r2"].map(|id| (id, pids(id))).into();
+    let before: BTreeMap<&str, Vec<u32>> = [r1, r2].map(|id| (id, pids(id))).into();
     assert!(before.values().all(|pids| pids.len() == 1), "{before:?}");
     let last = told(&dev, "0").last().unwrap().2["seq"].to_string();
     submit(&dev, "b", "blue", 4);
     let waiter = dev.step_in("b", &["running"]);
     assert_eq!(waiter["reason"]["code"], "running", "{waiter}");
 
-    let (gone, stays) = match state(&dev, "r1").as_str() {
-        "running" => ("r2", "r1"),
-        _ => ("r1", "r2"),
+    let (gone, stays) = match state(&dev, r1).as_str() {
+        "running" => (r2, r1),
+        _ => (r1, r2),
     };
     for pid in &before[gone] {
         assert!(!is_alive(*pid), "{gone} gave way and its process lives");
