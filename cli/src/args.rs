@@ -360,6 +360,9 @@ pub(crate) struct LogsArgs {
     /// Of this attempt, from 1; the latest where absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) attempt: Option<u32>,
+    /// Of a step on several hosts: of this part, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rank: u32,
 }
 
 #[derive(Debug, Default, clap::Args)]

@@ -207,6 +207,7 @@ impl Client {
         &self,
         id: &str,
         attempt: u32,
+        rank: u32,
         stream: LogStream,
         offset: u64,
         follow: bool,
@@ -220,6 +221,7 @@ impl Client {
             ("offset", offset.to_string()),
             ("follow", follow.to_string()),
             ("attempt", attempt.to_string()),
+            ("rank", rank.to_string()),
         ];
         let path = format!("/v1/steps/{}/logs", segment(id));
         let response = self.call(&path, &query, Some(ANSWER_LIMIT), Some(SILENCE_LIMIT))?;

@@ -28,6 +28,8 @@ pub(crate) struct Source {
     pub(crate) step: String,
     /// Which attempt, from 1.
     pub(crate) attempt: u32,
+    /// Of a step on several hosts: which part.
+    pub(crate) rank: u32,
     /// Which of its outputs.
     pub(crate) stream: LogStream,
     /// Whether to go on until the attempt has ended; else only what there is now.
@@ -106,6 +108,7 @@ fn stretch(
     let opened = source.client.logs(
         &source.step,
         source.attempt,
+        source.rank,
         source.stream,
         *at,
         source.follow,

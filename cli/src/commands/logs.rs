@@ -38,6 +38,7 @@ pub(crate) fn run(client: &Client, args: &LogsArgs, out: Out) -> Result<u8, Fail
             client: client.clone(),
             step: step.id,
             attempt,
+            rank: args.rank,
             stream: LogStream::Stdout,
             follow: args.follow,
         },

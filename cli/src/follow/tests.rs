@@ -103,6 +103,7 @@ fn source(http: String) -> Source {
         }),
         step: "s".into(),
         attempt: 2,
+        rank: 1,
         stream: LogStream::Stderr,
         follow: true,
     }
@@ -167,7 +168,7 @@ fn a_link_that_breaks_everywhere_loses_and_repeats_nothing() {
     let queries = server.join().unwrap();
     assert_eq!(
         queries[0],
-        "/v1/steps/s/logs?stream=stderr&offset=0&follow=true&attempt=2"
+        "/v1/steps/s/logs?stream=stderr&offset=0&follow=true&attempt=2&rank=1"
     );
     assert!(queries[1].contains("offset=4321"), "{}", queries[1]);
 }

@@ -203,7 +203,9 @@ fn held(lines: &mut Lines, holding: &HoldingView, now: Timestamp) {
         lines.put(1, format!("started {}", moment(started, now)));
     }
     let share = match holding.in_share {
-        true => "its subject is within its reserved share".to_owned(),
+        true => {
+            "its subject is within its reserved share of all that counts in the pool".to_owned()
+        }
         false => format!("its subject borrows: {}", beyond(holding)),
     };
     lines.put(1, share);

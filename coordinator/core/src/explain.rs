@@ -123,12 +123,12 @@ impl Core {
             Block::Hosts { closest } => match closest {
                 None => Reason::new(
                     ReasonCode::WaitingForUnits,
-                    format!("it is next in pool `{pool}`, when enough is free {}", on(request)),
+                    format!("it starts in pool `{pool}` when enough is free {}", on(request)),
                 ),
                 Some((node, STEP_RUN, ..)) => Reason::new(
                     ReasonCode::WaitingForUnits,
                     format!(
-                        "it is next in pool `{pool}`, when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the \
+                        "it starts in pool `{pool}` when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the \
                          most that one may: `{node}` holds as many"
                     ),
                 )
@@ -136,7 +136,7 @@ impl Core {
                 .with("node", node.as_str()),
                 Some((node, key, asked, free)) => {
                     let message = format!(
-                        "it is next in pool `{pool}`, when enough is free {}: it asks {}for {asked} {key}, and `{node}`, \
+                        "it starts in pool `{pool}` when enough is free {}: it asks {}for {asked} {key}, and `{node}`, \
                          which comes closest, has {free} free",
                         on(request),
                         if request.hosts > 1 { "each " } else { "" },

@@ -214,7 +214,7 @@ fn a_gang_runs_on_all_its_hosts_or_waits_and_ends_as_one() {
     // Two hosts, the whole of each: not while one of them is in use.
     let script = format!(
         "echo $SLUICE_NODE_RANK $SLUICE_NODES $SLUICE_HOSTS $MASTER_ADDR:$MASTER_PORT > {}/$SLUICE_NODE; \
-         test $SLUICE_NODE_RANK = 0 && exec sleep 1000; until test -e {}/go; do sleep 0.05; done; exit 3",
+         echo rank $SLUICE_NODE_RANK; test $SLUICE_NODE_RANK = 0 && exec sleep 1000; until test -e {}/go; do sleep 0.05; done; exit 3",
         folder.path().display(),
         folder.path().display(),
     );
@@ -254,6 +254,13 @@ fn a_gang_runs_on_all_its_hosts_or_waits_and_ends_as_one() {
     assert_eq!(failed["exit"]["code"], 3, "{failed}");
     assert_eq!(failed["reason"]["detail"]["rank"], 1, "{failed}");
     assert_eq!(failed["reason"]["detail"]["node"], "h2", "{failed}");
+    assert_eq!(dev.ok(&["logs", "g"]), "rank 0\n");
+    assert_eq!(dev.ok(&["logs", "g", "--rank", "1"]), "rank 1\n");
+    let beyond = dev.sluice(&["logs", "g", "--rank", "2"]);
+    assert!(
+        beyond.stderr.contains("the ranks of `g` are 0 to 1"),
+        "{beyond:?}"
+    );
 }
 
 #[test]

@@ -79,6 +79,7 @@ impl Attempt {
                 client: client.clone(),
                 step: step.to_owned(),
                 attempt: number,
+                rank: 0,
                 stream,
                 follow: true,
             };

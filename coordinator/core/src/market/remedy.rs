@@ -11,6 +11,7 @@ use super::Market;
 use super::change::{Change, merge};
 use super::excerpt::{Others, Start, is_settled};
 use super::fit::Before;
+use crate::state::HostUnits;
 
 /// So many ways at most; the smallest are kept.
 const MAX_REMEDIES: usize = 4;
@@ -27,6 +28,31 @@ pub struct Remedy {
     pub start: Start,
     /// Whether that takes for granted that those who go before it and are promised nothing take none of it.
     pub after_others: bool,
+}
+
+impl Before<'_> {
+    /// Whether no host would have to have more free than it has.
+    fn could_be(&self, changes: &[Change]) -> bool {
+        changes.iter().all(|change| match change {
+            Change::Free { node, key, more } => {
+                let host = self.pool.hosts().get(node);
+                host.is_none_or(|host| {
+                    let of = |units: HostUnits| {
+                        units.iter().find(|(k, _)| k == key).map_or(0, |(_, n)| n)
+                    };
+                    // What is too small as it is gets more as a whole, and that is said of it.
+                    let too_small = of(host.capacity) < of(self.request.each);
+                    too_small || of(host.free()).saturating_add(*more) <= of(host.capacity)
+                })
+            }
+            Change::Declared { .. }
+            | Change::Open { .. }
+            | Change::Limit { .. }
+            | Change::Reserved { .. }
+            | Change::Ask { .. }
+            | Change::Preemptible => true,
+        })
+    }
 }
 
 impl Market {
@@ -51,7 +77,9 @@ impl Market {
             // What is enough makes everything needless that contains it.
             let contains = |known: &Remedy| known.changes.iter().all(|c| changes.contains(c));
             if !found.iter().any(contains) {
-                found.extend(self.tried(step, name, changes, ahead, now));
+                let tried = self.tried(step, name, changes, ahead, now);
+                let tried = tried.filter(|it| before.could_be(&it.changes));
+                found.extend(tried.filter(|it| !found.contains(it)));
             }
         }
         found.sort_by_key(|remedy| (remedy.after_others, remedy.changes.len()));
