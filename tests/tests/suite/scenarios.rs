@@ -47,7 +47,11 @@ fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for file in files() {
         let text = fs::read_to_string(&file).unwrap();
-        let read: Result<Vec<Case>, _> = serde_json::from_str(&text);
+        // As for `sluice simulate`, a file holds a list of cases or one alone.
+        let read = match text.trim_start().starts_with('[') {
+            true => serde_json::from_str(&text),
+            false => serde_json::from_str(&text).map(|case| vec![case]),
+        };
         cases.extend(read.unwrap_or_else(|error| panic!("{}: {error}", file.display())));
     }
     assert!(!cases.is_empty(), "no case was given");
