@@ -299,7 +299,7 @@ fn in_use(uses: &[Use]) -> String {
         .map(|it| format!("{} ({})", it.message, named(&it.steps)))
         .collect();
     format!(
-        "{}: free it first, or change it all the same with force, which stops nothing that runs",
+        "{}: free it first, or change it all the same with `--force` (`force=true`), which stops nothing that runs",
         uses.join("; ")
     )
 }

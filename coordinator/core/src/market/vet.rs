@@ -1,10 +1,13 @@
 //! What is refused: policies that a pool cannot keep, and requests that no pool could ever grant.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Key, STEP_RUN};
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::nearest::nearest;
 
 use super::Market;
 use super::account::Policy;
@@ -17,7 +20,7 @@ use crate::state::HOST_KEYS;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadPolicy {
     /// The pool does not count this key.
-    #[error("the pool has no `{key}`")]
+    #[error("the pool has no `{key}`{}", meant(key))]
     UnknownKey {
         /// Which.
         key: Key,
@@ -47,6 +50,17 @@ pub enum BadPolicy {
         /// What there is.
         declared: u64,
     },
+}
+
+/// What a key may have been meant for that hosts count.
+fn meant(key: &Key) -> String {
+    let known = match key.as_str() {
+        "cpu" | "cpus" | "cpu_count" => Some("mcpu"),
+        "memory" => Some("memory_mb"),
+        "storage" => Some("storage_mb"),
+        other => nearest(other, HOST_KEYS),
+    };
+    known.map_or_else(String::new, |known| format!(": did you mean `{known}`?"))
 }
 
 impl Pool {
