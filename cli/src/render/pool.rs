@@ -64,6 +64,8 @@ fn status(pool: &PoolView) -> (Tone, &'static str) {
     match (pool.nodes, pool.nodes_ready) {
         (0, _) => (Tone::Faint, "empty"),
         (_, 0) => (Tone::Bad, "down"),
+        // More is reserved than there is: since hosts or GPUs are gone, or because nothing is declared to hold it to.
+        _ if pool.overcommitted => (Tone::Pending, "overcommitted"),
         (all, ready) if ready < all => (Tone::Pending, "degraded"),
         _ => (Tone::Good, "ready"),
     }
@@ -212,6 +214,9 @@ pub(crate) mod tests {
         );
         assert_eq!(status(&pool(0, 0)).1, "empty");
         assert_eq!(status(&pool(2, 0)).1, "down");
+        let mut oversold = pool(2, 2);
+        oversold.overcommitted = true;
+        assert_eq!(status(&oversold).1, "overcommitted");
     }
 
     #[test]
