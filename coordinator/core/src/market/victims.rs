@@ -104,6 +104,9 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
     if taken.is_empty() {
         return Outlook::Coming;
     }
+    if hosts.len() > 1 && !is_counted_off(before, kept, &hosts, &taken) {
+        return Outlook::Nothing(Hindrance::NoCure);
+    }
     let victims: Vec<&AttemptId> = taken.iter().map(|candidate| candidate.id).collect();
     if !before.is_in_share() && scene.would_be_taken_back(&victims) {
         return Outlook::Nothing(Hindrance::TakenBack);
@@ -113,6 +116,31 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
         leaving: needed_of_leaving(scene, leaving(before, kept), &hosts),
         victims,
         hosts,
+    })
+}
+
+/// Whether the victims for several hosts, which were found host by host, stand when they are counted off as one set: each
+/// in the order of victims, and none from a subject that those before it brought down to its share.
+fn is_counted_off(
+    before: Before<'_>,
+    kept: &Kept,
+    hosts: &[NodeName],
+    taken: &[&Candidate<'_>],
+) -> bool {
+    let mut scene = Scene::new(before, kept);
+    for (id, run) in leaving(before, kept) {
+        scene.take(id, run);
+    }
+    taken.iter().all(|candidate| {
+        let lawful = match candidate.ground {
+            Ground::Own | Ground::TakeBack => true,
+            Ground::Excess => {
+                let shortage = scene.shortage(hosts);
+                shortage.helped_beyond_share(&scene, candidate.run)
+            }
+        };
+        scene.take(candidate.id, candidate.run);
+        lawful
     })
 }
 

@@ -298,7 +298,15 @@ impl Judge {
         let mut heads = ahead
             .into_iter()
             .filter(|other| self.is_head_of(pool, other));
-        let promised = |head: &Ask| self.promises.contains_key(&head.step);
+        // One that starts in another of its pools as soon as that has its turn is no head that "cannot be granted".
+        let starts = |head: &Ask| {
+            let mut pools = self
+                .pools_of(head)
+                .into_iter()
+                .filter(|other| other != pool);
+            pools.any(|other| self.could_start(&other, head))
+        };
+        let promised = |head: &Ask| self.promises.contains_key(&head.step) || starts(head);
         let bare = heads
             .next()
             .filter(|head| !promised(head) && self.could_ever_start(pool, head));

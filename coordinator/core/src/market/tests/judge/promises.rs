@@ -71,9 +71,24 @@ impl Judge {
     /// "An in-share request that some set of victims could satisfy does not wait, except behind the nominated units of
     /// an earlier in-share request, `min_runtime`, or a release under way."
     fn in_share_does_not_wait_for_victims(&self, ask: &Ask, pool: &PoolName) -> Verdict {
-        let under_way = self.runs_of(pool).any(|(_, run)| run.stopping);
+        // In whichever of its pools: what comes free by itself in one may spare a run in another.
+        let pools = self.pools_of(ask);
+        let under_way = pools
+            .iter()
+            .any(|pool| self.runs_of(pool).any(|(_, run)| run.stopping));
         // The hosts of a gang are chosen one after the other, not tried in every combination.
+        // "It does not move elsewhere meanwhile": its victims go in one pool, so it waits in the others for a release too.
+        let promised = self.promises.get(&ask.step);
+        let under_way = under_way || promised.is_some_and(|promise| promise.firm);
         if under_way || ask.nodes > 1 || !self.is_in_share(pool, ask) {
+            return Ok(());
+        }
+        // "Own ... come before all others, whatever the excess": what they cure is no ground for taking somebody else's
+        // any more, so a set that leaves them out is not one that the order of victims leads to.
+        let mut runs = self.runs_of(pool);
+        if !ask.preemptible
+            && runs.any(|(_, run)| run.ask.subject == ask.subject && run.ask.preemptible)
+        {
             return Ok(());
         }
         let help = self.some_victims_help_with(pool, ask, Self::promised_in_share);
