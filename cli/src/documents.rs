@@ -1,6 +1,9 @@
 //! Files of several YAML documents, each of which says by `kind` what it is. Whoever reads one gets all of its documents
 //! checked, or every mistake at once with file, document and field.
 
+use std::io::Read;
+use std::path::Path;
+
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::{PolicyRequest, PoolRequest};
@@ -10,6 +13,10 @@ use sluice_common::request::StepRequest;
 
 use crate::dev::HostRequest;
 use crate::failure::Failure;
+use crate::render::safe;
+
+/// The largest file taken: a full batch.
+const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 
 /// What a document may be.
 const KINDS: [&str; 4] = ["host", "pool", "policy", "step"];
@@ -25,6 +32,34 @@ pub(crate) enum Document {
     Policy(PoolName, Subject, PolicyRequest),
     /// A step to be submitted.
     Step(Box<StepRequest>),
+}
+
+/// The text of a file, or of standard input where it is `-`.
+pub(crate) fn read_file(path: &Path) -> Result<String, Failure> {
+    let text = if path == Path::new("-") {
+        bounded(std::io::stdin().lock())
+    } else {
+        std::fs::File::open(path).and_then(bounded)
+    };
+    text.map_err(|e| Failure::Failed(format!("cannot read {}: {e}", shown(path))))
+}
+
+fn bounded(from: impl Read) -> std::io::Result<String> {
+    let mut text = String::new();
+    from.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(std::io::Error::other("it is larger than 16 MiB: split it"));
+    }
+    Ok(text)
+}
+
+/// A file as messages call it.
+pub(crate) fn shown(path: &Path) -> String {
+    if path == Path::new("-") {
+        "stdin".to_owned()
+    } else {
+        safe(&path.to_string_lossy())
+    }
 }
 
 /// A document, and where it stands.

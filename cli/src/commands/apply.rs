@@ -11,13 +11,12 @@ use sluice_common::api::{
 };
 
 use super::outage_note;
-use super::submit::{read_file, shown};
 use crate::args::{ApplyArgs, Format};
 use crate::client::{Client, Patience};
 use crate::documents::{self, Document, Placed};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
-use crate::render::safe;
+use crate::render::{safe, shortened};
 use crate::show;
 
 /// Steps that a line names.
@@ -59,7 +58,7 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<DeleteDocument>, Failure> {
 }
 
 fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
-    documents::placed(&read_file(file)?, &shown(file))
+    documents::placed(&documents::read_file(file)?, &documents::shown(file))
 }
 
 fn put(document: Document, place: &str) -> Result<PutDocument, Failure> {
@@ -150,15 +149,7 @@ fn count(n: usize) -> String {
 }
 
 fn named(steps: &[String]) -> String {
-    let shown: Vec<String> = steps
-        .iter()
-        .take(NAMED_STEPS)
-        .map(|step| safe(step))
-        .collect();
-    match steps.len().saturating_sub(NAMED_STEPS) {
-        0 => shown.join(", "),
-        rest => format!("{} and {rest} more", shown.join(", ")),
-    }
+    shortened(steps.iter().map(|step| safe(step)), NAMED_STEPS)
 }
 
 fn name(change: &TermsChangeView) -> String {

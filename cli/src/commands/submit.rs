@@ -1,9 +1,6 @@
 //! `sluice submit`: hands steps in and prints their ids, one a line, in order. A step that the cluster rejects is
 //! stored all the same; its reason goes to stderr and the exit code says so.
 
-use std::io::Read;
-use std::path::Path;
-
 use serde::Serialize;
 use sluice_common::api::{BatchItem, ErrorBody, StepView};
 use sluice_common::limit::MAX_BATCH_STEPS;
@@ -13,51 +10,27 @@ use sluice_common::state::StepState;
 use super::outage_note;
 use crate::args::SubmitArgs;
 use crate::client::{Client, Patience};
+use crate::documents;
 use crate::failure::{FAILED, Failure};
 use crate::order::{self, Defaults};
 use crate::out::Out;
 use crate::render::safe;
 use crate::show;
 
-/// The largest file taken: a full batch.
-const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
-
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
     let requests = match &args.file {
-        Some(path) => order::from_yaml(&read_file(path)?, &shown(path), &defaults)?,
+        Some(path) => order::from_yaml(
+            &documents::read_file(path)?,
+            &documents::shown(path),
+            &defaults,
+        )?,
         None => vec![order::from_flags(args.step, args.command, &defaults)?],
     };
     match <[StepRequest; 1]>::try_from(requests) {
         Ok([request]) => submit_one(client, &request, out),
         Err(requests) => submit_many(client, requests, out),
-    }
-}
-
-pub(super) fn read_file(path: &Path) -> Result<String, Failure> {
-    let text = if path == Path::new("-") {
-        bounded(std::io::stdin().lock())
-    } else {
-        std::fs::File::open(path).and_then(bounded)
-    };
-    text.map_err(|e| Failure::Failed(format!("cannot read {}: {e}", shown(path))))
-}
-
-fn bounded(from: impl Read) -> std::io::Result<String> {
-    let mut text = String::new();
-    from.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(std::io::Error::other("it is larger than 16 MiB: split it"));
-    }
-    Ok(text)
-}
-
-pub(super) fn shown(path: &Path) -> String {
-    if path == Path::new("-") {
-        "stdin".to_owned()
-    } else {
-        safe(&path.to_string_lossy())
     }
 }
 

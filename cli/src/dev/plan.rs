@@ -4,9 +4,6 @@
 //! which no file binds a subject is given to the command line's own, all of it.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::Read;
-use std::path::Path;
 
 use sluice_common::api::{NodeView, PolicyRequest, PoolRequest};
 use sluice_common::id::{PoolName, Subject};
@@ -41,8 +38,8 @@ impl Plan {
         };
         let mut hosts = Vec::new();
         for file in &args.file {
-            let name = file.display().to_string();
-            for document in documents::read(&read(file)?, &name)? {
+            let text = documents::read_file(file)?;
+            for document in documents::read(&text, &documents::shown(file))? {
                 match document {
                     Document::Host(host) => hosts.push(*host),
                     Document::Pool(pool, terms) => plan.pools.push((pool, terms)),
@@ -120,14 +117,4 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-fn read(file: &Path) -> Result<String, Failure> {
-    let text = if file == Path::new("-") {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        fs::read_to_string(file)
-    };
-    text.map_err(|e| Failure::Failed(format!("cannot read {}: {e}", file.display())))
 }

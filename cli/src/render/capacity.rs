@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STORAGE_MB};
-use sluice_common::api::PlatformUse;
+use sluice_common::api::{PlatformUse, PoolView};
 
 use super::table::{Cell, Column, Table};
 use super::{amounts, or_dash, safe};
@@ -66,64 +66,41 @@ pub(crate) fn of_node(capacity: &Amounts, used: &Amounts, out: Out) -> String {
     whole(KEYS, rows.collect(), out)
 }
 
-/// What a pool has and uses.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PoolUnits<'a> {
-    /// What its nodes have, added up.
-    pub(crate) detected: &'a Amounts,
-    /// What is declared.
-    pub(crate) declared: &'a BTreeMap<Key, u64>,
-    /// What is granted.
-    pub(crate) used: &'a Amounts,
-    /// What is free on nodes that take work.
-    pub(crate) free: &'a Amounts,
-    /// What is held within reserved shares, of keys that count.
-    pub(crate) in_share: &'a Amounts,
-    /// What is held beyond.
-    pub(crate) borrowed: &'a Amounts,
-    /// What the steps that wait ask for.
-    pub(crate) asked: &'a Amounts,
+/// Keys that hosts count, then those that are declared beside them.
+fn keys(pool: &PoolView) -> Vec<String> {
+    let custom = pool.declared.keys().map(Key::as_str);
+    let custom = custom.filter(|key| !HOST_KEYS.contains(key));
+    let known = |key: &&str| pool.detected.get(key) > 0 || pool.declared.contains_key(*key);
+    let of_hosts = HOST_KEYS.into_iter().filter(known);
+    of_hosts.chain(custom).map(str::to_owned).collect()
 }
 
-impl PoolUnits<'_> {
-    /// Keys that are not hosts' and are declared, then those that are used though they are declared no longer.
-    fn keys(self) -> Vec<String> {
-        let custom = self.declared.keys().map(Key::as_str);
-        let custom = custom.filter(|key| !HOST_KEYS.contains(key));
-        let known = |key: &&str| self.detected.get(key) > 0 || self.declared.contains_key(*key);
-        let of_hosts = HOST_KEYS.into_iter().filter(known);
-        of_hosts.chain(custom).map(str::to_owned).collect()
-    }
-
-    /// A line of the table: what does not count, or that nobody counts, is a dash.
-    fn row(self, key: &str) -> Vec<Cell> {
-        let declared = self.declared.iter().find(|(name, _)| name.as_str() == key);
-        let detected = HOST_KEYS.contains(&key).then(|| self.detected.get(key));
-        let (in_share, borrowed) = (self.in_share.get(key), self.borrowed.get(key));
-        let used = self.used.get(key);
-        let counts = in_share + borrowed == used;
-        let numbers = [
-            declared.map(|(_, amount)| *amount),
-            detected,
-            Some(used),
-            Some(in_share).filter(|_| counts),
-            Some(borrowed).filter(|_| counts),
-            Some(self.free.get(key)),
-            Some(self.asked.get(key)),
-        ];
-        let number = |amount: Option<u64>| {
-            Cell::from(amount.map_or("-".to_owned(), |amount| much(key, amount)))
-        };
-        std::iter::once(named(key).into())
-            .chain(numbers.map(number))
-            .collect()
-    }
+/// A line of a pool's table: what does not count, or that nobody counts, is a dash.
+fn pool_row(pool: &PoolView, key: &str) -> Vec<Cell> {
+    let detected = HOST_KEYS.contains(&key).then(|| pool.detected.get(key));
+    let (in_share, borrowed) = (pool.in_share.get(key), pool.borrowed.get(key));
+    let used = pool.used.get(key);
+    let counts = in_share + borrowed == used;
+    let numbers = [
+        pool.declared.get(key).copied(),
+        detected,
+        Some(used),
+        Some(in_share).filter(|_| counts),
+        Some(borrowed).filter(|_| counts),
+        Some(pool.free.get(key)),
+        Some(pool.asked.get(key)),
+    ];
+    let number =
+        |amount: Option<u64>| Cell::from(amount.map_or("-".to_owned(), |amount| much(key, amount)));
+    std::iter::once(named(key).into())
+        .chain(numbers.map(number))
+        .collect()
 }
 
 /// A table of what a pool has: what is declared beside what its nodes report.
-pub(crate) fn of_pool(units: PoolUnits<'_>, out: Out) -> String {
-    let rows = units.keys();
-    let rows = rows.iter().map(|key| units.row(key));
+pub(crate) fn of_pool(pool: &PoolView, out: Out) -> String {
+    let rows = keys(pool);
+    let rows = rows.iter().map(|key| pool_row(pool, key));
     whole(POOL_KEYS, rows.collect(), out)
 }
 
@@ -156,28 +133,36 @@ fn whole(columns: &'static [Column], rows: Vec<Vec<Cell>>, out: Out) -> String {
 mod tests {
     use super::*;
 
+    /// A pool without hosts, of which nothing is declared.
+    fn empty() -> PoolView {
+        serde_json::from_value(serde_json::json!({
+            "name": "p", "description": "", "nodes": 0, "nodes_ready": 0, "capacity": {}, "used": {}, "queued": 0,
+            "running": 0
+        }))
+        .unwrap()
+    }
+
+    fn amounts(all: &[(&str, u64)]) -> Amounts {
+        let all = all.iter();
+        all.map(|(key, n)| (Key::new(*key).unwrap(), *n)).collect()
+    }
+
     #[test]
     fn what_is_declared_caps_what_hosts_have_and_stands_beside_it() {
-        let key = |name: &str| Key::new(name).unwrap();
-        let declared = [(key(GPU), 4), (key("lic"), 3), (key("step_run"), 10)].into();
-        let mut used = Amounts::new().with(GPU, 3).with(MCPU, 500);
-        used.set(key("lic"), 1);
-        let mut free = Amounts::new().with(GPU, 1).with(MCPU, 7500);
-        free.set(key("lic"), 2);
-        free.set(key("step_run"), 10);
-        let mut in_share = Amounts::new().with(GPU, 2);
-        in_share.set(key("lic"), 1);
-        let units = PoolUnits {
-            detected: &Amounts::new().with(GPU, 8).with(MCPU, 8000),
-            declared: &declared,
-            used: &used,
-            free: &free,
-            in_share: &in_share,
-            borrowed: &Amounts::new().with(GPU, 1),
-            asked: &Amounts::new().with(GPU, 6),
+        let pool = PoolView {
+            detected: amounts(&[(GPU, 8), (MCPU, 8000)]),
+            declared: [(GPU, 4), ("lic", 3), ("step_run", 10)]
+                .map(|(name, n)| (Key::new(name).unwrap(), n))
+                .into(),
+            used: amounts(&[(GPU, 3), (MCPU, 500), ("lic", 1)]),
+            free: amounts(&[(GPU, 1), (MCPU, 7500), ("lic", 2), ("step_run", 10)]),
+            in_share: amounts(&[(GPU, 2), ("lic", 1)]),
+            borrowed: amounts(&[(GPU, 1)]),
+            asked: amounts(&[(GPU, 6)]),
+            ..empty()
         };
         assert_eq!(
-            of_pool(units, Out::plain()),
+            of_pool(&pool, Out::plain()),
             "\nKEY       DECLARED  DETECTED  USED  IN SHARE  BORROWED  FREE  WAITING\n\
              gpu       4         8         3     2         1         1     6\n\
              cpu       -         8         0.5   -         -         7.5   0\n\
@@ -189,16 +174,7 @@ mod tests {
     #[test]
     fn an_empty_pool_has_no_tables() {
         let none = Amounts::new();
-        let units = PoolUnits {
-            detected: &none,
-            declared: &BTreeMap::new(),
-            used: &none,
-            free: &none,
-            in_share: &none,
-            borrowed: &none,
-            asked: &none,
-        };
-        assert_eq!(of_pool(units, Out::plain()), "");
+        assert_eq!(of_pool(&empty(), Out::plain()), "");
         assert_eq!(platforms(&BTreeMap::new(), Out::plain()), "");
         assert_eq!(of_node(&none, &none, Out::plain()), "");
     }

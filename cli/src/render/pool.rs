@@ -5,7 +5,7 @@ use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 
 use super::age::age;
-use super::capacity::{self, PoolUnits};
+use super::capacity;
 use super::listed::{self, Listed};
 use super::sections::{Sections, titled};
 use super::table::{Cell, Column, Table};
@@ -118,17 +118,8 @@ pub(crate) fn describe(
             "Steps",
             format!("{} hold units, {} wait", pool.running, pool.queued),
         );
-    let units = PoolUnits {
-        detected: &pool.detected,
-        declared: &pool.declared,
-        used: &pool.used,
-        free: &pool.free,
-        in_share: &pool.in_share,
-        borrowed: &pool.borrowed,
-        asked: &pool.asked,
-    };
     text.finish()
-        + &capacity::of_pool(units, out)
+        + &capacity::of_pool(pool, out)
         + &capacity::platforms(&pool.platforms, out)
         + &nodes_of(nodes, out)
         + &policies_of(policies, now, out)
