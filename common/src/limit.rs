@@ -14,6 +14,13 @@ pub const MAX_SPEC_BYTES: usize = 1024 * 1024;
 /// a core stays far below.
 pub const MAX_ATTEMPTS_PER_NODE: usize = 4096;
 
+/// Most of anything that may be asked for, reserved or declared: every reader of JSON reads it as it is, and sums over
+/// all steps stay far from the top of `u64`.
+pub const MAX_AMOUNT: u64 = 1 << 53;
+
+/// Most labels of a node, of its own config or set by admins.
+pub const MAX_NODE_LABELS: usize = 64;
+
 /// Largest HTTP request body, in bytes.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 

@@ -14,7 +14,7 @@ use crate::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, megabytes_up, 
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
-use crate::limit::{DEFAULT_GRACE, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
+use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
 use crate::step::{OnPreempt, StepSpec};
 use crate::time::Span;
 
@@ -375,16 +375,14 @@ impl ResourceSettings {
     }
 }
 
-/// Amounts stay far from the top of `u64`, so that sums over all steps cannot reach it.
 fn check_amount(amount: u64, field: impl Fn() -> String) -> Result<u64, FieldError> {
-    const MOST: u64 = 1 << 53;
-    if amount <= MOST {
+    if amount <= MAX_AMOUNT {
         return Ok(amount);
     }
     Err(FieldError::new(
         ErrorCode::InvalidAmount,
         field(),
-        format!("{amount} is more than can be counted: the most is {MOST}"),
+        format!("{amount} is more than can be counted: the most is {MAX_AMOUNT}"),
     ))
 }
 

@@ -209,7 +209,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
         min_runtime: duration(pool.min_runtime),
-        overcommitted: is_overcommitted(core, &pool.name),
+        overcommitted: market.is_some_and(market::Pool::is_overcommitted),
         version: pool.version,
     }
 }
@@ -274,22 +274,6 @@ fn granted_on<'a>(core: &'a Core, node: &Node) -> BTreeSet<&'a str> {
     parts
         .flat_map(|part| part.gpus.iter().map(String::as_str))
         .collect()
-}
-
-/// Whether more is reserved of a key than there is.
-fn is_overcommitted(core: &Core, name: &PoolName) -> bool {
-    let Some(pool) = core.state().market().pool(name) else {
-        return false;
-    };
-    let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-    for (key, n) in pool.policies().flat_map(|(_, policy)| &policy.reserved) {
-        let sum = sums.entry(key.as_str()).or_default();
-        *sum = sum.saturating_add(*n);
-    }
-    sums.into_iter().any(|(key, sum)| {
-        let has = pool.capacity(key).or_else(|| pool.detected(key));
-        has.is_some_and(|has| sum > has)
-    })
 }
 
 /// What is within what is kept for whoever holds it, and what is beyond, of keys that count.

@@ -17,6 +17,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::limit::MAX_NODE_LABELS;
 use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
 
@@ -25,9 +26,6 @@ use crate::input::{NodeChange, ReplyId, TimerKey};
 use crate::output::{Answer, Refusal};
 use crate::record::Record;
 use crate::state::{Cordon, Node};
-
-/// Most labels of one node that an admin set: as many as its own config may bring.
-const MAX_LABELS_SET: usize = 64;
 
 type Labels = BTreeMap<LabelKey, Option<LabelValue>>;
 
@@ -150,11 +148,11 @@ impl Core {
             labels.into_iter().partition(|(_, value)| value.is_some());
         let kept = node.labels_set.keys();
         let count = kept.filter(|key| !set.contains_key(*key)).count() + set.len();
-        if !set.is_empty() && count > MAX_LABELS_SET {
+        if !set.is_empty() && count > MAX_NODE_LABELS {
             return Err(Refusal::TooManyLabels {
                 node: name.clone(),
                 count,
-                limit: MAX_LABELS_SET,
+                limit: MAX_NODE_LABELS,
             });
         }
         if !set.is_empty() || !removed.is_empty() {

@@ -54,11 +54,7 @@ impl Core {
         };
         match market.block(&step.id, pool) {
             Some(block) => self.in_words(pool, request, block),
-            None => Reason::new(
-                ReasonCode::WaitingForUnits,
-                format!("it is next in pool `{pool}`"),
-            )
-            .with("pool", pool.as_str()),
+            None => waiting::next(pool),
         }
     }
 

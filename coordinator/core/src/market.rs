@@ -122,13 +122,11 @@ impl Market {
         let made = !self.pools.contains_key(name);
         let pool = self.pools.entry(name.clone()).or_default();
         pool.set_terms(terms);
-        // One of this name may have been deleted while runs of it went on.
-        for (id, run) in self
-            .runs
-            .iter()
-            .filter(|(_, run)| made && run.pool == *name)
-        {
-            pool.hold(id, run);
+        if made {
+            // One of this name may have been deleted while runs of it went on.
+            for (id, run) in self.runs.iter().filter(|(_, run)| run.pool == *name) {
+                pool.hold(id, run);
+            }
         }
     }
 

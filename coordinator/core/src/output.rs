@@ -11,6 +11,7 @@ use sluice_common::wire::{Command, Greeting};
 use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
 use crate::market::{BadPolicy, Policy};
 use crate::record::Stamped;
+use crate::words;
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
 #[expect(
@@ -267,15 +268,8 @@ pub enum Refusal {
 const NAMED_STEPS: usize = 5;
 
 fn named(steps: &[StepId]) -> String {
-    let named = steps.iter().take(NAMED_STEPS);
-    let named: Vec<String> = named.map(|step| format!("`{step}`")).collect();
-    let rest = steps.len().saturating_sub(NAMED_STEPS);
-    let rest = if rest > 0 {
-        format!(" and {rest} more")
-    } else {
-        String::new()
-    };
-    format!("{}{rest}", named.join(", "))
+    let names = steps.iter().map(|step| format!("`{step}`"));
+    words::shortened(names.collect(), NAMED_STEPS)
 }
 
 fn hosts(nodes: &[NodeName]) -> String {

@@ -180,20 +180,8 @@ impl Core {
                 why,
                 by: None,
             });
-            self.stop_peers(node, id, why);
-        }
-    }
-
-    /// What a host stops by itself is stopped on the others too.
-    fn stop_peers(&mut self, node: &NodeName, id: &AttemptId, why: StopWhy) {
-        let Some((step, attempt, _)) = self.live_on(node, id) else {
-            return;
-        };
-        let grace = step.spec.grace;
-        let peers = attempt.unended().filter(|part| part.node != *node);
-        let peers: Vec<NodeName> = peers.map(|part| part.node.clone()).collect();
-        for peer in peers {
-            self.send_stop(&peer, id, why, grace);
+            // What a host stops by itself is stopped on the others too.
+            self.send_stops(id, why, Some(node));
         }
     }
 
@@ -267,15 +255,20 @@ impl Core {
             why,
             by,
         });
+        self.send_stops(id, why, None);
+    }
+
+    /// Tells every host on which an attempt has not ended to stop it, but for the one that knows.
+    fn send_stops(&mut self, id: &AttemptId, why: StopWhy, but: Option<&NodeName>) {
         let Some(step) = self.state.step(&id.step) else {
             return;
         };
         let grace = step.spec.grace;
         let parts = step.attempt(id.number).into_iter();
-        let parts = parts.flat_map(Attempt::unended);
-        let nodes: Vec<NodeName> = parts.map(|part| part.node.clone()).collect();
-        for node in nodes {
-            self.send_stop(&node, id, why, grace);
+        let hosts = parts.flat_map(Attempt::unended).map(|part| &part.node);
+        let hosts = hosts.filter(|host| Some(*host) != but);
+        for host in hosts.cloned().collect::<Vec<NodeName>>() {
+            self.send_stop(&host, id, why, grace);
         }
     }
 

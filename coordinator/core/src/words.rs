@@ -12,6 +12,16 @@ use sluice_common::wire::StopWhy;
 use crate::record::Placement;
 use crate::state::Attempt;
 
+/// The first `most` of some names, and how many more there are.
+pub(crate) fn shortened(mut names: Vec<String>, most: usize) -> String {
+    let more = names.len().saturating_sub(most);
+    names.truncate(most);
+    match more {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names.join(", ")),
+    }
+}
+
 pub(crate) fn submitted() -> Reason {
     Reason::new(ReasonCode::Submitted, "accepted, and not looked at yet")
 }

@@ -13,6 +13,7 @@ use sluice_common::state::NodeState;
 
 use super::Api;
 use super::error::ApiError;
+use super::page::of_names;
 use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
@@ -60,7 +61,7 @@ pub(super) async fn list(
             .collect()
     };
     let items = api.engine().read(look).await?;
-    Ok(Json(page(items, limit, |node: &NodeView| {
+    Ok(Json(of_names(items, limit, |node: &NodeView| {
         node.name.clone()
     })))
 }
@@ -82,14 +83,6 @@ fn node_state(word: &str) -> Result<NodeState, ApiError> {
         );
         params::invalid("state", message)
     })
-}
-
-/// A page out of one item more than it may have.
-pub(super) fn page<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page<T> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next_cursor = items.last().filter(|_| more).map(name);
-    Page { items, next_cursor }
 }
 
 /// `GET /v1/nodes/{node}`.
@@ -129,7 +122,7 @@ pub(super) async fn list_pools(
             .collect()
     };
     let items = api.engine().read(look).await?;
-    Ok(Json(page(items, limit, |pool: &PoolView| {
+    Ok(Json(of_names(items, limit, |pool: &PoolView| {
         pool.name.clone()
     })))
 }

@@ -73,6 +73,14 @@ impl<C: ToString> Filling<C> {
     }
 }
 
+/// A page of things that are listed by name, out of one more than it may have.
+pub(super) fn of_names<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page<T> {
+    let more = items.len() > limit;
+    items.truncate(limit);
+    let next_cursor = items.last().filter(|_| more).map(name);
+    Page { items, next_cursor }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,7 +15,7 @@ use sluice_common::request::FieldError;
 
 use super::Api;
 use super::error::ApiError;
-use super::nodes::page;
+use super::page::of_names;
 use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
@@ -81,7 +81,7 @@ pub(super) async fn policies(
         Some(views.take(limit + 1).collect())
     };
     let items = api.engine().read(look).await?.ok_or(unknown)?;
-    Ok(Json(page(items, limit, |policy: &PolicyView| {
+    Ok(Json(of_names(items, limit, |policy: &PolicyView| {
         policy.subject.clone()
     })))
 }

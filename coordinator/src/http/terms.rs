@@ -18,7 +18,7 @@ use sluice_common::api::{
 };
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
-use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
+use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 
@@ -144,9 +144,6 @@ fn pool_name(field: &str, name: String) -> Result<PoolName, FieldError> {
 fn subject_name(name: String) -> Result<Subject, FieldError> {
     Subject::new(name).map_err(|e| invalid("subject", ErrorCode::InvalidSubject, &e))
 }
-
-/// Numbers that every reader of JSON reads as they are; no cluster has more of anything.
-const MAX_AMOUNT: u64 = 1 << 53;
 
 fn amounts(field: &str, table: Table) -> Result<Table, FieldError> {
     for (key, n) in &table {

@@ -48,10 +48,10 @@ impl Thing {
                 .map(|epoch| format!("epoch {}", epoch.counter)),
             Thing::Pool(name) => state.pool(name).map(pool),
             Thing::Policy(pool, subject) => {
-                let policy = state.pool(pool)?.policies.get(subject)?;
-                let priority = format!("priority {}", policy.policy.priority);
-                let reserved = listed("reserved", policy.policy.reserved.iter());
-                let limit = listed("limit", policy.policy.limit.iter());
+                let policy = &state.pool(pool)?.policies.get(subject)?.policy;
+                let priority = format!("priority {}", policy.priority);
+                let reserved = listed("reserved", policy.reserved.iter());
+                let limit = listed("limit", policy.limit.iter());
                 Some(joined([Some(priority), reserved, limit]))
             }
             Thing::Node(name) => state.node(name).map(node),

@@ -5,12 +5,10 @@ use std::collections::BTreeMap;
 
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
-use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE};
+use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello};
 
-/// Labels of one node.
-const MAX_LABELS: usize = 64;
 /// A label's key, in bytes.
 const MAX_LABEL_KEY_BYTES: usize = 128;
 /// Any other text of one line: label values, versions, models.
@@ -74,7 +72,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
 }
 
 fn labels(labels: &BTreeMap<String, String>) -> Result<(), Invalid> {
-    most("labels", labels.len(), MAX_LABELS)?;
+    most("labels", labels.len(), MAX_NODE_LABELS)?;
     for (key, value) in labels {
         short("a label's key", key, MAX_LABEL_KEY_BYTES)?;
         line("a label's value", value)?;

@@ -11,6 +11,7 @@ use sluice_common::id::{PoolName, StepId, Subject};
 use crate::market::{
     Change, Exposure, Hindrance, Holder, Look, Remedy, Request, Spared, Start, Stops,
 };
+use crate::words;
 
 /// Names of a list that are written out.
 const MAX_NAMED: usize = 3;
@@ -195,11 +196,6 @@ fn beyond(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> String
     )
 }
 
-fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(MAX_NAMED);
-    names.truncate(MAX_NAMED);
-    match more {
-        0 => names.join(", "),
-        more => format!("{} and {more} more", names.join(", ")),
-    }
+fn listed(names: Vec<String>) -> String {
+    words::shortened(names, MAX_NAMED)
 }

@@ -103,7 +103,8 @@ fn spares<'a>(request: &Request, holders: &[Holder<'a>]) -> Vec<Spare<'a>> {
         .collect()
 }
 
-fn next(pool: &PoolName) -> Reason {
+/// That nothing keeps a step waiting any longer.
+pub(super) fn next(pool: &PoolName) -> Reason {
     let message = alloc::format!("it is next in pool `{pool}`");
     Reason::new(ReasonCode::WaitingForUnits, message).with("pool", pool.as_str())
 }

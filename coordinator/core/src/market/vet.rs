@@ -77,10 +77,7 @@ impl Pool {
     /// # Errors
     /// The first subject whose policy cannot, and the first key for which it cannot.
     pub fn vet_all(&self, first: &[&Subject]) -> Result<(), (&Subject, BadPolicy)> {
-        let mut sums: BTreeMap<&Key, u128> = BTreeMap::new();
-        for (key, reserved) in self.policies().flat_map(|(_, policy)| &policy.reserved) {
-            *sums.entry(key).or_default() += u128::from(*reserved);
-        }
+        let sums = self.reserved_in_all();
         let named: BTreeSet<&Subject> = first.iter().copied().collect();
         let others = self
             .policies()
@@ -99,6 +96,24 @@ impl Pool {
             kept.map_err(|why| (subject, why))?;
         }
         Ok(())
+    }
+
+    /// Whether more is reserved of a key than there is: since hosts or GPUs are gone, or because nothing is declared that
+    /// it would be held to.
+    pub fn is_overcommitted(&self) -> bool {
+        self.reserved_in_all().into_iter().any(|(key, sum)| {
+            let key = key.as_str();
+            let has = self.capacity(key).or_else(|| self.detected(key));
+            has.is_some_and(|has| sum > u128::from(has))
+        })
+    }
+
+    fn reserved_in_all(&self) -> BTreeMap<&Key, u128> {
+        let mut sums: BTreeMap<&Key, u128> = BTreeMap::new();
+        for (key, reserved) in self.policies().flat_map(|(_, policy)| &policy.reserved) {
+            *sums.entry(key).or_default() += u128::from(*reserved);
+        }
+        sums
     }
 
     fn vet_beside(&self, policy: &Policy, beside: impl Fn(&Key) -> u128) -> Result<(), BadPolicy> {
