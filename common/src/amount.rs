@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::nearest::nearest;
 
+/// Bytes in a unit of [`MEMORY_MB`] and [`STORAGE_MB`].
+pub const BYTES_A_MEGABYTE: u64 = 1_000_000;
+
 /// Longest resource key, in bytes.
 const MAX_KEY_BYTES: usize = 63;
 
@@ -271,12 +274,12 @@ pub fn show_memory(bytes: u64) -> String {
 
 /// Bytes in units of 10^6, rounded up: what a request for them counts as.
 pub const fn megabytes_up(bytes: u64) -> u64 {
-    bytes.div_ceil(1_000_000)
+    bytes.div_ceil(BYTES_A_MEGABYTE)
 }
 
 /// Bytes in units of 10^6, rounded down: what a host that has them may give.
 pub const fn megabytes_down(bytes: u64) -> u64 {
-    bytes / 1_000_000
+    bytes / BYTES_A_MEGABYTE
 }
 
 /// What was probably meant by `8 GB`, `8gb`, `16Gi`, `1.5GB` or `8`.

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
-use crate::id::{AttemptId, BootId};
+use crate::id::{AttemptId, BootId, Subject};
 use crate::time::{Span, Time};
 
 /// The version of this protocol. A supervisor and an agent of different versions part with a message.
@@ -97,6 +97,19 @@ pub struct SpawnSpec {
     pub lease_grace: Span,
     /// Kept for the agent and given back in every view.
     pub memo: Memo,
+    /// On whose behalf: the supervisor's own config says which user that is.
+    pub subject: Subject,
+    /// What all of its processes together may use.
+    pub limits: Limits,
+}
+
+/// What all processes of an attempt together may use. `None` is as much as the host has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limits {
+    /// Processor time, in thousandths of a core.
+    pub mcpu: Option<u64>,
+    /// Memory, in bytes, none of it swapped out.
+    pub memory_bytes: Option<u64>,
 }
 
 /// What an agent needs to know of an attempt after its own restart. The supervisor keeps it and never reads it.

@@ -17,8 +17,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::amount::Amounts;
 use crate::environment::Environment;
-use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName};
+use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::supervision::Exit;
 use crate::time::{Span, Time};
@@ -112,7 +113,7 @@ pub struct Command {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToNode {
     /// Run an attempt. A repeat is harmless.
-    Assign(Assignment),
+    Assign(Box<Assignment>),
     /// Stop an attempt. A repeat with a shorter grace shortens it; an attempt that the host does not know is reported
     /// `Released`.
     Stop {
@@ -151,6 +152,10 @@ pub struct Assignment {
     pub grace: Span,
     /// Its place among the hosts that run the step together; also where there is but one.
     pub gang: Gang,
+    /// On whose behalf: the host's own rules say which user that is there.
+    pub subject: Subject,
+    /// What it was granted on this host, which is what it may use.
+    pub units: Amounts,
 }
 
 /// The place of one host among those that run an attempt together, each its part.

@@ -250,7 +250,7 @@ impl Core {
 
     fn on_order(&mut self, now: Now, terms: Terms, order: ToNode) {
         match order {
-            ToNode::Assign(assignment) => self.on_assign(now, terms, assignment),
+            ToNode::Assign(assignment) => self.on_assign(now, terms, *assignment),
             ToNode::Stop {
                 attempt,
                 why,

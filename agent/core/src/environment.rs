@@ -45,7 +45,8 @@ mod tests {
     use super::*;
     use alloc::string::String;
     use alloc::vec;
-    use sluice_common::id::{NodeName, PoolName};
+    use sluice_common::amount::Amounts;
+    use sluice_common::id::{NodeName, PoolName, Subject};
     use sluice_common::time::Span;
     use sluice_common::wire::Gang;
 
@@ -63,6 +64,8 @@ mod tests {
             timeout: None,
             grace: Span::from_secs(30),
             gang: Gang::alone("host-7"),
+            subject: Subject::new("s").unwrap(),
+            units: Amounts::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the supervisor is told to start, from what the coordinator has assigned. Pure.
 
-use sluice_common::supervision::{Memo, SpawnSpec};
+use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
+use sluice_common::supervision::{Limits, Memo, SpawnSpec};
 use sluice_common::time::Span;
 use sluice_common::wire::Assignment;
 
@@ -22,6 +23,17 @@ pub(crate) fn spec(assignment: Assignment, settings: &Settings, terms: Terms) ->
             timeout: assignment.timeout,
             grace: assignment.grace,
         },
+        subject: assignment.subject,
+        limits: limits(&assignment.units),
+    }
+}
+
+/// A step may use what it was granted. One that asked for no processors or no memory shares what the host has.
+fn limits(units: &Amounts) -> Limits {
+    let granted = |key| Some(units.get(key)).filter(|amount| *amount > 0);
+    Limits {
+        mcpu: granted(MCPU),
+        memory_bytes: granted(MEMORY_MB).map(|mb| mb.saturating_mul(BYTES_A_MEGABYTE)),
     }
 }
 
@@ -34,6 +46,19 @@ fn lease_grace(grace: Span, stop_limit: Span) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_step_may_use_what_it_was_granted_and_else_what_there_is() {
+        let units = Amounts::new().with(MCPU, 1500).with(MEMORY_MB, 17_180);
+        let expected = Limits {
+            mcpu: Some(1500),
+            memory_bytes: Some(17_180_000_000),
+        };
+        assert_eq!(limits(&units), expected);
+        assert_eq!(limits(&Amounts::new()), Limits::default());
+        let huge = limits(&Amounts::new().with(MEMORY_MB, u64::MAX));
+        assert_eq!(huge.memory_bytes, Some(u64::MAX));
+    }
 
     #[test]
     fn the_kill_of_an_expired_lease_falls_within_the_stop_limit() {

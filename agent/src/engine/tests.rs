@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use agent_core::Settings;
-use sluice_common::id::{ClusterId, Epoch};
+use sluice_common::amount::Amounts;
+use sluice_common::id::{ClusterId, Epoch, Subject};
 use sluice_common::supervision::{Exit, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Assignment, Command, Gang, Welcome};
@@ -94,10 +95,12 @@ impl Rig {
             timeout: None,
             grace: Span::ZERO,
             gang: Gang::alone("box"),
+            subject: Subject::new("s").unwrap(),
+            units: Amounts::new(),
         };
         let command = Command {
             epoch: epoch(),
-            order: ToNode::Assign(assignment),
+            order: ToNode::Assign(Box::new(assignment)),
         };
         self.feed(Event::Core(Input::Command {
             link: LINK,

@@ -5,6 +5,7 @@
 //! *stray*: it was ended here (its host was lost, say) or never known, so it is stopped, and none of the host's units
 //! are given until it is gone.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -361,7 +362,7 @@ impl Core {
         if let Some((step, attempt, part)) = self.live_on(node, id) {
             let gang = self.gang(attempt, part);
             let assignment = assignment(id, step, attempt, part, gang);
-            self.send(node, ToNode::Assign(assignment));
+            self.send(node, ToNode::Assign(Box::new(assignment)));
         }
     }
 
@@ -410,5 +411,7 @@ fn assignment(
         timeout: step.spec.timeout,
         grace: step.spec.grace,
         gang,
+        subject: step.spec.subject.clone(),
+        units: step.spec.request.clone(),
     }
 }

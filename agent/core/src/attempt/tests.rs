@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use super::*;
+use sluice_common::id::Subject;
+use sluice_common::supervision::Limits;
 use sluice_common::time::Time;
 
 const GRACE: Span = Span::from_secs(10);
@@ -61,6 +63,8 @@ fn starting() -> Attempt {
             lease_until: None,
             lease_grace: GRACE,
             memo: running_view().memo,
+            subject: Subject::new("s").unwrap(),
+            limits: Limits::default(),
         }),
     }
 }

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use super::*;
 use crate::input::{LinkId, Settings};
 use crate::link::{Link, Terms};
-use sluice_common::id::{ClusterId, Epoch, NodeName};
-use sluice_common::supervision::{BootMillis, Exit, Memo, SpawnSpec};
+use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
+use sluice_common::supervision::{BootMillis, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, StopWhy};
 
@@ -48,6 +48,8 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
                 timeout: None,
                 grace: span,
             },
+            subject: Subject::new("s").unwrap(),
+            limits: Limits::default(),
         }),
     }
 }

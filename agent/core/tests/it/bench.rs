@@ -1,7 +1,8 @@
 //! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
 
 use agent_core::{Core, Input, LinkId, Now, Output, Settings, TimerKey, check};
-use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName};
+use sluice_common::amount::Amounts;
+use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
     ToSupervisor,
@@ -137,6 +138,8 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         timeout: None,
         grace: GRACE,
         gang: Gang::alone("box"),
+        subject: Subject::new("s").expect("a name"),
+        units: Amounts::new(),
     }
 }
 
@@ -150,7 +153,7 @@ pub(crate) fn order(order: ToNode) -> Input {
 }
 
 pub(crate) fn assign(id: &str) -> Input {
-    order(ToNode::Assign(assignment(id)))
+    order(ToNode::Assign(Box::new(assignment(id))))
 }
 
 pub(crate) fn stop(id: &str, grace_secs: u64) -> Input {

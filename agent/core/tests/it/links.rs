@@ -11,7 +11,7 @@ fn dialled(link: u64) -> Input {
 
 /// An order as good as any.
 fn any_order() -> ToNode {
-    ToNode::Assign(assignment("a.1"))
+    ToNode::Assign(Box::new(assignment("a.1")))
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn an_order_of_an_older_epoch_breaks_the_link_and_does_nothing() {
     for refused in [epoch(4), other_cluster(5), other_cluster(6)] {
         for what in [
             any_order(),
-            ToNode::Assign(assignment("b.1")),
+            ToNode::Assign(Box::new(assignment("b.1"))),
             ToNode::Forget {
                 attempt: attempt("a.1"),
             },

@@ -205,7 +205,7 @@ impl Play {
         }
         let mut assignment = assignment(&id(number).to_string());
         assignment.timeout = number.is_multiple_of(2).then_some(Span::from_secs(20));
-        self.order(ToNode::Assign(assignment));
+        self.order(ToNode::Assign(Box::new(assignment)));
     }
 
     fn stop(&mut self, number: u32, secs: u64) {
@@ -248,7 +248,7 @@ impl Play {
         };
         let attempt = id(number);
         let order = match kind {
-            0 => ToNode::Assign(assignment(&attempt.to_string())),
+            0 => ToNode::Assign(Box::new(assignment(&attempt.to_string()))),
             1 => ToNode::Forget { attempt },
             _ => ToNode::Stop {
                 attempt,

@@ -29,7 +29,7 @@ fn the_grace_of_an_expired_lease_is_cut_to_the_stop_limit() {
     let mut bench = Bench::linked();
     let mut long = assignment("a.1");
     long.grace = Span::from_secs(3600);
-    let outputs = bench.feed(order(ToNode::Assign(long)));
+    let outputs = bench.feed(order(ToNode::Assign(Box::new(long))));
     assert_eq!(spawn_of(&outputs).lease_grace, Span::from_secs(25));
     assert_eq!(spawn_of(&outputs).memo.grace, Span::from_secs(3600));
 }
@@ -50,7 +50,7 @@ fn an_assignment_without_a_program_is_refused() {
     let mut bench = Bench::linked();
     let mut empty = assignment("a.1");
     empty.command.clear();
-    let told = bench.told(order(ToNode::Assign(empty)));
+    let told = bench.told(order(ToNode::Assign(Box::new(empty))));
     let end = "released StartFailed(\"command: it is empty; name a program\")";
     assert_eq!(told, format!("1: a.1 {end}"));
 }

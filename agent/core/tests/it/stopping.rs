@@ -52,7 +52,7 @@ fn a_timeout_stops_with_the_steps_own_grace() {
     let mut bench = Bench::linked();
     let mut hurried = assignment("a.1");
     hurried.timeout = Some(Span::from_secs(60));
-    bench.feed(order(ToNode::Assign(hurried)));
+    bench.feed(order(ToNode::Assign(Box::new(hurried))));
     let mut view = running("a.1");
     view.memo.timeout = Some(Span::from_secs(60));
     let told = bench.told(Input::Attempt(view));

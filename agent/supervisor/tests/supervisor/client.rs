@@ -7,10 +7,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sluice_codec::{FrameBuffer, frame};
-use sluice_common::id::AttemptId;
+use sluice_common::id::{AttemptId, Subject};
 use sluice_common::supervision::{
-    AttemptView, Exit, FromSupervisor, HostEnd, HostPhase, MAX_SUPERVISION_FRAME_BYTES, Memo,
-    Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, Exit, FromSupervisor, HostEnd, HostPhase, Limits, MAX_SUPERVISION_FRAME_BYTES,
+    Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::Span;
 
@@ -185,6 +185,8 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
             timeout: Some(Span::from_secs(77)),
             grace: Span::from_secs(7),
         },
+        subject: Subject::new("s").unwrap(),
+        limits: Limits::default(),
     }
 }
 

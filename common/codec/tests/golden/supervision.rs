@@ -2,9 +2,9 @@
 //! `supervision::SUPERVISION_VERSION` with it.
 
 use crate::notation::check;
-use sluice_common::id::{AttemptId, BootId};
+use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FromSupervisor, HostEnd, HostPhase, Memo, Process,
+    AttemptView, BootMillis, Exit, FromSupervisor, HostEnd, HostPhase, Limits, Memo, Process,
     SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
@@ -50,6 +50,11 @@ fn spawns() {
         lease_until: Some(BootMillis(259)),
         lease_grace: Span::from_millis(8),
         memo: memo(),
+        subject: Subject::new("s").unwrap(),
+        limits: Limits {
+            mcpu: Some(1500),
+            memory_bytes: Some(1 << 30),
+        },
     };
     let golden = format!(
         "00000000
@@ -62,7 +67,10 @@ fn spawns() {
          01 0200000000000000 '/w'   # workdir
          01 0301000000000000        # lease_until
          0800000000000000           # lease_grace
-         {MEMO}"
+         {MEMO}
+         0100000000000000 's'        # subject
+         01 dc05000000000000        # mcpu
+         01 0000004000000000        # memory_bytes"
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
@@ -73,6 +81,7 @@ fn spawns() {
             timeout: None,
             ..memo()
         },
+        limits: Limits::default(),
         ..full
     };
     let golden = format!(
@@ -80,7 +89,8 @@ fn spawns() {
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
          0000000000000000 00 00 # env, workdir, lease_until
          0800000000000000       # lease_grace
-         00 0700000000000000    # memo"
+         00 0700000000000000    # memo
+         0100000000000000 's' 00 00"
     );
     check(&bare, &golden);
 }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use crate::notation::check;
-use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName};
+use sluice_common::amount::Amounts;
+use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
 };
@@ -284,6 +285,8 @@ fn assignments() {
             hosts: vec!["a".into(), "b".into()],
             port: Some(29_500),
         },
+        subject: Subject::new("s").unwrap(),
+        units: Amounts::new().with("gpu", 1),
     };
     let golden = format!(
         "{EPOCH} 00000000
@@ -300,15 +303,19 @@ fn assignments() {
          01000000                                     # rank
          0200000000000000                             # hosts: two
            0100000000000000 'a' 0100000000000000 'b'
-         01 3c73                                      # port"
+         01 3c73                                      # port
+         0100000000000000 's'                         # subject
+         0100000000000000                             # units: of one key
+           0300000000000000 'gpu' 0100000000000000"
     );
-    check(&command(ToNode::Assign(full.clone())), &golden);
+    check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
         env: Default::default(),
         workdir: None,
         gpus: vec![],
         timeout: None,
         gang: Gang::alone("a"),
+        units: Amounts::new(),
         ..full
     };
     let golden = format!(
@@ -316,7 +323,8 @@ fn assignments() {
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
          0000000000000000 00 0000000000000000 00 # env, workdir, gpus, timeout
          0700000000000000
-         00000000 0100000000000000 0100000000000000 'a' 00 # alone"
+         00000000 0100000000000000 0100000000000000 'a' 00 # alone
+         0100000000000000 's' 0000000000000000"
     );
     check(&bare, &golden);
 }

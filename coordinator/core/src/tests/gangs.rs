@@ -35,7 +35,7 @@ fn three() -> Rig {
 
 fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
     let sent = sent.iter().filter_map(|order| match order {
-        ToNode::Assign(assignment) => Some(assignment.clone()),
+        ToNode::Assign(assignment) => Some((**assignment).clone()),
         ToNode::Stop { .. } | ToNode::Forget { .. } => None,
     });
     sent.collect()
