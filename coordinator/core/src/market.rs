@@ -36,6 +36,7 @@ mod tests;
 mod vet;
 mod victims;
 
+use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::cmp::Reverse;
 
@@ -68,6 +69,8 @@ pub struct Market {
     /// Which pool each host is in.
     homes: BTreeMap<NodeName, PoolName>,
     requests: BTreeMap<StepId, Request>,
+    /// The requests of each subject.
+    waiting: BTreeMap<Subject, BTreeSet<StepId>>,
     runs: BTreeMap<AttemptId, Run>,
     nominations: BTreeMap<StepId, Nomination>,
 }
@@ -164,9 +167,10 @@ impl Market {
         };
         let firm = self.nominations.iter().filter(|(_, promise)| promise.firm);
         let aside: BTreeSet<&StepId> = firm.map(|(step, _)| step).collect();
-        let waiting = self.requests.values().filter(|request| {
-            request.subject == *subject && request.pool.as_ref().is_none_or(|only| only == name)
-        });
+        let waiting = self.waiting.get(subject).into_iter().flatten();
+        let waiting = waiting.filter_map(|step| self.requests.get(step));
+        let waiting =
+            waiting.filter(|request| request.pool.as_ref().is_none_or(|only| only == name));
         pool.line_up(subject, waiting, &aside);
     }
 
@@ -207,6 +211,8 @@ impl Market {
         for (_, pool) in self.candidates_mut(&request) {
             pool.enqueue(&request);
         }
+        let subject = self.waiting.entry(request.subject.clone()).or_default();
+        subject.insert(request.step.clone());
         self.requests.insert(request.step.clone(), request);
     }
 
@@ -218,6 +224,12 @@ impl Market {
         };
         for (_, pool) in self.candidates_mut(&request) {
             pool.dequeue(&request);
+        }
+        if let Entry::Occupied(mut subject) = self.waiting.entry(request.subject) {
+            subject.get_mut().remove(step);
+            if subject.get().is_empty() {
+                subject.remove();
+            }
         }
     }
 

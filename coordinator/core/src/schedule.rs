@@ -162,15 +162,9 @@ impl Core {
             return None;
         };
         let address = self.state.node(first)?.address();
-        // One machine may be several hosts, as those that are made for trials are.
-        let same = self
-            .state
-            .nodes()
-            .values()
-            .filter(|node| node.address() == address);
-        let there = same.flat_map(|node| {
-            let attempts = self.state.attempts_on(&node.name);
-            attempts.map(move |id| (&node.name, id))
+        let there = self.state.nodes_at(address).flat_map(|node| {
+            let attempts = self.state.attempts_on(node);
+            attempts.map(move |id| (node, id))
         });
         let taken: BTreeSet<u16> = there
             .filter_map(|(node, id)| Some((node, self.state.step(&id.step)?.attempt(id.number)?)))

@@ -151,6 +151,11 @@ impl State {
         self.index.attempts_on(node)
     }
 
+    /// The nodes that are reached at an address.
+    pub fn nodes_at<'a>(&'a self, address: &str) -> impl Iterator<Item = &'a NodeName> + use<'a> {
+        self.index.nodes_at(address)
+    }
+
     /// What is granted on a node, in units of the keys that hosts bound. It may be above its capacity where something
     /// of it vanished while it was granted.
     pub fn used_on(&self, node: &NodeName) -> Amounts {

@@ -19,6 +19,8 @@ use crate::market::{Market, Nomination, Request, Run};
 pub(crate) struct Index {
     market: Market,
     held: BTreeMap<NodeName, Held>,
+    /// The nodes at each address. One machine may be several, as those that are made for trials are.
+    addresses: BTreeMap<String, BTreeSet<NodeName>>,
     in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     by_state: BTreeMap<StepState, u64>,
@@ -41,6 +43,7 @@ impl Index {
         }
         // Before what they hold, to be counted on; and after, for what of it they no longer have.
         for node in kept.nodes.values() {
+            index.settle_node(node);
             index.place_node(node);
         }
         for step in kept.steps.values() {
@@ -188,6 +191,31 @@ impl Index {
         let open = node.takes_work();
         self.market
             .put_host(&node.name, &node.pool, capacity, vanished, open);
+    }
+
+    /// Remembers where a node is reached.
+    pub(super) fn settle_node(&mut self, node: &Node) {
+        let there = self.addresses.entry(String::from(node.address()));
+        there.or_default().insert(node.name.clone());
+    }
+
+    /// Forgets where a node is reached.
+    pub(super) fn unsettle_node(&mut self, node: &Node) {
+        let Some(there) = self.addresses.get_mut(node.address()) else {
+            return;
+        };
+        there.remove(&node.name);
+        if there.is_empty() {
+            self.addresses.remove(node.address());
+        }
+    }
+
+    /// The nodes that are reached at an address.
+    pub(crate) fn nodes_at<'a>(
+        &'a self,
+        address: &str,
+    ) -> impl Iterator<Item = &'a NodeName> + use<'a> {
+        self.addresses.get(address).into_iter().flatten()
     }
 
     /// A step came from one state to another; `None` is that it is not remembered.

@@ -38,6 +38,9 @@ impl State {
             format!("there is no pool `{pool}`")
         })?;
         let before = self.kept.nodes.remove(name);
+        if let Some(before) = &before {
+            self.index.unsettle_node(before);
+        }
         let set = before.as_ref().map(|n| n.labels_set.clone());
         let node = Node {
             name: name.clone(),
@@ -54,6 +57,7 @@ impl State {
             leaving: before.as_ref().is_some_and(|n| n.leaving),
             cordon: before.and_then(|n| n.cordon),
         };
+        self.index.settle_node(&node);
         self.index.place_node(&node);
         self.kept.nodes.insert(name.clone(), node);
         Ok(())
@@ -163,9 +167,10 @@ impl State {
     }
 
     pub(super) fn on_node_deleted(&mut self, name: &NodeName) -> Fit {
-        node_mut(&mut self.kept.nodes, name)?;
+        let node = node_mut(&mut self.kept.nodes, name)?;
         let empty = self.index.attempts_on(name).next().is_none();
         need(empty, || format!("node `{name}` still holds steps"))?;
+        self.index.unsettle_node(node);
         self.kept.nodes.remove(name);
         self.index.market_mut().remove_host(name);
         Ok(())
