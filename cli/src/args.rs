@@ -10,6 +10,7 @@ use crate::failure::{FAILED, RUN_FAILED};
 
 mod admin;
 mod examples;
+mod hint;
 mod replay;
 mod selector;
 mod simulate;
@@ -19,6 +20,7 @@ pub(crate) use admin::{
     ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, UncordonArgs,
 };
 pub(crate) use examples::GUIDE;
+pub(crate) use hint::hint;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use selector::Selector;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};

@@ -61,6 +61,13 @@ fn misread(error: &clap::Error) -> u8 {
         // Nothing can be done about a stream that is closed.
         let _ = error.print();
     }
+    let typed: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|word| render::safe(&word.to_string_lossy()))
+        .collect();
+    if let Some(hint) = args::hint(error, &typed) {
+        out.notice(&format!("hint: {hint}"));
+    }
     u8::try_from(error.exit_code()).unwrap_or(USAGE)
 }
 

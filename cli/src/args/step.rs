@@ -7,10 +7,10 @@ use sluice_common::time::Span;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct StepFlags {
     /// Whole GPUs on each host.
-    #[arg(long, value_name = "N", help_heading = "Resources")]
+    #[arg(long, value_name = "N", value_parser = whole_gpus, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) gpus: Option<u64>,
     /// Cores on each host, such as 4 or 0.5.
-    #[arg(long, value_name = "X", help_heading = "Resources")]
+    #[arg(long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) cpus: Option<f64>,
     /// Memory on each host, such as 16GiB.
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
@@ -70,6 +70,20 @@ pub(crate) struct StepFlags {
 pub(super) fn span(text: &str) -> Result<Span, String> {
     text.parse()
         .map_err(|e: sluice_common::time::SpanError| e.to_string())
+}
+
+fn whole_gpus(text: &str) -> Result<u64, String> {
+    let way_out =
+        "write a whole number of GPUs on each host, such as `2`; parts of a GPU cannot be had";
+    text.parse().map_err(|_| way_out.to_owned())
+}
+
+fn cores(text: &str) -> Result<f64, String> {
+    let cores = text.parse().ok();
+    let cores = cores.filter(|cores: &f64| cores.is_finite() && *cores >= 0.0);
+    cores.ok_or_else(|| {
+        "write a number of cores that is not negative, such as `4` or `0.5`".to_owned()
+    })
 }
 
 fn key_value(text: &str) -> Result<(String, String), String> {

@@ -1,0 +1,138 @@
+//! What people who come from other schedulers type, and what they mean by it here. Pure.
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// Commands of Slurm, kubectl and Nomad, each with what does that here.
+const ELSEWHERE: [(&[&str], &str); 10] = [
+    (&["srun", "salloc"], "sluice run --gpus 2 -- CMD"),
+    (
+        &["sbatch", "qsub", "create"],
+        "sluice submit -- CMD, or sluice submit -f FILE",
+    ),
+    (
+        &["squeue", "ps", "ls", "list", "jobs", "top"],
+        "sluice get steps",
+    ),
+    (&["scancel", "kill", "stop", "qdel"], "sluice cancel STEP"),
+    (&["sinfo", "hosts"], "sluice get nodes, or sluice get pools"),
+    (
+        &["sacct", "history"],
+        "sluice get steps --state succeeded,failed, or sluice get events",
+    ),
+    (
+        &["scontrol", "show", "status", "inspect"],
+        "sluice describe step STEP",
+    ),
+    (&["why", "reason", "sprio"], "sluice explain STEP"),
+    (&["sreport", "squota", "quota"], "sluice describe pool POOL"),
+    (&["tail", "output"], "sluice logs -f STEP"),
+];
+
+/// What others call the things that there are here.
+const THINGS: [(&[&str], &str); 4] = [
+    (
+        &["job", "jobs", "task", "tasks", "pod", "pods", "run", "runs"],
+        "steps",
+    ),
+    (
+        &["host", "hosts", "machine", "machines", "client", "clients"],
+        "nodes",
+    ),
+    (
+        &["partition", "partitions", "queue", "queues", "nodepool"],
+        "pools",
+    ),
+    (
+        &["quota", "quotas", "qos", "association", "account"],
+        "policies",
+    ),
+];
+
+/// What was meant, where that can be told from what is wrong.
+pub(crate) fn hint(error: &clap::Error, typed: &[String]) -> Option<String> {
+    let said = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let verb = said(ContextKind::InvalidSubcommand)?;
+            let (_, here) = ELSEWHERE.iter().find(|(verbs, _)| verbs.contains(&verb))?;
+            Some(format!("for `{verb}` there is here: {here}"))
+        }
+        ErrorKind::InvalidValue => {
+            let noun = said(ContextKind::InvalidValue)?;
+            let (_, here) = THINGS.iter().find(|(nouns, _)| nouns.contains(&noun))?;
+            Some(format!("what others call `{noun}` is here: {here}"))
+        }
+        ErrorKind::UnknownArgument => program(said(ContextKind::InvalidArg)?, typed),
+        _ => None,
+    }
+}
+
+/// A program that stands where flags of `run` and `submit` end without the dashes that say so.
+fn program(argument: &str, typed: &[String]) -> Option<String> {
+    let verb = typed
+        .first()
+        .filter(|verb| *verb == "run" || *verb == "submit")?;
+    let at = typed.iter().position(|word| word == argument)?;
+    if argument.starts_with('-') || typed.iter().any(|word| word == "--") {
+        return None;
+    }
+    let (flags, command) = typed.split_at(at);
+    let flags: String = flags[1..].iter().map(|flag| format!("{flag} ")).collect();
+    Some(format!(
+        "put `--` before the command: sluice {verb} {flags}-- {}",
+        command.join(" ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Args;
+    use clap::Parser;
+
+    fn told(line: &str) -> Option<String> {
+        let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let words = std::iter::once("sluice".to_owned()).chain(typed.clone());
+        hint(&Args::try_parse_from(words).unwrap_err(), &typed)
+    }
+
+    #[test]
+    fn what_is_typed_elsewhere_is_told_by_its_name_here() {
+        for (typed, here) in [
+            ("squeue", "sluice get steps"),
+            ("sbatch job.sh", "sluice submit"),
+            ("scancel 7", "sluice cancel"),
+        ] {
+            let told = told(typed).unwrap();
+            assert!(told.contains(here), "{typed}: {told}");
+        }
+        let jobs = told("get jobs").unwrap();
+        assert_eq!(jobs, "what others call `jobs` is here: steps");
+        assert_eq!(told("frobnicate"), None);
+        assert_eq!(told("get frobs"), None);
+    }
+
+    #[test]
+    fn a_command_without_its_dashes_is_told_with_them() {
+        assert_eq!(
+            told("run --gpus 2 hostname -f").unwrap(),
+            "put `--` before the command: sluice run --gpus 2 -- hostname -f"
+        );
+        assert_eq!(told("run --gpsu 2 -- hostname"), None);
+        assert_eq!(told("get steps --limt 3"), None);
+    }
+
+    #[test]
+    fn every_command_that_is_proposed_is_there() {
+        for (_, here) in ELSEWHERE {
+            for proposed in here.split("sluice ").skip(1) {
+                let verb = proposed.split(' ').next().unwrap();
+                let known = <Args as clap::CommandFactory>::command();
+                assert!(known.find_subcommand(verb).is_some(), "{here}");
+            }
+        }
+    }
+}
