@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use sluice_common::state::StepState;
+use sluice_common::step::Work;
 
 use crate::failure::{FAILED, RUN_FAILED};
 
@@ -268,6 +269,9 @@ pub(crate) struct GetArgs {
     /// Only steps with this name.
     #[arg(long, value_name = "NAME", help_heading = "Filters")]
     pub(crate) name: Option<String>,
+    /// Only steps that do this kind of work.
+    #[arg(long, value_name = "WORK", value_parser = step::words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Filters")]
+    pub(crate) work: Option<Work>,
     /// Only nodes with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,

@@ -19,6 +19,7 @@ use sluice_common::api::{
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
+use sluice_common::step::Work;
 use sluice_common::wire::LogStream;
 use ureq::http::{self, Response};
 use ureq::{Agent, Body};
@@ -57,6 +58,8 @@ pub(crate) struct StepFilter {
     pub(crate) pool: Option<String>,
     /// On this node.
     pub(crate) node: Option<String>,
+    /// Of this kind of work.
+    pub(crate) work: Option<Work>,
 }
 
 /// A stretch of output being read.
@@ -146,7 +149,13 @@ impl Client {
 
     /// `POST /v1/steps:batch`.
     pub(crate) fn submit_batch(&self, steps: Vec<StepRequest>) -> Result<BatchView, ApiError> {
-        self.post("/v1/steps:batch", &BatchRequest { steps })
+        self.post(
+            "/v1/steps:batch",
+            &BatchRequest {
+                defaults: None,
+                steps,
+            },
+        )
     }
 
     /// `GET /v1/steps/{id}`.
@@ -170,6 +179,7 @@ impl Client {
             ("subject", filter.subject.clone()),
             ("pool", filter.pool.clone()),
             ("node", filter.node.clone()),
+            ("work", filter.work.map(|work| work.to_string())),
         ];
         let query = fields
             .into_iter()

@@ -10,6 +10,7 @@ use sluice_common::api::{PolicyRequest, PoolRequest};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::request::StepRequest;
+use sluice_common::step::Work;
 
 use crate::dev::HostRequest;
 use crate::failure::Failure;
@@ -192,6 +193,10 @@ fn document(value: Value) -> Result<Document, String> {
             Ok(Document::Policy(pool, subject, parse(fields)?))
         }
         "step" => Ok(Document::Step(Box::new(parse(fields)?))),
+        work if work.parse::<Work>().is_ok() => {
+            fields.insert("kind".to_owned(), Value::String(kind));
+            Ok(Document::Step(Box::new(parse(fields)?)))
+        }
         other => Err(match nearest(other, KINDS) {
             Some(near) => format!(
                 "kind: there is no `{}`: did you mean `{near}`?",

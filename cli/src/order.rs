@@ -112,6 +112,8 @@ pub(crate) fn from_flags(
         timeout: flags.timeout.map(|span| span.to_string()),
         grace_period: flags.grace.map(|span| span.to_string()),
         on_preempt: flags.on_preempt,
+        priority_class: flags.priority_class,
+        work: flags.work,
         ..StepRequest::default()
     })?;
     check(&request).map_err(|e| Failure::Usage(format!("{}: {}", flag_of(&e.field), e.message)))?;
@@ -231,7 +233,7 @@ mod tests {
     fn bad_values_are_usage_errors_in_the_words_of_the_flags() {
         for (line, words) in [
             ("--memory 8gb -- true", "--memory: `8gb`"),
-            ("--cpus=-1 -- true", "--cpus: -1"),
+            ("--cpus=1e12 -- true", "--cpus: 1000000000000"),
             ("--nodes 0 -- true", "--nodes: 0 hosts"),
             ("--env SLUICE_X=1 -- true", "--env SLUICE_X: "),
             ("--resource A=1 -- true", "--resource A: "),

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
 use crate::reason::{Detail, Reason};
-use crate::request::ResourceSettings;
+use crate::request::{ResourceSettings, StepRequest};
 use crate::state::{NodeState, StepState};
-use crate::step::OnPreempt;
+use crate::step::{OnPreempt, PriorityClass, Work};
 use crate::time::{Span, Time};
 
 mod admin;
@@ -104,6 +104,20 @@ pub struct StepView {
     pub on_preempt: OnPreempt,
     /// The step that it gave way to last.
     pub preempted_by: Option<String>,
+    /// Whether it may be made to give way.
+    #[serde(default = "yes")]
+    pub preemptible: bool,
+    /// The class that it was given.
+    #[serde(default)]
+    pub priority_class: Option<PriorityClass>,
+    /// What kind of work it does.
+    #[serde(default)]
+    pub work: Option<Work>,
+}
+
+/// What steps are that older coordinators tell of.
+fn yes() -> bool {
+    true
 }
 
 /// One host's part of a step.
@@ -402,8 +416,11 @@ pub struct ErrorView {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct BatchRequest {
+    /// Settings that every step has where its own say nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<alloc::boxed::Box<StepRequest>>,
     /// The steps, in order.
-    pub steps: Vec<crate::request::StepRequest>,
+    pub steps: Vec<StepRequest>,
 }
 
 /// The answer to a batch: one result for each step, in order.

@@ -93,6 +93,8 @@ codes! {
     InvalidReason = "invalid_reason", 400;
     /// The field belongs to something that does not exist yet.
     UnsupportedField = "unsupported_field", 400;
+    /// Two fields say what cannot both be.
+    Contradiction = "contradiction", 400;
     /// The call shows no token, or another than the coordinator's.
     Unauthorized = "unauthorized", 401;
     /// A web page of another site is behind the call.

@@ -3,7 +3,11 @@
 //! Two layers of refusal: what no field can hold (unknown names, wrong types) is serde's, with unknown fields denied;
 //! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
 
+mod kinds;
+mod layers;
+
 use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -15,7 +19,7 @@ use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
-use crate::step::{OnPreempt, StepSpec};
+use crate::step::{OnPreempt, PriorityClass, StepSpec, Work};
 use crate::time::Span;
 
 /// The body of a submit.
@@ -23,7 +27,7 @@ use crate::time::Span;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct StepRequest {
-    /// Always `step` where present: what a file of several documents calls this one.
+    /// What a file of several documents calls this one: `step`, or a kind of work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// Chosen by the client, so that a repeat is harmless; drawn where absent.
@@ -75,6 +79,16 @@ pub struct StepRequest {
     /// Whether giving way to others and losing hosts leave its retries alone (the default); if not, they spend them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub free_preemptions: Option<bool>,
+    /// Short for `resources.preemptible` and `priority`: `high` and `normal` stay in the reserved share and never give
+    /// way, `low` borrows and does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<PriorityClass>,
+    /// What kind of work it does, which says what holds where nothing is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
+    /// Settings of everything that it belongs to, such as its pipeline: its own go before, field by field.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<Box<StepRequest>>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -158,24 +172,23 @@ impl StepRequest {
     /// # Errors
     /// The first field, in the order of this type, that may not hold what it holds.
     pub fn check(self) -> Result<StepSpec, FieldError> {
-        if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "step") {
-            return Err(FieldError::new(
-                ErrorCode::InvalidKind,
-                "kind",
-                format!("`{kind}` is not submitted: this is for `step`"),
-            ));
-        }
+        self.settled()?.check_settled()
+    }
+
+    fn check_settled(mut self) -> Result<StepSpec, FieldError> {
+        self.work = self.kind_of_work()?;
         let subject = self.subject.as_deref().unwrap_or("default");
         let subject = Subject::new(subject)
             .map_err(|e| FieldError::new(ErrorCode::InvalidSubject, "subject", e))?;
-        let pool = self
-            .pool
+        let pool = self.pool.clone();
+        let pool = pool
             .map(PoolName::new)
             .transpose()
             .map_err(|e| FieldError::new(ErrorCode::InvalidPool, "pool", e))?;
         check_command(&self.command, &self.env, self.workdir.as_deref())?;
         let request = self.resources.demand()?;
-        let name = self.name.unwrap_or_else(|| default_name(&self.command[0]));
+        let name = self.name.clone();
+        let name = name.unwrap_or_else(|| default_name(&self.command[0]));
         if name.is_empty() || name.chars().count() > MAX_TITLE_CHARS {
             return Err(FieldError::new(
                 ErrorCode::InvalidName,
@@ -183,6 +196,8 @@ impl StepRequest {
                 format!("write 1 to {MAX_TITLE_CHARS} characters"),
             ));
         }
+        let preemptible = self.is_preemptible()?;
+        let (priority, retries) = (self.own_priority(), self.own_retries());
         Ok(StepSpec {
             name,
             subject,
@@ -192,16 +207,18 @@ impl StepRequest {
             env: self.env,
             workdir: self.workdir,
             request,
-            preemptible: self.resources.preemptible.unwrap_or(true),
+            preemptible,
             resources: self.resources,
             nodes: check_nodes(self.nodes)?,
-            priority: self.priority.unwrap_or(0),
-            retries: self.retries.unwrap_or(0),
+            priority,
+            retries,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,
             on_preempt: self.on_preempt.unwrap_or_default(),
             allow_pending: self.allow_pending.unwrap_or(false),
             free_preemptions: self.free_preemptions.unwrap_or(true),
+            priority_class: self.priority_class,
+            work: self.work,
         })
     }
 }

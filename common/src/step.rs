@@ -1,7 +1,9 @@
 //! A step as it was understood: every field checked, every default filled in. [`crate::request`] is what was written.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
@@ -22,6 +24,89 @@ pub enum OnPreempt {
     Suspend,
     /// It is stopped for good.
     Fail,
+}
+
+/// The short form of whether a step gives way, and who of a subject's steps goes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum PriorityClass {
+    /// Inside the reserved share, before its subject's others.
+    High,
+    /// Inside the reserved share.
+    Normal,
+    /// Borrows and gives way, after its subject's others.
+    Low,
+}
+
+impl fmt::Display for PriorityClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            PriorityClass::High => "high",
+            PriorityClass::Normal => "normal",
+            PriorityClass::Low => "low",
+        })
+    }
+}
+
+/// What kind of work a step does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Work {
+    /// It makes a model, writes checkpoints and can begin again from one.
+    Training,
+    /// It answers requests, for as long as it is let.
+    Inference,
+    /// Somebody works in it.
+    Notebook,
+    /// Anything else that comes to an end.
+    Compute,
+}
+
+impl Work {
+    /// Every kind, in the order in which they are shown.
+    pub const ALL: [Work; 4] = [
+        Work::Training,
+        Work::Inference,
+        Work::Notebook,
+        Work::Compute,
+    ];
+
+    /// The name as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Work::Training => "training",
+            Work::Inference => "inference",
+            Work::Notebook => "notebook",
+            Work::Compute => "compute",
+        }
+    }
+}
+
+impl FromStr for Work {
+    type Err = WorkError;
+
+    fn from_str(text: &str) -> Result<Self, WorkError> {
+        let known = Work::ALL.into_iter().find(|work| work.as_str() == text);
+        known.ok_or_else(|| WorkError {
+            text: text.escape_default().to_string(),
+        })
+    }
+}
+
+/// Why a text is no kind of work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no kind of work: write training, inference, notebook or compute")]
+pub struct WorkError {
+    /// What was written, escaped.
+    pub text: String,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
 }
 
 /// What to run, for whom and with how much.
@@ -65,6 +150,12 @@ pub struct StepSpec {
     /// Whether giving way to others and losing hosts leave its retries alone; if not, they spend them.
     #[serde(default = "free")]
     pub free_preemptions: bool,
+    /// The class that it was given, which says what the fields above say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<PriorityClass>,
+    /// What kind of work it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
 }
 
 /// What steps of before the choice have.

@@ -62,6 +62,9 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         grace_period: duration(spec.grace),
         on_preempt: spec.on_preempt,
         preempted_by: gave_way_to(step).map(ToString::to_string),
+        preemptible: spec.preemptible,
+        priority_class: spec.priority_class,
+        work: spec.work,
     }
 }
 

@@ -1,6 +1,6 @@
 //! The flags that describe a step, shared by `run` and `submit`, and how their values are read.
 
-use sluice_common::step::OnPreempt;
+use sluice_common::step::{OnPreempt, PriorityClass, Work};
 use sluice_common::time::Span;
 
 /// What a step takes and how it is treated: the flags that `run` and `submit` share.
@@ -43,8 +43,14 @@ pub(crate) struct StepFlags {
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,
     /// What happens when it must give way.
-    #[arg(long, value_name = "ACTION", value_parser = on_preempt_parser(), help_heading = "Placement")]
+    #[arg(long, value_name = "ACTION", value_parser = words::<OnPreempt, _>(["requeue", "suspend", "fail"]), help_heading = "Placement")]
     pub(crate) on_preempt: Option<OnPreempt>,
+    /// Short for whether it gives way, and who of its subject's steps goes first.
+    #[arg(long, value_name = "CLASS", value_parser = words::<PriorityClass, _>(["high", "normal", "low"]), help_heading = "Placement")]
+    pub(crate) priority_class: Option<PriorityClass>,
+    /// The kind of work that it does, which fills in what is not said.
+    #[arg(long, value_name = "WORK", value_parser = words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Step")]
+    pub(crate) work: Option<Work>,
     /// A variable of its environment; may be repeated.
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
     pub(crate) env: Vec<(String, String)>,
@@ -99,13 +105,13 @@ fn key_amount(text: &str) -> Result<(String, u64), String> {
     Ok((key, amount.parse().map_err(|_| way_out())?))
 }
 
-fn on_preempt_parser() -> impl clap::builder::TypedValueParser<Value = OnPreempt> {
-    use clap::builder::TypedValueParser;
-    clap::builder::PossibleValuesParser::new(["requeue", "suspend", "fail"]).map(|name| match name
-        .as_str()
-    {
-        "suspend" => OnPreempt::Suspend,
-        "fail" => OnPreempt::Fail,
-        _ => OnPreempt::Requeue,
-    })
+/// A parser of words, each of which the API knows by the same name.
+pub(super) fn words<T, const N: usize>(
+    all: [&'static str; N],
+) -> impl clap::builder::TypedValueParser<Value = T>
+where
+    T: serde::de::DeserializeOwned + Clone + Send + Sync + 'static,
+{
+    use clap::builder::{PossibleValuesParser, TypedValueParser};
+    PossibleValuesParser::new(all).try_map(|word| serde_json::from_value(word.into()))
 }

@@ -176,11 +176,15 @@ fn treatment(text: &mut Sections, step: &StepView) {
         .as_ref()
         .and_then(|value| value.as_str())
         .unwrap_or("-");
-    let preemptible = match step.resources.preemptible {
-        Some(false) => "no".to_owned(),
-        _ => format!("yes, then {on_preempt}"),
+    let preemptible = match step.preemptible {
+        false => "no".to_owned(),
+        true => format!("yes, then {on_preempt}"),
     };
-    text.field("Resources", amounts::settings(&step.resources))
+    let class = step.priority_class.map(|class| class.to_string());
+    let work = step.work.map(|work| work.to_string());
+    text.optional("Work", work)
+        .field("Resources", amounts::settings(&step.resources))
+        .optional("Class", class)
         .optional("Hosts", (step.nodes > 1).then(|| step.nodes.to_string()))
         .optional(
             "Priority",

@@ -245,6 +245,8 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         on_preempt,
         allow_pending,
         free_preemptions,
+        priority_class,
+        work,
     } = old;
     let same_resources = *request == new.request
         && *preemptible == new.preemptible
@@ -268,6 +270,8 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
             "free_preemptions",
             *free_preemptions == new.free_preemptions,
         ),
+        ("priority_class", *priority_class == new.priority_class),
+        ("work", *work == new.work),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

@@ -47,6 +47,9 @@ pub(super) async fn one(
 struct RawBatch<'a> {
     #[serde(borrow)]
     steps: Vec<&'a RawValue>,
+    /// Settings that every step has where its own say nothing.
+    #[serde(default)]
+    defaults: Option<Box<StepRequest>>,
 }
 
 /// `POST /v1/steps:batch`: 200 with one result for each step, in order.
@@ -101,7 +104,7 @@ fn understand_batch(
     json: &[u8],
     key: Option<&str>,
 ) -> Result<Vec<Result<NewStep, ApiError>>, ApiError> {
-    let RawBatch { steps } = body::parse(json, "")?;
+    let RawBatch { steps, defaults } = body::parse(json, "")?;
     if steps.len() > MAX_BATCH_STEPS {
         return Err(ApiError::TooManySteps {
             count: steps.len(),
@@ -109,7 +112,11 @@ fn understand_batch(
         });
     }
     let understood = (0..).zip(steps).map(|(place, raw)| {
-        let request = body::parse(raw.get().as_bytes(), &format!("steps[{place}]"))?;
+        let mut request: StepRequest =
+            body::parse(raw.get().as_bytes(), &format!("steps[{place}]"))?;
+        // What a step brings as its own defaults goes before what the whole batch has.
+        request = request.settled()?;
+        request.defaults = defaults.clone();
         understand(request, key, place)
     });
     Ok(understood.collect())

@@ -52,6 +52,7 @@ impl Readable for StepView {
             subject: args.subject.clone(),
             pool: args.pool.clone(),
             node: args.node.clone(),
+            work: args.work,
         })?;
         steps.retain(|step| args.name.as_ref().is_none_or(|name| *name == step.name));
         steps.sort_by(|a, b| (a.submitted_at, &a.id).cmp(&(b.submitted_at, &b.id)));
@@ -72,6 +73,7 @@ impl Readable for StepView {
             && is(&args.name, Some(&self.name))
             && is(&args.subject, Some(&self.subject))
             && is(&args.pool, self.pool.as_deref())
+            && args.work.is_none_or(|work| self.work == Some(work))
             && args.node.as_ref().is_none_or(on)
     }
 }
@@ -183,6 +185,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         ("--node", args.node.is_some(), &[Kind::Steps, Kind::Events]),
         ("--step", args.step.is_some(), &[Kind::Events]),
         ("--name", args.name.is_some(), &[Kind::Steps]),
+        ("--work", args.work.is_some(), &[Kind::Steps]),
         (
             "--state",
             !args.state.is_empty(),

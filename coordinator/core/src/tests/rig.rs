@@ -505,6 +505,8 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         on_preempt: OnPreempt::Requeue,
         allow_pending: false,
         free_preemptions: true,
+        priority_class: None,
+        work: None,
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 use sluice_common::api::{Page, StepView};
 use sluice_common::id::{NodeName, PoolName, Subject};
 use sluice_common::state::StepState;
+use sluice_common::step::Work;
 
 use super::super::Api;
 use super::super::error::ApiError;
@@ -28,6 +29,7 @@ pub(in super::super) struct ListParams {
     subject: Option<String>,
     pool: Option<String>,
     node: Option<String>,
+    work: Option<String>,
 }
 
 /// Which steps are wanted; what is `None` asks for nothing.
@@ -37,6 +39,7 @@ struct Filter {
     subject: Option<Subject>,
     pool: Option<PoolName>,
     node: Option<NodeName>,
+    work: Option<Work>,
 }
 
 impl Filter {
@@ -46,6 +49,7 @@ impl Filter {
             subject: params::read("subject", params.subject.as_deref())?,
             pool: params::read("pool", params.pool.as_deref())?,
             node: params::read("node", params.node.as_deref())?,
+            work: params::read("work", params.work.as_deref())?,
         })
     }
 
@@ -59,6 +63,7 @@ impl Filter {
                 .subject
                 .as_ref()
                 .is_none_or(|subject| step.spec.subject == *subject)
+            && self.work.is_none_or(|work| step.spec.work == Some(work))
             && self.pool.as_ref().is_none_or(in_pool)
             && self
                 .node

@@ -45,6 +45,34 @@ fn ids_are_drawn_or_derived_from_the_idempotency_key() {
 }
 
 #[test]
+fn what_a_batch_has_as_defaults_holds_where_a_step_says_nothing() {
+    let rig = Rig::start();
+    let body = r#"{"defaults":{"work":"training","timeout":"1h","env":{"A":"1"}},"steps":[
+        {"id":"a","command":["true"]},
+        {"id":"b","command":["true"],"retries":0,"defaults":{"timeout":"2h","env":{"B":"2"}}},
+        {"id":"c","command":["true"],"defaults":{"id":"d"}},
+        {"id":"e","command":["true"],"priority_class":"low","resources":{"preemptible":false}}]}"#;
+    let (status, answer) = rig.post("/v1/steps:batch", body);
+    assert_eq!(status, 200, "{answer}");
+    let [a, b, c, e] = &answer["results"].as_array().unwrap()[..] else {
+        panic!("{answer}");
+    };
+    assert_eq!((&a["work"], &a["retries"]), (&json!("training"), &json!(2)));
+    assert_eq!(
+        (&a["timeout"], &a["preemptible"]),
+        (&json!("1h"), &json!(true))
+    );
+    assert_eq!((&b["timeout"], &b["retries"]), (&json!("2h"), &json!(0)));
+    assert_eq!(b["env"], json!({"A": "1", "B": "2"}));
+    assert_eq!(c["error"]["code"], "unsupported_field", "{c}");
+    assert_eq!(e["error"]["code"], "contradiction", "{e}");
+    let (_, listed) = rig.get("/v1/steps?work=training");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 2, "{listed}");
+    let refused = rig.get("/v1/steps?work=play");
+    assert_eq!(code(refused, 400), "invalid_parameter");
+}
+
+#[test]
 fn a_batch_is_one_commit_with_a_result_for_each_step() {
     let rig = Rig::start();
     let meter = rig.running.as_ref().unwrap().engine.clone();

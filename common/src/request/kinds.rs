@@ -1,0 +1,180 @@
+//! The short forms of a step: its priority class and its kind of work. Each stands for values of fields that may also be
+//! written out; what is written out wins over the kind of work, and may not contradict the class.
+
+use alloc::format;
+
+use super::{FieldError, StepRequest};
+use crate::error_code::ErrorCode;
+use crate::step::{PriorityClass, Work};
+
+impl PriorityClass {
+    /// Whether its steps may be made to give way.
+    pub const fn is_preemptible(self) -> bool {
+        match self {
+            PriorityClass::High | PriorityClass::Normal => false,
+            PriorityClass::Low => true,
+        }
+    }
+
+    /// The order of its steps among those of their subject, unless another is written.
+    pub const fn priority(self) -> i64 {
+        match self {
+            PriorityClass::High => 1000,
+            PriorityClass::Normal => 0,
+            PriorityClass::Low => -1000,
+        }
+    }
+}
+
+impl Work {
+    /// Whether its steps may be made to give way, unless it is written otherwise. Somebody waits for the answers of
+    /// inference and sits before a notebook.
+    pub const fn is_preemptible(self) -> bool {
+        match self {
+            Work::Training | Work::Compute => true,
+            Work::Inference | Work::Notebook => false,
+        }
+    }
+
+    /// How often its steps are tried again, unless it is written otherwise. Training begins again from its checkpoint,
+    /// inference is to be there again; a notebook's state is lost, so starting it again helps nobody.
+    pub const fn retries(self) -> u32 {
+        match self {
+            Work::Training => 2,
+            Work::Inference => 10,
+            Work::Notebook | Work::Compute => 0,
+        }
+    }
+}
+
+impl StepRequest {
+    /// As written, or as the kind of the document says.
+    pub(super) fn kind_of_work(&self) -> Result<Option<Work>, FieldError> {
+        let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "step") else {
+            return Ok(self.work);
+        };
+        let work = kind.parse().map_err(|_| {
+            let kind = kind.escape_debug();
+            let message = format!(
+                "`{kind}` is not submitted: write `step`, or training, inference, notebook or compute"
+            );
+            FieldError::new(ErrorCode::InvalidKind, "kind", message)
+        })?;
+        match self.work.filter(|written| *written != work) {
+            None => Ok(Some(work)),
+            Some(written) => Err(FieldError::new(
+                ErrorCode::Contradiction,
+                "work",
+                format!("`{written}` and `kind: {work}` say two things: leave one of them out"),
+            )),
+        }
+    }
+
+    /// Whether the step may be made to give way: as written, else by its class, else by its kind of work, else yes.
+    pub(super) fn is_preemptible(&self) -> Result<bool, FieldError> {
+        let written = self.resources.preemptible;
+        let Some(class) = self.priority_class else {
+            let by_work = self.work.is_none_or(Work::is_preemptible);
+            return Ok(written.unwrap_or(by_work));
+        };
+        match written.filter(|written| *written != class.is_preemptible()) {
+            None => Ok(class.is_preemptible()),
+            Some(written) => Err(FieldError::new(
+                ErrorCode::Contradiction,
+                "priority_class",
+                format!(
+                    "class `{class}` is {}preemptible, and `resources.preemptible: {written}` says otherwise: leave one \
+                     of them out",
+                    if class.is_preemptible() { "" } else { "not " },
+                ),
+            )),
+        }
+    }
+
+    /// Its order among its subject's own steps: as written, else by its class.
+    pub(super) fn own_priority(&self) -> i64 {
+        let by_class = self.priority_class.map_or(0, PriorityClass::priority);
+        self.priority.unwrap_or(by_class)
+    }
+
+    /// How often it is tried again: as written, else by its kind of work.
+    pub(super) fn own_retries(&self) -> u32 {
+        let by_work = self.work.map_or(0, Work::retries);
+        self.retries.unwrap_or(by_work)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::StepSpec;
+
+    fn checked(fields: &str) -> Result<StepSpec, FieldError> {
+        let json = format!(r#"{{"command":["a"],{fields}}}"#);
+        let request: StepRequest = serde_json::from_str(&json).unwrap();
+        request.check()
+    }
+
+    #[test]
+    fn a_class_says_who_gives_way_and_who_goes_first() {
+        for (class, preemptible, priority) in [
+            ("high", false, 1000),
+            ("normal", false, 0),
+            ("low", true, -1000),
+        ] {
+            let spec = checked(&format!(r#""priority_class":"{class}""#)).unwrap();
+            assert_eq!(
+                (spec.preemptible, spec.priority),
+                (preemptible, priority),
+                "{class}"
+            );
+        }
+        let spec =
+            checked(r#""priority_class":"high","priority":7,"resources":{"preemptible":false}"#);
+        assert_eq!(spec.unwrap().priority, 7);
+    }
+
+    #[test]
+    fn a_class_that_is_contradicted_is_refused() {
+        for (class, preemptible) in [("high", true), ("normal", true), ("low", false)] {
+            let fields = format!(
+                r#""priority_class":"{class}","resources":{{"preemptible":{preemptible}}}"#
+            );
+            let error = checked(&fields).unwrap_err();
+            assert_eq!(error.code, ErrorCode::Contradiction);
+            assert!(error.message.contains(class), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_kind_of_work_fills_in_what_is_not_written() {
+        for (work, preemptible, retries) in [
+            ("training", true, 2),
+            ("inference", false, 10),
+            ("notebook", false, 0),
+            ("compute", true, 0),
+        ] {
+            let spec = checked(&format!(r#""work":"{work}""#)).unwrap();
+            assert_eq!(
+                (spec.preemptible, spec.retries),
+                (preemptible, retries),
+                "{work}"
+            );
+        }
+        let spec =
+            checked(r#""work":"inference","retries":0,"resources":{"preemptible":true}"#).unwrap();
+        assert_eq!(
+            (spec.preemptible, spec.retries),
+            (true, 0),
+            "zero is a value"
+        );
+        assert_eq!(
+            checked(r#""kind":"training""#).unwrap().work,
+            Some(Work::Training)
+        );
+        let error = checked(r#""kind":"training","work":"notebook""#).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Contradiction);
+        let spec = checked(r#""work":"notebook","priority_class":"low""#).unwrap();
+        assert!(spec.preemptible, "the class wins over the kind of work");
+    }
+}

@@ -1,0 +1,221 @@
+//! Settings over settings: a step's own over those of its pipeline. Field by field, what is absent above is taken from
+//! below; maps are joined key by key, and zero is a value like any other.
+
+use alloc::format;
+
+use super::{FieldError, ResourceSettings, StepRequest};
+use crate::error_code::ErrorCode;
+
+impl StepRequest {
+    /// These settings over those below. What is one step's alone (`kind` and `id`) stays its own.
+    #[must_use]
+    pub fn over(self, below: StepRequest) -> Self {
+        // A class and what it stands for are one setting in two forms.
+        let says = self.priority_class.is_some() || self.resources.preemptible.is_some();
+        let gives_way = match says {
+            true => (self.priority_class, self.resources.preemptible),
+            false => (below.priority_class, below.resources.preemptible),
+        };
+        let mut env = below.env;
+        env.extend(self.env);
+        let mut resources = self.resources.over(below.resources);
+        resources.preemptible = gives_way.1;
+        Self {
+            kind: self.kind,
+            id: self.id,
+            name: self.name.or(below.name),
+            subject: self.subject.or(below.subject),
+            pool: self.pool.or(below.pool),
+            platform: self.platform.or(below.platform),
+            command: match self.command.is_empty() {
+                true => below.command,
+                false => self.command,
+            },
+            env,
+            workdir: self.workdir.or(below.workdir),
+            resources,
+            nodes: self.nodes.or(below.nodes),
+            priority: self.priority.or(below.priority),
+            retries: self.retries.or(below.retries),
+            timeout: self.timeout.or(below.timeout),
+            grace_period: self.grace_period.or(below.grace_period),
+            on_preempt: self.on_preempt.or(below.on_preempt),
+            allow_pending: self.allow_pending.or(below.allow_pending),
+            free_preemptions: self.free_preemptions.or(below.free_preemptions),
+            priority_class: gives_way.0,
+            work: self.work.or(below.work),
+            defaults: self.defaults.or(below.defaults),
+        }
+    }
+
+    /// The step's own settings over its `defaults`.
+    ///
+    /// # Errors
+    /// Where the defaults say what only a step can say for itself.
+    pub fn settled(mut self) -> Result<Self, FieldError> {
+        let Some(below) = self.defaults.take() else {
+            return Ok(self);
+        };
+        let own = [
+            ("id", below.id.is_some()),
+            ("kind", below.kind.is_some()),
+            ("defaults", below.defaults.is_some()),
+        ];
+        match own.into_iter().find(|(_, written)| *written) {
+            None => Ok(self.over(*below)),
+            Some((field, _)) => Err(FieldError::new(
+                ErrorCode::UnsupportedField,
+                format!("defaults.{field}"),
+                "this is each step's own and has no default: leave it out of `defaults`",
+            )),
+        }
+    }
+}
+
+impl ResourceSettings {
+    fn over(self, below: ResourceSettings) -> Self {
+        let mut pool_resources = below.pool_resources;
+        pool_resources.extend(self.pool_resources);
+        Self {
+            gpu_count: self.gpu_count.or(below.gpu_count),
+            cpu_count: self.cpu_count.or(below.cpu_count),
+            memory: self.memory.or(below.memory),
+            preemptible: self.preemptible.or(below.preemptible),
+            pool_resources,
+            min_replicas: self.min_replicas.or(below.min_replicas),
+            max_replicas: self.max_replicas.or(below.max_replicas),
+            autoscaling_metric: self.autoscaling_metric.or(below.autoscaling_metric),
+            autoscaling_target: self.autoscaling_target.or(below.autoscaling_target),
+            max_concurrency: self.max_concurrency.or(below.max_concurrency),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::step::{PriorityClass, Work};
+    use alloc::boxed::Box;
+    use alloc::string::{String, ToString};
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn request(json: &str) -> StepRequest {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_step_s_own_settings_override_its_pipeline_s_field_by_field() {
+        let step = request(
+            r#"{"id":"a","command":["train"],"env":{"A":"own"},"retries":0,"resources":{"gpu_count":0},
+               "defaults":{"command":["idle"],"env":{"A":"below","B":"below"},"retries":3,"timeout":"1h",
+                 "resources":{"gpu_count":4,"memory":"8GiB","pool_resources":{"licence":1}}}}"#,
+        );
+        let spec = step.check().unwrap();
+        assert_eq!(spec.command, ["train"]);
+        assert_eq!(
+            (spec.env["A"].as_str(), spec.env["B"].as_str()),
+            ("own", "below")
+        );
+        assert_eq!(spec.retries, 0, "zero is a value");
+        assert_eq!(
+            (spec.request.get("gpu"), spec.request.get("licence")),
+            (0, 1)
+        );
+        assert_eq!(spec.request.get("memory_mb"), 8590);
+        assert_eq!(spec.timeout.unwrap().to_string(), "1h");
+    }
+
+    #[test]
+    fn what_is_each_step_s_own_has_no_default() {
+        for field in [r#""id":"x""#, r#""kind":"step""#, r#""defaults":{}"#] {
+            let json = alloc::format!(r#"{{"command":["a"],"defaults":{{{field}}}}}"#);
+            let error = request(&json).check().unwrap_err();
+            assert_eq!(error.code, ErrorCode::UnsupportedField);
+            assert!(error.field.starts_with("defaults."), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_class_below_yields_to_what_is_written_above() {
+        let step = request(
+            r#"{"command":["a"],"resources":{"preemptible":false},"defaults":{"priority_class":"low"}}"#,
+        );
+        assert!(!step.check().unwrap().preemptible);
+    }
+
+    fn requests() -> impl Strategy<Value = StepRequest> {
+        let texts = || proptest::option::of("[a-c]");
+        let maps = || proptest::collection::btree_map("[A-C]", "[a-c]", 0..3);
+        let amounts = proptest::collection::btree_map("[a-c]", 0u64..3, 0..3);
+        let gives_way = (
+            proptest::option::of(prop_oneof![
+                Just(PriorityClass::High),
+                Just(PriorityClass::Low)
+            ]),
+            proptest::option::of(any::<bool>()),
+        );
+        let numbers = (proptest::option::of(0u32..3), proptest::option::of(0u64..3));
+        let work = proptest::option::of(prop_oneof![Just(Work::Training), Just(Work::Notebook)]);
+        let command = proptest::collection::vec("[a-c]", 0..2);
+        (
+            texts(),
+            maps(),
+            amounts,
+            gives_way,
+            numbers,
+            work,
+            command,
+            texts(),
+        )
+            .prop_map(
+                |(
+                    pool,
+                    env,
+                    pool_resources,
+                    (priority_class, preemptible),
+                    (retries, gpu_count),
+                    work,
+                    command,
+                    timeout,
+                )| {
+                    let resources = ResourceSettings {
+                        gpu_count,
+                        preemptible,
+                        pool_resources,
+                        ..ResourceSettings::default()
+                    };
+                    StepRequest {
+                        pool,
+                        env: env.into_iter().collect(),
+                        resources,
+                        priority_class,
+                        retries,
+                        work,
+                        command: command as Vec<String>,
+                        timeout,
+                        ..StepRequest::default()
+                    }
+                },
+            )
+    }
+
+    proptest! {
+        #[test]
+        fn layers_may_be_joined_in_any_grouping(a in requests(), b in requests(), c in requests()) {
+            let left = a.clone().over(b.clone()).over(c.clone());
+            prop_assert_eq!(left, a.over(b.over(c)));
+        }
+
+        #[test]
+        fn settings_over_themselves_are_themselves(a in requests()) {
+            prop_assert_eq!(a.clone().over(a.clone()), a);
+        }
+
+        #[test]
+        fn nothing_below_changes_nothing(a in requests()) {
+            let with = StepRequest { defaults: Some(Box::default()), ..a.clone() };
+            prop_assert_eq!(with.settled().unwrap(), a);
+        }
+    }
+}
