@@ -3,6 +3,7 @@
 
 mod admin;
 mod error;
+mod filter;
 mod patience;
 mod sse;
 mod stream;
@@ -19,7 +20,6 @@ use sluice_common::api::{
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
-use sluice_common::step::Work;
 use sluice_common::wire::LogStream;
 use ureq::http::{self, Response};
 use ureq::{Agent, Body};
@@ -28,6 +28,7 @@ use crate::context::Context;
 
 pub(crate) use error::ApiError;
 use error::wordless;
+pub(crate) use filter::StepFilter;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
 pub(crate) use stream::{EventFilter, Stream};
@@ -46,21 +47,6 @@ const OFFSET_HEADER: &str = "sluice-log-offset";
 const PAGE_ITEMS: &str = "500";
 /// The most that one answer may hold in memory.
 const MAX_ANSWER_BYTES: u64 = 256 * 1024 * 1024;
-
-/// Which steps to list.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct StepFilter {
-    /// In one of these states, commas between them; in any where empty.
-    pub(crate) states: String,
-    /// Of this subject.
-    pub(crate) subject: Option<String>,
-    /// In this pool.
-    pub(crate) pool: Option<String>,
-    /// On this node.
-    pub(crate) node: Option<String>,
-    /// Of this kind of work.
-    pub(crate) work: Option<Work>,
-}
 
 /// A stretch of output being read.
 pub(crate) struct LogBody {
@@ -171,21 +157,7 @@ impl Client {
 
     /// `GET /v1/steps`, every page of it.
     pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
-        let fields = [
-            (
-                "state",
-                (!filter.states.is_empty()).then(|| filter.states.clone()),
-            ),
-            ("subject", filter.subject.clone()),
-            ("pool", filter.pool.clone()),
-            ("node", filter.node.clone()),
-            ("work", filter.work.map(|work| work.to_string())),
-        ];
-        let query = fields
-            .into_iter()
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect();
-        self.all_pages("/v1/steps", query)
+        self.all_pages("/v1/steps", filter.query())
     }
 
     /// `POST /v1/steps/{id}:cancel`.

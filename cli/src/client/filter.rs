@@ -1,0 +1,38 @@
+//! Which steps a list is to hold, in the words of the API.
+
+use sluice_common::step::Work;
+
+use super::Query;
+
+/// Which steps to list.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepFilter {
+    /// In one of these states, commas between them; in any where empty.
+    pub(crate) states: String,
+    /// Of this subject.
+    pub(crate) subject: Option<String>,
+    /// In this pool.
+    pub(crate) pool: Option<String>,
+    /// On this node.
+    pub(crate) node: Option<String>,
+    /// Of this kind of work.
+    pub(crate) work: Option<Work>,
+}
+
+impl StepFilter {
+    /// As parameters of the call; what is not asked for is left out.
+    pub(super) fn query(&self) -> Query<'static> {
+        let states = (!self.states.is_empty()).then(|| self.states.clone());
+        let fields = [
+            ("state", states),
+            ("subject", self.subject.clone()),
+            ("pool", self.pool.clone()),
+            ("node", self.node.clone()),
+            ("work", self.work.map(|work| work.to_string())),
+        ];
+        let asked = fields.into_iter();
+        asked
+            .filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+}
