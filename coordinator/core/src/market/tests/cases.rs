@@ -162,3 +162,22 @@ fn nobody_takes_the_limit_of_a_waiter_whose_victims_go() {
     settle(&mut trial);
     assert!(running(&trial).contains(&waiter), "{}", trial.story);
 }
+
+/// The other way round: what cannot be made to give way takes its own subject's run for the limit that is promised.
+#[test]
+fn a_promised_limit_is_short_for_others_of_the_subject() {
+    let mut trial = trial(&[], &[6], true);
+    trial.put_policy(&pool(0), &subject("a"), 1, &[(GPU, 3)], &[(GPU, 4)]);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 0)], &[]);
+    submit(&mut trial, &wish("b", &[(GPU, 4)], true));
+    let own = submit(&mut trial, &wish("a", &[(GPU, 1)], true));
+    let promised = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    let taken = trial.market.nomination(&promised).map(|n| n.awaits.len());
+    assert_eq!(taken, Some(1), "{}", trial.story);
+    let waiter = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
+    assert_eq!(trial.market.nomination(&waiter), None, "{}", trial.story);
+    let firm = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
+    let nomination = trial.market.nomination(&firm).unwrap();
+    let awaited: Vec<&StepId> = nomination.awaits.iter().map(|id| &id.step).collect();
+    assert_eq!(awaited, [&own], "{}", trial.story);
+}

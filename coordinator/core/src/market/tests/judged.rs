@@ -297,9 +297,7 @@ fn run(world: &World) -> Result<String, String> {
     Ok(trial.story)
 }
 
-/// The same worlds at each build, so that a build says what a change did; others by hand. Of hundreds of thousands a few
-/// are still judged otherwise than they are decided: a step that takes its own subject's run for the limit that another of
-/// them was promised is one, for the judge does not count promises against limits.
+/// The same worlds at each build, so that a build says what a change did; others by hand.
 fn config() -> ProptestConfig {
     let by_hand = std::env::var_os("SLUICE_MARKET_CASES").is_some();
     ProptestConfig {

@@ -236,10 +236,14 @@ impl Judge {
 
     /// The keys of which a subject would hold more than its limit.
     pub(super) fn over_limit(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Vec<usize> {
+        let used = self.used_by(pool, &ask.subject, gone);
+        self.over_limit_on(pool, ask, used)
+    }
+
+    fn over_limit_on(&self, pool: &PoolName, ask: &Ask, used: Units) -> Vec<usize> {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return Vec::new();
         };
-        let used = self.used_by(pool, &ask.subject, gone);
         let asked = ask.total();
         let keys = policy.limit.iter();
         keys.filter(|(key, _)| self.is_metered(pool, **key))
@@ -291,6 +295,31 @@ impl Judge {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return true;
         };
+        let (_, firm) = self.use_with_promises(pool, ask, gone);
+        let asked = ask.total();
+        let mut keys = self.metered(pool);
+        let reserved = ask.preemptible
+            || keys.all(|k| {
+                let reserved = policy.reserved(k);
+                asked[k] == 0 || reserved.is_none_or(|r| firm[k] + asked[k] <= r)
+            });
+        reserved && self.over_limit_beside_promises(pool, ask, gone).is_empty()
+    }
+
+    /// The keys of which its subject would be over its limit, with what others of the subject are firmly promised.
+    pub(super) fn over_limit_beside_promises(
+        &self,
+        pool: &PoolName,
+        ask: &Ask,
+        gone: &Gone,
+    ) -> Vec<usize> {
+        let (used, _) = self.use_with_promises(pool, ask, gone);
+        self.over_limit_on(pool, ask, used)
+    }
+
+    /// What its subject will use, and the part of it that cannot be made to give way, when those of it that are firmly
+    /// promised a place have started.
+    fn use_with_promises(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> (Units, Units) {
         let (mut used, mut firm) = (
             self.used_by(pool, &ask.subject, gone),
             self.firm_use(pool, &ask.subject),
@@ -309,18 +338,6 @@ impl Judge {
                 }
             }
         }
-        let asked = ask.total();
-        let mut limits = policy
-            .limit
-            .iter()
-            .filter(|(k, _)| self.is_metered(pool, **k));
-        let limits = limits.all(|(k, limit)| asked[*k] == 0 || used[*k] + asked[*k] <= *limit);
-        let mut keys = self.metered(pool);
-        let reserved = ask.preemptible
-            || keys.all(|k| {
-                let reserved = policy.reserved(k);
-                asked[k] == 0 || reserved.is_none_or(|r| firm[k] + asked[k] <= r)
-            });
-        limits && reserved
+        (used, firm)
     }
 }

@@ -196,7 +196,8 @@ impl Judge {
         let kept = &keeps(self, pool, ask, awaits);
         let mut short: BTreeSet<usize> = self.short_in_pool(pool, ask, &anyhow, kept).collect();
         if run.ask.subject == ask.subject {
-            short.extend(self.over_limit(pool, ask, &anyhow));
+            // What another of the subject is promised of the limit is as good as used.
+            short.extend(self.over_limit_beside_promises(pool, ask, &anyhow));
         }
         short.retain(|key| run.ask.total()[*key] > 0);
         for node in hosts.iter().filter(|node| run.holding.contains(*node)) {
