@@ -85,6 +85,11 @@ impl<'a> Scene<'a> {
         self.gone.contains_key(id)
     }
 
+    /// The hosts of which something is supposed to be given back.
+    pub(crate) fn freed_hosts(&self) -> impl Iterator<Item = &NodeName> {
+        self.freed_on.keys()
+    }
+
     /// Whether the request would fit on a host if `more` came free there, as far as the host goes.
     pub(crate) fn could_cover(&self, node: &NodeName, more: HostUnits) -> bool {
         let Before { pool, request, .. } = self.before;
@@ -110,6 +115,30 @@ impl<'a> Scene<'a> {
             pool: self.short_in_pool(),
             limit: self.short_of_limit(),
         }
+    }
+
+    /// What it lacks still when a run is supposed to be gone too.
+    pub(crate) fn shrink(&self, shortage: &mut Shortage<'a>, run: &Run) {
+        shortage.hosts.retain_mut(|(node, missing)| {
+            if run.holding.contains(node) {
+                *missing = self.missing_on(node);
+            }
+            *missing != HostUnits::default()
+        });
+        if !shortage.pool.is_empty() {
+            shortage.pool = self.short_in_pool();
+        }
+        if !shortage.limit.is_empty() {
+            shortage.limit = self.short_of_limit();
+        }
+    }
+
+    /// Whether the request, which fitted on these hosts without a run, would with it.
+    pub(crate) fn can_do_with(&self, hosts: &[NodeName], run: &Run) -> bool {
+        let mut here = hosts.iter().filter(|node| run.holding.contains(*node));
+        here.all(|node| self.missing_on(node) == HostUnits::default())
+            && self.short_in_pool().is_empty()
+            && self.short_of_limit().is_empty()
     }
 
     fn missing_on(&self, node: &NodeName) -> HostUnits {

@@ -1,6 +1,9 @@
 //! Who gives way to a request that is blocked: how many of those that could, and on which hosts the request would run
 //! instead. Who could is said in `candidates.rs`.
 
+mod gang;
+
+use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -11,7 +14,7 @@ use super::candidates::{Candidate, Ground, candidates};
 use super::fit::Before;
 use super::nomination::Kept;
 use super::request::Run;
-use super::scene::Scene;
+use super::scene::{Scene, Shortage};
 use crate::state::HostUnits;
 
 /// Whom a request would take, and where it would run then.
@@ -84,28 +87,22 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
     for (id, run) in leaving(before, kept) {
         scene.take(id, run);
     }
-    let mut hosts: Vec<NodeName> = Vec::new();
-    let mut taken: Vec<&Candidate<'_>> = Vec::new();
-    while hosts.len() < before.request.hosts as usize {
-        let Some(next) = cheapest_host(before, &scene, field, &hosts) else {
-            return Outlook::Nothing(if field.all.is_empty() {
-                Hindrance::Nobody
-            } else {
-                Hindrance::NoCure
-            });
-        };
-        for candidate in &next.taken {
-            scene.take(candidate.id, candidate.run);
-        }
-        taken.extend(next.taken);
-        hosts.push(next.host);
-    }
-    prune(&mut scene, &hosts, &mut taken);
+    let found = match before.request.hosts {
+        0 | 1 => cheapest_host(before, &scene, field),
+        _ => gang::cheapest_hosts(before, &scene, field),
+    };
+    let Some(Offer { hosts, taken }) = found else {
+        return Outlook::Nothing(if field.all.is_empty() {
+            Hindrance::Nobody
+        } else {
+            Hindrance::NoCure
+        });
+    };
     if taken.is_empty() {
         return Outlook::Coming;
     }
-    if hosts.len() > 1 && !is_counted_off(before, kept, &hosts, &taken) {
-        return Outlook::Nothing(Hindrance::NoCure);
+    for candidate in &taken {
+        scene.take(candidate.id, candidate.run);
     }
     let victims: Vec<&AttemptId> = taken.iter().map(|candidate| candidate.id).collect();
     if !before.is_in_share() && scene.would_be_taken_back(&victims) {
@@ -116,31 +113,6 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
         leaving: needed_of_leaving(scene, leaving(before, kept), &hosts),
         victims,
         hosts,
-    })
-}
-
-/// Whether the victims for several hosts, which were found host by host, stand when they are counted off as one set: each
-/// in the order of victims, and none from a subject that those before it brought down to its share.
-fn is_counted_off(
-    before: Before<'_>,
-    kept: &Kept,
-    hosts: &[NodeName],
-    taken: &[&Candidate<'_>],
-) -> bool {
-    let mut scene = Scene::new(before, kept);
-    for (id, run) in leaving(before, kept) {
-        scene.take(id, run);
-    }
-    taken.iter().all(|candidate| {
-        let lawful = match candidate.ground {
-            Ground::Own | Ground::TakeBack => true,
-            Ground::Excess => {
-                let shortage = scene.shortage(hosts);
-                shortage.helped_beyond_share(&scene, candidate.run)
-            }
-        };
-        scene.take(candidate.id, candidate.run);
-        lawful
     })
 }
 
@@ -196,6 +168,18 @@ impl<'a, 'c> Field<'a, 'c> {
         self.on.get(node).map_or(&[], Vec::as_slice)
     }
 
+    /// Those on any of several hosts, in victim order.
+    fn on_any(&self, hosts: &[NodeName]) -> Cow<'_, [&'c Candidate<'a>]> {
+        if let [host] = hosts {
+            return Cow::Borrowed(self.on(host));
+        }
+        let there = hosts.iter().flat_map(|host| self.on(host)).copied();
+        let mut there: Vec<&'c Candidate<'a>> = there.collect();
+        there.sort_unstable_by_key(|candidate| candidate.turn);
+        there.dedup_by_key(|candidate| candidate.id);
+        Cow::Owned(there)
+    }
+
     /// All that candidates hold of a host.
     fn held_on(&self, node: &NodeName) -> HostUnits {
         let each = self.on(node).iter().map(|c| c.run.request.each);
@@ -203,47 +187,55 @@ impl<'a, 'c> Field<'a, 'c> {
     }
 }
 
-/// A host, and whom the request would take to run on it.
+/// Hosts, as many as the request needs or fewer, and whom it would take to run there.
+#[derive(Clone, Debug)]
 struct Offer<'a, 'c> {
-    host: NodeName,
+    hosts: Vec<NodeName>,
     taken: Vec<&'c Candidate<'a>>,
 }
 
-/// The host on which one more part of the request could run at the least price, beside `hosts`.
+impl<'a, 'c> Offer<'a, 'c> {
+    /// What `hosts` cost, where nobody is taken but who is needed; `None` where no lawful set makes room there.
+    fn on(
+        before: Before<'a>,
+        mut scene: Scene<'a>,
+        field: &Field<'a, 'c>,
+        hosts: Vec<NodeName>,
+    ) -> Option<Self> {
+        let mut taken = fill(before, &mut scene, field, &hosts)?;
+        prune(&mut scene, &hosts, &mut taken);
+        Some(Self { hosts, taken })
+    }
+
+    fn price(&self) -> Price {
+        let foreign = self.taken.iter().filter(|candidate| candidate.turn.foreign);
+        Price {
+            highest_priority: foreign.map(|candidate| candidate.turn.priority).max(),
+            work: self.taken.iter().map(|candidate| candidate.turn.work).sum(),
+            count: self.taken.len(),
+        }
+    }
+}
+
+/// The host on which the request could run at the least price.
 fn cheapest_host<'a, 'c>(
     before: Before<'a>,
     base: &Scene<'a>,
     field: &Field<'a, 'c>,
-    hosts: &[NodeName],
 ) -> Option<Offer<'a, 'c>> {
     let large = before.pool.open.covering(before.request.each);
-    let large = large
-        .filter(|(node, _)| !hosts.contains(node))
-        .filter(|(node, _)| base.could_cover(node, field.held_on(node)));
-    let mut best: Option<(Price, Offer<'a, 'c>)> = None;
-    for (node, _) in large {
-        let mut with: Vec<NodeName> = hosts.to_vec();
-        with.push(node.clone());
-        let mut scene = base.clone();
-        let Some(mut taken) = fill(before, &mut scene, field, &with) else {
-            continue;
-        };
-        prune(&mut scene, &with, &mut taken);
-        let price = price(&taken);
-        let better = best
-            .as_ref()
-            .is_none_or(|(known, option)| (&price, node) < (known, &option.host));
-        if better {
-            let host = node.clone();
-            best = Some((price, Offer { host, taken }));
-        }
-    }
-    best.map(|(_, option)| option)
+    let large = large.filter(|(node, _)| base.could_cover(node, field.held_on(node)));
+    let offers =
+        large.filter_map(|(node, _)| Offer::on(before, base.clone(), field, [node.clone()].into()));
+    let priced = offers.map(|offer| (offer.price(), offer));
+    let best = priced.min_by(|(a, one), (b, other)| (a, &one.hosts).cmp(&(b, &other.hosts)));
+    best.map(|(_, offer)| offer)
 }
 
-/// Takes candidates in their order until the request would fit on `hosts`, of which all but the last have room for it
-/// already; `None` where it never does. A small run that goes first may bring its subject down to its share and so spare
-/// a large one that would have been enough: then the small one is left out, and they are counted again.
+/// Takes candidates in their order until the request would fit on `hosts`, counted off as one set for all of them; `None`
+/// where it never does. A small run that goes first may bring its subject down to its share, or be enough of the one key for
+/// which a large one may go, and so spare the large one that would have been enough of all: then the small one is left
+/// out, and they are counted again.
 fn fill<'a, 'c>(
     before: Before<'a>,
     scene: &mut Scene<'a>,
@@ -279,13 +271,14 @@ fn count_off<'a, 'c>(
 ) -> Counted<'a, 'c> {
     let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
     let mut in_the_way = None;
-    let mut shortage = scene.shortage(hosts);
+    let whole = scene.shortage(hosts);
+    let mut shortage = whole.clone();
     // A shortage only shrinks by what is taken, so who does not help now never does.
-    let helpful = match hosts.last().filter(|_| shortage.is_of_hosts_alone()) {
-        Some(last) => field.on(last),
-        None => &field.all,
+    let helpful = match shortage.is_of_hosts_alone() {
+        true => field.on_any(hosts),
+        false => Cow::Borrowed(field.all.as_slice()),
     };
-    for candidate in helpful {
+    for candidate in helpful.iter() {
         if shortage.is_none() {
             break;
         }
@@ -303,11 +296,9 @@ fn count_off<'a, 'c>(
         if may {
             scene.take(candidate.id, candidate.run);
             taken.push(*candidate);
-            shortage = scene.shortage(hosts);
+            scene.shrink(&mut shortage, candidate.run);
         } else if in_the_way.is_none() && shortage.helped(false, candidate.run) {
-            let mut others = taken.iter().filter(|other| other.ground != Ground::Own);
-            let first = others.find(|other| other.run.request.subject == *subject);
-            in_the_way = first.map(|other| other.id);
+            in_the_way = shield(scene, hosts, candidate, &taken, &whole);
         }
     }
     if shortage.is_none() {
@@ -319,26 +310,47 @@ fn count_off<'a, 'c>(
     Counted::Short { in_the_way }
 }
 
+/// The first of those taken but for whom a run could be taken too: another of its subject, or one whose loss was enough of
+/// the key of which its subject holds more than its share.
+fn shield<'a>(
+    scene: &mut Scene<'a>,
+    hosts: &[NodeName],
+    spared: &Candidate<'a>,
+    taken: &[&Candidate<'a>],
+    whole: &Shortage<'a>,
+) -> Option<&'a AttemptId> {
+    let mut others = taken.iter().filter(|other| other.ground != Ground::Own);
+    let subject = &spared.run.request.subject;
+    let same = others
+        .clone()
+        .find(|other| other.run.request.subject == *subject);
+    if let Some(same) = same {
+        return Some(same.id);
+    }
+    if !whole.helped_beyond_share(scene, spared.run) {
+        return None;
+    }
+    let shields = others.find(|other| {
+        scene.spare(other.id);
+        let shortage = scene.shortage(hosts);
+        let goes = shortage.helped_beyond_share(scene, spared.run);
+        scene.take(other.id, other.run);
+        goes
+    });
+    shields.map(|other| other.id)
+}
+
 /// Spares every victim without which the request still fits, the last in victim order first.
 fn prune<'a>(scene: &mut Scene<'a>, hosts: &[NodeName], taken: &mut Vec<&Candidate<'a>>) {
     taken.sort_unstable_by_key(|candidate| candidate.turn);
     let mut needed = Vec::new();
     while let Some(candidate) = taken.pop() {
         scene.spare(candidate.id);
-        if !scene.shortage(hosts).is_none() {
+        if !scene.can_do_with(hosts, candidate.run) {
             scene.take(candidate.id, candidate.run);
             needed.push(candidate);
         }
     }
     needed.reverse();
     *taken = needed;
-}
-
-fn price(taken: &[&Candidate<'_>]) -> Price {
-    let foreign = taken.iter().filter(|candidate| candidate.turn.foreign);
-    Price {
-        highest_priority: foreign.map(|candidate| candidate.turn.priority).max(),
-        work: taken.iter().map(|candidate| candidate.turn.work).sum(),
-        count: taken.len(),
-    }
 }

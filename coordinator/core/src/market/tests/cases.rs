@@ -181,3 +181,55 @@ fn a_promised_limit_is_short_for_others_of_the_subject() {
     let awaited: Vec<&StepId> = nomination.awaits.iter().map(|id| &id.step).collect();
     assert_eq!(awaited, [&own], "{}", trial.story);
 }
+
+/// Host by host the run of the first host used up its subject's excess and none was left for the second, so the gang
+/// waited. Counted off as one set in the order of victims, the younger run goes first and the other straddles the line.
+#[test]
+fn victims_for_a_gang_are_counted_off_as_one_set() {
+    let mut trial = trial(&[], &[2, 2], false);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
+    submit(&mut trial, &wish("b", &[(GPU, 2)], true));
+    trial.pass(10).unwrap();
+    submit(&mut trial, &wish("b", &[(GPU, 1)], true));
+    let gang = Wish {
+        nodes: 2,
+        ..wish("a", &[(GPU, 2)], true)
+    };
+    let gang = submit(&mut trial, &gang);
+    assert_eq!(running(&trial), [gang], "{}", trial.story);
+}
+
+/// A run that holds two hosts costs more than the run on either of two others, and less than both.
+#[test]
+fn one_run_on_both_hosts_of_a_gang_goes_rather_than_two() {
+    let mut trial = trial(&[], &[2, 2, 2, 2], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 4)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[], &[]);
+    let gang = |name| Wish {
+        nodes: 2,
+        ..wish(name, &[(GPU, 2)], true)
+    };
+    submit(&mut trial, &wish("b", &[(GPU, 2)], true));
+    submit(&mut trial, &wish("b", &[(GPU, 2)], true));
+    trial.pass(1000).unwrap();
+    let wide = submit(&mut trial, &gang("b"));
+    trial.pass(1500).unwrap();
+    submit(&mut trial, &gang("a"));
+    assert!(!running(&trial).contains(&wide), "{}", trial.story);
+    assert_eq!(running(&trial).len(), 3, "{}", trial.story);
+}
+
+/// Cores alone are what the first holds more of than its share; another's loss gave enough of them, and GPUs were short
+/// still: the waiter waited though the first alone would have been enough of both.
+#[test]
+fn a_run_does_not_shield_one_that_is_short_of_more() {
+    let mut trial = trial(&[], &[2], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 2), (MCPU, 500)], &[]);
+    trial.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
+    submit(&mut trial, &wish("a", &[(GPU, 1), (MCPU, 3500)], true));
+    let small = submit(&mut trial, &wish("c", &[(MCPU, 500)], true));
+    let waiter = submit(&mut trial, &wish("b", &[(GPU, 2), (MCPU, 500)], false));
+    assert_eq!(running(&trial), [small, waiter]);
+}

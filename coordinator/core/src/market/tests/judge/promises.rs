@@ -76,11 +76,10 @@ impl Judge {
         let under_way = pools
             .iter()
             .any(|pool| self.runs_of(pool).any(|(_, run)| run.stopping));
-        // The hosts of a gang are chosen one after the other, not tried in every combination.
         // "It does not move elsewhere meanwhile": its victims go in one pool, so it waits in the others for a release too.
         let promised = self.promises.get(&ask.step);
         let under_way = under_way || promised.is_some_and(|promise| promise.firm);
-        if under_way || ask.nodes > 1 || !self.is_in_share(pool, ask) {
+        if under_way || !self.is_in_share(pool, ask) {
             return Ok(());
         }
         // "Own ... come before all others, whatever the excess": what they cure is no ground for taking somebody else's
