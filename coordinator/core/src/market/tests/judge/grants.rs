@@ -2,6 +2,8 @@
 
 use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 
@@ -184,7 +186,7 @@ impl Judge {
     }
 
     /// Of its own subject, ahead of it, and waiting only for the limit.
-    fn limited_ahead(&self, ask: &Ask, pool: &PoolName) -> alloc::vec::Vec<&Ask> {
+    fn limited_ahead(&self, ask: &Ask, pool: &PoolName) -> Vec<&Ask> {
         let mut ahead = self.ahead_of(pool, ask);
         ahead.retain(|other| {
             other.subject == ask.subject
@@ -223,13 +225,27 @@ impl Judge {
     fn nobody_ahead_could_start(&self, ask: &Ask, pool: &PoolName) -> Verdict {
         let ahead = self.ahead_of(pool, ask);
         let mut others = ahead.into_iter();
-        let passed = others.find(|other| {
-            let pools = self.pools_of(other);
-            pools.len() == 1 && self.could_start(pool, other)
-        });
+        let passed = others.find(|other| self.would_start_in(pool, other));
         rule("nobody_ahead_could_start", passed.is_none(), || {
             format!("{} is granted past {passed:?}", ask.step)
         })
+    }
+
+    /// Whether a request could start in a pool, and in none of its pools that are tried before that.
+    pub(super) fn would_start_in(&self, pool: &PoolName, ask: &Ask) -> bool {
+        let mut before = self.tried_before(pool, ask).into_iter();
+        self.could_start(pool, ask) && !before.any(|other| self.could_start(&other, ask))
+    }
+
+    /// "All are tried for free units, in order of policy priority": those before a pool.
+    pub(super) fn tried_before(&self, pool: &PoolName, ask: &Ask) -> Vec<PoolName> {
+        let rank = |name: &PoolName| {
+            let policy = self.policy(name, &ask.subject);
+            (Reverse(policy.map(|policy| policy.priority)), name.clone())
+        };
+        let mut pools = self.pools_of(ask);
+        pools.retain(|other| rank(other) < rank(pool));
+        pools
     }
 
     /// "All are tried for free units, in order of policy priority."

@@ -362,17 +362,29 @@ impl Judge {
     /// "Every blocked request may preempt, in order."
     fn nobody_ahead_could_start_or_preempt(&self, taking: Taking<'_>) -> Verdict {
         let Taking { ask, pool, .. } = taking;
-        let mut ahead = self.ahead_of(pool, ask);
-        // Who waits in several pools may have his turn in another.
-        ahead.retain(|other| self.pools_of(other).len() == 1);
+        let ahead = self.ahead_of(pool, ask);
         let passed = ahead.into_iter().find(|other| {
-            self.could_start(pool, other) || self.some_victims_help(pool, other).is_some()
+            self.would_start_in(pool, other) || self.would_preempt_in(pool, other)
         });
         rule(
             "nobody_ahead_could_start_or_preempt",
             passed.is_none(),
             || format!("{} takes {:?} past {passed:?}", ask.step, taking.victims),
         )
+    }
+
+    /// "Then preemption in the same order": whether victims would help a request in a pool, and free units nowhere, nor
+    /// victims or what is coming free in a pool that is tried before.
+    fn would_preempt_in(&self, pool: &PoolName, ask: &Ask) -> bool {
+        let elsewhere = |other: &PoolName| {
+            self.runs_of(other).any(|(_, run)| run.stopping)
+                || self.some_victims_help(other, ask).is_some()
+        };
+        let mut before = self.tried_before(pool, ask).into_iter();
+        let mut pools = self.pools_of(ask).into_iter();
+        !pools.any(|other| self.could_start(&other, ask))
+            && !before.any(|other| elsewhere(&other))
+            && self.some_victims_help(pool, ask).is_some()
     }
 
     /// Some set of victims, of at most four, that a request may take to start.
@@ -402,17 +414,7 @@ impl Judge {
             .map(|(id, _)| id)
             .collect();
         ids.retain(|id| self.could_be_a_victim(pool, ask, id));
-        let nobody = Gone::new();
-        let kept = keeps(self, pool, ask, &nobody);
         for hosts in self.choices(pool, ask) {
-            // For a key that does not count in a share, who may be taken depends on who was taken before.
-            let counted = hosts.iter().all(|node| {
-                let mut short = self.short_on(node, ask, &nobody, &kept);
-                short.all(|key| self.is_metered(pool, key))
-            });
-            if !counted {
-                continue;
-            }
             for victims in sets_of(&ids) {
                 let taking = Taking {
                     ask,
