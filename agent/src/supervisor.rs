@@ -109,6 +109,7 @@ fn first_words(
             version,
             boot_id,
             attempts,
+            ..
         } if version == SUPERVISION_VERSION => Ok(Event::SupervisorUp {
             boot_id,
             attempts,

@@ -9,12 +9,14 @@
 //!          could not be started
 //! ```
 
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::id::{AttemptId, BootId, Subject};
+use crate::inventory::{Capability, Mechanism};
 use crate::time::{Span, Time};
 
 /// The version of this protocol. A supervisor and an agent of different versions part with a message.
@@ -53,6 +55,17 @@ pub enum ToSupervisor {
     },
     /// Send [`FromSupervisor::Hello`] again.
     List,
+    /// Let no process of an attempt run until it is thawed. Answered by its view, also where it is frozen already or
+    /// cannot be. A frozen attempt keeps its lease, and is killed like any other.
+    Freeze {
+        /// Whose processes.
+        attempt: AttemptId,
+    },
+    /// Let the processes of an attempt run again. Answered by its view, also where it was not frozen.
+    Thaw {
+        /// Whose processes.
+        attempt: AttemptId,
+    },
 }
 
 /// From the supervisor.
@@ -66,6 +79,8 @@ pub enum FromSupervisor {
         boot_id: BootId,
         /// Every attempt that was not forgotten.
         attempts: Vec<AttemptView>,
+        /// By which means it holds the processes of an attempt.
+        capabilities: BTreeMap<Capability, Mechanism>,
     },
     /// An attempt has changed.
     Attempt(AttemptView),
@@ -130,6 +145,31 @@ pub struct AttemptView {
     pub phase: HostPhase,
     /// From its spawn.
     pub memo: Memo,
+    /// Whether its processes may run.
+    pub freezer: FreezerState,
+}
+
+/// Whether the processes of an attempt may run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FreezerState {
+    /// They may.
+    #[default]
+    Thawed,
+    /// They may not, and some have not stopped yet.
+    Freezing,
+    /// None of them runs.
+    Frozen,
+    /// They may: a freeze was asked for and could not be had.
+    Refused(FreezeRefusal),
+}
+
+/// Why an attempt was not frozen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FreezeRefusal {
+    /// The host offers no freezer, or the attempt has no group of its own.
+    Unsupported,
+    /// The kernel did not do it: the sentence says why.
+    Failed(String),
 }
 
 /// How far an attempt has come on its host.

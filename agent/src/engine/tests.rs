@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use agent_core::Settings;
 use sluice_common::amount::Amounts;
 use sluice_common::id::{ClusterId, Epoch, Subject};
-use sluice_common::supervision::{Exit, HostEnd, Memo, Process};
+use sluice_common::supervision::{Exit, FreezerState, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Assignment, Command, Gang, Welcome};
 
@@ -144,6 +144,7 @@ fn view(phase: HostPhase) -> AttemptView {
             grace: Span::from_secs(30),
         },
         phase,
+        freezer: FreezerState::Thawed,
     }
 }
 

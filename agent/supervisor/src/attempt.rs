@@ -11,7 +11,9 @@
 use std::os::fd::OwnedFd;
 
 use sluice_common::id::{AttemptId, BootId};
-use sluice_common::supervision::{AttemptView, Exit, HostEnd, HostPhase, Memo, Process};
+use sluice_common::supervision::{
+    AttemptView, Exit, FreezerState, HostEnd, HostPhase, Memo, Process,
+};
 use sluice_common::time::{Span, Time};
 
 use crate::lease::Lease;
@@ -52,6 +54,8 @@ pub struct Attempt {
     pub origin: Origin,
     /// Whether it is killed again and again until nothing is left.
     pub killing: bool,
+    /// Whether its processes may run.
+    pub freezer: FreezerState,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
@@ -102,6 +106,7 @@ impl Attempt {
             lease,
             origin,
             killing: false,
+            freezer: FreezerState::Thawed,
             unsaved: false,
             lag_told: false,
             phase,
@@ -180,6 +185,7 @@ impl Attempt {
     pub fn on_empty(&mut self) {
         if let Phase::Ended(end) = &self.phase {
             self.phase = Phase::Gone(end.clone());
+            self.freezer = FreezerState::Thawed;
         }
     }
 
@@ -198,6 +204,7 @@ impl Attempt {
             attempt: attempt.clone(),
             phase: self.known_phase(),
             memo: self.memo,
+            freezer: self.freezer.clone(),
         }
     }
 

@@ -157,6 +157,7 @@ mod tests {
             version: SUPERVISION_VERSION,
             boot_id: "boot".parse().unwrap(),
             attempts: Vec::new(),
+            capabilities: [].into(),
         }
     }
 

@@ -14,6 +14,7 @@
 //! | [`attempt`] | the phases of one attempt |
 //! | [`lease`] | deadlines |
 //! | [`spool`] | what survives the supervisor's death |
+//! | [`groups`] | the control groups of attempts |
 //! | [`spawn`] | making a process of an attempt |
 //! | [`owner`] | whose process is this |
 //! | [`process`] | reading `/proc` |
@@ -24,6 +25,7 @@
 pub mod attempt;
 pub mod clock;
 pub mod connection;
+pub mod groups;
 pub mod lease;
 pub mod options;
 pub mod owner;

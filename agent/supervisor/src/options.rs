@@ -8,6 +8,8 @@ use lexopt::prelude::{Long, Short, Value};
 use serde::Deserialize;
 use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
+use crate::groups::choice::{GroupOptions, Place};
+
 /// What `--help` prints.
 pub const HELP: &str = "\
 Starts, watches and stops the steps of one host, on behalf of its agent.
@@ -16,7 +18,10 @@ Usage: sluice-supervisor --state-dir DIR [OPTIONS]
 
 Options:
       --state-dir DIR     where records, output and the socket are kept
-      --config FILE       TOML file with `agent_uid`, the user whose agent may connect, and `log_format`
+      --cgroup WHERE      the control group in which each step gets one of its own: `own` (default), the one that this
+                          program is in; a path below the mount of version 2; or `none`
+      --config FILE       TOML file with `agent_uid`, the user whose agent may connect, `cgroup`, `pids_max`, the most
+                          processes of one step, and `log_format`
       --exit-with-stdin   when stdin ends, stop every step and exit; SIGINT is then left to the parent
       --log-format FORM   text, json or auto (default): the journal's lines under systemd, else text
       --stop-on-exit      on SIGTERM stop every step, instead of leaving them to the next supervisor
@@ -34,6 +39,8 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Who may connect, beside root and the supervisor's own user.
     pub agent_uid: Option<u32>,
+    /// How attempts are held.
+    pub groups: GroupOptions,
     /// Stop everything when stdin ends.
     pub exit_with_stdin: bool,
     /// Stop everything on SIGTERM.
@@ -56,6 +63,8 @@ pub enum Command {
 struct Config {
     agent_uid: Option<u32>,
     log_format: Option<Format>,
+    cgroup: Option<String>,
+    pids_max: Option<u32>,
 }
 
 /// Why a command line or a config means nothing.
@@ -100,11 +109,13 @@ pub enum OptionsError {
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, OptionsError> {
     let mut parser = lexopt::Parser::from_args(args);
     let (mut state_dir, mut config, mut log_format) = (None, None, None);
+    let mut cgroup = None;
     let (mut exit_with_stdin, mut stop_on_exit) = (false, false);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
             Long("config") => config = Some(PathBuf::from(parser.value()?)),
+            Long("cgroup") => cgroup = Some(parser.value()?.to_string_lossy().into_owned()),
             Long("log-format") => log_format = Some(parser.value()?.to_string_lossy().into_owned()),
             Long("exit-with-stdin") => exit_with_stdin = true,
             Long("stop-on-exit") => stop_on_exit = true,
@@ -122,6 +133,13 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     Ok(Command::Run(Options {
         state_dir: state_dir.ok_or(OptionsError::NoStateDir)?,
         agent_uid: config.agent_uid,
+        groups: GroupOptions {
+            place: cgroup
+                .or(config.cgroup)
+                .as_deref()
+                .map_or(Place::Own, Place::from),
+            pids_max: config.pids_max,
+        },
         log_format: log_format.or(config.log_format).unwrap_or_default(),
         exit_with_stdin,
         stop_on_exit,
@@ -161,7 +179,7 @@ mod tests {
     fn every_option_is_understood() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
-        fs::write(&file, "agent_uid = 7\n").unwrap();
+        fs::write(&file, "agent_uid = 7\npids_max = 9\ncgroup = \"x\"\n").unwrap();
         let config = file.to_str().unwrap();
         let found = run(&[
             "--state-dir=/s",
@@ -170,10 +188,15 @@ mod tests {
             "--exit-with-stdin",
             "--stop-on-exit",
             "--log-format=json",
+            "--cgroup=none",
         ]);
         let wanted = Options {
             state_dir: "/s".into(),
             agent_uid: Some(7),
+            groups: GroupOptions {
+                place: Place::Nowhere,
+                pids_max: Some(9),
+            },
             exit_with_stdin: true,
             stop_on_exit: true,
             log_format: Format::Json,

@@ -69,6 +69,7 @@ enum Source {
     Stdin,
     Listener,
     Agent,
+    Groups,
     Attempt(AttemptId),
 }
 
@@ -103,7 +104,7 @@ impl Server {
         let clock = kernel("make a timer", clock)?;
         let own_uid = nix::unistd::geteuid().as_raw();
         let reader_uid = options.agent_uid.filter(|uid| *uid != own_uid);
-        let mut table = Table::open(state_dir.path(), reader_uid)?;
+        let mut table = Table::open(state_dir.path(), reader_uid, &options.groups)?;
         // No agent is there yet: the first one is told everything.
         drop(table.settle(clock::boot_now()));
         let listener = state_dir.listen(reader_uid)?;
@@ -132,6 +133,7 @@ impl Server {
             let ready = self.wait()?;
             if self.turn(&ready).is_break() {
                 self.close_door();
+                self.table.groups().close();
                 return Ok(());
             }
         }
@@ -170,6 +172,8 @@ impl Server {
             wanted.set(PollFlags::POLLOUT, agent.has_unsent());
             sources.push((Source::Agent, agent.as_fd(), wanted));
         }
+        let groups = self.table.groups().watch().map(AsFd::as_fd);
+        sources.extend(groups.map(|fd| (Source::Groups, fd, PollFlags::POLLIN)));
         let watched = self.table.watched();
         sources
             .extend(watched.map(|(id, fd)| (Source::Attempt(id.clone()), fd, PollFlags::POLLIN)));
@@ -210,8 +214,14 @@ impl Server {
         self.table.on_children_ended(reap::ended_children());
         self.table.on_time(now);
         for source in ready {
-            if let Source::Attempt(id) = source {
-                self.table.on_ready(id);
+            match source {
+                Source::Attempt(id) => self.table.on_ready(id),
+                Source::Groups => self.table.on_groups(),
+                Source::Signals
+                | Source::Clock
+                | Source::Stdin
+                | Source::Listener
+                | Source::Agent => {}
             }
         }
         for source in ready {
@@ -219,7 +229,7 @@ impl Server {
                 Source::Stdin => self.on_stdin(now),
                 Source::Agent => self.on_agent(now),
                 Source::Listener => self.on_caller(now),
-                Source::Signals | Source::Clock | Source::Attempt(_) => {}
+                Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => {}
             }
         }
         for view in self.table.settle(now) {

@@ -2,8 +2,9 @@
 //! [`Table::settle`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
 //! out the views that have changed.
 //!
-//! [`restore`] is its start, [`settle`] its end of turn.
+//! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws.
 
+mod freezing;
 mod restore;
 mod settle;
 
@@ -23,10 +24,12 @@ use tracing::{error, info, warn};
 
 use crate::attempt::{Attempt, Phase};
 use crate::clock;
+use crate::groups::Groups;
+use crate::groups::file::GroupError;
 use crate::lease::{Lease, Stage};
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
-use crate::spawn::{Reported, SpawnError, Spawner};
+use crate::spawn::{Forked, Reported, SpawnError, Spawner};
 use crate::spool::{Spool, SpoolError};
 
 /// Why the supervisor could not take up its work.
@@ -64,6 +67,7 @@ pub struct Table {
     spool: Spool,
     spawner: Spawner,
     owners: Owners,
+    groups: Groups,
     attempts: BTreeMap<AttemptId, Attempt>,
     /// Main processes that are children of ours and were not reaped.
     by_pid: BTreeMap<u32, AttemptId>,
@@ -89,6 +93,7 @@ impl Table {
                 .iter()
                 .map(|(id, attempt)| attempt.listed(id))
                 .collect(),
+            capabilities: self.groups.capabilities(),
         }
     }
 
@@ -109,6 +114,14 @@ impl Table {
                 None
             }
             ToSupervisor::List => Some(self.hello()),
+            ToSupervisor::Freeze { attempt } => {
+                self.on_freeze(&attempt);
+                None
+            }
+            ToSupervisor::Thaw { attempt } => {
+                self.on_thaw(&attempt);
+                None
+            }
         }
     }
 
@@ -156,16 +169,29 @@ impl Table {
 
     /// The order that keeps every program recorded: process, record, gate.
     fn fork(&mut self, spec: &SpawnSpec, lease: Option<Lease>) -> Result<Attempt, SpawnError> {
-        let forked = self.spawner.fork(spec)?;
+        let id = &spec.attempt;
+        self.groups.make(id, &spec.limits).map_err(no_group)?;
+        let forked = self.fork_into_group(spec);
+        let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let attempt = Attempt::starting(forked.process, forked.report, spec.memo, lease);
         let record = attempt.record(&spec.attempt, &self.boot_id);
-        self.spool.save(&record).map_err(|e| SpawnError::Host {
-            action: "record the attempt".to_owned(),
-            why: io::Error::other(chain(&e)),
-        })?;
+        if let Err(e) = self.spool.save(&record) {
+            self.groups.remove(id);
+            return Err(SpawnError::Host {
+                action: "record the attempt".to_owned(),
+                why: io::Error::other(chain(&e)),
+            });
+        }
         self.by_pid.insert(forked.process.pid, spec.attempt.clone());
         forked.gate.open();
         Ok(attempt)
+    }
+
+    /// The child waits at its gate in the supervisor's own group, and nothing of the step has run before it is moved.
+    fn fork_into_group(&self, spec: &SpawnSpec) -> Result<Forked, SpawnError> {
+        let forked = self.spawner.fork(spec)?;
+        let entered = self.groups.enter(&spec.attempt, forked.process.pid);
+        entered.map_err(no_group).map(|()| forked)
     }
 
     fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {
@@ -251,6 +277,7 @@ impl Table {
                 if attempt.report_mut().map(|report| report.read()) == Some(Reported::Started) {
                     attempt.on_started();
                     self.changed.insert(id.clone());
+                    self.freeze_late(id);
                 }
             }
             Phase::Running(..) => self.on_main_ended(id, Exit::Unknown),
@@ -307,6 +334,11 @@ impl Table {
             .filter_map(|attempt| attempt.lease?.next_stage_at(now));
         stages.chain(self.tick_at).min()
     }
+}
+
+fn no_group(error: GroupError) -> SpawnError {
+    let (action, why) = error.into_parts();
+    SpawnError::Host { action, why }
 }
 
 impl Attempt {

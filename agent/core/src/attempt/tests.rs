@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::*;
 use sluice_common::id::Subject;
-use sluice_common::supervision::Limits;
+use sluice_common::supervision::{FreezerState, Limits};
 use sluice_common::time::Time;
 
 const GRACE: Span = Span::from_secs(10);
@@ -38,6 +38,7 @@ fn view(phase: HostPhase) -> AttemptView {
             timeout: Some(Span::from_secs(60)),
             grace: GRACE,
         },
+        freezer: FreezerState::Thawed,
     }
 }
 

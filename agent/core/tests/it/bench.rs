@@ -4,8 +4,8 @@ use agent_core::{Core, Input, LinkId, Now, Output, Settings, TimerKey, check};
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
-    ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
+    StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{
@@ -212,6 +212,7 @@ pub(crate) fn view(id: &str, phase: HostPhase) -> AttemptView {
         attempt: attempt(id),
         phase,
         memo: memo(),
+        freezer: FreezerState::Thawed,
     }
 }
 
@@ -295,6 +296,8 @@ fn supervise_word(message: &ToSupervisor) -> String {
         ToSupervisor::Renew { until } => format!("renew {}", until.0),
         ToSupervisor::Forget { attempt } => format!("drop {attempt}"),
         ToSupervisor::List => "list".to_owned(),
+        ToSupervisor::Freeze { attempt } => format!("freeze {attempt}"),
+        ToSupervisor::Thaw { attempt } => format!("thaw {attempt}"),
     }
 }
 

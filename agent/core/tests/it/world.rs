@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use agent_core::{Core, Input, LinkId, Output, TimerKey, check};
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
-    ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
+    StopSignal, ToSupervisor,
 };
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
@@ -397,6 +397,9 @@ impl World {
                 );
             }
             ToSupervisor::List => panic!("a list could cross an order"),
+            ToSupervisor::Freeze { attempt } | ToSupervisor::Thaw { attempt } => {
+                panic!("nobody asked for a freeze of {attempt}")
+            }
         }
     }
 
@@ -475,6 +478,7 @@ fn view(id: &AttemptId, phase: HostPhase, memo: Memo) -> AttemptView {
         attempt: id.clone(),
         phase,
         memo,
+        freezer: FreezerState::Thawed,
     }
 }
 

@@ -13,6 +13,8 @@ use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Owners, Path, Phase, Spawner,
     Spool, Table, TableError, clock, info, process, warn,
 };
+use crate::groups::Groups;
+use crate::groups::choice::GroupOptions;
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::sys;
@@ -25,7 +27,11 @@ impl Table {
     ///
     /// # Errors
     /// Where the directory cannot be used, or the process has more than one thread.
-    pub fn open(state_dir: &Path, reader_uid: Option<u32>) -> Result<Self, TableError> {
+    pub fn open(
+        state_dir: &Path,
+        reader_uid: Option<u32>,
+        options: &GroupOptions,
+    ) -> Result<Self, TableError> {
         one_thread()?;
         let attempts_dir = state_dir.join(ATTEMPTS);
         fs::DirBuilder::new()
@@ -39,12 +45,19 @@ impl Table {
         let boot_id = process::boot_id()?;
         let spool = Spool::open(state_dir)?;
         let renewed = spool.load_renewal(&boot_id);
-        let attempts = restore(&spool, &attempts_dir, &boot_id, renewed)?;
+        let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed)?;
+        let mut groups = Groups::open(Path::new("/"), options, state_dir);
+        groups.log();
+        groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
+        for (id, attempt) in &mut attempts {
+            attempt.freezer = groups.freezer(id);
+        }
         Ok(Self {
             boot_id,
             spool,
             spawner: Spawner::new(attempts_dir.clone(), reader_uid).map_err(TableError::Spawner)?,
             owners: Owners::new(attempts_dir),
+            groups,
             attempts,
             by_pid: BTreeMap::new(),
             renewed,

@@ -4,12 +4,12 @@
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use sluice_common::supervision::Process;
+use sluice_common::supervision::{FreezerState, Process};
 use sluice_common::time::Span;
 
 use super::{
-    Attempt, AttemptId, AttemptView, BootMillis, Exit, Phase, StopSignal, Table, chain, clock,
-    error, io, process,
+    Attempt, AttemptId, AttemptView, BTreeSet, BootMillis, Exit, Phase, StopSignal, Table, chain,
+    clock, error, io, process,
 };
 use crate::attempt::Origin;
 use crate::owner::{Census, Leaders};
@@ -30,15 +30,24 @@ impl Table {
         self.look_due = undecided;
         self.save();
         self.tick_at = match self.tick_at.filter(|_| !ticked) {
-            _ if !undecided && !self.attempts.values().any(needs_tick) => None,
+            _ if !undecided && !self.needs_tick() => None,
             Some(set) => Some(set),
             None => Some(clock::after(now, TICK)),
         };
         self.take_changed_views()
     }
 
+    fn needs_tick(&self) -> bool {
+        let unheard = |a: &Attempt| {
+            a.freezer == FreezerState::Freezing || a.is_ended() && !self.groups.is_watched()
+        };
+        self.groups.is_leaving() || self.attempts.values().any(|a| needs_tick(a) || unheard(a))
+    }
+
     fn on_tick(&mut self) {
         self.look_due = true;
+        self.look_at_freezers();
+        self.groups.remove_leaving();
         let mut dead = Vec::new();
         for (id, attempt) in &self.attempts {
             match attempt.phase() {
@@ -66,18 +75,52 @@ impl Table {
         let Some(census) = self.census() else { return };
         for (id, signal) in wanted {
             let main = self.attempts.get(&id).and_then(Attempt::process);
-            if let Some(members) = census.members.get(&id) {
-                signal_all(main, members, signal);
+            let known = census
+                .members
+                .get(&id)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            let members = self.with_group(&id, known);
+            if signal == StopSignal::Kill {
+                self.groups.kill(&id);
             }
+            signal_all(main, &members, signal);
         }
+    }
+
+    /// The processes of an attempt that are known by descent or mark, and those that its group knows.
+    fn with_group(&self, id: &AttemptId, known: &[Stat]) -> Vec<Stat> {
+        let pids: BTreeSet<u32> = known.iter().map(|p| p.pid).collect();
+        let others = self
+            .groups
+            .members(id)
+            .into_iter()
+            .filter(|pid| !pids.contains(pid));
+        let others = others.filter_map(process::stat).filter(Stat::is_alive);
+        known.iter().copied().chain(others).collect()
     }
 
     /// Signals every attempt and every process that descends from this one, whether or not it is known whose it is.
     pub fn signal_everything(&mut self, signal: StopSignal) {
         let Some(census) = self.census() else { return };
-        for (id, members) in &census.members {
+        let living: Vec<AttemptId> = self
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| !attempt.is_gone())
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in &living {
             let main = self.attempts.get(id).and_then(Attempt::process);
-            signal_all(main, members, signal);
+            let known = census
+                .members
+                .get(id)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            let members = self.with_group(id, known);
+            if signal == StopSignal::Kill {
+                self.groups.kill(id);
+            }
+            signal_all(main, &members, signal);
         }
         let owned = |p: &&Stat| !census.members.values().flatten().any(|m| m.pid == p.pid);
         for stray in census.descendants.iter().filter(owned) {
@@ -114,7 +157,8 @@ impl Table {
 
     fn empty_out(&mut self, origin: Origin, is_left: impl Fn(&AttemptId) -> bool) {
         for (id, attempt) in &mut self.attempts {
-            if attempt.origin == origin && attempt.is_ended() && !is_left(id) {
+            let ended = attempt.origin == origin && attempt.is_ended();
+            if ended && !is_left(id) && !self.groups.is_populated(id) {
                 attempt.on_empty();
                 attempt.unsaved = true;
                 self.changed.insert(id.clone());
@@ -155,6 +199,10 @@ impl Table {
     }
 
     fn take_changed_views(&mut self) -> Vec<AttemptView> {
+        let is_gone = |id: &&AttemptId| self.attempts.get(*id).is_some_and(Attempt::is_gone);
+        for id in self.changed.iter().filter(is_gone) {
+            self.groups.remove(id);
+        }
         std::mem::take(&mut self.changed)
             .iter()
             .filter_map(|id| self.attempts.get(id)?.view(id))

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use sluice_codec::{FrameBuffer, frame};
 use sluice_common::id::{AttemptId, Subject};
+use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, Exit, FromSupervisor, HostEnd, HostPhase, Limits, MAX_SUPERVISION_FRAME_BYTES,
-    Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, Exit, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits,
+    MAX_SUPERVISION_FRAME_BYTES, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal,
+    ToSupervisor,
 };
 use sluice_common::time::Span;
 
@@ -21,6 +23,8 @@ pub(crate) struct Client {
     stream: UnixStream,
     input: FrameBuffer,
     pub(crate) views: BTreeMap<AttemptId, AttemptView>,
+    /// As the last `Hello` said.
+    pub(crate) capabilities: BTreeMap<Capability, Mechanism>,
     /// How many times `Hello` was said.
     pub(crate) hellos: usize,
 }
@@ -36,6 +40,7 @@ impl Client {
             stream,
             input: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
             views: BTreeMap::new(),
+            capabilities: BTreeMap::new(),
             hellos: 0,
         };
         client.wait("hello", |c| (c.hellos == 1).then_some(()));
@@ -102,6 +107,24 @@ impl Client {
         })
     }
 
+    /// Asks for a freeze and waits until it is had or refused.
+    pub(crate) fn freeze(&mut self, id: &AttemptId) -> FreezerState {
+        let attempt = id.clone();
+        self.send(&ToSupervisor::Freeze { attempt });
+        self.wait("word of the freeze", |c| match &c.views.get(id)?.freezer {
+            FreezerState::Thawed | FreezerState::Freezing => None,
+            state @ (FreezerState::Frozen | FreezerState::Refused(_)) => Some(state.clone()),
+        })
+    }
+
+    pub(crate) fn thaw(&mut self, id: &AttemptId) {
+        let attempt = id.clone();
+        self.send(&ToSupervisor::Thaw { attempt });
+        self.wait("thaw", |c| {
+            (c.views.get(id)?.freezer == FreezerState::Thawed).then_some(())
+        });
+    }
+
     /// Spawns, and waits for the end of it.
     pub(crate) fn run(&mut self, spec: &SpawnSpec) -> Exit {
         self.spawn(spec);
@@ -138,8 +161,12 @@ impl Client {
     fn on_message(&mut self, message: FromSupervisor) {
         match message {
             FromSupervisor::Hello {
-                version, attempts, ..
+                version,
+                attempts,
+                capabilities,
+                ..
             } => {
+                self.capabilities = capabilities;
                 assert_eq!(version, SUPERVISION_VERSION);
                 self.hellos += 1;
                 self.views = attempts

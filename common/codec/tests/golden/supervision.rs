@@ -3,9 +3,10 @@
 
 use crate::notation::check;
 use sluice_common::id::{AttemptId, BootId, Subject};
+use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FromSupervisor, HostEnd, HostPhase, Limits, Memo, Process,
-    SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd, HostPhase,
+    Limits, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 
@@ -112,6 +113,10 @@ fn other_orders() {
     let forget = ToSupervisor::Forget { attempt: attempt() };
     check(&forget, &format!("03000000 {ATTEMPT}"));
     check(&ToSupervisor::List, "04000000");
+    let freeze = ToSupervisor::Freeze { attempt: attempt() };
+    check(&freeze, &format!("05000000 {ATTEMPT}"));
+    let thaw = ToSupervisor::Thaw { attempt: attempt() };
+    check(&thaw, &format!("06000000 {ATTEMPT}"));
 }
 
 fn view(phase: HostPhase) -> AttemptView {
@@ -119,6 +124,7 @@ fn view(phase: HostPhase) -> AttemptView {
         attempt: attempt(),
         phase,
         memo: memo(),
+        freezer: FreezerState::Thawed,
     }
 }
 
@@ -140,6 +146,7 @@ fn hello_lists_every_phase() {
             view(HostPhase::Ended(end(Some(process()), Exit::Signal(9)))),
             view(HostPhase::Gone(end(None, Exit::StartFailed("no".into())))),
         ],
+        capabilities: [(Capability::Freeze, Mechanism::Cgroup1)].into(),
     };
     let golden = format!(
         "00000000
@@ -148,13 +155,15 @@ fn hello_lists_every_phase() {
          0300000000000000       # attempts: three
            {ATTEMPT}
              00000000 {PROCESS}
-             {MEMO}
+             {MEMO} 00000000     # freezer: thawed
            {ATTEMPT}
              01000000 01 {PROCESS} 01000000 09000000 e903000000000000
-             {MEMO}
+             {MEMO} 00000000
            {ATTEMPT}
              02000000 00 02000000 0200000000000000 'no' e903000000000000
-             {MEMO}"
+             {MEMO} 00000000
+         0100000000000000        # capabilities: one
+           01000000 01000000"
     );
     check(&hello, &golden);
 }
@@ -162,8 +171,18 @@ fn hello_lists_every_phase() {
 #[test]
 fn a_changed_attempt() {
     let changed = FromSupervisor::Attempt(view(HostPhase::Running(process())));
-    let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO}");
+    let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO} 00000000");
     check(&changed, &golden);
+}
+
+#[test]
+fn freezer_states() {
+    check(&FreezerState::Freezing, "01000000");
+    check(&FreezerState::Frozen, "02000000");
+    let refused = FreezerState::Refused;
+    check(&refused(FreezeRefusal::Unsupported), "03000000 00000000");
+    let failed = FreezeRefusal::Failed("no".into());
+    check(&refused(failed), "03000000 01000000 0200000000000000 'no'");
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use agent_core::{Core, Now, Settings};
 use sluice_common::id::{AttemptId, BootId, Epoch, NodeName};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
-    ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
+    StopSignal, ToSupervisor,
 };
 use sluice_common::time::Time;
 
@@ -138,6 +138,7 @@ impl Host {
             attempt: attempt.clone(),
             phase: proc.phase.clone(),
             memo: proc.memo,
+            freezer: FreezerState::Thawed,
         })
     }
 
@@ -192,6 +193,9 @@ impl Host {
                 Vec::new()
             }
             ToSupervisor::List => panic!("agent-core never asks for a list"),
+            ToSupervisor::Freeze { attempt } | ToSupervisor::Thaw { attempt } => {
+                panic!("nobody asked for a freeze of {attempt}")
+            }
         }
     }
 

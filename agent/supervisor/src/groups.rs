@@ -1,0 +1,360 @@
+//! The control groups of attempts: one for each attempt, in the unified hierarchy (version 2) and in those of version 1
+//! that do what the unified one cannot. Chooses where they are made and by which mechanism each capability is had.
+//! `table` says when; what a file of the kernel means is in [`unified`] and [`legacy`], where hierarchies are in
+//! [`mounts`].
+//!
+//! Everything is made below one group of our own, named after the state directory, in the group that the supervisor was
+//! told of or else stands in. So no group of others is ever touched, and the next supervisor of the same directory
+//! finds what an earlier one has left.
+//!
+//! Where groups cannot be made, attempts are held by process groups and by [`crate::owner`] alone, and the capabilities
+//! say so.
+
+pub mod choice;
+pub mod file;
+pub mod legacy;
+pub mod limits;
+pub mod mounts;
+pub mod unified;
+pub mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use sluice_common::id::AttemptId;
+use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::supervision::{FreezeRefusal, FreezerState, Limits};
+use tracing::{error, info, warn};
+
+use self::choice::{GroupOptions, Place};
+use self::file::GroupError;
+use self::legacy::Legacy;
+use self::limits::Bounds;
+use self::mounts::{Controller, Hierarchies};
+use self::unified::Unified;
+use self::watch::Watch;
+
+/// What the directory of an attempt's group begins with: the kernel's own files never do.
+const PREFIX: &str = "attempt-";
+
+/// The groups of every attempt of this host.
+#[derive(Debug)]
+pub struct Groups {
+    unified: Option<Unified>,
+    legacy: Legacy,
+    watch: Option<Watch>,
+    pids_max: u32,
+    /// Groups that nobody needs any more and that could not be removed yet.
+    leaving: BTreeSet<AttemptId>,
+}
+
+impl Groups {
+    /// Makes the groups' common root, as far as this host allows it; what it does not allow is said in the log. `root`
+    /// is `/`, or what a test puts in its place.
+    pub fn open(root: &Path, options: &GroupOptions, state_dir: &Path) -> Self {
+        let none = || Self {
+            unified: None,
+            legacy: Legacy::default(),
+            watch: None,
+            pids_max: options.pids_max.unwrap_or(u32::MAX),
+            leaving: BTreeSet::new(),
+        };
+        if options.place == Place::Nowhere {
+            return none();
+        }
+        let found = Hierarchies::read(root).and_then(|at| Ok((at, name_of(state_dir)?)));
+        let (hierarchies, name) = match found {
+            Ok(found) => found,
+            Err(e) => {
+                warn!("control groups cannot be looked for: {e}");
+                return none();
+            }
+        };
+        let unified = hierarchies
+            .unified
+            .as_ref()
+            .and_then(|own| tell(Unified::open(&options.place, own, &name)));
+        let lacking = |c: &Controller| unified.as_ref().is_none_or(|unified| !unified.does(*c));
+        let wanted: Vec<Controller> = Controller::WANTED.into_iter().filter(lacking).collect();
+        Self {
+            watch: unified.as_ref().and_then(|_| Watch::new().ok()),
+            unified,
+            legacy: Legacy::open(&hierarchies.legacy, &wanted, &name),
+            pids_max: options.pids_max.unwrap_or_else(limits::default_pids_max),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// By which means each capability is had.
+    pub fn capabilities(&self) -> BTreeMap<Capability, Mechanism> {
+        Capability::ALL
+            .map(|what| (what, self.mechanism(what)))
+            .into()
+    }
+
+    fn mechanism(&self, what: Capability) -> Mechanism {
+        let controller = match what {
+            Capability::Kill | Capability::Freeze => Controller::Freezer,
+            Capability::Cpu => Controller::Cpu,
+            Capability::Memory => Controller::Memory,
+            Capability::Pids => Controller::Pids,
+            // Nothing filters devices yet.
+            Capability::Devices => return Mechanism::None,
+        };
+        if self.unified.as_ref().is_some_and(|u| u.does(controller)) {
+            Mechanism::Cgroup2
+        } else if self.legacy.has(controller) {
+            Mechanism::Cgroup1
+        } else if what == Capability::Kill {
+            Mechanism::ProcessGroup
+        } else {
+            Mechanism::None
+        }
+    }
+
+    /// One line of the log: how attempts are held here.
+    pub fn log(&self) {
+        let how: Vec<String> = self
+            .capabilities()
+            .iter()
+            .map(|(what, how)| format!("{what}={how}"))
+            .collect();
+        let root = self
+            .unified
+            .as_ref()
+            .map(|unified| unified.root().display());
+        let root = root.map(tracing::field::display);
+        info!(root, "attempts are held by {}", how.join(" "));
+    }
+
+    /// Makes the groups of an attempt, with its limits. What lies there of an earlier one of that name is removed.
+    ///
+    /// # Errors
+    /// Where the kernel refuses; then nothing is left of them.
+    pub fn make(&mut self, attempt: &AttemptId, limits: &Limits) -> Result<(), GroupError> {
+        let bounds = Bounds {
+            limits: *limits,
+            pids_max: self.pids_max,
+        };
+        if self.exists(attempt) {
+            self.try_remove(attempt)?;
+        }
+        let made = self.make_each(attempt, &bounds);
+        if made.is_err() {
+            self.remove(attempt);
+        }
+        made
+    }
+
+    fn make_each(&mut self, attempt: &AttemptId, bounds: &Bounds) -> Result<(), GroupError> {
+        let name = directory(attempt);
+        if let Some(unified) = &self.unified {
+            let group = unified.make(&name, bounds)?;
+            if let Some(watch) = &mut self.watch {
+                watch.add(attempt, &group);
+            }
+        }
+        self.legacy.make(&name, bounds)
+    }
+
+    /// Moves a process into the groups of an attempt.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn enter(&self, attempt: &AttemptId, pid: u32) -> Result<(), GroupError> {
+        let name = directory(attempt);
+        if let Some(unified) = &self.unified {
+            unified.enter(&name, pid)?;
+        }
+        self.legacy.enter(&name, pid)
+    }
+
+    /// Takes up the groups of attempts that an earlier supervisor has made. Those of attempts that are not among
+    /// `known` are killed and removed.
+    pub fn take_over(&mut self, known: impl Fn(&AttemptId) -> bool) {
+        let names = self
+            .unified
+            .iter()
+            .flat_map(|unified| file::children(unified.root()));
+        let names: BTreeSet<String> = names.chain(self.legacy.names()).collect();
+        for id in names.iter().filter_map(|name| attempt_in(name)) {
+            if known(&id) {
+                self.watch_again(&id);
+            } else {
+                warn!(step = %id.step, attempt = id.number, "a group of an attempt that nobody knows: killed and removed");
+                self.leaving.insert(id);
+            }
+        }
+        self.remove_leaving();
+    }
+
+    fn watch_again(&mut self, attempt: &AttemptId) {
+        let name = directory(attempt);
+        if let (Some(unified), Some(watch)) = (&self.unified, &mut self.watch) {
+            watch.add(attempt, &unified.group(&name));
+        }
+    }
+
+    /// Whether an attempt has a group that tells what is in it.
+    pub fn exists(&self, attempt: &AttemptId) -> bool {
+        let name = directory(attempt);
+        self.unified
+            .as_ref()
+            .is_some_and(|u| u.group(&name).exists())
+            || self.legacy.exists(&name)
+    }
+
+    /// Whether a process runs in the groups of an attempt.
+    pub fn is_populated(&self, attempt: &AttemptId) -> bool {
+        let name = directory(attempt);
+        match &self.unified {
+            Some(unified) => unified.is_populated(&name),
+            None => self.legacy.is_populated(&name),
+        }
+    }
+
+    /// Every process in the groups of an attempt.
+    pub fn members(&self, attempt: &AttemptId) -> Vec<u32> {
+        let name = directory(attempt);
+        match &self.unified {
+            Some(unified) => file::members(&unified.group(&name)),
+            None => self.legacy.members(&name),
+        }
+    }
+
+    /// Kills every process in the groups of an attempt, also those that are being made meanwhile.
+    pub fn kill(&self, attempt: &AttemptId) {
+        let name = directory(attempt);
+        let killed = match &self.unified {
+            Some(unified) if unified.group(&name).exists() => unified.kill(&name),
+            Some(_) | None => self.legacy.kill(&name),
+        };
+        if let Err(e) = killed {
+            error!(step = %attempt.step, attempt = attempt.number, "{e}");
+        }
+    }
+
+    /// Lets nothing in the groups of an attempt run, sooner or later: [`Groups::freezer`] tells when.
+    ///
+    /// # Errors
+    /// Where that cannot be had.
+    pub fn freeze(&self, attempt: &AttemptId) -> Result<(), FreezeRefusal> {
+        self.set_frozen(attempt, true)
+    }
+
+    /// Lets everything in the groups of an attempt run again.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn thaw(&self, attempt: &AttemptId) -> Result<(), FreezeRefusal> {
+        self.set_frozen(attempt, false)
+    }
+
+    fn set_frozen(&self, attempt: &AttemptId, frozen: bool) -> Result<(), FreezeRefusal> {
+        let name = directory(attempt);
+        let set = match (self.mechanism(Capability::Freeze), &self.unified) {
+            (Mechanism::Cgroup2, Some(unified)) if unified.group(&name).exists() => {
+                unified.set_frozen(&name, frozen)
+            }
+            (Mechanism::Cgroup1, _) if self.legacy.exists(&name) => {
+                self.legacy.set_frozen(&name, frozen)
+            }
+            _ => return Err(FreezeRefusal::Unsupported),
+        };
+        set.map_err(|e| FreezeRefusal::Failed(e.sentence()))
+    }
+
+    /// Whether anything in the groups of an attempt may run.
+    pub fn freezer(&self, attempt: &AttemptId) -> FreezerState {
+        let name = directory(attempt);
+        match (self.mechanism(Capability::Freeze), &self.unified) {
+            (Mechanism::Cgroup2, Some(unified)) => unified.freezer(&name),
+            (Mechanism::Cgroup1, _) => self.legacy.freezer(&name),
+            _ => FreezerState::Thawed,
+        }
+    }
+
+    /// Removes the groups of an attempt. What is left in them is killed first, and they are removed later.
+    pub fn remove(&mut self, attempt: &AttemptId) {
+        if self.try_remove(attempt).is_err() {
+            self.leaving.insert(attempt.clone());
+        }
+    }
+
+    fn try_remove(&mut self, attempt: &AttemptId) -> Result<(), GroupError> {
+        if self.is_populated(attempt) {
+            self.kill(attempt);
+        }
+        let name = directory(attempt);
+        if let Some(unified) = &self.unified {
+            if let Some(watch) = &mut self.watch {
+                watch.remove(attempt);
+            }
+            file::remove_tree(&unified.group(&name))?;
+        }
+        self.legacy.remove(&name)?;
+        self.leaving.remove(attempt);
+        Ok(())
+    }
+
+    /// Tries once more to remove what could not be removed; says whether something is left.
+    pub fn remove_leaving(&mut self) -> bool {
+        for attempt in self.leaving.clone() {
+            if let Err(e) = self.try_remove(&attempt) {
+                tracing::debug!(step = %attempt.step, attempt = attempt.number, "not removed yet: {e}");
+            }
+        }
+        self.is_leaving()
+    }
+
+    /// Whether a group waits to be removed.
+    pub fn is_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
+    /// Whether the kernel tells of changes in groups, or they have to be looked for.
+    pub fn is_watched(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Becomes readable when a group has changed.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.watch.as_ref()
+    }
+
+    /// The attempts whose groups have changed.
+    pub fn changed(&mut self) -> BTreeSet<AttemptId> {
+        self.watch.as_mut().map(Watch::read).unwrap_or_default()
+    }
+
+    /// Removes the common root where nothing is left in it: the next supervisor makes its own.
+    pub fn close(&self) {
+        if let Some(unified) = &self.unified {
+            unified.close();
+        }
+        self.legacy.close();
+    }
+}
+
+/// Where it cannot be had, the log says why, and the attempts are held by something else.
+fn tell<T>(opened: Result<T, GroupError>) -> Option<T> {
+    opened
+        .inspect_err(|e| warn!("control groups of version 2 are not used: {e}"))
+        .ok()
+}
+
+/// The name of our own group: two supervisors of one host have two directories, and a directory has one supervisor.
+fn name_of(state_dir: &Path) -> io::Result<String> {
+    let found = fs::metadata(state_dir)?;
+    Ok(format!("sluice-{:x}-{:x}", found.dev(), found.ino()))
+}
+
+fn directory(attempt: &AttemptId) -> PathBuf {
+    PathBuf::from(format!("{PREFIX}{attempt}"))
+}
+
+fn attempt_in(name: &str) -> Option<AttemptId> {
+    name.strip_prefix(PREFIX)?.parse().ok()
+}

@@ -1,0 +1,145 @@
+//! Groups of version 1: a hierarchy for each controller, for what version 2 cannot do on this host. None of them tells
+//! of changes, so they have to be looked at.
+//!
+//! Memory is not limited by version 1: its out-of-memory killer takes one process of a step and leaves the others, and
+//! on hosts that still have it the hierarchy is often somebody else's. A host that has nothing better says that it
+//! cannot limit memory.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_common::supervision::FreezerState;
+use tracing::warn;
+
+use super::file::{self, GroupError};
+use super::limits::{self, Bounds};
+use super::mounts::{Controller, Own};
+
+/// The common roots of all attempts' groups, by controller.
+#[derive(Debug, Default)]
+pub struct Legacy {
+    roots: BTreeMap<Controller, PathBuf>,
+}
+
+impl Legacy {
+    /// Makes the root `name` below this process's own group, in the hierarchies of these controllers.
+    pub fn open(hierarchies: &BTreeMap<String, Own>, wanted: &[Controller], name: &str) -> Self {
+        let mut roots = BTreeMap::new();
+        for controller in wanted {
+            let Some(own) = hierarchies.get(controller.as_str()) else {
+                continue;
+            };
+            let root = own.group.join(name);
+            match file::make(&root) {
+                Ok(()) => drop(roots.insert(*controller, root)),
+                Err(e) => warn!("a control group of version 1 is not used: {e}"),
+            }
+        }
+        Self { roots }
+    }
+
+    /// Whether a controller is used.
+    pub fn has(&self, controller: Controller) -> bool {
+        self.roots.contains_key(&controller)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        self.roots.values().flat_map(|root| file::children(root))
+    }
+
+    pub(super) fn make(&self, name: &Path, bounds: &Bounds) -> Result<(), GroupError> {
+        for (controller, root) in &self.roots {
+            let group = root.join(name);
+            file::make(&group)?;
+            for setting in limits::legacy(bounds, *controller) {
+                match file::write(&group.join(setting.file), &setting.value) {
+                    // A group above allows less than this, which then holds.
+                    Err(e) if *controller == Controller::Cpu && e.is_invalid() => {
+                        tracing::debug!("{e}");
+                    }
+                    written => written?,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn enter(&self, name: &Path, pid: u32) -> Result<(), GroupError> {
+        self.roots.values().try_for_each(|root| {
+            file::write(&root.join(name).join("cgroup.procs"), &pid.to_string())
+        })
+    }
+
+    /// Any hierarchy knows all processes; the freezer's is the one that kills.
+    fn group(&self, name: &Path) -> Option<PathBuf> {
+        let freezer = self.roots.get(&Controller::Freezer);
+        freezer
+            .or_else(|| self.roots.values().next())
+            .map(|root| root.join(name))
+    }
+
+    pub(super) fn exists(&self, name: &Path) -> bool {
+        self.roots.values().any(|root| root.join(name).exists())
+    }
+
+    pub(super) fn members(&self, name: &Path) -> Vec<u32> {
+        self.group(name)
+            .map(|group| file::members(&group))
+            .unwrap_or_default()
+    }
+
+    pub(super) fn is_populated(&self, name: &Path) -> bool {
+        !self.members(name).is_empty()
+    }
+
+    /// Frozen, nobody makes a process while the others are killed; a signal that kills takes effect on the thaw.
+    pub(super) fn kill(&self, name: &Path) -> Result<(), GroupError> {
+        let freezes = self.has(Controller::Freezer);
+        if freezes && self.exists(name) {
+            self.set_frozen(name, true)?;
+        }
+        for pid in self.members(name) {
+            // One that has ended meanwhile needs no signal.
+            let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
+        }
+        if freezes && self.exists(name) {
+            self.set_frozen(name, false)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_frozen(&self, name: &Path, frozen: bool) -> Result<(), GroupError> {
+        let value = if frozen { "FROZEN" } else { "THAWED" };
+        let Some(group) = self.group(name) else {
+            return Ok(());
+        };
+        file::write(&group.join("freezer.state"), value)
+    }
+
+    pub(super) fn freezer(&self, name: &Path) -> FreezerState {
+        let state = self
+            .group(name)
+            .map(|group| fs::read_to_string(group.join("freezer.state")));
+        match state.and_then(Result::ok).as_deref().map(str::trim) {
+            Some("FROZEN") => FreezerState::Frozen,
+            Some("FREEZING") => FreezerState::Freezing,
+            Some(_) | None => FreezerState::Thawed,
+        }
+    }
+
+    pub(super) fn remove(&self, name: &Path) -> Result<(), GroupError> {
+        self.roots
+            .values()
+            .try_for_each(|root| file::remove_tree(&root.join(name)))
+    }
+
+    pub(super) fn close(&self) {
+        for root in self.roots.values() {
+            // Attempts that run on keep theirs.
+            let _ = fs::remove_dir(root);
+        }
+    }
+}
