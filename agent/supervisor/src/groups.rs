@@ -11,6 +11,7 @@
 //! say so.
 
 pub mod choice;
+pub mod entrance;
 pub mod file;
 pub mod legacy;
 pub mod limits;
@@ -29,6 +30,7 @@ use sluice_common::supervision::{FreezeRefusal, FreezerState, Limits};
 use tracing::{error, info, warn};
 
 use self::choice::{GroupOptions, Place};
+use self::entrance::Entrance;
 use self::file::GroupError;
 use self::legacy::Legacy;
 use self::limits::Bounds;
@@ -159,16 +161,20 @@ impl Groups {
         self.legacy.make(&name, bounds)
     }
 
-    /// Moves a process into the groups of an attempt.
+    /// The way into the groups of an attempt, for its first process.
     ///
     /// # Errors
-    /// Where the kernel refuses.
-    pub fn enter(&self, attempt: &AttemptId, pid: u32) -> Result<(), GroupError> {
+    /// Where its group cannot be opened.
+    pub fn entrance(&self, attempt: &AttemptId) -> Result<Entrance, GroupError> {
         let name = directory(attempt);
-        if let Some(unified) = &self.unified {
-            unified.enter(&name, pid)?;
-        }
-        self.legacy.enter(&name, pid)
+        let birthplace = self
+            .unified
+            .as_ref()
+            .map(|unified| unified.birthplace(&name));
+        Ok(Entrance {
+            birthplace: birthplace.transpose()?,
+            files: self.legacy.entrances(&name),
+        })
     }
 
     /// Takes up the groups of attempts that an earlier supervisor has made. Those of attempts that are not among
@@ -346,7 +352,10 @@ fn tell<T>(opened: Result<T, GroupError>) -> Option<T> {
 }
 
 /// The name of our own group: two supervisors of one host have two directories, and a directory has one supervisor.
-fn name_of(state_dir: &Path) -> io::Result<String> {
+///
+/// # Errors
+/// Where there is no such directory.
+pub fn name_of(state_dir: &Path) -> io::Result<String> {
     let found = fs::metadata(state_dir)?;
     Ok(format!("sluice-{:x}-{:x}", found.dev(), found.ino()))
 }

@@ -10,7 +10,7 @@
 //!    carries the marks *and* works or writes in the attempt's own directory. Marks alone are not enough: another
 //!    supervisor on the host may know an attempt of the same name.
 //!
-//! What this cannot catch, until each attempt has a cgroup: a process that left its session, lost its parent *and*
+//! What this cannot catch, and the attempt's control group does where there is one: a process that left its session, lost its parent *and*
 //! cleared its environment by `exec`; one that left session and parent and whose environment this user may not read (a
 //! set-user-id program, where the supervisor is not root); one that after a supervisor's death also left the attempt's
 //! directory; and a process that outlived a supervisor which itself ran inside an attempt.

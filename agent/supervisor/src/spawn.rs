@@ -22,6 +22,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
+use crate::groups::entrance::Entrance;
 use crate::{clock, process, sys};
 
 /// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
@@ -188,11 +189,11 @@ impl Spawner {
         })
     }
 
-    /// Makes a child for an attempt; it waits at its gate.
+    /// Makes a child for an attempt, in its groups; it waits at its gate.
     ///
     /// # Errors
     /// Where the specification is impossible or the host has no room.
-    pub fn fork(&self, spec: &SpawnSpec) -> Result<Forked, SpawnError> {
+    pub fn fork(&self, spec: &SpawnSpec, entrance: &Entrance) -> Result<Forked, SpawnError> {
         let program = child::Program {
             argv: arguments(spec)?,
             envp: environment(spec)?,
@@ -209,6 +210,7 @@ impl Spawner {
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
         let child = child::Child {
+            entrance,
             stdin: &self.null,
             stdout: &stdout,
             stderr: &stderr,
@@ -220,10 +222,7 @@ impl Spawner {
             program: &program,
         };
         let started_at = clock::wall_now();
-        let pid = host(
-            || "make a process".to_owned(),
-            sys::fork_into(|| child.run()),
-        )?;
+        let pid = host(|| "make a process".to_owned(), fork(entrance, &child))?;
         Ok(Forked {
             process: Process {
                 pid,
@@ -287,6 +286,19 @@ impl Spawner {
 /// program never ran.
 pub fn begun(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
     attempts_dir.join(attempt.to_string()).join("begun")
+}
+
+/// In its group from birth, where the kernel and whatever confines this program allow that.
+fn fork(entrance: &Entrance, child: &child::Child<'_>) -> io::Result<u32> {
+    let born_inside = entrance
+        .birthplace()
+        .map(|group| sys::fork_in_group(group, || child.run(true)));
+    match born_inside {
+        Some(Ok(pid)) => Ok(pid),
+        // A kernel before 5.7, or a filter of calls. One that knows the call and has no room for a process says so to
+        // the plain fork as well.
+        Some(Err(_)) | None => sys::fork_into(|| child.run(false)),
+    }
 }
 
 fn pipe() -> Result<(PipeReader, PipeWriter), SpawnError> {

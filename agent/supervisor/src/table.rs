@@ -187,11 +187,10 @@ impl Table {
         Ok(attempt)
     }
 
-    /// The child waits at its gate in the supervisor's own group, and nothing of the step has run before it is moved.
+    /// The child enters its groups before it comes to its gate, so nothing of the step runs outside.
     fn fork_into_group(&self, spec: &SpawnSpec) -> Result<Forked, SpawnError> {
-        let forked = self.spawner.fork(spec)?;
-        let entered = self.groups.enter(&spec.attempt, forked.process.pid);
-        entered.map_err(no_group).map(|()| forked)
+        let entrance = self.groups.entrance(&spec.attempt).map_err(no_group)?;
+        self.spawner.fork(spec, &entrance)
     }
 
     fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {

@@ -67,10 +67,10 @@ impl Legacy {
         Ok(())
     }
 
-    pub(super) fn enter(&self, name: &Path, pid: u32) -> Result<(), GroupError> {
-        self.roots.values().try_for_each(|root| {
-            file::write(&root.join(name).join("cgroup.procs"), &pid.to_string())
-        })
+    /// The files of threads: see [`super::entrance`].
+    pub(super) fn entrances(&self, name: &Path) -> Vec<PathBuf> {
+        let file = |root: &PathBuf| root.join(name).join("tasks");
+        self.roots.values().map(file).collect()
     }
 
     /// Any hierarchy knows all processes; the freezer's is the one that kills.

@@ -2,7 +2,7 @@
 //! must have handed down.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use sluice_common::supervision::FreezerState;
@@ -81,8 +81,12 @@ impl Unified {
         Ok(group)
     }
 
-    pub(super) fn enter(&self, name: &Path, pid: u32) -> Result<(), GroupError> {
-        file::write(&self.group(name).join("cgroup.procs"), &pid.to_string())
+    pub(super) fn birthplace(&self, name: &Path) -> Result<(File, PathBuf), GroupError> {
+        let group = self.group(name);
+        match File::open(&group) {
+            Ok(opened) => Ok((opened, group.join("cgroup.procs"))),
+            Err(e) => Err(GroupError::new("open control group", &group, e)),
+        }
     }
 
     pub(super) fn is_populated(&self, name: &Path) -> bool {

@@ -13,6 +13,7 @@ use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 
 use super::{MAX_SENTENCE_BYTES, lookup};
+use crate::groups::entrance::Entrance;
 use crate::sys;
 
 /// What is to be run.
@@ -27,6 +28,7 @@ pub(super) struct Program {
 
 /// What the child is born with.
 pub(super) struct Child<'a> {
+    pub(super) entrance: &'a Entrance,
     pub(super) stdin: &'a File,
     pub(super) stdout: &'a File,
     pub(super) stderr: &'a File,
@@ -47,8 +49,9 @@ const STEP_S_FAULT: u8 = b's';
 
 impl Child<'_> {
     /// Becomes the program, or says why not. Comes back only to exit.
-    pub(super) fn run(&self) {
-        let prepared = self.prepare();
+    pub(super) fn run(&self, was_born_inside: bool) {
+        let entered = self.entrance.enter(was_born_inside);
+        let prepared = entered.and_then(|()| self.prepare());
         let mut gate = self.gate;
         // Nothing to read means that the supervisor died, or that it could not write the record.
         if !matches!(gate.read(&mut [0]), Ok(1)) {

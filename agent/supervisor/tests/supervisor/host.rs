@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sluice_supervisor::groups::{self, mounts::Hierarchies};
 use sluice_supervisor::process;
 
 use crate::client::{Client, DEADLINE};
@@ -117,6 +118,19 @@ impl Host {
 
     pub(crate) fn signal(&self, signal: Signal) {
         send(self.pid(), signal);
+    }
+
+    /// The groups of attempts that are there now, in every hierarchy.
+    pub(crate) fn groups(&self) -> Vec<PathBuf> {
+        let name = groups::name_of(self.dir.path()).unwrap();
+        let hierarchies = Hierarchies::read(Path::new("/")).unwrap();
+        let own = hierarchies
+            .unified
+            .iter()
+            .chain(hierarchies.legacy.values());
+        let listed = own.filter_map(|own| fs::read_dir(own.group.join(&name)).ok());
+        let entries = listed.flatten().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.is_dir()).collect()
     }
 
     /// Waits for its own end.

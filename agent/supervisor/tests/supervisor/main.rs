@@ -18,3 +18,4 @@ mod leases;
 mod leaving;
 mod restarts;
 mod storms;
+mod zoo;
