@@ -13,6 +13,7 @@ extern crate std;
 pub mod amount;
 pub mod api;
 pub mod chain;
+pub mod device;
 pub mod environment;
 pub mod error_code;
 pub mod id;

@@ -14,6 +14,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use crate::device::DeviceNumber;
 use crate::environment::Environment;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
@@ -116,6 +117,22 @@ pub struct SpawnSpec {
     pub subject: Subject,
     /// What all of its processes together may use.
     pub limits: Limits,
+    /// Which GPUs it may open.
+    pub devices: Devices,
+}
+
+/// Which devices of GPUs an attempt may open. All that is no GPU is open to it as far as its user may.
+///
+/// What is a GPU the supervisor finds out by itself. The agent's word can grant what is closed, for the agent says who
+/// has which GPU, and can close more; it cannot open what it does not name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Devices {
+    /// UUIDs of the GPUs and instances that it was granted.
+    pub gpus: Vec<String>,
+    /// The devices of those. Instances of one GPU share the device of that GPU.
+    pub granted: Vec<DeviceNumber>,
+    /// The devices of every GPU of the host, as far as the agent knows them.
+    pub fenced: Vec<DeviceNumber>,
 }
 
 /// What all processes of an attempt together may use. `None` is as much as the host has.

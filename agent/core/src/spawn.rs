@@ -1,7 +1,7 @@
 //! What the supervisor is told to start, from what the coordinator has assigned. Pure.
 
 use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
-use sluice_common::supervision::{Limits, Memo, SpawnSpec};
+use sluice_common::supervision::{Devices, Limits, Memo, SpawnSpec};
 use sluice_common::time::Span;
 use sluice_common::wire::Assignment;
 
@@ -25,6 +25,11 @@ pub(crate) fn spec(assignment: Assignment, settings: &Settings, terms: Terms) ->
         },
         subject: assignment.subject,
         limits: limits(&assignment.units),
+        // Which devices those are the driver knows, who sees the host.
+        devices: Devices {
+            gpus: assignment.gpus,
+            ..Devices::default()
+        },
     }
 }
 

@@ -16,6 +16,7 @@
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
 //! | [`spawn`] | making a process of an attempt |
+//! | [`fence`] | keeping an attempt from the GPUs of others |
 //! | [`owner`] | whose process is this |
 //! | [`process`] | reading `/proc` |
 //! | [`reap`] | children that have ended |
@@ -25,6 +26,7 @@
 pub mod attempt;
 pub mod clock;
 pub mod connection;
+pub mod fence;
 pub mod groups;
 pub mod lease;
 pub mod options;

@@ -1,6 +1,7 @@
 //! The few calls that need `unsafe`, each as small as it can be, so that they are read in one place. What they mean
 //! together is the business of `spawn`, `reap` and `table`.
 
+pub mod bpf;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fs, io};

@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::*;
 use sluice_common::id::Subject;
-use sluice_common::supervision::{FreezerState, Limits};
+use sluice_common::supervision::{Devices, FreezerState, Limits};
 use sluice_common::time::Time;
 
 const GRACE: Span = Span::from_secs(10);
@@ -66,6 +66,7 @@ fn starting() -> Attempt {
             memo: running_view().memo,
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
+            devices: Devices::default(),
         }),
     }
 }

@@ -8,7 +8,7 @@ use super::*;
 use crate::input::{LinkId, Settings};
 use crate::link::{Link, Terms};
 use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
-use sluice_common::supervision::{BootMillis, Exit, Limits, Memo, SpawnSpec};
+use sluice_common::supervision::{BootMillis, Devices, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, StopWhy};
 
@@ -50,6 +50,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             },
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
+            devices: Devices::default(),
         }),
     }
 }

@@ -10,7 +10,7 @@ use sluice_codec::{FrameBuffer, frame};
 use sluice_common::id::{AttemptId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, Exit, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits,
+    AttemptView, Devices, Exit, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits,
     MAX_SUPERVISION_FRAME_BYTES, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal,
     ToSupervisor,
 };
@@ -214,6 +214,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         },
         subject: Subject::new("s").unwrap(),
         limits: Limits::default(),
+        devices: Devices::default(),
     }
 }
 

@@ -2,11 +2,12 @@
 //! `supervision::SUPERVISION_VERSION` with it.
 
 use crate::notation::check;
+use sluice_common::device::DeviceNumber;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd, HostPhase,
-    Limits, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd,
+    HostPhase, Limits, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 
@@ -56,6 +57,11 @@ fn spawns() {
             mcpu: Some(1500),
             memory_bytes: Some(1 << 30),
         },
+        devices: Devices {
+            gpus: vec!["GPU-a".into()],
+            granted: vec![DeviceNumber::new(195, 0)],
+            fenced: vec![DeviceNumber::new(195, 0), DeviceNumber::new(195, 1)],
+        },
     };
     let golden = format!(
         "00000000
@@ -71,7 +77,14 @@ fn spawns() {
          {MEMO}
          0100000000000000 's'        # subject
          01 dc05000000000000        # mcpu
-         01 0000004000000000        # memory_bytes"
+         01 0000004000000000        # memory_bytes
+         0100000000000000           # gpus: one
+           0500000000000000 'GPU-a'
+         0100000000000000           # granted: one
+           c3000000 00000000
+         0200000000000000           # fenced: two
+           c3000000 00000000
+           c3000000 01000000"
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
@@ -83,6 +96,7 @@ fn spawns() {
             ..memo()
         },
         limits: Limits::default(),
+        devices: Devices::default(),
         ..full
     };
     let golden = format!(
@@ -91,7 +105,8 @@ fn spawns() {
          0000000000000000 00 00 # env, workdir, lease_until
          0800000000000000       # lease_grace
          00 0700000000000000    # memo
-         0100000000000000 's' 00 00"
+         0100000000000000 's' 00 00
+         0000000000000000 0000000000000000 0000000000000000 # devices"
     );
     check(&bare, &golden);
 }

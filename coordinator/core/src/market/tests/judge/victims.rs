@@ -363,9 +363,9 @@ impl Judge {
     fn nobody_ahead_could_start_or_preempt(&self, taking: Taking<'_>) -> Verdict {
         let Taking { ask, pool, .. } = taking;
         let ahead = self.ahead_of(pool, ask);
-        let passed = ahead.into_iter().find(|other| {
-            self.would_start_in(pool, other) || self.would_preempt_in(pool, other)
-        });
+        let passed = ahead
+            .into_iter()
+            .find(|other| self.would_start_in(pool, other) || self.would_preempt_in(pool, other));
         rule(
             "nobody_ahead_could_start_or_preempt",
             passed.is_none(),
