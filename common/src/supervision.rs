@@ -32,6 +32,10 @@ pub const MAX_SUPERVISION_FRAME_BYTES: usize = 4 * 1024 * 1024;
 pub struct BootMillis(pub u64);
 
 /// From the agent.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "an order is read and obeyed one at a time, and the large one is the one that counts"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSupervisor {
     /// Start an attempt. A repeat for an attempt that exists is answered by its view and starts nothing.

@@ -1,5 +1,6 @@
-//! Keeping an attempt from the GPUs that it was not granted: a filter on its control group, which nothing that runs in
-//! the group can take off and which every process in it inherits, whatever it forks, executes or calls itself.
+//! Keeping an attempt from the GPUs that it was not granted: a filter on its control group, which every process in it
+//! inherits, whatever it forks, executes or calls itself. No user can take it off or leave the group; root can do both,
+//! which is one reason why steps do not run as root.
 //!
 //! **What is closed: GPUs, and nothing else.** systemd's `DevicePolicy=closed` denies every device but a few pseudo ones.
 //! That is too strict for the programs that come here: they need InfiniBand (`uverbs`), GPUDirect (`nvidia-fs`,
@@ -8,6 +9,9 @@
 //! character devices of the driver's major are closed but those granted, to be opened and to be made by `mknod` alike,
 //! and likewise the capabilities of MIG instances and the nodes by which a GPU is drawn with (`/dev/dri`). `nvidiactl` and
 //! `nvidia-modeset` belong to the driver as a whole and stay open; `nvidia-uvm` has a major of its own, which nobody closes.
+//!
+//! What is closed here stays closed even where the node of a device lies elsewhere or was made by somebody else, for the
+//! kernel looks at numbers and not at names.
 //!
 //! Two attempts may be granted the same device: instances of one GPU share its node, and are kept apart by the devices of
 //! their MIG capabilities, which they do not share. Who has which GPU is the coordinator's to say.

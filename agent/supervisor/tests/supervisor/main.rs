@@ -11,6 +11,7 @@
 mod births;
 mod client;
 mod ends;
+mod fences;
 mod freezing;
 mod host;
 mod hostile;
