@@ -1,7 +1,7 @@
 //! What the HTTP API answers: shared by the coordinator, which writes it, and the command line, which reads it.
 //! Readers ignore fields that they do not know, so that an older command line works with a newer coordinator.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use jiff::Timestamp;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
+use crate::inventory::Capability;
 use crate::reason::{Detail, Reason};
 use crate::request::{ResourceSettings, StepRequest};
 use crate::state::{NodeState, StepState};
@@ -212,6 +213,9 @@ pub struct NodeView {
     /// Whether it is forgotten as soon as it is lost; it is kept where it is heard again before.
     #[serde(default)]
     pub leaving: bool,
+    /// Capabilities that its pool requires and it does not have. While there are any it gets no new work.
+    #[serde(default)]
+    pub lacks: BTreeSet<Capability>,
 }
 
 /// A node that an admin closed to new work.
@@ -283,6 +287,9 @@ pub struct PoolView {
     /// For how long after its start a run is spared by others' priority and reclaim.
     #[serde(default)]
     pub min_runtime: String,
+    /// Capabilities that its nodes must have; one that lacks any gets no new work.
+    #[serde(default)]
+    pub require: BTreeSet<Capability>,
     /// Whether more is reserved of a key than its nodes have: since nodes have gone, or GPUs.
     #[serde(default)]
     pub overcommitted: bool,
@@ -302,6 +309,8 @@ pub struct PoolRequest {
     pub capacity: BTreeMap<Key, u64>,
     /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`; `0s` where absent.
     pub min_runtime: Option<String>,
+    /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
+    pub require: Vec<String>,
 }
 
 /// The binding of a subject to a pool as somebody writes it.

@@ -79,6 +79,8 @@ codes! {
     InvalidNodes = "invalid_nodes", 400;
     /// A length of time cannot be read, or is not one that the field can have.
     InvalidDuration = "invalid_duration", 400;
+    /// No capability of a node has this name.
+    InvalidCapability = "invalid_capability", 400;
     /// An amount is larger than can be counted.
     InvalidAmount = "invalid_amount", 400;
     /// The number of cores is negative, not a number or too large.

@@ -3,13 +3,17 @@
 //! [`Inventory`] is what stays the same while nobody touches the host: it is stored, and a change of it is a fact in the
 //! log. [`Readings`] are what changes by itself: they are sent now and then, kept in memory alone and never decided on.
 
-use alloc::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
+use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
+use crate::nearest::nearest;
 
 /// One host, as seen at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +141,32 @@ impl Capability {
     }
 }
 
+/// A word that names no capability.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no capability: {}", word.escape_debug(), way_out(word))]
+pub struct UnknownCapability {
+    word: String,
+}
+
+fn way_out(word: &str) -> String {
+    let known = Capability::ALL.map(Capability::as_str);
+    match nearest(word, known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("write {}", known.join(", ")),
+    }
+}
+
+impl FromStr for Capability {
+    type Err = UnknownCapability;
+
+    fn from_str(word: &str) -> Result<Self, UnknownCapability> {
+        let mut all = Capability::ALL.into_iter();
+        let word = word.to_owned();
+        all.find(|capability| capability.as_str() == word)
+            .ok_or(UnknownCapability { word })
+    }
+}
+
 impl fmt::Display for Capability {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
@@ -177,6 +207,17 @@ impl fmt::Display for Mechanism {
 }
 
 impl Inventory {
+    /// Which of these the host does not have by any means. To end processes a signal to their group is a means too,
+    /// though the weakest: whoever requires `kill` wants what was started to be stopped, which it is by each of them.
+    pub fn lacks(&self, required: &BTreeSet<Capability>) -> BTreeSet<Capability> {
+        let has = |capability: &Capability| {
+            let how = self.capabilities.get(capability);
+            how.is_some_and(|how| *how != Mechanism::None)
+        };
+        let missing = required.iter().filter(|capability| !has(capability));
+        missing.copied().collect()
+    }
+
     /// What steps may ask of this host, in units of the resource keys.
     pub fn capacity(&self) -> Amounts {
         Amounts::new()
@@ -244,4 +285,48 @@ pub struct GpuProcess {
     pub pid: u32,
     /// Memory that it holds on the GPU, in bytes; `None` where the driver does not tell.
     pub memory_bytes: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_capability_is_lacked_where_it_is_had_by_no_means() {
+        let host = Inventory {
+            capabilities: [
+                (Capability::Kill, Mechanism::ProcessGroup),
+                (Capability::Freeze, Mechanism::Cgroup1),
+                (Capability::Devices, Mechanism::None),
+            ]
+            .into(),
+            ..Inventory::default()
+        };
+        let lacks = host.lacks(&Capability::ALL.into());
+        let expected = [
+            Capability::Devices,
+            Capability::Cpu,
+            Capability::Memory,
+            Capability::Pids,
+        ];
+        assert_eq!(lacks, expected.into());
+        assert!(host.lacks(&[Capability::Kill].into()).is_empty());
+    }
+
+    #[test]
+    fn a_word_that_is_no_capability_is_refused_with_the_nearest() {
+        for capability in Capability::ALL {
+            assert_eq!(capability.as_str().parse(), Ok(capability));
+        }
+        let said = |word: &str| word.parse::<Capability>().unwrap_err().to_string();
+        assert_eq!(
+            said("devises"),
+            "`devises` is no capability: did you mean `devices`?"
+        );
+        assert_eq!(
+            said("sudo"),
+            "`sudo` is no capability: write kill, freeze, devices, cpu, memory, pids"
+        );
+    }
 }

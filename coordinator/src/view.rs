@@ -175,6 +175,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         joined_at: timestamp(node.joined_at),
         heard_at: core.heard_at(&node.name).map(timestamp),
         leaving: node.leaving,
+        lacks: state.lacking(node),
     }
 }
 
@@ -191,7 +192,9 @@ fn cordon(cordon: &Cordon) -> CordonView {
 /// A pool.
 pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let state = core.state();
-    let ready = state.nodes_of(&pool.name).filter(|node| node.takes_work());
+    let ready = state
+        .nodes_of(&pool.name)
+        .filter(|node| state.takes_work(node));
     let market = state.market().pool(&pool.name);
     let shares = market.map(shares_of_all).unwrap_or_default();
     let asked = market.map(|market| market.asked()).unwrap_or_default();
@@ -212,6 +215,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
         min_runtime: duration(pool.min_runtime),
+        require: pool.require.clone(),
         overcommitted: market.is_some_and(market::Pool::is_overcommitted),
         version: pool.version,
     }
@@ -227,7 +231,9 @@ pub fn queue(core: &Core, pool: &PoolName, limit: usize) -> Vec<StepView> {
 /// What could be granted now, added up over the nodes that take work.
 fn free_of(core: &Core, pool: &Pool) -> Amounts {
     let state = core.state();
-    let ready = state.nodes_of(&pool.name).filter(|node| node.takes_work());
+    let ready = state
+        .nodes_of(&pool.name)
+        .filter(|node| state.takes_work(node));
     let mut sum = Amounts::new();
     for node in ready {
         sum.add(&node.capacity().less(&state.used_on(&node.name)));

@@ -231,6 +231,10 @@ def change(judge):
     judge.call(200, "post", "/v1/apply", body=body)
     trial = judge.call(200, "put", "/v1/pools/{pool}", "?dry_run=true", body={}, pool="other")
     assert trial["changes"][0]["outcome"] == "changed", trial
+    strict = {"require": ["kill"]}
+    trial = judge.call(200, "put", "/v1/pools/{pool}", "?dry_run=true", body=strict, pool="other")
+    assert trial["changes"][0]["after"]["require"] == ["kill"], trial
+    judge.error(400, "invalid_capability", "put", "/v1/pools/{pool}", body={"require": ["sudo"]}, pool="other")
     body = {"delete": [{"kind": "policy", "pool": "seated", "subject": "prod"}, {"kind": "pool", "name": "seated"}]}
     judge.call(200, "post", "/v1/apply", body=body)
     default = {"pool": "default", "subject": "prod"}

@@ -212,6 +212,7 @@ fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
                 fields
                     .extend(each.map(|(key, n)| (format!("{name}.{}", safe(&key)), n.to_string())));
             }
+            Value::Array(words) if words.is_empty() => {}
             Value::String(text) if text.is_empty() || text == "0s" => {}
             Value::String(text) => {
                 fields.insert(name, safe(&text));

@@ -90,12 +90,20 @@ pub(crate) fn closed(node: &NodeView) -> Option<&'static str> {
 
 /// How it stands and, where an admin closed it, how far that has come.
 pub(crate) fn state(node: &NodeView) -> Cell {
-    let words = [closed(node), node.leaving.then_some("leaving")];
-    let words: Vec<&str> = words.into_iter().flatten().collect();
+    let lacks = (!node.lacks.is_empty()).then(|| format!("lacks:{}", lacking(node, "+")));
+    let closed = closed(node).map(str::to_owned);
+    let words = [closed, lacks, node.leaving.then(|| "leaving".to_owned())];
+    let words: Vec<String> = words.into_iter().flatten().collect();
     if words.is_empty() {
         return Cell::toned(tone(node.state), node.state);
     }
     Cell::toned(Tone::Pending, format!("{},{}", node.state, words.join(",")))
+}
+
+/// What its pool requires and it does not have.
+fn lacking(node: &NodeView, between: &str) -> String {
+    let names: Vec<&str> = node.lacks.iter().map(|it| it.as_str()).collect();
+    names.join(between)
 }
 
 /// The same as a coloured word.
@@ -165,7 +173,12 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
     if let Some(cordon) = &node.cordon {
         text.section("Closed", |text| why_closed(text, cordon, now));
     }
-    text.field("Pool", safe(&node.pool))
+    let lacks = (!node.lacks.is_empty()).then(|| {
+        let (names, pool) = (lacking(node, ", "), safe(&node.pool));
+        format!("{names}: pool {pool} requires this, so it gets no new work")
+    });
+    text.optional("Lacks", lacks)
+        .field("Pool", safe(&node.pool))
         .optional("Labels", (!labels.is_empty()).then(|| labels.join(" ")))
         .field("Agent", safe(&node.version))
         .field("Joined", moment(node.joined_at, now))
@@ -226,6 +239,7 @@ pub(crate) mod tests {
     use super::super::listed::table;
     use super::super::step::tests::{now, running};
     use super::*;
+    use sluice_common::inventory::Capability;
 
     /// A node with one GPU and one step.
     pub(crate) fn node() -> NodeView {
@@ -313,5 +327,18 @@ Closed:
         node.steps.clear();
         node.leaving = true;
         assert_eq!(standing(&node, Out::plain()), "ready,drained,leaving");
+    }
+
+    #[test]
+    fn a_node_that_lacks_what_its_pool_requires_says_what() {
+        let mut node = node();
+        node.lacks = [Capability::Devices, Capability::Pids].into();
+        assert_eq!(standing(&node, Out::plain()), "ready,lacks:devices+pids");
+        let text = describe(&node, &[], now(), Out::plain());
+        let expected = "
+State:            ready,lacks:devices+pids
+Lacks:            devices, pids: pool default requires this, so it gets no new work
+";
+        assert!(text.contains(expected), "{text}");
     }
 }

@@ -118,6 +118,11 @@ pub(crate) fn describe(
             "Steps",
             format!("{} hold units, {} wait", pool.running, pool.queued),
         );
+    let required: Vec<&str> = pool.require.iter().map(|it| it.as_str()).collect();
+    text.optional(
+        "Requires",
+        (!required.is_empty()).then(|| format!("{} of each node", required.join(", "))),
+    );
     text.finish()
         + &capacity::of_pool(pool, out)
         + &capacity::platforms(&pool.platforms, out)

@@ -1,12 +1,13 @@
 //! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{PolicyRequest, PoolRequest};
 use crate::amount::Key;
+use crate::inventory::Capability;
 
 /// Changes that are made together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub enum PutDocument {
         /// For how long after its start a run is spared by others' priority and reclaim, such as `10m`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         min_runtime: Option<String>,
+        /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
+        #[serde(default)]
+        require: Vec<String>,
         /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
@@ -69,12 +73,14 @@ impl PutDocument {
             description,
             capacity,
             min_runtime,
+            require,
         } = request;
         Self::Pool {
             name: name.into(),
             description,
             capacity,
             min_runtime,
+            require,
             version: None,
         }
     }
@@ -207,6 +213,9 @@ pub struct TermsView {
     /// Of a pool: for how long after its start a run is spared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_runtime: Option<String>,
+    /// Of a pool: capabilities that its nodes must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub require: Option<BTreeSet<Capability>>,
     /// Of a policy: higher is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,

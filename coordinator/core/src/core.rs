@@ -99,6 +99,7 @@ impl Core {
                 description: String::from("nodes and steps that name no other pool"),
                 capacity: BTreeMap::new(),
                 min_runtime: Span::ZERO,
+                require: BTreeSet::new(),
             });
             self.record(Record::PolicyPut {
                 pool: default_pool(),

@@ -105,8 +105,8 @@ impl Core {
                 };
                 let verb = if request.hosts == 1 { "takes" } else { "take" };
                 let message = format!(
-                    "{fewer} of pool `{pool}` that could hold it {verb} work now: `{nearest}` is {}",
-                    node.map_or("gone".to_string(), closed)
+                    "{fewer} of pool `{pool}` that could hold it {verb} work now: `{nearest}` {}",
+                    node.map_or("is gone".to_string(), |node| self.closed(node))
                 );
                 Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())
             }
@@ -143,10 +143,19 @@ impl Core {
         }
         .with("pool", pool.as_str())
     }
+
+    /// Why a node takes no work, as what is said of it.
+    fn closed(&self, node: &Node) -> String {
+        let lacking = self.state.lacking(node);
+        if !node.is_open() || lacking.is_empty() {
+            return format!("is {}", closed_by(node));
+        }
+        crate::words::lacks(&lacking)
+    }
 }
 
-/// Why a node takes no work, in the admin's words where one closed it.
-fn closed(node: &Node) -> String {
+/// How a node is closed, in the admin's words where one closed it.
+fn closed_by(node: &Node) -> String {
     let Some(cordon) = &node.cordon else {
         return node.state.as_str().to_string();
     };

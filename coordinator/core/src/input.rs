@@ -1,11 +1,12 @@
 //! What can happen to the core.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
@@ -144,6 +145,8 @@ pub struct PoolWritten {
     pub capacity: Table,
     /// For how long after its start a run is spared by others' priority and reclaim.
     pub min_runtime: Span,
+    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
+    pub require: BTreeSet<Capability>,
 }
 
 /// What an admin wants of a node. The same again changes nothing.

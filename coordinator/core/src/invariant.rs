@@ -86,7 +86,7 @@ pub fn check_record(before: &State, record: &Record) -> Held {
 fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held {
     let name = "grants_fit";
     let node = before.node(&placement.node);
-    let Some(node) = node.filter(|node| node.takes_work()) else {
+    let Some(node) = node.filter(|node| before.takes_work(node)) else {
         return need(name, false, || {
             format!("`{}` does not take work", placement.node)
         });

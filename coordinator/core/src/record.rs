@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject};
-use sluice_common::inventory::Inventory;
+use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
@@ -73,6 +73,9 @@ pub enum Record {
         /// For how long after its start a run is spared by others' priority and reclaim.
         #[serde(default)]
         min_runtime: Span,
+        /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
+        #[serde(default)]
+        require: BTreeSet<Capability>,
     },
     /// A subject was bound to a pool, or on other terms.
     PolicyPut {

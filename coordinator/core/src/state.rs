@@ -12,11 +12,12 @@ mod units;
 
 use core::ops::Bound;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
@@ -131,6 +132,16 @@ impl State {
         let hosts = self.market().pool(pool).into_iter();
         let names = hosts.flat_map(|pool| pool.hosts().keys());
         names.filter_map(|name| self.kept.nodes.get(name))
+    }
+
+    /// What its pool requires of a node and it does not have. While there is any such thing it gets no new work.
+    pub fn lacking(&self, node: &Node) -> BTreeSet<Capability> {
+        self.index.lacking(node)
+    }
+
+    /// Whether a node gets new work now.
+    pub fn takes_work(&self, node: &Node) -> bool {
+        node.is_open() && self.lacking(node).is_empty()
     }
 
     /// The steps that wait for a pool, those first that go first.

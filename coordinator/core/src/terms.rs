@@ -96,6 +96,7 @@ impl Core {
                         description: terms.description.clone(),
                         capacity: terms.capacity.clone(),
                         min_runtime: terms.min_runtime,
+                        require: terms.require.clone(),
                     });
                 }
             }

@@ -10,6 +10,7 @@ mod link;
 mod log;
 mod random;
 mod reconcile;
+mod require;
 mod rig;
 mod schedule;
 mod submit;

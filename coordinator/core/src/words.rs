@@ -1,11 +1,13 @@
 //! The sentences of reasons that come with records: what is said of a step that moves on, stops or ends. What a queued
 //! step waits for is said in `explain.rs`, why one is rejected in `admit.rs`.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, StepId};
+use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::wire::StopWhy;
 
@@ -152,6 +154,17 @@ pub(crate) fn host_rebooted(node: &NodeName) -> Reason {
 pub(crate) fn host_failed(node: &NodeName, sentence: &str) -> Reason {
     let message = format!("`{node}` could not start it: {sentence}");
     Reason::new(ReasonCode::HostFailed, message).with("node", node.as_str())
+}
+
+/// What a host lacks that its pool requires.
+pub(crate) fn lacks(capabilities: &BTreeSet<Capability>) -> String {
+    let names: Vec<&str> = capabilities.iter().map(|it| it.as_str()).collect();
+    let noun = if names.len() == 1 {
+        "capability"
+    } else {
+        "capabilities"
+    };
+    format!("lacks {noun} {}, which the pool requires", names.join(", "))
 }
 
 /// Why a host is closed that could not start a step.

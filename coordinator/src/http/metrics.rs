@@ -79,7 +79,7 @@ fn look(core: &Core) -> Seen {
         name: node.name.to_string(),
         pool: node.pool.to_string(),
         state: node.state,
-        takes_work: node.takes_work(),
+        takes_work: state.takes_work(node),
         cordoned: node.cordon.is_some(),
         heard_at: core.heard_at(&node.name),
         gpus: node

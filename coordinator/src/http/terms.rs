@@ -4,6 +4,8 @@
 //! Every change may be looked at first (`dry_run`), made only where the thing has not changed since (`version`, or
 //! `If-Match`), and made though somebody uses what it takes away (`force`).
 
+use std::collections::BTreeSet;
+
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
@@ -18,6 +20,7 @@ use sluice_common::api::{
 };
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::inventory::Capability;
 use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
@@ -86,12 +89,14 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             description,
             capacity,
             min_runtime,
+            require,
             version,
         } => {
             let request = PoolRequest {
                 description,
                 capacity,
                 min_runtime,
+                require,
             };
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
@@ -175,6 +180,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         description,
         capacity,
         min_runtime,
+        require,
     } = request;
     let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
@@ -184,7 +190,17 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         description,
         capacity: amounts("capacity", capacity)?,
         min_runtime: min_runtime.unwrap_or(Span::ZERO),
+        require: capabilities(&require)?,
     })
+}
+
+fn capabilities(words: &[String]) -> Result<BTreeSet<Capability>, FieldError> {
+    let named = words.iter().enumerate().map(|(at, word)| {
+        let field = format!("require[{at}]");
+        word.parse()
+            .map_err(|e| invalid(&field, ErrorCode::InvalidCapability, &e))
+    });
+    named.collect()
 }
 
 /// Makes changes, or looks at what they would mean; `seen` looks at what is there afterwards.
@@ -259,10 +275,12 @@ fn terms(terms: Terms) -> TermsView {
             description,
             capacity,
             min_runtime,
+            require,
         }) => TermsView {
             description: Some(description),
             capacity: Some(capacity),
             min_runtime: Some(duration(min_runtime)),
+            require: Some(require),
             ..TermsView::default()
         },
         Terms::Policy(Policy {

@@ -123,7 +123,10 @@ fn pool(pool: &Pool) -> String {
     let spared = pool.min_runtime > Span::ZERO;
     let spared = spared.then(|| format!("runs are spared for {}", pool.min_runtime));
     let described = (!pool.description.is_empty()).then(|| format!("\"{}\"", pool.description));
-    joined([Some(capacity), spared, described])
+    let required: Vec<&str> = pool.require.iter().map(|it| it.as_str()).collect();
+    let required =
+        (!required.is_empty()).then(|| format!("its nodes must have {}", required.join(", ")));
+    joined([Some(capacity), spared, required, described])
 }
 
 fn node(node: &Node) -> String {

@@ -6,7 +6,7 @@ mod node;
 
 use alloc::collections::BTreeSet;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId, Subject};
@@ -18,7 +18,8 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
 use super::step::{Attempt, Broken, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use super::{Binding, Pool, State};
-use crate::market::{Nomination, Policy, Table};
+use crate::input::PoolWritten;
+use crate::market::{Nomination, Policy};
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
 
@@ -68,7 +69,16 @@ impl State {
                 description,
                 capacity,
                 min_runtime,
-            } => self.on_pool_put(pool, description, capacity, *min_runtime),
+                require,
+            } => {
+                let terms = PoolWritten {
+                    description: description.clone(),
+                    capacity: capacity.clone(),
+                    min_runtime: *min_runtime,
+                    require: require.clone(),
+                };
+                self.on_pool_put(pool, terms)
+            }
             Record::PolicyPut {
                 pool,
                 subject,
@@ -141,24 +151,31 @@ impl State {
         Ok(())
     }
 
-    fn on_pool_put(
-        &mut self,
-        name: &PoolName,
-        description: &str,
-        capacity: &Table,
-        min_runtime: Span,
-    ) -> Fit {
+    fn on_pool_put(&mut self, name: &PoolName, terms: PoolWritten) -> Fit {
         let before = self.kept.pools.remove(name);
+        let required = before.as_ref().map(|pool| pool.require.clone());
+        let PoolWritten {
+            description,
+            capacity,
+            min_runtime,
+            require,
+        } = terms;
         let pool = Pool {
             name: name.clone(),
-            description: description.to_string(),
-            capacity: capacity.clone(),
+            description,
+            capacity,
             min_runtime,
+            require,
             version: self.kept.seq,
             policies: before.map(|pool| pool.policies).unwrap_or_default(),
         };
-        self.index.market_mut().put_pool(name, pool.terms());
+        self.index.put_terms(&pool);
+        let changed = required.unwrap_or_default() != pool.require;
         self.kept.pools.insert(name.clone(), pool);
+        if changed {
+            let nodes = self.kept.nodes.values().filter(|node| node.pool == *name);
+            nodes.for_each(|node| self.index.place_node(node));
+        }
         Ok(())
     }
 
@@ -190,7 +207,7 @@ impl State {
         self.kept
             .nominations
             .retain(|_, nomination| nomination.pool != *name);
-        self.index.market_mut().remove_pool(name);
+        self.index.remove_pool(name);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use alloc::string::String;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::StepState;
 
@@ -24,6 +25,8 @@ pub(crate) struct Index {
     in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     by_state: BTreeMap<StepState, u64>,
+    /// What pools require of their nodes.
+    required: BTreeMap<PoolName, BTreeSet<Capability>>,
 }
 
 /// What is granted on a node.
@@ -81,11 +84,33 @@ impl Index {
     }
 
     pub(super) fn put_pool(&mut self, pool: &Pool) {
-        self.market.put_pool(&pool.name, pool.terms());
+        self.put_terms(pool);
         for (subject, binding) in &pool.policies {
             let policy = binding.policy.clone();
             self.market.put_policy(&pool.name, subject, policy);
         }
+    }
+
+    /// Terms of a pool, its policies apart. Where it requires something else than before, its nodes are to be placed
+    /// anew.
+    pub(super) fn put_terms(&mut self, pool: &Pool) {
+        self.market.put_pool(&pool.name, pool.terms());
+        self.required.remove(&pool.name);
+        if !pool.require.is_empty() {
+            self.required
+                .insert(pool.name.clone(), pool.require.clone());
+        }
+    }
+
+    pub(super) fn remove_pool(&mut self, pool: &PoolName) {
+        self.required.remove(pool);
+        self.market.remove_pool(pool);
+    }
+
+    /// What its pool requires of a node and it does not have.
+    pub(crate) fn lacking(&self, node: &Node) -> BTreeSet<Capability> {
+        let required = self.required.get(&node.pool);
+        required.map_or_else(BTreeSet::new, |required| node.inventory.lacks(required))
     }
 
     pub(super) fn market_mut(&mut self) -> &mut Market {
@@ -188,7 +213,7 @@ impl Index {
         let held = self.held.get(&node.name);
         let gone = held.map_or(0, |held| held.gpus.iter().filter(|gpu| !there(gpu)).count());
         let vanished = HostUnits::default().with_gpus(gone as u64);
-        let open = node.takes_work();
+        let open = node.is_open() && self.lacking(node).is_empty();
         self.market
             .put_host(&node.name, &node.pool, capacity, vanished, open);
     }

@@ -1,13 +1,13 @@
 //! What is remembered of a node and of a pool: what their records said last. Connections and the time of the last sign
 //! of life are not remembered: they are the core's, and end with it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{BootId, NodeName, PoolName, Subject};
-use sluice_common::inventory::Inventory;
+use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
@@ -72,8 +72,9 @@ pub struct Drain {
 }
 
 impl Node {
-    /// Whether it gets new work now.
-    pub fn takes_work(&self) -> bool {
+    /// Whether it is heard and nobody has closed it. Whether it gets new work hangs on its pool as well: see
+    /// [`State::takes_work`](super::State::takes_work).
+    pub fn is_open(&self) -> bool {
         self.state == NodeState::Ready && self.cordon.is_none() && !self.leaving
     }
 
@@ -121,6 +122,9 @@ pub struct Pool {
     /// For how long after its start a run is spared by others' priority and reclaim.
     #[serde(default)]
     pub min_runtime: Span,
+    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
+    #[serde(default)]
+    pub require: BTreeSet<Capability>,
     /// The number of the record that set these terms last.
     #[serde(default)]
     pub version: u64,
@@ -145,6 +149,7 @@ impl Pool {
             description: self.description.clone(),
             capacity: self.capacity.clone(),
             min_runtime: self.min_runtime,
+            require: self.require.clone(),
         }
     }
 

@@ -77,6 +77,12 @@ fn the_change_that_is_to_blame_is_named_and_none_is_made() {
             "soon",
         ),
         (
+            r#"{"put":[{"kind":"pool","name":"p","require":["kill","devises"]}]}"#,
+            400,
+            "invalid_capability",
+            "did you mean `devices`?",
+        ),
+        (
             r#"{"put":[{"kind":"pool","name":"p","prio":1}]}"#,
             400,
             "unknown_field",

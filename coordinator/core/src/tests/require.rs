@@ -1,0 +1,98 @@
+//! Pools that require capabilities of their nodes.
+
+use alloc::vec;
+
+use sluice_common::id::PoolName;
+use sluice_common::inventory::{Capability, Inventory, Mechanism};
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
+use sluice_common::wire::{FromNode, Hello};
+
+use super::rig::*;
+use crate::input::PoolWritten;
+use crate::{Record, Wanted};
+
+/// What `n` reports when it is held by these means.
+fn held_by(capabilities: &[(Capability, Mechanism)]) -> Inventory {
+    Inventory {
+        capabilities: capabilities.iter().copied().collect(),
+        ..inventory("n", 2, 8)
+    }
+}
+
+fn rig(capabilities: &[(Capability, Mechanism)]) -> Rig {
+    let mut rig = Rig::one_node(2, 8);
+    rig.hello(Hello {
+        inventory: held_by(capabilities),
+        ..hello("n", 2, 8)
+    });
+    rig
+}
+
+fn require(rig: &mut Rig, capabilities: &[Capability]) -> Fed {
+    rig.apply(vec![Wanted::Pool {
+        pool: PoolName::new("default").unwrap(),
+        terms: PoolWritten {
+            require: capabilities.iter().copied().collect(),
+            ..PoolWritten::default()
+        },
+    }])
+}
+
+#[test]
+fn a_node_that_lacks_what_is_required_gets_nothing_and_keeps_what_it_has() {
+    let mut rig = rig(&[
+        (Capability::Kill, Mechanism::Cgroup2),
+        (Capability::Devices, Mechanism::None),
+    ]);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let fed = require(&mut rig, &[Capability::Kill, Capability::Devices]);
+    assert_eq!(fed.types(), ["pool_put"]);
+    rig.submit("b", spec(1, 1000)).unwrap();
+    let states = (rig.state("a"), rig.state("b"));
+    assert_eq!(states, (StepState::Running, StepState::Queued));
+    let reason = rig.reason("b");
+    assert_eq!(reason.code, ReasonCode::NoLiveHost);
+    let said = "`n` lacks capability devices, which the pool requires";
+    assert!(reason.message.ends_with(said), "{reason:?}");
+
+    let report = held_by(&[
+        (Capability::Kill, Mechanism::ProcessGroup),
+        (Capability::Devices, Mechanism::Cgroup1),
+    ]);
+    let fed = rig.say("n", FromNode::Inventory(report.into()));
+    assert_eq!(fed.orders, ["assign b.1"]);
+}
+
+#[test]
+fn what_is_required_no_longer_lets_those_who_wait_start() {
+    let mut rig = rig(&[]);
+    require(&mut rig, &[Capability::Pids, Capability::Memory]);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let message = rig.reason("a").message;
+    let said = "`n` lacks capabilities memory, pids, which the pool requires";
+    assert!(message.ends_with(said), "{message}");
+    assert_eq!(require(&mut rig, &[]).orders, ["assign a.1"]);
+}
+
+#[test]
+fn the_requirement_outlives_a_restart_with_and_without_a_snapshot() {
+    let mut rig = rig(&[]);
+    require(&mut rig, &[Capability::Freeze]);
+    for snapshot_at in [0, rig.log.len()] {
+        rig.restart(snapshot_at);
+        rig.hello(hello("n", 2, 8));
+        let state = rig.core.state();
+        let node = state.node(&node("n")).unwrap();
+        assert!(node.is_open() && !state.takes_work(node));
+        assert_eq!(state.lacking(node), [Capability::Freeze].into());
+    }
+}
+
+#[test]
+fn a_log_of_before_there_were_requirements_requires_nothing() {
+    let text = r#"{"type": "pool_put", "pool": "p", "description": ""}"#;
+    let record: Record = serde_json::from_str(text).unwrap();
+    assert!(matches!(record, Record::PoolPut { require, .. } if require.is_empty()));
+}
