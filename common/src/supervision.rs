@@ -107,7 +107,8 @@ pub struct SpawnSpec {
     pub attempt: AttemptId,
     /// Program and arguments, not empty.
     pub command: Vec<String>,
-    /// The whole environment; nothing else is inherited. The program is looked up in its `PATH`.
+    /// The environment; nothing is inherited, and the supervisor adds only `HOME`, `USER`, `LOGNAME` and `SHELL` of the
+    /// user that the step runs as, where they are not here. The program is looked up in its `PATH`.
     pub env: Environment,
     /// Absolute path; `None` is the attempt's own directory.
     pub workdir: Option<String>,

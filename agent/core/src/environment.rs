@@ -1,7 +1,6 @@
-//! The whole environment of a step. Pure: the supervisor passes on what is built here and adds nothing.
-//!
-//! `HOME`, `USER` and the like are left out unless the step brings them: they belong to the user that the step runs
-//! as, and which one that is only the supervisor's own config says.
+//! The environment of a step. Pure: the supervisor passes on what is built here, and adds only `HOME`, `USER`, `LOGNAME`
+//! and `SHELL` where the step does not bring them: they belong to the user that the step runs as, and which one that is
+//! only the supervisor's own config says.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;

@@ -7,7 +7,9 @@
 //! | room | what lives in it |
 //! |---|---|
 //! | [`server`] | the loop: descriptors in, turns out |
-//! | [`options`] | the command line and the config file |
+//! | [`options`] | the command line |
+//! | [`config`] | the config file, and whether it can be trusted |
+//! | [`identity`] | who steps run as |
 //! | [`state_dir`] | the directory, its lock and its socket |
 //! | [`connection`] | one agent's bytes |
 //! | [`table`] | every attempt, and what happens to it |
@@ -25,9 +27,11 @@
 
 pub mod attempt;
 pub mod clock;
+pub mod config;
 pub mod connection;
 pub mod fence;
 pub mod groups;
+pub mod identity;
 pub mod lease;
 pub mod options;
 pub mod owner;

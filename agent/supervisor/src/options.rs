@@ -1,13 +1,12 @@
-//! The command line and the config file: what was typed, checked and made into [`Options`].
+//! The command line, and the config file that it names: what was typed, checked and made into [`Options`].
 
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-use std::{fs, io};
+use std::path::PathBuf;
 
 use lexopt::prelude::{Long, Short, Value};
-use serde::Deserialize;
 use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
+use crate::config::{Config, ConfigError, Rules};
 use crate::groups::choice::{GroupOptions, Place};
 
 /// What `--help` prints.
@@ -20,8 +19,8 @@ Options:
       --state-dir DIR     where records, output and the socket are kept
       --cgroup WHERE      the control group in which each step gets one of its own: `own` (default), the one that this
                           program is in; a path below the mount of version 2; or `none`
-      --config FILE       TOML file with `agent_uid`, the user whose agent may connect, `cgroup`, `pids_max`, the most
-                          processes of one step, and `log_format`
+      --config FILE       TOML file that says who may connect, who steps run as, and their limits (docs/host.md);
+                          only root, or the supervisor's own user, may be able to write it
       --exit-with-stdin   when stdin ends, stop every step and exit; SIGINT is then left to the parent
       --log-format FORM   text, json or auto (default): the journal's lines under systemd, else text
       --stop-on-exit      on SIGTERM stop every step, instead of leaving them to the next supervisor
@@ -47,6 +46,8 @@ pub struct Options {
     pub stop_on_exit: bool,
     /// How the log is written.
     pub log_format: Format,
+    /// What steps may do on this host.
+    pub rules: Rules,
 }
 
 /// What a command line means.
@@ -56,15 +57,6 @@ pub enum Command {
     Run(Options),
     /// Print a text and leave.
     Print(String),
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Config {
-    agent_uid: Option<u32>,
-    log_format: Option<Format>,
-    cgroup: Option<String>,
-    pids_max: Option<u32>,
 }
 
 /// Why a command line or a config means nothing.
@@ -84,22 +76,9 @@ pub enum OptionsError {
         /// What it says instead.
         source: FormatError,
     },
-    /// The config could not be read.
-    #[error("cannot read config {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The config is wrong.
-    #[error("config {} is not understood", path.display())]
-    Config {
-        /// Which.
-        path: PathBuf,
-        /// Where and why.
-        source: Box<toml::de::Error>,
-    },
+    /// The config.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
 }
 
 /// Reads a command line (without the program's name) and the config that it names.
@@ -128,7 +107,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         }
     }
     let log_format = asked_format(log_format.as_deref())?;
-    let config = config.as_deref().map(read_config).transpose()?;
+    let config = config.as_deref().map(Config::read).transpose()?;
     let config = config.unwrap_or_default();
     Ok(Command::Run(Options {
         state_dir: state_dir.ok_or(OptionsError::NoStateDir)?,
@@ -143,6 +122,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         log_format: log_format.or(config.log_format).unwrap_or_default(),
         exit_with_stdin,
         stop_on_exit,
+        rules: config.rules,
     }))
 }
 
@@ -155,21 +135,10 @@ fn asked_format(flag: Option<&str>) -> Result<Option<Format>, OptionsError> {
     }
 }
 
-fn read_config(path: &Path) -> Result<Config, OptionsError> {
-    let text = fs::read_to_string(path).map_err(|source| OptionsError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
-    toml::from_str(&text).map_err(|source| OptionsError::Config {
-        path: path.to_owned(),
-        source: Box::new(source),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::chain::chain;
+    use std::fs;
 
     fn run(args: &[&str]) -> Result<Command, OptionsError> {
         parse(args.iter().map(OsString::from))
@@ -200,6 +169,10 @@ mod tests {
             exit_with_stdin: true,
             stop_on_exit: true,
             log_format: Format::Json,
+            rules: Rules {
+                file: Some(file.clone()),
+                ..Rules::default()
+            },
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }
@@ -220,17 +193,5 @@ mod tests {
             let text = run(args).unwrap_err().to_string();
             assert!(text.contains(word), "{text}");
         }
-    }
-
-    #[test]
-    fn a_typo_in_the_config_is_named_with_the_file() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("c.toml");
-        fs::write(&file, "agent_uuid = 7\n").unwrap();
-        let text = chain(&read_config(&file).unwrap_err());
-        assert!(
-            text.contains("c.toml") && text.contains("agent_uuid"),
-            "{text}"
-        );
     }
 }

@@ -24,6 +24,7 @@ use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
 use crate::connection::{Connection, PartError, peer_uid};
+use crate::identity::{Identities, IdentityError};
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::table::{Table, TableError};
@@ -44,6 +45,9 @@ pub enum ServerError {
     /// Its directory.
     #[error(transparent)]
     StateDir(#[from] StateDirError),
+    /// Who steps shall run as.
+    #[error("the config cannot be obeyed on this host")]
+    Identity(#[from] IdentityError),
     /// Its attempts.
     #[error("cannot take up the attempts")]
     Table(#[from] TableError),
@@ -104,7 +108,11 @@ impl Server {
         let clock = kernel("make a timer", clock)?;
         let own_uid = nix::unistd::geteuid().as_raw();
         let reader_uid = options.agent_uid.filter(|uid| *uid != own_uid);
-        let mut table = Table::open(state_dir.path(), reader_uid, &options.groups)?;
+        let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
+        if identities.is_empty() {
+            warn!("no user may run steps: name a default_user in the file that --config names");
+        }
+        let mut table = Table::open(state_dir.path(), reader_uid, &options.groups, identities)?;
         // No agent is there yet: the first one is told everything.
         drop(table.settle(clock::boot_now()));
         let listener = state_dir.listen(reader_uid)?;

@@ -1,6 +1,8 @@
 //! Making a process of an attempt: the parent's half. The child's is in [`child`], the search for the program in
 //! [`lookup`].
 //!
+//! Who the step runs as is decided by `identity`; [`confine`] becomes it.
+//!
 //! A fork and a gate: the child waits at the gate until its record is on disk, and exits if the supervisor dies before.
 //! So no program ever runs unrecorded. Everything that touches the step's own files (its working directory, its
 //! program, the directories of its PATH) is done by the child, because a network file system that hangs must hang the
@@ -9,13 +11,14 @@
 //! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
 
 mod child;
+mod confine;
 mod lookup;
 
 use std::ffi::CString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
@@ -23,6 +26,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
 use crate::groups::entrance::Entrance;
+use crate::identity::{Identities, Identity, Nobody};
 use crate::{clock, process, sys};
 
 /// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
@@ -52,6 +56,9 @@ pub enum SpawnError {
         /// What was written.
         workdir: String,
     },
+    /// Nobody on this host may run it.
+    #[error(transparent)]
+    Nobody(#[from] Nobody),
     /// The host did not give what a process needs.
     #[error("the host could not {action}: {why}")]
     Host {
@@ -70,6 +77,8 @@ impl SpawnError {
             SpawnError::EmptyCommand
             | SpawnError::Nul { .. }
             | SpawnError::VariableName { .. }
+            // The host serves others as it should: not to be closed for the sake of one whom it does not know.
+            | SpawnError::Nobody(_)
             | SpawnError::RelativeWorkdir { .. } => Exit::StartFailed(sentence),
             SpawnError::Host { .. } => Exit::HostFailed(sentence),
         }
@@ -167,8 +176,13 @@ pub struct Spawner {
     attempts_dir: PathBuf,
     null: File,
     reader_uid: Option<u32>,
+    identities: Identities,
     open_files: (rlim_t, rlim_t),
 }
+
+/// Whose an attempt's directory is beside its own: everybody may pass through where its user is not the supervisor's.
+const PASSED_THROUGH: u32 = 0o711;
+const PRIVATE: u32 = 0o700;
 
 impl Spawner {
     /// Attempts get their directories below `attempts_dir`; where `reader_uid` is given, their output is that user's
@@ -176,7 +190,11 @@ impl Spawner {
     ///
     /// # Errors
     /// Where `/dev/null` cannot be opened or the limits cannot be read.
-    pub fn new(attempts_dir: PathBuf, reader_uid: Option<u32>) -> io::Result<Self> {
+    pub fn new(
+        attempts_dir: PathBuf,
+        reader_uid: Option<u32>,
+        identities: Identities,
+    ) -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         // Each attempt that is being started or was taken over takes a descriptor. Where this is refused, the old
         // limit holds.
@@ -185,6 +203,7 @@ impl Spawner {
             attempts_dir,
             null: File::open("/dev/null")?,
             reader_uid,
+            identities,
             open_files: (soft, hard),
         })
     }
@@ -194,16 +213,17 @@ impl Spawner {
     /// # Errors
     /// Where the specification is impossible or the host has no room.
     pub fn fork(&self, spec: &SpawnSpec, entrance: &Entrance) -> Result<Forked, SpawnError> {
+        let identity = self.identities.of(&spec.subject)?;
         let program = child::Program {
             argv: arguments(spec)?,
-            envp: environment(spec)?,
+            envp: environment(spec, identity)?,
             path: spec.env.get("PATH").cloned(),
         };
         let dir = self.attempts_dir.join(spec.attempt.to_string());
         let workdir = workdir(spec, &dir)?;
-        self.make_anew(&dir)?;
+        self.make_anew(&dir, identity)?;
         if spec.workdir.is_none() {
-            self.make_dir(&workdir)?;
+            make_dir(&workdir, PRIVATE, Some(identity))?;
         }
         let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
         let (at_gate, gate) = pipe()?;
@@ -218,7 +238,10 @@ impl Spawner {
             report: &to_report,
             open_files: self.open_files,
             begun: &begun(&self.attempts_dir, &spec.attempt),
+            identity,
+            rules: &self.identities.rules,
             workdir: &workdir,
+            own_workdir: spec.workdir.is_none(),
             program: &program,
         };
         let started_at = clock::wall_now();
@@ -240,7 +263,10 @@ impl Spawner {
 
     /// An attempt that is not known has no past: what lies in its place is of a step that was forgotten and whose id is
     /// used again, and must not be shown as this one's.
-    fn make_anew(&self, dir: &Path) -> Result<(), SpawnError> {
+    ///
+    /// The directory stays the supervisor's own: whoever could write there could put a link where the supervisor is
+    /// about to make a file.
+    fn make_anew(&self, dir: &Path, identity: &Identity) -> Result<(), SpawnError> {
         match fs::remove_dir_all(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             removed => host(
@@ -248,19 +274,8 @@ impl Spawner {
                 removed,
             )?,
         }
-        self.make_dir(dir)
-    }
-
-    fn make_dir(&self, dir: &Path) -> Result<(), SpawnError> {
-        let action = || format!("make directory {}", dir.display());
-        match fs::DirBuilder::new().mode(0o700).create(dir) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
-            made => host(action, made)?,
-        }
-        host(
-            action,
-            File::open(dir).and_then(|made| self.hand_over(&made)),
-        )
+        let alone = identity.is_own() && self.reader_uid.is_none();
+        make_dir(dir, if alone { PRIVATE } else { PASSED_THROUGH }, None)
     }
 
     /// Append-only, so that a step that truncates or seeks its output loses nothing that was written before.
@@ -280,6 +295,23 @@ impl Spawner {
         self.reader_uid
             .map_or(Ok(()), |uid| fchown(made, Some(uid), None))
     }
+}
+
+/// Makes a directory, and gives it away where `owner` says to whom.
+fn make_dir(dir: &Path, mode: u32, owner: Option<&Identity>) -> Result<(), SpawnError> {
+    let made = fs::DirBuilder::new().mode(PRIVATE).create(dir);
+    let made = made.and_then(|()| {
+        let made = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY)
+            .open(dir)?;
+        if let Some(owner) = owner.filter(|owner| !owner.is_own()) {
+            fchown(&made, Some(owner.uid.as_raw()), Some(owner.gid.as_raw()))?;
+        }
+        // Said once more, because the umask has had its say.
+        made.set_permissions(Permissions::from_mode(mode))
+    });
+    host(|| format!("make directory {}", dir.display()), made)
 }
 
 /// The sign that an attempt's child has passed its gate. Where a recorded attempt has none and its child is gone, its
@@ -325,9 +357,14 @@ fn arguments(spec: &SpawnSpec) -> Result<Vec<CString>, SpawnError> {
         .collect()
 }
 
-fn environment(spec: &SpawnSpec) -> Result<Vec<CString>, SpawnError> {
-    spec.env
-        .iter()
+/// What the step brings, over what its user's entry in the database says.
+fn environment(spec: &SpawnSpec, identity: &Identity) -> Result<Vec<CString>, SpawnError> {
+    let mut env = spec.env.clone();
+    for (name, value) in &identity.variables {
+        env.entry((*name).to_owned())
+            .or_insert_with(|| value.clone());
+    }
+    env.iter()
         .map(|(name, value)| {
             if name.is_empty() || name.contains('=') {
                 let name = lookup::shown(name, 80);

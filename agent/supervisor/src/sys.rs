@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fs, io};
 
+use nix::errno::Errno;
 use nix::unistd::{ForkResult, fork};
 
 /// A child that has ended, as the kernel tells it.
@@ -157,8 +158,37 @@ pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
 /// program: whatever object owned the descriptors must never be used again.
 ///
 /// # Errors
-/// Where `/proc` cannot be read.
+/// Where the kernel cannot, and `/proc` cannot be read.
 pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
+    let mut keep = keep.to_vec();
+    keep.sort_unstable();
+    let mut from = 3;
+    for fd in keep.into_iter().filter(|fd| *fd > 2) {
+        if fd > from {
+            close_between(from, fd - 1)?;
+        }
+        from = fd + 1;
+    }
+    close_between(from, RawFd::MAX)
+}
+
+#[expect(unsafe_code, reason = "close_range has no wrapper")]
+fn close_between(first: RawFd, last: RawFd) -> io::Result<()> {
+    // SAFETY: three integers go in, and the caller has promised that nothing uses these descriptors any more.
+    let done = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    if done == 0 {
+        return Ok(());
+    }
+    match io::Error::last_os_error() {
+        // Before Linux 5.9, and where a filter does not know the call.
+        e if matches!(e.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+            close_one_by_one(first, last)
+        }
+        e => Err(e),
+    }
+}
+
+fn close_one_by_one(first: RawFd, last: RawFd) -> io::Result<()> {
     let mut open: Vec<RawFd> = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         open.extend(
@@ -168,9 +198,53 @@ pub fn close_all_but(keep: &[RawFd]) -> io::Result<()> {
                 .and_then(|name| name.parse::<RawFd>().ok()),
         );
     }
-    for fd in open.into_iter().filter(|fd| *fd > 2 && !keep.contains(fd)) {
+    for fd in open.into_iter().filter(|fd| (first..=last).contains(fd)) {
         // The directory that was just read is in its own list and already closed: that one fails, harmlessly.
         let _ = nix::unistd::close(fd);
     }
     Ok(())
+}
+
+/// Takes every capability out of what this process and its children can ever get again.
+///
+/// # Errors
+/// Where the process lacks the capability that this needs.
+#[expect(unsafe_code, reason = "the bounding set has no safe form")]
+pub fn drop_bounding_set() -> nix::Result<()> {
+    for capability in 0..=libc::c_ulong::from(u8::MAX) {
+        // SAFETY: prctl takes integers here and touches no memory.
+        let done = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
+        match Errno::result(done) {
+            Ok(_) => {}
+            // One past the last that this kernel knows.
+            Err(Errno::EINVAL) if capability > 0 => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+/// The version of the kernel's structures for capabilities: two halves of 32 bits each.
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+/// Lets go of all capabilities that this process has, or could hand on to another program.
+///
+/// # Errors
+/// Where the kernel refuses, which it has no reason to.
+#[expect(unsafe_code, reason = "capset has no wrapper")]
+pub fn drop_capabilities() -> nix::Result<()> {
+    #[repr(C)]
+    struct Header {
+        version: u32,
+        pid: i32,
+    }
+    let header = Header {
+        version: CAPABILITY_VERSION_3,
+        pid: 0,
+    };
+    // Effective, permitted and inheritable, of both halves: none. What is not permitted cannot be ambient either.
+    let none = [0_u32; 6];
+    // SAFETY: both point to what capset(2) asks for in this version, and live through the call, which writes nothing.
+    let done = unsafe { libc::syscall(libc::SYS_capset, &raw const header, none.as_ptr()) };
+    Errno::result(done).map(drop)
 }

@@ -9,6 +9,14 @@ use super::layout::Place;
 use super::made::MadeHost;
 use super::{Cluster, POOL, child, toml_string, words};
 
+/// What root must say before steps may run as root. Other users' steps run as themselves without a word.
+const AS_ROOT: &str = "# Written by `sluice dev` at each start: steps run as whoever started it.\n\
+    default_user = 0\nallow_root = true\n";
+
+fn is_root() -> bool {
+    nix::unistd::geteuid().is_root()
+}
+
 /// A host to be started.
 #[derive(Debug)]
 pub(super) struct Host {
@@ -57,6 +65,9 @@ impl Host {
             let json = serde_json::to_string(declared).map_err(|e| Halt::Failed(e.to_string()))?;
             cluster.write(&self.place.declared(), &json)?;
         }
+        if is_root() {
+            cluster.write(&self.place.supervisor_config(), AS_ROOT)?;
+        }
         family.start(Member::Supervisor, self.supervisor(cluster))?;
         family.start(Member::Agent, self.agent(cluster))
     }
@@ -67,6 +78,10 @@ impl Host {
             [self.place.supervisor_dir().into_os_string()],
         );
         args.extend(words(["--exit-with-stdin", "--stop-on-exit"], []));
+        if is_root() {
+            let config = self.place.supervisor_config().into_os_string();
+            args.extend(words(["--config"], [config]));
+        }
         let path = &cluster.programs.supervisor;
         let log = self.place.log("supervisor");
         cluster.program("sluice-supervisor", path, &log, args)

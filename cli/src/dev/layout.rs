@@ -241,6 +241,10 @@ impl Place {
         self.agent_dir().join("agent.toml")
     }
 
+    pub(super) fn supervisor_config(&self) -> PathBuf {
+        self.dir.join("supervisor.toml")
+    }
+
     pub(super) fn agent_tls(&self) -> PathBuf {
         self.agent_dir().join("tls")
     }

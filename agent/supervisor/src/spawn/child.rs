@@ -12,8 +12,10 @@ use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 
-use super::{MAX_SENTENCE_BYTES, lookup};
+use super::{MAX_SENTENCE_BYTES, confine, lookup};
+use crate::config::Rules;
 use crate::groups::entrance::Entrance;
+use crate::identity::Identity;
 use crate::sys;
 
 /// What is to be run.
@@ -38,7 +40,13 @@ pub(super) struct Child<'a> {
     /// Made when the gate has opened: the sign by which the next supervisor tells a child that was about to become the
     /// program from one that never will.
     pub(super) begun: &'a Path,
+    /// Who it becomes before it touches anything of the step's own.
+    pub(super) identity: &'a Identity,
+    /// What it may do.
+    pub(super) rules: &'a Rules,
     pub(super) workdir: &'a Path,
+    /// Whether that is the attempt's own, made for it.
+    pub(super) own_workdir: bool,
     pub(super) program: &'a Program,
 }
 
@@ -57,10 +65,14 @@ impl Child<'_> {
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
-        let ready = prepared.and_then(|()| self.begin());
+        let ready = prepared
+            .and_then(|()| self.begin())
+            .and_then(|()| confine::become_user(self.identity, self.rules))
+            .and_then(|()| self.enter_own_workdir());
         let ready = ready.map_err(|sentence| (HOST_S_FAULT, sentence));
         let program = || {
-            self.become_program()
+            self.enter_workdir()
+                .and_then(|()| self.become_program())
                 .map_err(|sentence| (STEP_S_FAULT, sentence))
         };
         let Err((fault, sentence)) = ready.and_then(|()| program()) else {
@@ -97,8 +109,23 @@ impl Child<'_> {
             .map_err(|e| format!("the host could not make {}: {e}", self.begun.display()))
     }
 
-    fn become_program(&self) -> Result<(), String> {
+    /// That a step's user cannot get to what was made for it is no fault of the step's.
+    fn enter_own_workdir(&self) -> Result<(), String> {
+        if !self.own_workdir {
+            return Ok(());
+        }
+        chdir(self.workdir).map_err(|e| lookup::explain_own_workdir(self.workdir, e))
+    }
+
+    fn enter_workdir(&self) -> Result<(), String> {
+        if self.own_workdir {
+            return Ok(());
+        }
         chdir(self.workdir).map_err(|e| lookup::explain_workdir(self.workdir, e))?;
+        confine::check_workdir(self.rules)
+    }
+
+    fn become_program(&self) -> Result<(), String> {
         let Program { argv, envp, path } = self.program;
         let name = argv[0].to_string_lossy();
         let found = lookup::find(&name, path.as_deref()).map_err(|e| e.to_string())?;

@@ -132,6 +132,18 @@ pub(super) fn explain_workdir(dir: &Path, e: Errno) -> String {
     }
 }
 
+/// Why the directory that was made for the attempt could not be entered.
+pub(super) fn explain_own_workdir(dir: &Path, e: Errno) -> String {
+    let dir = shown(&dir.to_string_lossy(), SHOWN_PATH_BYTES);
+    match e {
+        Errno::EACCES => format!(
+            "the step's user cannot get to its own directory `{dir}` on this host: let others pass through those above \
+             it (`chmod o+x`)"
+        ),
+        other => format!("the host could not enter `{dir}`: {}", other.desc()),
+    }
+}
+
 /// Why `file`, which was found for `name`, could not be run.
 pub(super) fn explain_exec(name: &str, file: &str, bytes: usize, e: Errno) -> String {
     let name = shown(name, SHOWN_NAME_BYTES);
@@ -155,6 +167,10 @@ pub(super) fn explain_exec(name: &str, file: &str, bytes: usize, e: Errno) -> St
         Errno::EACCES => format!(
             "command `{name}` may not be executed by the step's user: its interpreter is not executable, or its file \
              system is mounted `noexec`"
+        ),
+        Errno::EAGAIN => format!(
+            "command `{name}` could not be executed: the step's user runs as many processes on this host as it may \
+             (`nproc`)"
         ),
         other => format!("command `{name}` could not be executed: {}", other.desc()),
     }

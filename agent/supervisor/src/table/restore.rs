@@ -15,6 +15,7 @@ use super::{
 };
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
+use crate::identity::Identities;
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::sys;
@@ -23,7 +24,7 @@ const ATTEMPTS: &str = "attempts";
 
 impl Table {
     /// Takes up what an earlier supervisor left in `state_dir`; `reader_uid` is whose the output of attempts shall be,
-    /// if not this process's own user.
+    /// if not this process's own user, and `identities` who their steps run as.
     ///
     /// # Errors
     /// Where the directory cannot be used, or the process has more than one thread.
@@ -31,6 +32,7 @@ impl Table {
         state_dir: &Path,
         reader_uid: Option<u32>,
         options: &GroupOptions,
+        identities: Identities,
     ) -> Result<Self, TableError> {
         one_thread()?;
         let attempts_dir = state_dir.join(ATTEMPTS);
@@ -55,7 +57,8 @@ impl Table {
         Ok(Self {
             boot_id,
             spool,
-            spawner: Spawner::new(attempts_dir.clone(), reader_uid).map_err(TableError::Spawner)?,
+            spawner: Spawner::new(attempts_dir.clone(), reader_uid, identities)
+                .map_err(TableError::Spawner)?,
             owners: Owners::new(attempts_dir),
             groups,
             attempts,

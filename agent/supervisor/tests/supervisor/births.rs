@@ -20,12 +20,18 @@ fn refusal(client: &mut Client, spec: &SpawnSpec) -> String {
 }
 
 #[test]
-fn the_environment_is_exactly_what_was_asked_for() {
+fn the_environment_is_what_was_asked_for_and_what_its_user_is_known_by() {
     let host = Host::start();
     let mut spec = spec("env.1", &["/usr/bin/env"]);
     spec.env.insert("A".to_owned(), "x=y z\n!".to_owned());
+    spec.env
+        .insert("HOME".to_owned(), "/the/step's/own".to_owned());
     assert_eq!(host.client().run(&spec), Exit::Code(0));
-    let wanted: String = spec.env.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
+    let wanted = spec.env.clone().into_iter().chain(known_by());
+    let wanted: std::collections::BTreeMap<_, _> = wanted
+        .filter(|(k, v)| k != "HOME" || v == "/the/step's/own")
+        .collect();
+    let wanted: String = wanted.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
     let mut lines: Vec<String> = host
         .output(&"env.1", "stdout")
         .lines()
@@ -38,12 +44,30 @@ fn the_environment_is_exactly_what_was_asked_for() {
 }
 
 #[test]
-fn an_empty_environment_stays_empty() {
+fn an_empty_environment_stays_empty_but_for_what_its_user_is_known_by() {
     let host = Host::start();
     let mut spec = spec("bare.1", &["/usr/bin/env"]);
     spec.env = Default::default();
     assert_eq!(host.client().run(&spec), Exit::Code(0));
-    assert_eq!(host.output(&"bare.1", "stdout"), "");
+    let wanted: String = known_by().map(|(k, v)| format!("{k}={v}\n")).collect();
+    assert_eq!(host.output(&"bare.1", "stdout"), wanted);
+}
+
+/// What the database says of the user who runs these tests.
+fn known_by() -> impl Iterator<Item = (String, String)> {
+    let user = nix::unistd::User::from_uid(nix::unistd::geteuid()).unwrap();
+    let known = user.map(|user| {
+        [
+            ("HOME", user.dir.to_str().unwrap().to_owned()),
+            ("LOGNAME", user.name.clone()),
+            ("SHELL", user.shell.to_str().unwrap().to_owned()),
+            ("USER", user.name),
+        ]
+    });
+    known
+        .into_iter()
+        .flatten()
+        .map(|(name, value)| (name.to_owned(), value))
 }
 
 #[test]

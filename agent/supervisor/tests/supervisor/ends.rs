@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use sluice_common::supervision::{Exit, HostPhase, StopSignal};
 
 use crate::client::{Client, sh};
-use crate::host::{BINARY, Host, lives, until};
+use crate::host::{BINARY, Host, as_root, config_args, lives, until};
 
 #[test]
 fn exit_codes_and_signals_are_told_apart() {
@@ -214,7 +214,7 @@ fn a_record_that_cannot_be_written_is_said_once_and_written_when_it_can() {
 /// children.
 #[test]
 fn ends_are_seen_where_the_starter_ignores_those_of_its_children() {
-    let dir = tempfile::tempdir().unwrap();
+    let (dir, config) = (tempfile::tempdir().unwrap(), as_root());
     let mut supervisor = Command::new("env")
         .args([
             "--ignore-signal=CHLD",
@@ -223,6 +223,7 @@ fn ends_are_seen_where_the_starter_ignores_those_of_its_children() {
             "--state-dir",
         ])
         .arg(dir.path())
+        .args(config_args(config.path()))
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();

@@ -18,8 +18,12 @@ use crate::client::{Client, DEADLINE};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sluice-supervisor");
 
+/// What root must say before steps may run as root, as most of these tests have it.
+const AS_ROOT: &str = "default_user = 0\nallow_root = true\n";
+
 pub(crate) struct Host {
     pub(crate) dir: tempfile::TempDir,
+    config: tempfile::NamedTempFile,
     pub(crate) log: Arc<Mutex<String>>,
     args: Vec<String>,
     running: Option<Running>,
@@ -37,14 +41,29 @@ impl Host {
     }
 
     pub(crate) fn start_with(args: &[&str]) -> Self {
+        Self::start_under(AS_ROOT, args)
+    }
+
+    /// With a config of its own, which only root can obey.
+    pub(crate) fn start_under(config: &str, args: &[&str]) -> Self {
         let mut host = Self {
             dir: tempfile::tempdir().unwrap(),
+            config: tempfile::NamedTempFile::new().unwrap(),
             log: Arc::default(),
             args: args.iter().map(ToString::to_string).collect(),
             running: None,
         };
+        host.configure(config);
         host.restart();
         host
+    }
+
+    /// Writes the config anew, for the next start.
+    pub(crate) fn configure(&mut self, config: &str) {
+        fs::write(self.config.path(), config).unwrap();
+        // Steps of another user have their directories below it.
+        use std::os::unix::fs::PermissionsExt;
+        fs::set_permissions(self.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
     }
 
     /// Starts one where none runs, and waits until it listens.
@@ -56,6 +75,7 @@ impl Host {
             .arg(self.dir.path())
             .arg("--exit-with-stdin")
             .args(&self.args)
+            .args(config_args(self.config.path()))
             .stdin(Stdio::piped())
             .stderr(Stdio::piped());
         // The old one may have left its socket: only a new one says that it is ready.
@@ -169,6 +189,21 @@ impl Drop for Host {
             eprintln!("--- the supervisor's log\n{}", self.log.lock().unwrap());
         }
     }
+}
+
+/// Only root needs to be told who steps run as.
+pub(crate) fn config_args(path: &Path) -> Vec<std::ffi::OsString> {
+    match nix::unistd::geteuid().is_root() {
+        true => vec!["--config".into(), path.into()],
+        false => Vec::new(),
+    }
+}
+
+/// A config file for those who start the binary by themselves.
+pub(crate) fn as_root() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), AS_ROOT).unwrap();
+    file
 }
 
 pub(crate) fn send(pid: u32, signal: Signal) {

@@ -99,12 +99,12 @@ fn another_user_is_refused_and_the_configured_one_is_not() {
         // Only root can be somebody else.
         return;
     }
-    let config = tempfile::NamedTempFile::new().unwrap();
-    fs::write(config.path(), "agent_uid = 1234\n").unwrap();
-    let host = Host::start_with(&["--config", config.path().to_str().unwrap()]);
+    let host = Host::start_under(
+        "agent_uid = 1234\ndefault_user = 0\nallow_root = true\n",
+        &[],
+    );
     let found = fs::metadata(host.socket()).unwrap();
     assert_eq!((found.mode() & 0o777, found.uid()), (0o600, 1234));
-    fs::set_permissions(host.dir.path(), fs::Permissions::from_mode(0o711)).unwrap();
 
     let said = as_user(1234, host.socket());
     assert!(said.is_ok_and(|bytes| bytes > 0), "the agent is greeted");

@@ -10,7 +10,7 @@ use sluice_common::supervision::{Exit, StopSignal};
 use sluice_supervisor::process;
 
 use crate::client::{Client, sh};
-use crate::host::{BINARY, Host, lives, readable_binary, until};
+use crate::host::{BINARY, Host, as_root, config_args, lives, readable_binary, until};
 
 const STUBBORN: &str = "trap '' TERM; echo $$; while :; do sleep 0.05; done";
 
@@ -44,10 +44,11 @@ fn the_end_of_stdin_stops_everything() {
 #[test]
 fn a_parent_that_is_killed_takes_everything_with_it() {
     // The log goes to a pipe that nobody reads any more either: that must not stop it from stopping the steps.
-    let dir = tempfile::tempdir().unwrap();
+    let (dir, config) = (tempfile::tempdir().unwrap(), as_root());
     let mut child = Command::new(BINARY)
         .args(["--exit-with-stdin", "--state-dir"])
         .arg(dir.path())
+        .args(config_args(config.path()))
         .stdin(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()

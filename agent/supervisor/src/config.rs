@@ -1,0 +1,505 @@
+//! `supervisor.toml`: who steps may run as, where, and within which limits. Read by the supervisor alone and trusted as
+//! far as its file is: whoever can write it decides who becomes whom, so one that others can write is refused.
+//!
+//! What is written is checked here; whether the users exist and can be become is `identity`'s to find out.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::sys::resource::{RLIM_INFINITY, Resource, rlim_t};
+use serde::Deserialize;
+use sluice_common::amount::parse_memory;
+use sluice_common::id::Subject;
+use sluice_common::nearest::unknown_field;
+use sluice_log::Format;
+
+/// Of a line of the file that cannot be read, in a message.
+const MAX_SHOWN_BYTES: usize = 120;
+/// May write: the group and everybody.
+const OTHERS_WRITE: u32 = 0o022;
+/// In such a directory nobody may replace what is another's.
+const STICKY: u32 = 0o1000;
+
+/// What the file says, checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Whose agent may connect, beside root and the supervisor's own user.
+    pub agent_uid: Option<u32>,
+    /// How the log is written.
+    pub log_format: Option<Format>,
+    /// The control group in which each step gets one of its own, as `--cgroup` says it.
+    pub cgroup: Option<String>,
+    /// The most processes of one step.
+    pub pids_max: Option<u32>,
+    /// Who steps run as, and within what.
+    pub rules: Rules,
+}
+
+/// What steps may do on this host, whatever the agent says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// The file that says so; none where none was named.
+    pub file: Option<PathBuf>,
+    /// Who steps run as whose subject is not among `users`.
+    pub default_user: Option<UserRef>,
+    /// Who the steps of a subject run as.
+    pub users: BTreeMap<Subject, UserRef>,
+    /// Whether any of these may be root.
+    pub allow_root: bool,
+    /// Where steps may work, beside their own directories; `None` is wherever their user may go.
+    pub workdirs: Option<Vec<PathBuf>>,
+    /// What new files are not allowed to others; `None` is as the supervisor was started.
+    pub umask: Option<u32>,
+    /// Limits of each process.
+    pub limits: Vec<Rlimit>,
+}
+
+/// A user as an admin names it.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "expected the name of a user, or its number")]
+pub enum UserRef {
+    /// By name.
+    Name(String),
+    /// By number.
+    Uid(u32),
+}
+
+/// The most of one thing that each process of a step may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rlimit {
+    /// The key in the file.
+    pub name: &'static str,
+    /// Of what.
+    pub resource: Resource,
+    /// How much; [`RLIM_INFINITY`] is no limit.
+    pub most: rlim_t,
+}
+
+/// What is wrong with a config.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read config {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else may have written it.
+    #[error("config {}: {whose}, and it says who steps run as: {way_out}", path.display())]
+    Untrusted {
+        /// Which.
+        path: PathBuf,
+        /// What gives others a hand in it.
+        whose: String,
+        /// What to do.
+        way_out: String,
+    },
+    /// It is not understood.
+    #[error("config {}: line {line}: {message}", path.display())]
+    Parse {
+        /// Which.
+        path: PathBuf,
+        /// Where, counted from 1.
+        line: usize,
+        /// Why.
+        message: String,
+    },
+    /// A value means nothing.
+    #[error("config {}: {key}: {message}", path.display())]
+    Value {
+        /// Which.
+        path: PathBuf,
+        /// Of what.
+        key: String,
+        /// Why.
+        message: String,
+    },
+}
+
+/// The file as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawConfig {
+    agent_uid: Option<u32>,
+    log_format: Option<Format>,
+    cgroup: Option<String>,
+    pids_max: Option<u32>,
+    default_user: Option<UserRef>,
+    users: BTreeMap<Subject, UserRef>,
+    allow_root: bool,
+    workdirs: Option<Vec<PathBuf>>,
+    umask: Option<String>,
+    limits: RawLimits,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawLimits {
+    address_space: Option<Bound>,
+    core: Option<Bound>,
+    cpu_seconds: Option<Bound>,
+    data: Option<Bound>,
+    file_size: Option<Bound>,
+    memlock: Option<Bound>,
+    nofile: Option<Bound>,
+    nproc: Option<Bound>,
+    stack: Option<Bound>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a number, \"unlimited\", or bytes such as \"8GiB\""
+)]
+enum Bound {
+    Number(u64),
+    Text(String),
+}
+
+impl Config {
+    /// Reads a file that nobody but root and the supervisor's own user can have written.
+    ///
+    /// # Errors
+    /// Where others could have, or it is not understood.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let cannot = |source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        };
+        // Not to hang on what is no file; what it is, is looked at next.
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(path)
+            .map_err(cannot)?;
+        check_trust(&file, path)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(cannot)?;
+        parse(&text, path)
+    }
+}
+
+fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
+    let raw: RawConfig = toml::from_str(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| span.start);
+        let line = text[..at.min(text.len())].matches('\n').count() + 1;
+        ConfigError::Parse {
+            path: path.to_owned(),
+            line,
+            message: way_out(error.message(), text.lines().nth(line - 1)),
+        }
+    })?;
+    raw.check(path)
+        .map_err(|(key, message)| ConfigError::Value {
+            path: path.to_owned(),
+            key,
+            message,
+        })
+}
+
+/// The parser's sentence, with the word that was probably meant, or with what stands there.
+fn way_out(message: &str, line: Option<&str>) -> String {
+    match (unknown_field(message), line.map(str::trim)) {
+        (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
+        (None, Some(line)) if !line.is_empty() => {
+            let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
+            format!("`{}`: {message}", line.escape_debug())
+        }
+        (Some(_) | None, _) => message.to_owned(),
+    }
+}
+
+/// A key and what is wrong with its value.
+type Wrong = (String, String);
+
+impl RawConfig {
+    fn check(self, path: &Path) -> Result<Config, Wrong> {
+        let umask = self.umask.as_deref().map(check_umask).transpose()?;
+        let rules = Rules {
+            file: Some(path.to_owned()),
+            default_user: self.default_user,
+            users: self.users,
+            allow_root: self.allow_root,
+            workdirs: self.workdirs.map(check_workdirs).transpose()?,
+            umask,
+            limits: self.limits.check()?,
+        };
+        Ok(Config {
+            agent_uid: self.agent_uid,
+            log_format: self.log_format,
+            cgroup: self.cgroup,
+            pids_max: self.pids_max,
+            rules,
+        })
+    }
+}
+
+fn check_umask(text: &str) -> Result<u32, Wrong> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mask @ 0..=0o777) => Ok(mask),
+        Ok(_) | Err(_) => Err((
+            "umask".to_owned(),
+            format!(
+                "`{}` is no mask: write octal digits, such as \"027\"",
+                text.escape_debug()
+            ),
+        )),
+    }
+}
+
+fn check_workdirs(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Wrong> {
+    match paths.iter().find(|path| !path.is_absolute()) {
+        Some(path) => Err((
+            "workdirs".to_owned(),
+            format!("`{}` is not absolute: begin it with `/`", path.display()),
+        )),
+        None => Ok(paths),
+    }
+}
+
+impl RawLimits {
+    fn check(self) -> Result<Vec<Rlimit>, Wrong> {
+        use Resource as R;
+        let counted = [
+            ("cpu_seconds", R::RLIMIT_CPU, self.cpu_seconds),
+            ("nofile", R::RLIMIT_NOFILE, self.nofile),
+            ("nproc", R::RLIMIT_NPROC, self.nproc),
+        ];
+        let bytes = [
+            ("address_space", R::RLIMIT_AS, self.address_space),
+            ("core", R::RLIMIT_CORE, self.core),
+            ("data", R::RLIMIT_DATA, self.data),
+            ("file_size", R::RLIMIT_FSIZE, self.file_size),
+            ("memlock", R::RLIMIT_MEMLOCK, self.memlock),
+            ("stack", R::RLIMIT_STACK, self.stack),
+        ];
+        let counted = counted
+            .into_iter()
+            .map(|(name, of, bound)| limit(name, of, bound, false));
+        let bytes = bytes
+            .into_iter()
+            .map(|(name, of, bound)| limit(name, of, bound, true));
+        counted.chain(bytes).filter_map(Result::transpose).collect()
+    }
+}
+
+fn limit(
+    name: &'static str,
+    resource: Resource,
+    bound: Option<Bound>,
+    in_bytes: bool,
+) -> Result<Option<Rlimit>, Wrong> {
+    let most = match bound {
+        None => return Ok(None),
+        Some(Bound::Number(most)) => most,
+        Some(Bound::Text(text)) if text == "unlimited" => RLIM_INFINITY,
+        Some(Bound::Text(text)) if in_bytes => {
+            parse_memory(&text).map_err(|e| (format!("limits.{name}"), e.to_string()))?
+        }
+        Some(Bound::Text(text)) => {
+            let text = text.escape_debug();
+            let message =
+                format!("`{text}` is no limit: write a number without quotes, or \"unlimited\"");
+            return Err((format!("limits.{name}"), message));
+        }
+    };
+    Ok(Some(Rlimit {
+        name,
+        resource,
+        most,
+    }))
+}
+
+/// Whether what is open, and stands at `path`, can have been written by nobody but root and this process's user.
+fn check_trust(file: &File, path: &Path) -> Result<(), ConfigError> {
+    let cannot = |source| ConfigError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let untrusted = |(whose, way_out): (String, String)| ConfigError::Untrusted {
+        path: path.to_owned(),
+        whose,
+        way_out,
+    };
+    let found = file.metadata().map_err(cannot)?;
+    if !found.is_file() {
+        return Err(cannot(io::Error::other("it is not a regular file")));
+    }
+    let own = nix::unistd::geteuid().as_raw();
+    let real = fs::canonicalize(path).map_err(cannot)?;
+    distrust(&found, own, &real).map_or(Ok(()), |why| Err(untrusted(why)))?;
+    let dir = real
+        .parent()
+        .expect("a regular file stands in some directory");
+    let around = fs::metadata(dir).map_err(cannot)?;
+    // Whoever may replace the file need not be able to write it.
+    match around.mode() & STICKY {
+        0 => distrust(&around, own, dir).map_or(Ok(()), |why| Err(untrusted(why))),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with the owner or the mode of what stands at `path`, and the way out.
+fn distrust(found: &Metadata, own: u32, path: &Path) -> Option<(String, String)> {
+    let path = path.display();
+    if found.uid() != 0 && found.uid() != own {
+        return Some((
+            format!("{path} belongs to user {}", found.uid()),
+            format!("`chown root {path}`"),
+        ));
+    }
+    (found.mode() & OTHERS_WRITE != 0).then(|| {
+        (
+            format!("{path} can be written by others"),
+            format!("`chmod go-w {path}`"),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn read(text: &str) -> Result<Rules, String> {
+        parse(text, Path::new("/etc/s.toml"))
+            .map(|config| config.rules)
+            .map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_full_config_is_understood() {
+        let rules = read(
+            "agent_uid = 7\ndefault_user = \"nobody\"\numask = \"027\"\nworkdirs = [\"/data\"]\n\
+             [users]\nprod = \"prod\"\nbatch = 1001\n\
+             [limits]\nnofile = 4096\ncore = 0\nmemlock = \"unlimited\"\nstack = \"8MiB\"\n",
+        )
+        .unwrap();
+        assert_eq!(rules.default_user, Some(UserRef::Name("nobody".to_owned())));
+        assert_eq!(
+            rules.users[&Subject::new("batch").unwrap()],
+            UserRef::Uid(1001)
+        );
+        assert_eq!((rules.umask, rules.allow_root), (Some(0o027), false));
+        assert_eq!(rules.workdirs.unwrap(), [PathBuf::from("/data")]);
+        let limits: Vec<_> = rules.limits.iter().map(|l| (l.name, l.most)).collect();
+        let wanted = [
+            ("nofile", 4096),
+            ("core", 0),
+            ("memlock", RLIM_INFINITY),
+            ("stack", 8 << 20),
+        ];
+        assert_eq!(limits, wanted);
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_way_out() {
+        for (text, wanted) in [
+            (
+                "default_usr = \"x\"",
+                "line 1: unknown key `default_usr`: did you mean `default_user`?",
+            ),
+            (
+                "\n[limits]\nnofiles = 1",
+                "line 3: unknown key `nofiles`: did you mean `nofile`?",
+            ),
+            (
+                "default_user = true",
+                "expected the name of a user, or its number",
+            ),
+            ("umask = \"999\"", "umask: `999` is no mask"),
+            ("umask = \"7777\"", "umask: `7777` is no mask"),
+            ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
+            (
+                "[limits]\nnproc = \"8GiB\"",
+                "limits.nproc: `8GiB` is no limit",
+            ),
+            ("[limits]\nstack = \"8 oxen\"", "limits.stack: "),
+            ("[users]\n\"a/b\" = \"x\"", "line 2"),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(
+                told.starts_with("config /etc/s.toml: ") && told.contains(wanted),
+                "{told}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_is_refused_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        fs::write(&path, "").unwrap();
+        let chmod = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap()
+        };
+        for (mode, refused) in [(0o600, false), (0o644, false), (0o664, true), (0o646, true)] {
+            chmod(&path, mode);
+            let read = Config::read(&path).map_err(|e| e.to_string());
+            assert_eq!(read.is_err(), refused, "{mode:o}");
+            assert!(read.err().is_none_or(|told| told.contains("`chmod go-w /")));
+        }
+        chmod(&path, 0o600);
+        chmod(dir.path(), 0o777);
+        assert!(
+            Config::read(&path).is_err(),
+            "the directory lets it be replaced"
+        );
+        chmod(dir.path(), 0o1777);
+        assert!(Config::read(&path).is_ok(), "in a sticky one it cannot be");
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        if !nix::unistd::geteuid().is_root() {
+            // Only root can give a file away.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("s.toml");
+        fs::write(&path, "").unwrap();
+        std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
+        let told = Config::read(&path).unwrap_err().to_string();
+        assert!(
+            told.contains("belongs to user 1234") && told.contains("`chown root"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert!(matches!(Config::read(&path), Err(ConfigError::Read { .. })));
+        assert!(matches!(
+            Config::read(dir.path()),
+            Err(ConfigError::Read { .. })
+        ));
+    }
+
+    #[test]
+    fn the_packaged_example_is_understood_as_it_is_and_with_every_line_of_it() {
+        let path =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/config/supervisor.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        parse(&text, &path).unwrap();
+        let all: String = text
+            .lines()
+            .map(|line| match line.strip_prefix("# ") {
+                Some(key) if key.contains(" = ") || key.starts_with('[') => format!("{key}\n"),
+                Some(_) | None => format!("{line}\n"),
+            })
+            .collect();
+        let rules = parse(&all, &path).unwrap().rules;
+        assert!(
+            !rules.users.is_empty() && rules.limits.len() == 9,
+            "{rules:?}"
+        );
+    }
+}

@@ -1,0 +1,87 @@
+//! Making a process of an attempt: how the child becomes the step's user and gives up what it does not need. Runs in
+//! the child, after its gate and before anything of the step's own is touched.
+//!
+//! The order is the kernel's: limits and the bounding set can be changed while the process is still root; groups go
+//! before the user, for a user who is not root cannot change them; and the user goes last.
+
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_no_new_privs;
+use nix::sys::resource::setrlimit;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{geteuid, getresgid, getresuid, setgroups, setresgid, setresuid};
+
+use super::lookup;
+use crate::config::Rules;
+use crate::identity::Identity;
+use crate::sys;
+
+/// Most of a path that is shown.
+const SHOWN_PATH_BYTES: usize = 200;
+
+/// Becomes `identity`, for good.
+pub(super) fn become_user(identity: &Identity, rules: &Rules) -> Result<(), String> {
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |e: Errno| format!("the host could not {what}: {}", e.desc())
+    };
+    for limit in &rules.limits {
+        setrlimit(limit.resource, limit.most, limit.most)
+            .map_err(failed(&format!("set limit {}", limit.name)))?;
+    }
+    if let Some(mask) = rules.umask {
+        umask(Mode::from_bits_truncate(mask));
+    }
+    if geteuid().is_root() {
+        if !identity.uid.is_root() {
+            sys::drop_bounding_set().map_err(failed("drop capabilities"))?;
+        }
+        setgroups(&identity.groups).map_err(failed("set the groups"))?;
+        setresgid(identity.gid, identity.gid, identity.gid).map_err(failed("set the group"))?;
+        setresuid(identity.uid, identity.uid, identity.uid).map_err(failed("set the user"))?;
+    }
+    if !identity.uid.is_root() {
+        sys::drop_capabilities().map_err(failed("drop capabilities"))?;
+    }
+    set_no_new_privs().map_err(failed("forbid new privileges"))?;
+    confirm(identity, rules)
+}
+
+/// What must not be wrong is not taken on trust.
+fn confirm(identity: &Identity, rules: &Rules) -> Result<(), String> {
+    let (uid, gid) = (identity.uid, identity.gid);
+    let user_is = getresuid().is_ok_and(|u| [u.real, u.effective, u.saved] == [uid; 3]);
+    let group_is = getresgid().is_ok_and(|g| [g.real, g.effective, g.saved] == [gid; 3]);
+    let root = uid.is_root() && !rules.allow_root;
+    match user_is && group_is && !root {
+        true => Ok(()),
+        false => Err("the host could not make the process that of the step's user".to_owned()),
+    }
+}
+
+/// Whether steps may work in the directory that this process is in now.
+pub(super) fn check_workdir(rules: &Rules) -> Result<(), String> {
+    let Some(allowed) = &rules.workdirs else {
+        return Ok(());
+    };
+    // The kernel's own name of it, without links: what was asked for may have been one.
+    let here = nix::unistd::getcwd()
+        .map_err(|e| format!("the working directory has no name: {}", e.desc()))?;
+    if allowed.iter().any(|root| here.starts_with(resolved(root))) {
+        return Ok(());
+    }
+    let here = lookup::shown(&here.to_string_lossy(), SHOWN_PATH_BYTES);
+    let file = rules
+        .file
+        .as_deref()
+        .unwrap_or(Path::new("supervisor.toml"));
+    Err(format!(
+        "steps may not work in `{here}` on this host: choose a directory below one of `workdirs` in {}, or have it added",
+        file.display()
+    ))
+}
+
+fn resolved(path: &Path) -> PathBuf {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
+}
