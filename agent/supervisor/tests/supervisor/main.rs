@@ -15,6 +15,7 @@ mod fences;
 mod freezing;
 mod host;
 mod hostile;
+mod identities;
 mod leases;
 mod leaving;
 mod restarts;
