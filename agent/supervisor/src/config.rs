@@ -4,7 +4,7 @@
 //! What is written is checked here; whether the users exist and can be become is `identity`'s to find out.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use sluice_common::id::Subject;
 use sluice_common::nearest::unknown_field;
 use sluice_log::Format;
 
+use crate::trust::distrust;
+
 /// Of a line of the file that cannot be read, in a message.
 const MAX_SHOWN_BYTES: usize = 120;
-/// May write: the group and everybody.
-const OTHERS_WRITE: u32 = 0o022;
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
 
@@ -342,23 +342,6 @@ fn check_trust(file: &File, path: &Path) -> Result<(), ConfigError> {
         0 => distrust(&around, own, dir).map_or(Ok(()), |why| Err(untrusted(why))),
         _ => Ok(()),
     }
-}
-
-/// What is wrong with the owner or the mode of what stands at `path`, and the way out.
-fn distrust(found: &Metadata, own: u32, path: &Path) -> Option<(String, String)> {
-    let path = path.display();
-    if found.uid() != 0 && found.uid() != own {
-        return Some((
-            format!("{path} belongs to user {}", found.uid()),
-            format!("`chown root {path}`"),
-        ));
-    }
-    (found.mode() & OTHERS_WRITE != 0).then(|| {
-        (
-            format!("{path} can be written by others"),
-            format!("`chmod go-w {path}`"),
-        )
-    })
 }
 
 #[cfg(test)]

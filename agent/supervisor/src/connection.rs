@@ -150,7 +150,15 @@ pub fn peer_uid(stream: &UnixStream) -> io::Result<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervision::SUPERVISION_VERSION;
+    use std::path::{Component, Path};
+
+    use proptest::prelude::*;
+    use sluice_common::environment::Environment;
+    use sluice_common::id::{AttemptId, Subject};
+    use sluice_common::supervision::{
+        BootMillis, Limits, Memo, SUPERVISION_VERSION, SpawnSpec, StopSignal,
+    };
+    use sluice_common::time::Span;
 
     fn hello() -> FromSupervisor {
         FromSupervisor::Hello {
@@ -185,5 +193,86 @@ mod tests {
     fn the_peer_is_who_the_kernel_says() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert_eq!(peer_uid(&ours).unwrap(), nix::unistd::geteuid().as_raw());
+    }
+
+    fn spawn(id: &str) -> ToSupervisor {
+        ToSupervisor::Spawn(SpawnSpec {
+            attempt: id.parse().unwrap(),
+            command: vec!["sh".to_owned(), "-c".to_owned(), "true".to_owned()],
+            env: Environment::from([("PATH".to_owned(), "/bin".to_owned())]),
+            workdir: Some("/tmp".to_owned()),
+            lease_until: Some(BootMillis(7)),
+            lease_grace: Span::from_secs(1),
+            memo: Memo {
+                timeout: None,
+                grace: Span::ZERO,
+            },
+            subject: Subject::new("s").unwrap(),
+            limits: Limits::default(),
+        })
+    }
+
+    /// Whom a message names.
+    fn named(message: &ToSupervisor) -> Option<&AttemptId> {
+        match message {
+            ToSupervisor::Spawn(spec) => Some(&spec.attempt),
+            ToSupervisor::Signal { attempt, .. } | ToSupervisor::Forget { attempt } => {
+                Some(attempt)
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives bytes to a connection in pieces; what came out of it as messages before it would be dropped.
+    fn understood(bytes: &[u8], piece: usize) -> Vec<ToSupervisor> {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let mut connection = Connection::new(ours).unwrap();
+        let mut messages = Vec::new();
+        for piece in bytes.chunks(piece) {
+            theirs.write_all(piece).unwrap();
+            if connection.fill().is_err() {
+                return messages;
+            }
+            loop {
+                match connection.take() {
+                    Ok(Some(message)) => messages.push(message),
+                    Ok(None) => break,
+                    Err(_) => return messages,
+                }
+            }
+        }
+        messages
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_is_sent_what_is_understood_names_a_plain_directory(
+            changes in prop::collection::vec((0_usize..400, any::<u8>()), 0..6),
+            noise in prop::collection::vec(any::<u8>(), 0..64),
+            piece in 1_usize..300,
+        ) {
+            let attempt: AttemptId = "other-step.2".parse().unwrap();
+            let mut bytes = Vec::new();
+            for message in [
+                spawn("some-step.1"),
+                ToSupervisor::Signal { attempt: attempt.clone(), signal: StopSignal::Kill },
+                ToSupervisor::Forget { attempt },
+            ] {
+                bytes.extend(frame(&message, MAX_SUPERVISION_FRAME_BYTES).unwrap());
+            }
+            for (at, to) in changes {
+                let at = at % bytes.len();
+                bytes[at] = to;
+            }
+            bytes.extend(noise);
+            for id in understood(&bytes, piece).iter().filter_map(named) {
+                let name = id.to_string();
+                let mut parts = Path::new(&name).components();
+                prop_assert!(matches!(parts.next(), Some(Component::Normal(_))), "{name}");
+                prop_assert!(parts.next().is_none() && !name.starts_with('.') && !name.contains('\0'), "{name}");
+            }
+        }
     }
 }

@@ -23,6 +23,7 @@
 //! | [`process`] | reading `/proc` |
 //! | [`reap`] | children that have ended |
 //! | [`clock`] | the two clocks |
+//! | [`trust`] | who else may have written what stands at a path |
 //! | [`sys`] | the calls that need `unsafe` |
 
 pub mod attempt;
@@ -43,3 +44,4 @@ pub mod spool;
 pub mod state_dir;
 pub mod sys;
 pub mod table;
+pub mod trust;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
+use crate::trust::distrust;
+
 /// The socket's name in the directory.
 pub const SOCKET: &str = "supervisor.sock";
 
@@ -28,6 +30,16 @@ pub enum StateDirError {
         dir: PathBuf,
         /// Who, as far as it is known.
         pid: String,
+    },
+    /// Somebody else may have put something there.
+    #[error("cannot work in {}: {whose}, and could lead this supervisor astray: {way_out}", dir.display())]
+    Untrusted {
+        /// Where.
+        dir: PathBuf,
+        /// What gives others a hand in it.
+        whose: String,
+        /// What to do.
+        way_out: String,
     },
     /// The socket cannot be bound at so long a path.
     #[error("cannot make socket {}: choose a shorter --state-dir if its path is longer than 107 bytes", path.display())]
@@ -70,6 +82,7 @@ impl StateDir {
             .map_err(|e| failed("make directory", path, e))?;
         // Attempts get absolute paths from it, and have other working directories.
         let path = fs::canonicalize(path).map_err(|e| failed("resolve", path, e))?;
+        check_trust(&path)?;
         let lock = lock(&path)?;
         Ok(Self { path, _lock: lock })
     }
@@ -108,6 +121,34 @@ impl StateDir {
     pub fn unlisten(&self) -> Result<(), StateDirError> {
         remove(&self.path.join(SOCKET))
     }
+}
+
+/// Who may write in the directory, or in one that an earlier supervisor made there, could put a link in the place of a
+/// file that this one is about to make.
+fn check_trust(dir: &Path) -> Result<(), StateDirError> {
+    let own = nix::unistd::geteuid().as_raw();
+    for path in [dir.to_owned(), dir.join("attempts"), dir.join("spool")] {
+        let found = match fs::symlink_metadata(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            found => found.map_err(|e| failed("look at", &path, e))?,
+        };
+        if !found.is_dir() {
+            return Err(failed(
+                "work in",
+                &path,
+                io::ErrorKind::NotADirectory.into(),
+            ));
+        }
+        if let Some((whose, way_out)) = distrust(&found, own, &path) {
+            let dir = dir.to_owned();
+            return Err(StateDirError::Untrusted {
+                dir,
+                whose,
+                way_out,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// A lock of the process and not of the open file: children that are not yet another program do not share it, so it
@@ -179,6 +220,22 @@ mod tests {
         listener.accept().unwrap();
         state.unlisten().unwrap();
         assert!(!dir.path().join(SOCKET).exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_or_that_is_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let chmod = |mode| fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        for mode in [0o770, 0o702, 0o1777] {
+            chmod(mode);
+            let text = StateDir::open(dir.path()).unwrap_err().to_string();
+            assert!(text.contains("`chmod go-w /"), "{mode:o}: {text}");
+        }
+        chmod(0o700);
+        let elsewhere = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(elsewhere.path(), dir.path().join("attempts")).unwrap();
+        assert!(StateDir::open(dir.path()).is_err());
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 mod births;
 mod client;
+mod compromised;
 mod ends;
 mod fences;
 mod freezing;
