@@ -3,6 +3,7 @@
 //! A follower is sent what is there and then what is written, until nothing of the attempt is left to write. The files
 //! do not depend on this process, so neither does their content.
 
+mod kept;
 mod live;
 mod watch;
 
@@ -15,11 +16,12 @@ use std::time::Duration;
 
 use sluice_common::chain::chain;
 use sluice_common::id::AttemptId;
-use sluice_common::wire::{LogReply, LogRequest, LogStream};
+use sluice_common::wire::{LogReply, LogRequest};
 use sluice_transport::{FrameReader, FrameWriter, TransportError};
 use tokio::task::spawn_blocking;
 use tracing::debug;
 
+use kept::Kept;
 pub(crate) use live::Live;
 pub(crate) use watch::Watcher;
 
@@ -38,6 +40,11 @@ enum LogError {
     Transport(#[from] TransportError),
     #[error("cannot read {path}", path = path.display())]
     Read { path: PathBuf, source: io::Error },
+    /// The reader comes back and is told where the output begins now.
+    #[error(
+        "the oldest output was dropped before it could be read: it begins at {first_kept} now, not at {wanted}"
+    )]
+    Overtaken { wanted: u64, first_kept: u64 },
 }
 
 /// What transfers need.
@@ -80,9 +87,10 @@ impl Logs {
                 .await;
         }
         let path = self.path(&request);
+        let kept = Kept::new(&self.dir(&request.attempt), request.stream);
         let mut offset = request.offset;
-        // Nothing is beyond the beginning: who reads from there is answered before there is a file.
-        let early = offset == 0;
+        // Nothing is before or beyond the beginning: who reads from there is answered before there is a file.
+        let early = offset == 0 && !path.exists();
         if early {
             writer.send(&LogReply::From { offset }).await?;
         }
@@ -92,7 +100,9 @@ impl Logs {
             open(&path)?
         };
         if !early {
-            offset = offset.min(length(file.as_deref(), &path)?);
+            offset = offset
+                .max(kept.first())
+                .min(length(file.as_deref(), &path)?);
             writer.send(&LogReply::From { offset }).await?;
         }
         let Some(file) = file else {
@@ -109,7 +119,7 @@ impl Logs {
             let grown = watch.as_ref().map(watch::Watch::grown);
             let changed = self.live.changed();
             let live = self.live.contains(&request.attempt);
-            offset = copy(&file, &path, offset, &mut writer).await?;
+            offset = copy(&file, &path, &kept, offset, &mut writer).await?;
             if !(request.follow && live) {
                 writer.finish();
                 return Ok(());
@@ -150,10 +160,7 @@ impl Logs {
     }
 
     fn path(&self, request: &LogRequest) -> PathBuf {
-        self.dir(&request.attempt).join(match request.stream {
-            LogStream::Stdout => "stdout",
-            LogStream::Stderr => "stderr",
-        })
+        self.dir(&request.attempt).join(request.stream.file_name())
     }
 }
 
@@ -189,6 +196,7 @@ fn length(file: Option<&File>, path: &Path) -> Result<u64, LogError> {
 async fn copy(
     file: &Arc<File>,
     path: &Path,
+    kept: &Kept,
     mut offset: u64,
     writer: &mut FrameWriter,
 ) -> Result<u64, LogError> {
@@ -200,6 +208,7 @@ async fn copy(
         if bytes.is_empty() {
             return Ok(offset);
         }
+        kept.check(offset)?;
         writer.send_bytes(&bytes).await?;
         offset += bytes.len() as u64;
     }

@@ -47,6 +47,13 @@ pub(crate) enum News<'a> {
     Broken(&'a ApiError, Duration),
 }
 
+/// What a user is told of a gap.
+pub(crate) fn gap_note(bytes: u64) -> String {
+    format!(
+        "{bytes} bytes were dropped: its host keeps only the newest output, up to its output_max"
+    )
+}
+
 /// How following ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {

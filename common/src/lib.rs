@@ -21,6 +21,7 @@ pub mod inventory;
 pub mod label;
 pub mod limit;
 pub mod nearest;
+pub mod output;
 pub mod platform;
 pub mod reason;
 pub mod request;

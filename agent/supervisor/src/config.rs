@@ -16,6 +16,8 @@ use sluice_common::id::Subject;
 use sluice_common::nearest::unknown_field;
 use sluice_log::Format;
 
+use crate::output;
+
 use crate::trust::distrust;
 
 /// Of a line of the file that cannot be read, in a message.
@@ -34,6 +36,8 @@ pub struct Config {
     pub cgroup: Option<String>,
     /// The most processes of one step.
     pub pids_max: Option<u32>,
+    /// How much of each stream of an attempt is kept, as written.
+    pub output_max: Option<output::Bytes>,
     /// Who steps run as, and within what.
     pub rules: Rules,
 }
@@ -129,6 +133,7 @@ struct RawConfig {
     log_format: Option<Format>,
     cgroup: Option<String>,
     pids_max: Option<u32>,
+    output_max: Option<output::Bytes>,
     default_user: Option<UserRef>,
     users: BTreeMap<Subject, UserRef>,
     allow_root: bool,
@@ -234,6 +239,7 @@ impl RawConfig {
             log_format: self.log_format,
             cgroup: self.cgroup,
             pids_max: self.pids_max,
+            output_max: self.output_max,
             rules,
         })
     }

@@ -156,7 +156,7 @@ mod tests {
     use sluice_common::environment::Environment;
     use sluice_common::id::{AttemptId, Subject};
     use sluice_common::supervision::{
-        BootMillis, Limits, Memo, SUPERVISION_VERSION, SpawnSpec, StopSignal,
+        BootMillis, Devices, Limits, Memo, SUPERVISION_VERSION, SpawnSpec, StopSignal,
     };
     use sluice_common::time::Span;
 
@@ -209,6 +209,7 @@ mod tests {
             },
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
+            devices: Devices::default(),
         })
     }
 

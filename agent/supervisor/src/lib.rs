@@ -20,6 +20,7 @@
 //! | [`spawn`] | making a process of an attempt |
 //! | [`fence`] | keeping an attempt from the GPUs of others |
 //! | [`owner`] | whose process is this |
+//! | [`output`] | what is kept of output |
 //! | [`process`] | reading `/proc` |
 //! | [`reap`] | children that have ended |
 //! | [`clock`] | the two clocks |
@@ -35,6 +36,7 @@ pub mod groups;
 pub mod identity;
 pub mod lease;
 pub mod options;
+pub mod output;
 pub mod owner;
 pub mod process;
 pub mod reap;

@@ -8,6 +8,10 @@ use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
 use crate::config::{Config, ConfigError, Rules};
 use crate::groups::choice::{GroupOptions, Place};
+use crate::output;
+
+/// Names the config where `--config` does not.
+const CONFIG_VARIABLE: &str = "SLUICE_SUPERVISOR_CONFIG";
 
 /// What `--help` prints.
 pub const HELP: &str = "\
@@ -28,7 +32,7 @@ Options:
   -V, --version           print the version
 
 The log goes to stderr. SLUICE_LOG filters it (error, warn, info, debug, trace, or finer), and SLUICE_LOG_FORMAT says the
-form where --log-format does not.
+form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config where --config does not.
 ";
 
 /// What the supervisor was asked to do.
@@ -48,6 +52,8 @@ pub struct Options {
     pub log_format: Format,
     /// What steps may do on this host.
     pub rules: Rules,
+    /// What is kept of output.
+    pub output: output::Rules,
 }
 
 /// What a command line means.
@@ -79,6 +85,9 @@ pub enum OptionsError {
     /// The config.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// What it says of output.
+    #[error(transparent)]
+    Output(#[from] output::RulesError),
 }
 
 /// Reads a command line (without the program's name) and the config that it names.
@@ -107,6 +116,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         }
     }
     let log_format = asked_format(log_format.as_deref())?;
+    let config = config.or_else(|| std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from));
     let config = config.as_deref().map(Config::read).transpose()?;
     let config = config.unwrap_or_default();
     Ok(Command::Run(Options {
@@ -123,6 +133,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         exit_with_stdin,
         stop_on_exit,
         rules: config.rules,
+        output: output::Rules::new(config.output_max)?,
     }))
 }
 
@@ -139,6 +150,7 @@ fn asked_format(flag: Option<&str>) -> Result<Option<Format>, OptionsError> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::Path;
 
     fn run(args: &[&str]) -> Result<Command, OptionsError> {
         parse(args.iter().map(OsString::from))
@@ -148,7 +160,8 @@ mod tests {
     fn every_option_is_understood() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("c.toml");
-        fs::write(&file, "agent_uid = 7\npids_max = 9\ncgroup = \"x\"\n").unwrap();
+        let text = "agent_uid = 7\npids_max = 9\ncgroup = \"x\"\noutput_max = \"2MiB\"\n";
+        fs::write(&file, text).unwrap();
         let config = file.to_str().unwrap();
         let found = run(&[
             "--state-dir=/s",
@@ -173,6 +186,7 @@ mod tests {
                 file: Some(file.clone()),
                 ..Rules::default()
             },
+            output: output::Rules { max_bytes: 2 << 20 },
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }
@@ -193,5 +207,31 @@ mod tests {
             let text = run(args).unwrap_err().to_string();
             assert!(text.contains(word), "{text}");
         }
+    }
+
+    #[test]
+    fn the_config_that_is_shipped_says_what_holds_without_one() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let path = path.join("../../packaging/config/supervisor.toml");
+        let shipped = run(&["--state-dir=/s", "--config", path.to_str().unwrap()]);
+        assert_eq!(shipped.unwrap(), run(&["--state-dir=/s"]).unwrap());
+        let text = fs::read_to_string(path).unwrap();
+        let defaults = text.replace("# output_", "output_");
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        fs::write(&file, defaults).unwrap();
+        let config = Config::read(&file).unwrap();
+        let rules = output::Rules::new(config.output_max).unwrap();
+        assert_eq!(rules, output::Rules::default());
+    }
+
+    #[test]
+    fn a_cap_that_keeps_nothing_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        fs::write(&file, "output_max = \"10B\"\n").unwrap();
+        let text = run(&["--state-dir=/s", "--config", file.to_str().unwrap()]);
+        let text = text.unwrap_err().to_string();
+        assert!(text.contains("output_max: 10B is too little"), "{text}");
     }
 }

@@ -27,7 +27,7 @@ use crate::connection::{Connection, PartError, peer_uid};
 use crate::identity::{Identities, IdentityError};
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
-use crate::table::{Table, TableError};
+use crate::table::{Setup, Table, TableError};
 use crate::{clock, reap, sys};
 
 /// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
@@ -75,6 +75,7 @@ enum Source {
     Agent,
     Groups,
     Attempt(AttemptId),
+    Output,
 }
 
 /// The supervisor at work.
@@ -112,7 +113,13 @@ impl Server {
         if identities.is_empty() {
             warn!("no user may run steps: name a default_user in the file that --config names");
         }
-        let mut table = Table::open(state_dir.path(), reader_uid, &options.groups, identities)?;
+        let setup = Setup {
+            reader_uid,
+            groups: &options.groups,
+            identities,
+            output: options.output,
+        };
+        let mut table = Table::open(state_dir.path(), setup)?;
         // No agent is there yet: the first one is told everything.
         drop(table.settle(clock::boot_now()));
         let listener = state_dir.listen(reader_uid)?;
@@ -182,6 +189,8 @@ impl Server {
         }
         let groups = self.table.groups().watch().map(AsFd::as_fd);
         sources.extend(groups.map(|fd| (Source::Groups, fd, PollFlags::POLLIN)));
+        let output = self.table.cap.watched();
+        sources.extend(output.map(|fd| (Source::Output, fd, PollFlags::POLLIN)));
         let watched = self.table.watched();
         sources
             .extend(watched.map(|(id, fd)| (Source::Attempt(id.clone()), fd, PollFlags::POLLIN)));
@@ -225,6 +234,7 @@ impl Server {
             match source {
                 Source::Attempt(id) => self.table.on_ready(id),
                 Source::Groups => self.table.on_groups(),
+                Source::Output => self.table.cap.on_ready(),
                 Source::Signals
                 | Source::Clock
                 | Source::Stdin
@@ -237,7 +247,11 @@ impl Server {
                 Source::Stdin => self.on_stdin(now),
                 Source::Agent => self.on_agent(now),
                 Source::Listener => self.on_caller(now),
-                Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => {}
+                Source::Signals
+                | Source::Clock
+                | Source::Groups
+                | Source::Attempt(_)
+                | Source::Output => {}
             }
         }
         for view in self.table.settle(now) {

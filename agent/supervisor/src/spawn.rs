@@ -27,6 +27,7 @@ use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
 use crate::groups::entrance::Entrance;
 use crate::identity::{Identities, Identity, Nobody};
+use crate::output::cap;
 use crate::{clock, process, sys};
 
 /// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
@@ -225,6 +226,10 @@ impl Spawner {
         if spec.workdir.is_none() {
             make_dir(&workdir, PRIVATE, Some(identity))?;
         }
+        host(
+            || format!("make the marks of output in {}", dir.display()),
+            cap::make_marks(&dir, self.reader_uid),
+        )?;
         let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;

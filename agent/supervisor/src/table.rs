@@ -6,6 +6,7 @@
 
 mod freezing;
 mod restore;
+pub use restore::Setup;
 mod settle;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use crate::clock;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
 use crate::lease::{Lease, Stage};
+use crate::output::cap::Cap;
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
 use crate::spawn::{Forked, Reported, SpawnError, Spawner};
@@ -80,6 +82,8 @@ pub struct Table {
     look_due: bool,
     /// When to look again at what tells nobody of its end.
     tick_at: Option<BootMillis>,
+    /// Keeps outputs within their bound.
+    pub cap: Cap,
 }
 
 impl Table {
@@ -142,6 +146,8 @@ impl Table {
         attempt.log_birth(id);
         if attempt.is_gone() {
             self.changed.insert(id.clone());
+        } else {
+            self.cap.on_begun(id);
         }
         self.attempts.insert(id.clone(), attempt);
         None
@@ -286,6 +292,7 @@ impl Table {
 
     /// Time has passed.
     pub fn on_time(&mut self, now: BootMillis) {
+        self.cap.on_time(now);
         for (id, attempt) in &mut self.attempts {
             if attempt.is_gone() {
                 continue;
@@ -331,7 +338,7 @@ impl Table {
             .values()
             .filter(|attempt| !attempt.is_gone())
             .filter_map(|attempt| attempt.lease?.next_stage_at(now));
-        stages.chain(self.tick_at).min()
+        stages.chain(self.tick_at).chain(self.cap.wake_at()).min()
     }
 }
 

@@ -14,7 +14,7 @@ use super::outage_note;
 use crate::args::LogsArgs;
 use crate::client::{Client, Patience};
 use crate::failure::Failure;
-use crate::follow::{End, FollowError, News, Source, Tail, follow};
+use crate::follow::{End, FollowError, News, Source, Tail, follow, gap_note};
 use crate::out::{Out, Sink};
 use crate::render::safe;
 
@@ -147,9 +147,7 @@ impl Print {
         let end = follow(source, offset, sink, &mut |news| {
             match news {
                 News::Bytes => away = Duration::ZERO,
-                News::Gap(bytes) => self
-                    .out
-                    .warning(&format!("{bytes} bytes of older output were dropped")),
+                News::Gap(bytes) => self.out.warning(&gap_note(bytes)),
                 News::Broken(error, pause) => {
                     note(error);
                     if !source.follow && away >= PATIENCE {

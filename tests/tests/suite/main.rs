@@ -14,6 +14,7 @@ mod logging;
 mod metrics;
 mod nvml;
 mod openapi;
+mod output;
 mod partition;
 mod replay;
 mod road;

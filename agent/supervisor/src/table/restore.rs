@@ -16,24 +16,32 @@ use super::{
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
 use crate::identity::Identities;
+use crate::output::{self, cap::Cap};
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::sys;
 
 const ATTEMPTS: &str = "attempts";
 
+/// How the attempts of a host are kept.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    /// Whose the output of attempts shall be, if not this process's own user.
+    pub reader_uid: Option<u32>,
+    /// Where their control groups are.
+    pub groups: &'a GroupOptions,
+    /// Who their steps run as.
+    pub identities: Identities,
+    /// How much of their output is kept.
+    pub output: output::Rules,
+}
+
 impl Table {
-    /// Takes up what an earlier supervisor left in `state_dir`; `reader_uid` is whose the output of attempts shall be,
-    /// if not this process's own user, and `identities` who their steps run as.
+    /// Takes up what an earlier supervisor left in `state_dir`.
     ///
     /// # Errors
     /// Where the directory cannot be used, or the process has more than one thread.
-    pub fn open(
-        state_dir: &Path,
-        reader_uid: Option<u32>,
-        options: &GroupOptions,
-        identities: Identities,
-    ) -> Result<Self, TableError> {
+    pub fn open(state_dir: &Path, setup: Setup<'_>) -> Result<Self, TableError> {
         one_thread()?;
         let attempts_dir = state_dir.join(ATTEMPTS);
         fs::DirBuilder::new()
@@ -48,17 +56,25 @@ impl Table {
         let spool = Spool::open(state_dir)?;
         let renewed = spool.load_renewal(&boot_id);
         let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed)?;
-        let mut groups = Groups::open(Path::new("/"), options, state_dir);
+        let mut groups = Groups::open(Path::new("/"), setup.groups, state_dir);
         groups.log();
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         for (id, attempt) in &mut attempts {
             attempt.freezer = groups.freezer(id);
         }
+        let mut cap = Cap::new(
+            attempts_dir.clone(),
+            setup.reader_uid,
+            setup.output.max_bytes,
+        );
+        let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
+        writing.for_each(|(id, _)| cap.on_begun(id));
         Ok(Self {
             boot_id,
             spool,
-            spawner: Spawner::new(attempts_dir.clone(), reader_uid, identities)
+            spawner: Spawner::new(attempts_dir.clone(), setup.reader_uid, setup.identities)
                 .map_err(TableError::Spawner)?,
+            cap,
             owners: Owners::new(attempts_dir),
             groups,
             attempts,

@@ -199,11 +199,14 @@ impl Table {
     }
 
     fn take_changed_views(&mut self) -> Vec<AttemptView> {
-        let is_gone = |id: &&AttemptId| self.attempts.get(*id).is_some_and(Attempt::is_gone);
-        for id in self.changed.iter().filter(is_gone) {
-            self.groups.remove(id);
+        let changed = std::mem::take(&mut self.changed);
+        for id in &changed {
+            if self.attempts.get(id).is_some_and(Attempt::is_gone) {
+                self.groups.remove(id);
+                self.cap.on_gone(id);
+            }
         }
-        std::mem::take(&mut self.changed)
+        changed
             .iter()
             .filter_map(|id| self.attempts.get(id)?.view(id))
             .collect()

@@ -16,7 +16,7 @@ use super::Event;
 use crate::client::Client;
 use crate::commands::outage_note;
 use crate::failure::Failure;
-use crate::follow::{End, FollowError, News, Source, Tail, follow};
+use crate::follow::{End, FollowError, News, Source, Tail, follow, gap_note};
 use crate::out::{Out, Sink};
 
 /// The first attempt after `followed` whose process ran: its output is what comes next.
@@ -131,9 +131,7 @@ fn pass_on(
     let mut listen = |news: News<'_>| {
         match news {
             News::Bytes => pulse.moved_millis.store(pulse.millis(), Ordering::Relaxed),
-            News::Gap(bytes) => out.warning(&format!(
-                "{bytes} bytes of older output were dropped on the host"
-            )),
+            News::Gap(bytes) => out.warning(&gap_note(bytes)),
             News::Broken(error, pause) => {
                 note(error);
                 thread::sleep(pause);

@@ -1,0 +1,227 @@
+//! The output of steps: its bound, its bytes over restarts, and disks without room.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::json;
+use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive};
+
+/// A `dev` whose supervisor reads this config.
+fn dev_with(folder: &Path, config: &str) -> Dev {
+    let file = folder.join("supervisor.toml");
+    fs::write(&file, config).unwrap();
+    Dev::with(DevOptions {
+        variables: vec![("SLUICE_SUPERVISOR_CONFIG", file.display().to_string())],
+        ..DevOptions::default()
+    })
+}
+
+fn submit(dev: &Dev, id: &str, script: &str) {
+    let body = json!({"id": id, "command": ["sh", "-c", script], "resources": {"cpu_count": 0.01}});
+    let (status, answer) = dev.call("POST", "/v1/steps", Some(&body.to_string()));
+    assert_eq!(status, 201, "{answer}");
+}
+
+fn attempt_dir(dev: &Dev, id: &str) -> PathBuf {
+    dev.data()
+        .join("supervisor/attempts")
+        .join(format!("{id}.1"))
+}
+
+#[test]
+fn a_stream_keeps_its_newest_part_and_its_readers_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = dev_with(folder.path(), "output_max = \"1MiB\"\n");
+    submit(&dev, "loud", "seq 1 1200000; echo end >&2");
+    dev.step_in("loud", &["succeeded"]);
+    let whole: String = (1..=1_200_000).map(|n| format!("{n}\n")).collect();
+    let bound = 1 << 20;
+    let ran = eventually("the last look at the output", || {
+        let ran = dev.sluice(&["logs", "loud"]);
+        (ran.stdout.len() < bound + 65_536).then_some(ran)
+    });
+    assert_eq!(ran.code, 0, "{}", ran.stderr);
+    assert!(ran.stdout.len() >= bound);
+    assert!(whole.ends_with(&ran.stdout), "what is kept is as it was");
+    let told = format!("{} bytes were dropped", whole.len() - ran.stdout.len());
+    assert!(ran.stderr.contains(&told), "{told}: {}", ran.stderr);
+    assert!(ran.stderr.contains("end\n"), "the other stream is whole");
+    let file = attempt_dir(&dev, "loud").join("stdout").metadata().unwrap();
+    assert_eq!(file.len(), whole.len() as u64, "offsets stay valid");
+    assert!(
+        file.blocks() * 512 < 2 * bound as u64,
+        "the room is free again"
+    );
+    let tail = dev.sluice(&["logs", "loud", "--stdout", "--tail", "2"]);
+    assert_eq!(tail.stdout, "1199999\n1200000\n");
+}
+
+#[test]
+fn a_follower_gets_each_byte_once_over_restarts_of_the_agent() {
+    let dev = Dev::start();
+    let copy = dev.folder().join("copy");
+    let script = format!(
+        "for i in $(seq 1 40); do \
+           head -c 100000 /dev/urandom | tee -a {copy}.out; \
+           head -c 10000 /dev/urandom | tee -a {copy}.err >&2; \
+           sleep 0.05; \
+         done",
+        copy = copy.display()
+    );
+    submit(&dev, "noise", &script);
+    let [to_out, to_err] = ["out", "err"].map(|name| dev.folder().join(name));
+    let mut follower = dev
+        .command(&["logs", "-f", "noise"])
+        .stdin(Stdio::null())
+        .stdout(File::create(&to_out).unwrap())
+        .stderr(File::create(&to_err).unwrap())
+        .spawn()
+        .unwrap();
+    let len = |path: &Path| path.metadata().map_or(0, |found| found.len());
+    for kills in 1..=3u64 {
+        eventually("bytes to arrive", || {
+            (len(&to_out) > kills * 500_000).then_some(())
+        });
+        dev.kill(Daemon::Agent);
+    }
+    let ended = eventually("the follower to end", || follower.try_wait().unwrap());
+    assert!(ended.success());
+    let [out, err] =
+        ["copy.out", "copy.err"].map(|name| fs::read(dev.folder().join(name)).unwrap());
+    assert_eq!((out.len(), err.len()), (4_000_000, 400_000));
+    assert!(fs::read(&to_out).unwrap() == out, "stdout, byte for byte");
+    // Notes about the lost link stand between the bytes on stderr, so that stream is compared by itself.
+    let alone = dev
+        .command(&["logs", "noise", "--stderr"])
+        .output()
+        .unwrap();
+    assert!(alone.stdout == err, "stderr, byte for byte");
+}
+
+/// A small file system of its own, for as long as this lives.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn new(at: PathBuf, mib: u32) -> Self {
+        fs::create_dir_all(&at).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args([
+            "-t",
+            "tmpfs",
+            "-o",
+            &format!("size={mib}m,mode=755"),
+            "tmpfs",
+        ]);
+        assert!(mount.arg(&at).status().unwrap().success());
+        Self(at)
+    }
+
+    /// Leaves no room, until the file that comes back is removed.
+    fn fill(&self) -> PathBuf {
+        let filler = self.0.join("filler");
+        let full = std::io::copy(
+            &mut std::io::repeat(b'x'),
+            &mut File::create(&filler).unwrap(),
+        );
+        assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+        filler
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let ours = SmallDisk::new(data.join("supervisor"), 16);
+    let theirs = SmallDisk::new(data.join("coordinator"), 16);
+    let dev = Dev::with(DevOptions {
+        data: Some(data.clone()),
+        ..DevOptions::default()
+    });
+    let sign = |name: &str| dev.folder().join(name);
+    let wait_for = |name: &str| {
+        format!(
+            "while [ ! -e {} ]; do sleep 0.02; done",
+            sign(name).display()
+        )
+    };
+    submit(&dev, "quiet", &format!("{}; exit 7", wait_for("go")));
+    submit(
+        &dev,
+        "greedy",
+        &format!(
+            "head -c 64M /dev/zero; echo $? > {}; {}; echo more; exit 3",
+            sign("full").display(),
+            wait_for("room")
+        ),
+    );
+    let greedy = dev.step_in("greedy", &["running"]);
+    let pid = u32::try_from(greedy["attempts"][0]["pid"].as_u64().unwrap_or(0)).unwrap();
+    eventually("the disk to be full", || {
+        sign("full").exists().then_some(())
+    });
+    let filler = theirs.fill();
+    let daemons = [Daemon::Supervisor, Daemon::Agent].map(|daemon| dev.daemon(daemon).unwrap());
+
+    // Its end can be written down nowhere.
+    fs::write(sign("go"), "").unwrap();
+    let log = |name: &str| fs::read_to_string(data.join("logs").join(name)).unwrap_or_default();
+    eventually("the supervisor to say that it cannot write", || {
+        log("supervisor.log")
+            .contains("No space left on device")
+            .then_some(())
+    });
+    // What it was promised to keep needs room.
+    let large = json!({"command": ["true"], "env": {"PAD": "x".repeat(500_000)}}).to_string();
+    let mut accepted = Vec::new();
+    eventually("the coordinator to say that it cannot write", || {
+        if let Some((201, step)) = dev.try_call("POST", "/v1/steps", Some(&large)) {
+            accepted.push(step["id"].as_str().unwrap().to_owned());
+        }
+        log("coordinator.log")
+            .contains("No space left on device")
+            .then_some(())
+    });
+    assert!(pid == 0 || is_alive(pid), "what filled the disk runs on");
+
+    fs::remove_file(filler).unwrap();
+    File::options()
+        .write(true)
+        .open(attempt_dir(&dev, "greedy").join("stdout"))
+        .and_then(|file| file.set_len(0))
+        .unwrap();
+    let quiet = dev.step_in("quiet", &["succeeded", "failed"]);
+    assert_eq!(quiet["exit"]["code"], 7, "{quiet}");
+    fs::write(sign("room"), "").unwrap();
+    let greedy = dev.step_in("greedy", &["succeeded", "failed"]);
+    assert_eq!(greedy["exit"]["code"], 3, "{greedy}");
+    assert_eq!(
+        fs::read_to_string(sign("full")).unwrap(),
+        "1\n",
+        "it was told that there is no room"
+    );
+    let again = [Daemon::Supervisor, Daemon::Agent].map(|daemon| dev.daemon(daemon).unwrap());
+    assert_eq!(
+        daemons, again,
+        "neither the supervisor nor the agent has died of it"
+    );
+    assert_eq!(
+        dev.call("GET", "/v1/steps/quiet", None).1["attempts"]
+            .as_array()
+            .map(Vec::len),
+        Some(1)
+    );
+    for id in &accepted {
+        dev.step_in(id, &["succeeded"]);
+    }
+    dev.stop();
+    drop(ours);
+}
