@@ -16,7 +16,7 @@ use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION, ToNode};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
 use crate::clock;
@@ -50,6 +50,8 @@ pub(crate) enum Event {
     Readings(Box<Readings>),
     /// Anything that needs no wiring.
     Core(Input),
+    /// Somebody wants to know whether the loop turns.
+    Asked(oneshot::Sender<()>),
 }
 
 /// What a link is to do.
@@ -147,6 +149,10 @@ impl Engine {
             Event::Readings(readings) => {
                 self.readings = Some(*readings);
                 self.tell_readings();
+                Ok(())
+            }
+            Event::Asked(answer) => {
+                let _nobody_waits_any_more = answer.send(());
                 Ok(())
             }
             Event::HostChanged(inventory) => {

@@ -6,6 +6,7 @@ mod config;
 mod detect;
 mod engine;
 mod epoch;
+mod init;
 mod link;
 mod logs;
 mod supervisor;
@@ -262,6 +263,8 @@ async fn serve(
         events: events.clone(),
         logs,
     };
+    let alive = init::tell_alive(events.clone());
+    init::tell_ready();
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
@@ -269,8 +272,10 @@ async fn serve(
         () = link.run(is_supervised) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);
+            init::tell_stopping();
             Ok(())
         }
+        never = alive => match never {},
     }
 }
 

@@ -25,6 +25,7 @@
 //! | [`reap`] | children that have ended |
 //! | [`clock`] | the two clocks |
 //! | [`trust`] | who else may have written what stands at a path |
+//! | [`init`] | what the init system is told |
 //! | [`sys`] | the calls that need `unsafe` |
 
 pub mod attempt;
@@ -34,6 +35,7 @@ pub mod connection;
 pub mod fence;
 pub mod groups;
 pub mod identity;
+pub mod init;
 pub mod lease;
 pub mod options;
 pub mod output;

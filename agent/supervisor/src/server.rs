@@ -25,6 +25,7 @@ use tracing::{error, info, warn};
 
 use crate::connection::{Connection, PartError, peer_uid};
 use crate::identity::{Identities, IdentityError};
+use crate::init::Init;
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::table::{Setup, Table, TableError};
@@ -86,6 +87,7 @@ pub struct Server {
     table: Table,
     signals: SignalFd,
     clock: TimerFd,
+    init: Init,
     stdin: io::Stdin,
     listener: Option<UnixListener>,
     accept_at: Option<BootMillis>,
@@ -124,12 +126,14 @@ impl Server {
         drop(table.settle(clock::boot_now()));
         let listener = state_dir.listen(reader_uid)?;
         info!(state_dir = %state_dir.path().display(), "ready");
+        let init = Init::tell_ready(clock::boot_now());
         Ok(Self {
             options,
             state_dir,
             table,
             signals,
             clock,
+            init,
             stdin: io::stdin(),
             listener: Some(listener),
             accept_at: None,
@@ -144,6 +148,7 @@ impl Server {
     /// Where the kernel refuses to wait.
     pub fn run(mut self) -> Result<(), ServerError> {
         loop {
+            self.init.tell_alive(clock::boot_now());
             self.set_clock()?;
             let ready = self.wait()?;
             if self.turn(&ready).is_break() {
@@ -156,10 +161,13 @@ impl Server {
 
     fn set_clock(&self) -> Result<(), ServerError> {
         let now = clock::boot_now();
-        let wake_at = [self.table.wake_at(now), self.accept_at, self.stop]
-            .into_iter()
-            .flatten()
-            .min();
+        let wake_at = [
+            self.table.wake_at(now),
+            self.accept_at,
+            self.stop,
+            self.init.wake_at(),
+        ];
+        let wake_at = wake_at.into_iter().flatten().min();
         let set = match wake_at {
             None => self.clock.unset(),
             Some(at) => {
