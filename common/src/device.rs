@@ -5,6 +5,9 @@ use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
+/// The major number of NVIDIA's driver, by the kernel's list of devices (`Documentation/admin-guide/devices.txt`).
+pub const NVIDIA_MAJOR: u32 = 195;
+
 /// The numbers of a character device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

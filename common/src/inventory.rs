@@ -13,6 +13,7 @@ use core::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB, megabytes_down};
+use crate::device::DeviceNode;
 use crate::nearest::nearest;
 
 /// One host, as seen at one moment.
@@ -86,6 +87,9 @@ pub struct Gpu {
     /// Whether errors in its memory are corrected; `None` where the driver does not tell.
     #[serde(default)]
     pub ecc: Option<bool>,
+    /// The device nodes through which a step reaches it; those of an instance begin with that of its GPU.
+    #[serde(default)]
+    pub devices: Vec<DeviceNode>,
 }
 
 /// Of which GPU an instance is a part.

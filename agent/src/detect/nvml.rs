@@ -1,5 +1,5 @@
 //! NVIDIA GPUs, by the driver's own library, opened at run time: a host without it is a CPU-only host. This file owns the
-//! library and what was seen last; the parts are `device` (facts of one GPU), `memory`, `mig` (instances), `reading` and
+//! library and what was seen last; the parts are `device` (facts of one GPU), `memory`, `mig` (instances), `nodes`, `reading` and
 //! `xid` (what changes by itself).
 //!
 //! Only what NVIDIA documents is called. A GPU without handle or UUID is left out; any other question that is refused
@@ -9,6 +9,7 @@
 mod device;
 mod memory;
 mod mig;
+mod nodes;
 mod reading;
 mod xid;
 

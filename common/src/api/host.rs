@@ -77,6 +77,8 @@ pub struct GpuView {
     pub numa_node: Option<u32>,
     /// Whether errors in its memory are corrected.
     pub ecc: Option<bool>,
+    /// Paths of the device nodes through which a step reaches it.
+    pub devices: Vec<String>,
     /// How it does; absent until its host has told. What the driver tells only of the whole GPU (temperature, power,
     /// errors) is told here of its instances too.
     pub reading: Option<GpuReading>,
@@ -124,6 +126,7 @@ impl GpuView {
             nvlink: gpu.nvlink.clone(),
             numa_node: gpu.numa_node,
             ecc: gpu.ecc,
+            devices: gpu.devices.iter().map(|node| node.path.clone()).collect(),
             reading: own.map(|own| with_whole(own, whole)),
         }
     }

@@ -109,12 +109,15 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
     for gpu in gpus {
         line("a GPU's UUID", &gpu.uuid)?;
         most("NVLink peers of a GPU", gpu.nvlink.len(), MAX_GPUS)?;
+        most("device nodes of a GPU", gpu.devices.len(), MAX_GPUS)?;
         let texts = [&mut gpu.model, &mut gpu.platform].into_iter();
         let mig = gpu
             .mig
             .iter_mut()
             .flat_map(|mig| [&mut mig.profile, &mut mig.parent]);
-        for text in texts.chain(&mut gpu.pci).chain(&mut gpu.nvlink).chain(mig) {
+        let nodes = gpu.devices.iter_mut().map(|node| &mut node.path);
+        let texts = texts.chain(&mut gpu.pci).chain(&mut gpu.nvlink);
+        for text in texts.chain(mig).chain(nodes) {
             tidy(text, MAX_LINE_BYTES);
         }
     }

@@ -9,7 +9,7 @@ use nvml_wrapper::{Device, Nvml};
 use sluice_common::inventory::Gpu;
 use sluice_common::platform::slug;
 
-use super::{line, memory, optional};
+use super::{line, memory, nodes, optional};
 use crate::detect::notes::Notes;
 
 /// Looks after which the facts of a GPU are asked for again.
@@ -74,6 +74,7 @@ fn ask(nvml: &Nvml, device: &Device<'_>, uuid: &str) -> (Gpu, Notes) {
             .map(|ecc| ecc.currently_enabled),
         memory_bytes: memory.map_or(0, |memory| memory.total),
         mig: None,
+        devices: nodes::of_gpu(device, &mut notes),
         model,
         pci,
     };

@@ -3,7 +3,7 @@
 use nvml_wrapper::Device;
 use sluice_common::inventory::{Gpu, Mig};
 
-use super::{Report, line, memory, optional, reading};
+use super::{Report, line, memory, nodes, optional, reading};
 
 /// `NVML_DEVICE_MIG_ENABLE`.
 const ENABLED: u32 = 1;
@@ -67,6 +67,11 @@ fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut Report) {
             parent: whole.uuid.clone(),
         }),
         nvlink: Vec::new(),
+        devices: [
+            whole.devices.clone(),
+            nodes::of_instance(instance, &whole.devices, notes),
+        ]
+        .concat(),
         ..whole.clone()
     });
 }

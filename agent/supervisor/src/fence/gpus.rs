@@ -8,10 +8,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use sluice_common::device::DeviceNumber;
+use sluice_common::device::{DeviceNumber, NVIDIA_MAJOR};
 
-/// The major number of NVIDIA's driver, by the kernel's list of devices (`Documentation/admin-guide/devices.txt`).
-pub const NVIDIA_MAJOR: u32 = 195;
 /// `/dev/nvidiactl`, which every program of CUDA opens first.
 const NVIDIACTL: u32 = 255;
 /// `/dev/nvidia-modeset`.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::notation::check;
 use sluice_common::amount::Amounts;
+use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
@@ -74,6 +75,10 @@ fn inventory() -> Inventory {
             nvlink: vec!["GPU-6".into()],
             numa_node: Some(1),
             ecc: Some(true),
+            devices: vec![DeviceNode {
+                path: "/d".into(),
+                number: DeviceNumber::new(195, 1),
+            }],
         }],
         notes: vec!["slow".into()],
     }
@@ -105,6 +110,9 @@ const INVENTORY: &str = "
         0500000000000000 'GPU-6'
       01 01000000              #   numa_node
       01 01                    #   ecc
+      0100000000000000         #   devices: one
+        0200000000000000 '/d'  #     path
+        c3000000 01000000      #     number
     0100000000000000           # notes: one
       0400000000000000 'slow'
 ";
