@@ -144,7 +144,7 @@ impl Market {
     /// then the promise would bind nobody, and making it costs a look at what runs.
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Move> {
         let mut head: Option<&Request> = None;
-        for (_, request) in order::in_order(self, pool) {
+        for (_, request) in order::in_order(self, name, pool) {
             let pools = self.candidates(request);
             let moved = self
                 .grant(request, &pools)

@@ -101,7 +101,7 @@ impl Market {
             Others::All => chosen.extend(self.in_order(name)),
             Others::After => {
                 let own = Before::of(self, pool, request)?.rank();
-                let heads = super::order::in_order(self, pool).into_iter();
+                let heads = super::order::in_order(self, name, pool).into_iter();
                 let after = heads.filter(|(rank, _)| *rank > own);
                 chosen.extend(after.map(|(_, request)| &request.step));
             }

@@ -87,6 +87,23 @@ impl Line {
         })
     }
 
+    /// The same, and of each class those after it up to the first for which `passes` does not hold.
+    pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
+        &'a self,
+        passes: F,
+    ) -> impl Iterator<Item = &'a StepId> + use<'a, F> {
+        self.classes.values().flat_map(move |places| {
+            let places = places.iter().filter(|place| !self.aside.contains(place));
+            let mut steps = places.filter_map(|place| self.steps.get(place));
+            let mut last = false;
+            core::iter::from_fn(move || {
+                let step = steps.next().filter(|_| !last)?;
+                last = !passes(step);
+                Some(step)
+            })
+        })
+    }
+
     /// The place at which a request of this line stands by its own priority.
     pub(crate) fn standing(&self, request: &Request) -> u64 {
         let ahead = self.levels.range(..Reverse(request.priority));

@@ -4,6 +4,8 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use sluice_common::id::{PoolName, StepId};
+
 use super::Market;
 use super::account::Account;
 use super::pool::Pool;
@@ -53,10 +55,19 @@ pub(crate) fn rank(pool: &Pool, account: &Account, request: &Request) -> Rank {
     }
 }
 
-/// The first of each class of requests that wait for a pool, in order.
-pub(crate) fn in_order<'a>(market: &'a Market, pool: &'a Pool) -> Vec<(Rank, &'a Request)> {
+/// The first of each class of requests that wait for a pool, in order; where that is promised a place in another pool, the
+/// next of its class too, which may be the head of this one.
+pub(crate) fn in_order<'a>(
+    market: &'a Market,
+    name: &PoolName,
+    pool: &'a Pool,
+) -> Vec<(Rank, &'a Request)> {
+    let elsewhere = |step: &StepId| {
+        let nomination = market.nomination(step);
+        nomination.is_some_and(|nomination| nomination.pool != *name)
+    };
     let heads = pool.accounts().values().flat_map(|account| {
-        let heads = account.line.heads();
+        let heads = account.line.heads_past(elsewhere);
         let heads = heads.filter_map(|step| market.request(step));
         heads.map(move |request| (rank(pool, account, request), request))
     });

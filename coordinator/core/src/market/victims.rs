@@ -311,7 +311,7 @@ fn count_off<'a, 'c>(
 }
 
 /// The first of those taken but for whom a run could be taken too: another of its subject, or one whose loss was enough of
-/// the key of which its subject holds more than its share.
+/// the key of which its subject holds more than its share. Where no single one is, the first of its subject.
 fn shield<'a>(
     scene: &mut Scene<'a>,
     hosts: &[NodeName],
@@ -319,25 +319,23 @@ fn shield<'a>(
     taken: &[&Candidate<'a>],
     whole: &Shortage<'a>,
 ) -> Option<&'a AttemptId> {
-    let mut others = taken.iter().filter(|other| other.ground != Ground::Own);
+    let others = taken.iter().filter(|other| other.ground != Ground::Own);
     let subject = &spared.run.request.subject;
-    let same = others
+    let mut same = others
         .clone()
-        .find(|other| other.run.request.subject == *subject);
-    if let Some(same) = same {
-        return Some(same.id);
-    }
-    if !whole.helped_beyond_share(scene, spared.run) {
+        .filter(|other| other.run.request.subject == *subject);
+    let same = same.next().map(|other| other.id);
+    if same.is_none() && !whole.helped_beyond_share(scene, spared.run) {
         return None;
     }
-    let shields = others.find(|other| {
+    let mut alone = others.filter(|other| {
         scene.spare(other.id);
         let shortage = scene.shortage(hosts);
         let goes = shortage.helped_beyond_share(scene, spared.run);
         scene.take(other.id, other.run);
         goes
     });
-    shields.map(|other| other.id)
+    alone.next().map(|other| other.id).or(same)
 }
 
 /// Spares every victim without which the request still fits, the last in victim order first.

@@ -233,3 +233,37 @@ fn a_run_does_not_shield_one_that_is_short_of_more() {
     let waiter = submit(&mut trial, &wish("b", &[(GPU, 2), (MCPU, 500)], false));
     assert_eq!(running(&trial), [small, waiter]);
 }
+
+/// Of two that are alike the first was promised a place in another pool; nobody looked at the second, so the pool had no
+/// head and a step that never gives way went past it.
+#[test]
+fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
+    let mut trial = trial(&[], &[2], true);
+    trial.put_pool(&pool(1), &[], 0);
+    let has = units(&[(GPU, 2), (MCPU, 4000), (MEM, 8)]);
+    trial.put_host(&node(1), &pool(1), has, true);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 3)], &[]);
+    trial.put_policy(&pool(1), &subject("a"), 1, &[(GPU, 3)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 0, &[(GPU, 1)], &[]);
+    trial.put_policy(&pool(1), &subject("b"), 0, &[(GPU, 2)], &[]);
+    for n in [0, 1] {
+        let firm = Wish {
+            pool: Some(pool(n)),
+            ..wish("a", &[(GPU, 1)], false)
+        };
+        submit(&mut trial, &firm);
+    }
+    let ask = wish("a", &[(GPU, 2)], true);
+    let (first, second) = (trial.submit(&ask).unwrap(), trial.submit(&ask).unwrap());
+    settle(&mut trial);
+    for n in [1, 0] {
+        let passing = Wish {
+            pool: Some(pool(n)),
+            ..wish("b", &[(GPU, 1)], false)
+        };
+        submit(&mut trial, &passing);
+    }
+    let promised = |step| trial.market.nomination(step).map(|n| n.pool.clone());
+    assert_eq!(promised(&first), Some(pool(1)), "{}", trial.story);
+    assert_eq!(promised(&second), Some(pool(0)), "{}", trial.story);
+}

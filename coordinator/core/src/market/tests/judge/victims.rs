@@ -414,7 +414,19 @@ impl Judge {
             .map(|(id, _)| id)
             .collect();
         ids.retain(|id| self.could_be_a_victim(pool, ask, id));
+        let nobody = Gone::new();
+        let kept = keeps(self, pool, ask, &nobody);
+        let borrows = !self.is_in_share(pool, ask);
         for hosts in self.choices(pool, ask) {
+            // Where the set to which the order of victims leads would be taken back, "nobody is touched", though another
+            // might stay: so it is of keys that do not count in a share, for one who must borrow.
+            let counted = hosts.iter().all(|node| {
+                let mut short = self.short_on(node, ask, &nobody, &kept);
+                short.all(|key| self.is_metered(pool, key))
+            });
+            if borrows && !counted {
+                continue;
+            }
             for victims in sets_of(&ids) {
                 let taking = Taking {
                     ask,
