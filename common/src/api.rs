@@ -15,6 +15,7 @@ use crate::request::{ResourceSettings, StepRequest};
 use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, Work};
 use crate::time::{Span, Time};
+use crate::usage::Usage;
 
 mod admin;
 mod explain;
@@ -159,6 +160,9 @@ pub struct AttemptInfo {
     pub released_at: Option<Timestamp>,
     /// How it ended.
     pub exit: Option<ExitView>,
+    /// What it has used, on all hosts together, once it has ended.
+    #[serde(default)]
+    pub usage: Option<Usage>,
 }
 
 /// How an attempt ended: a code, a signal, or neither where nobody saw.

@@ -29,4 +29,5 @@ pub mod state;
 pub mod step;
 pub mod supervision;
 pub mod time;
+pub mod usage;
 pub mod wire;

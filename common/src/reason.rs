@@ -105,6 +105,8 @@ codes! {
     Drained = "drained",
     /// Stopping or ended: a step that goes before it needed its units.
     Preempted = "preempted",
+    /// Ended: the kernel killed it because it had used up its memory, or its host had none left.
+    OutOfMemory = "out_of_memory",
 }
 
 impl fmt::Display for ReasonCode {

@@ -19,6 +19,7 @@ use crate::environment::Environment;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::time::{Span, Time};
+use crate::usage::Usage;
 
 /// The version of this protocol. A supervisor and an agent of different versions part with a message.
 pub const SUPERVISION_VERSION: u32 = 1;
@@ -235,6 +236,9 @@ pub struct HostEnd {
     pub exit: Exit,
     /// Wall clock at the end.
     pub ended_at: Time,
+    /// What it has used until then, and once it is gone until that.
+    #[serde(default)]
+    pub usage: Usage,
 }
 
 /// How an attempt ended.
@@ -256,6 +260,13 @@ pub enum Exit {
     Unknown,
     /// It could not be made, by no fault of its own: the host lacks what a process needs. The sentence says what.
     HostFailed(String),
+    /// The kernel killed it for want of memory.
+    OutOfMemory {
+        /// What it was allowed, in bytes; `None` where it was the host that had no more.
+        limit_bytes: Option<u64>,
+        /// The most that it held at once, in bytes, where the kernel tells.
+        peak_bytes: Option<u64>,
+    },
 }
 
 impl Exit {
@@ -268,6 +279,7 @@ impl Exit {
             | Exit::LeaseExpired
             | Exit::HostRebooted
             | Exit::HostFailed(_)
+            | Exit::OutOfMemory { .. }
             | Exit::Unknown => None,
         }
     }
@@ -281,6 +293,7 @@ impl Exit {
             | Exit::LeaseExpired
             | Exit::HostRebooted
             | Exit::HostFailed(_)
+            | Exit::OutOfMemory { .. }
             | Exit::Unknown => None,
         }
     }

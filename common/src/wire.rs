@@ -23,6 +23,7 @@ use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::supervision::Exit;
 use crate::time::{Span, Time};
+use crate::usage::Usage;
 
 /// The protocol version that this build speaks. Until the first tagged release other versions are refused.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -254,6 +255,8 @@ pub struct AttemptEnd {
     pub stopped: Option<StopWhy>,
     /// When, by the host's clock.
     pub at: Time,
+    /// What it has used.
+    pub usage: Usage,
 }
 
 impl AttemptEnd {

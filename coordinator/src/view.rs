@@ -18,6 +18,7 @@ use sluice_common::inventory::Readings;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
+use sluice_common::usage::Usage;
 
 pub use explain::explain;
 
@@ -103,7 +104,18 @@ fn attempt(attempt: &Attempt) -> AttemptInfo {
         ended_at: last_of_all(parts, |part| part.end.as_ref().map(|end| end.at)),
         released_at: last_of_all(parts, |part| part.released_at),
         exit: exit(attempt),
+        usage: usage(attempt),
     }
+}
+
+/// What all parts have used together, once all of them have ended.
+fn usage(attempt: &Attempt) -> Option<Usage> {
+    let ends = attempt
+        .parts
+        .iter()
+        .map(|part| Some(part.end.as_ref()?.usage));
+    let all: Option<Vec<Usage>> = ends.collect();
+    all?.into_iter().reduce(Usage::and)
 }
 
 fn placement(rank: u32, part: &Part) -> PlacementView {
@@ -149,6 +161,7 @@ fn exit_view(exit: &Exit) -> ExitView {
             told("its lease passed before the coordinator was heard again, so its host stopped it")
         }
         Exit::HostRebooted => told("its host was rebooted under it"),
+        Exit::OutOfMemory { .. } => told("the kernel killed it for want of memory"),
         Exit::Unknown => told("nobody saw how it ended"),
     }
 }

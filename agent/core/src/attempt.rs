@@ -26,6 +26,7 @@ use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
 };
 use sluice_common::time::Span;
+use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
 
 use crate::input::Now;
@@ -137,8 +138,12 @@ impl Attempt {
             }
             Self::Ended { end, .. } => match &view.phase {
                 HostPhase::Running(_) | HostPhase::Ended(_) => Effects::new(),
-                HostPhase::Gone(_) => {
-                    let end = end.clone();
+                HostPhase::Gone(gone) => {
+                    let usage = gone.usage.or(end.usage);
+                    let end = AttemptEnd {
+                        usage,
+                        ..end.clone()
+                    };
                     self.turn(release(end))
                 }
             },
@@ -380,6 +385,7 @@ fn ended(end: &HostEnd, seen: Option<Process>, stopped: Option<StopWhy>) -> Atte
         exit: end.exit.clone(),
         stopped,
         at: end.ended_at,
+        usage: end.usage,
     }
 }
 
@@ -389,6 +395,7 @@ fn unseen(now: Now, process: Option<Process>, stopped: Option<StopWhy>) -> Attem
         exit: Exit::Unknown,
         stopped,
         at: now.wall,
+        usage: Usage::default(),
     }
 }
 

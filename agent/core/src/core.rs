@@ -12,6 +12,7 @@ use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
+use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
     Welcome,
@@ -450,5 +451,6 @@ fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
         exit,
         stopped,
         at: now.wall,
+        usage: Usage::default(),
     }
 }

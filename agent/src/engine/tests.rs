@@ -7,6 +7,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{ClusterId, Epoch, Subject};
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, Command, Gang, Welcome};
 
 use super::*;
@@ -133,6 +134,7 @@ fn end() -> HostEnd {
         process: None,
         exit: Exit::Code(0),
         ended_at: Time::default(),
+        usage: Usage::default(),
     }
 }
 

@@ -15,6 +15,7 @@ use sluice_common::supervision::{
     AttemptView, Exit, FreezerState, HostEnd, HostPhase, Memo, Process,
 };
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 
 use crate::lease::Lease;
 use crate::spawn::Report;
@@ -75,6 +76,7 @@ impl Attempt {
             process: None,
             exit,
             ended_at: at,
+            usage: Usage::default(),
         };
         Self::new(Phase::Gone(end), Origin::Child, memo, None)
     }
@@ -90,6 +92,7 @@ impl Attempt {
             process: None,
             exit: Exit::Unknown,
             ended_at: at,
+            usage: Usage::default(),
         };
         let memo = Memo {
             timeout: None,
@@ -163,12 +166,13 @@ impl Attempt {
                 process: None,
                 exit,
                 ended_at: at,
+                usage: Usage::default(),
             });
         }
     }
 
     /// Its main process has ended. After its lease has passed, that is why.
-    pub fn on_exit(&mut self, seen: Exit, at: Time) {
+    pub fn on_exit(&mut self, seen: Exit, at: Time, usage: Usage) {
         let (Phase::Starting(process, _) | Phase::Running(process, _)) = self.phase else {
             return;
         };
@@ -178,13 +182,18 @@ impl Attempt {
             exit: if expired { Exit::LeaseExpired } else { seen },
             // The wall clock may have been set back under it.
             ended_at: at.max(process.started_at),
+            usage,
         });
     }
 
-    /// Nothing of it is left.
-    pub fn on_empty(&mut self) {
+    /// Nothing of it is left, and this is what it has used in all.
+    pub fn on_empty(&mut self, usage: Usage) {
         if let Phase::Ended(end) = &self.phase {
-            self.phase = Phase::Gone(end.clone());
+            let usage = usage.or(end.usage);
+            self.phase = Phase::Gone(HostEnd {
+                usage,
+                ..end.clone()
+            });
             self.freezer = FreezerState::Thawed;
         }
     }
@@ -262,16 +271,16 @@ mod tests {
     fn phases_only_go_forward() {
         let at = Time::from_unix_millis(200);
         let mut attempt = running(None);
-        attempt.on_empty();
+        attempt.on_empty(Usage::default());
         assert!(attempt.is_led(), "it cannot be gone before it has ended");
-        attempt.on_exit(Exit::Code(3), at);
-        attempt.on_exit(Exit::Signal(9), at);
+        attempt.on_exit(Exit::Code(3), at, Usage::default());
+        attempt.on_exit(Exit::Signal(9), at, Usage::default());
         attempt.on_started();
         attempt.on_start_failed(Exit::StartFailed("late".to_owned()), at);
         assert_eq!(end(&attempt).exit, Exit::Code(3));
-        attempt.on_empty();
+        attempt.on_empty(Usage::default());
         assert!(attempt.is_gone());
-        attempt.on_exit(Exit::Signal(9), at);
+        attempt.on_exit(Exit::Signal(9), at, Usage::default());
         assert_eq!(end(&attempt).exit, Exit::Code(3));
     }
 
@@ -280,14 +289,14 @@ mod tests {
         let mut lease = Lease::new(BootMillis(5), Span::ZERO);
         lease.look(BootMillis(5));
         let mut attempt = running(Some(lease));
-        attempt.on_exit(Exit::Code(0), Time::from_unix_millis(200));
+        attempt.on_exit(Exit::Code(0), Time::from_unix_millis(200), Usage::default());
         assert_eq!(end(&attempt).exit, Exit::LeaseExpired);
     }
 
     #[test]
     fn nothing_ends_before_it_started() {
         let mut attempt = running(None);
-        attempt.on_exit(Exit::Code(0), Time::from_unix_millis(1));
+        attempt.on_exit(Exit::Code(0), Time::from_unix_millis(1), Usage::default());
         assert_eq!(end(&attempt).ended_at, process().started_at);
     }
 }

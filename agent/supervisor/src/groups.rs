@@ -17,16 +17,19 @@ pub mod legacy;
 pub mod limits;
 pub mod mounts;
 pub mod unified;
+pub mod usage;
 pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{FreezeRefusal, FreezerState, Limits};
+use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
 use self::choice::{GroupOptions, Place};
@@ -36,10 +39,14 @@ use self::legacy::Legacy;
 use self::limits::Bounds;
 use self::mounts::{Controller, Hierarchies};
 use self::unified::Unified;
+use self::usage::OutOfMemory;
 use self::watch::Watch;
 
 /// What the directory of an attempt's group begins with: the kernel's own files never do.
 const PREFIX: &str = "attempt-";
+
+/// How long the start waits for what was killed to die: it does so at once, unless a device or a disk holds it.
+const DYING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The groups of every attempt of this host.
 #[derive(Debug)]
@@ -189,11 +196,20 @@ impl Groups {
             if known(&id) {
                 self.watch_again(&id);
             } else {
-                warn!(step = %id.step, attempt = id.number, "a group of an attempt that nobody knows: killed and removed");
+                warn!(step = %id.step, attempt = id.number, "the group of an attempt that nobody knows to run: killed and removed");
                 self.leaving.insert(id);
             }
         }
-        self.remove_leaving();
+        self.await_removal();
+    }
+
+    /// What was killed takes a moment to die, and an attempt that never began may be started again at once: its groups
+    /// have to be gone by then. What takes longer is left to the ticks.
+    fn await_removal(&mut self) {
+        let deadline = Instant::now() + DYING_PATIENCE;
+        while self.remove_leaving() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn watch_again(&mut self, attempt: &AttemptId) {
@@ -280,6 +296,22 @@ impl Groups {
             (Mechanism::Cgroup1, _) => self.legacy.freezer(&name),
             _ => FreezerState::Thawed,
         }
+    }
+
+    /// What has been used in the groups of an attempt; what they do not count is not there.
+    pub fn usage(&self, attempt: &AttemptId) -> Usage {
+        let name = directory(attempt);
+        let newer = self
+            .unified
+            .as_ref()
+            .map(|u| usage::unified(&u.group(&name)));
+        newer.unwrap_or_default().or(self.legacy.usage(&name))
+    }
+
+    /// Whether the kernel has killed in the group of an attempt for want of memory.
+    pub fn out_of_memory(&self, attempt: &AttemptId) -> Option<OutOfMemory> {
+        let unified = self.unified.as_ref()?;
+        usage::out_of_memory(&unified.group(&directory(attempt)))
     }
 
     /// Removes the groups of an attempt. What is left in them is killed first, and they are removed later.

@@ -2,19 +2,32 @@
 //! behind. Which is which is the table's business.
 
 use sluice_common::supervision::Exit;
+use sluice_common::usage::Usage;
 
 use crate::sys::{self, Ending};
 
-/// Collects every child that has ended since the last call. Never blocks; cheap when there is none.
-pub fn ended_children() -> Vec<(u32, Exit)> {
-    std::iter::from_fn(sys::wait_any)
-        .map(|(pid, ending)| (pid, exit_of(ending)))
-        .collect()
+/// A child that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedChild {
+    /// Which.
+    pub pid: u32,
+    /// How.
+    pub ending: Ending,
+    /// What it and those that it waited for have used.
+    pub usage: Usage,
 }
 
-fn exit_of(ending: Ending) -> Exit {
-    match ending {
-        Ending::Code(code) => Exit::Code(code),
-        Ending::Signal(signal) => Exit::Signal(signal),
+/// Collects every child that has ended since the last call. Never blocks; cheap when there is none.
+pub fn ended_children() -> Vec<EndedChild> {
+    std::iter::from_fn(sys::wait_any).collect()
+}
+
+impl EndedChild {
+    /// How, as the agent is told.
+    pub fn exit(&self) -> Exit {
+        match self.ending {
+            Ending::Code(code) => Exit::Code(code),
+            Ending::Signal(signal) => Exit::Signal(signal),
+        }
     }
 }

@@ -236,7 +236,7 @@ impl Server {
         } else {
             ControlFlow::Continue(())
         };
-        self.table.on_children_ended(reap::ended_children());
+        self.table.on_children_ended(&reap::ended_children());
         self.table.on_time(now);
         for source in ready {
             match source {

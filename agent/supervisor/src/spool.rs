@@ -227,6 +227,7 @@ mod tests {
     use super::*;
     use sluice_common::supervision::{Exit, HostEnd, Process};
     use sluice_common::time::{Span, Time};
+    use sluice_common::usage::Usage;
 
     fn record(id: &str, exit: Exit) -> Record {
         Record {
@@ -245,6 +246,7 @@ mod tests {
                 }),
                 exit,
                 ended_at: Time::from_unix_millis(2),
+                usage: Usage::default(),
             }),
         }
     }

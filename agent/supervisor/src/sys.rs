@@ -2,12 +2,16 @@
 //! together is the business of `spawn`, `reap` and `table`.
 
 pub mod bpf;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fs, io};
 
 use nix::errno::Errno;
 use nix::unistd::{ForkResult, fork};
+use sluice_common::usage::Usage;
+
+use crate::reap::EndedChild;
 
 /// A child that has ended, as the kernel tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,15 +122,16 @@ pub fn hear_of_children() {
 
 /// Takes one child that has ended off the kernel's hands; `None` where no child has.
 ///
-/// Not `nix::waitpid`: it fails on a real-time signal, after the child is gone.
+/// Not `nix::waitpid`: it fails on a real-time signal, after the child is gone, and does not tell what was used.
 #[expect(
     unsafe_code,
     reason = "waitpid of nix loses children that a real-time signal killed"
 )]
-pub fn wait_any() -> Option<(u32, Ending)> {
+pub fn wait_any() -> Option<EndedChild> {
     let mut status: libc::c_int = 0;
-    // SAFETY: `status` is a valid place for one int for the length of the call.
-    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    let mut used = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: both are valid places for what the call writes, for its length.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, used.as_mut_ptr()) };
     if pid <= 0 {
         return None;
     }
@@ -135,7 +140,23 @@ pub fn wait_any() -> Option<(u32, Ending)> {
     } else {
         Ending::Code(libc::WEXITSTATUS(status))
     };
-    Some((pid.cast_unsigned(), ending))
+    // SAFETY: all zeros are a valid `rusage`, and the call has written over them or not.
+    let used = unsafe { used.assume_init() };
+    let usage = usage_of(&used);
+    let pid = pid.cast_unsigned();
+    Some(EndedChild { pid, ending, usage })
+}
+
+/// The kernel counts memory in units of 1,024 bytes, and of storage blocks of 512.
+fn usage_of(used: &libc::rusage) -> Usage {
+    let amount = |n: libc::c_long, unit: u64| u64::try_from(n).unwrap_or(0).saturating_mul(unit);
+    let micros = |t: libc::timeval| amount(t.tv_sec, 1_000_000) + amount(t.tv_usec, 1);
+    Usage {
+        cpu_us: Some(micros(used.ru_utime) + micros(used.ru_stime)),
+        peak_memory_bytes: Some(amount(used.ru_maxrss, 1_024)),
+        read_bytes: Some(amount(used.ru_inblock, 512)),
+        written_bytes: Some(amount(used.ru_oublock, 512)),
+    }
 }
 
 /// A descriptor that becomes readable when the process ends. It must not be a child's that this process reaps.

@@ -21,6 +21,7 @@ use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FromSupervisor, SUPERVISION_VERSION, SpawnSpec, StopSignal,
     ToSupervisor,
 };
+use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
 use crate::attempt::{Attempt, Phase};
@@ -31,6 +32,7 @@ use crate::lease::{Lease, Stage};
 use crate::output::cap::Cap;
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
+use crate::reap::EndedChild;
 use crate::spawn::{Forked, Reported, SpawnError, Spawner};
 use crate::spool::{Spool, SpoolError};
 
@@ -242,16 +244,18 @@ impl Table {
     }
 
     /// Children have ended, orphans among them.
-    pub fn on_children_ended(&mut self, ended: Vec<(u32, Exit)>) {
+    pub fn on_children_ended(&mut self, ended: &[EndedChild]) {
         self.look_due |= !ended.is_empty();
-        for (pid, exit) in ended {
-            if let Some(id) = self.by_pid.remove(&pid) {
-                self.on_main_ended(&id, exit);
+        for child in ended {
+            if let Some(id) = self.by_pid.remove(&child.pid) {
+                self.on_main_ended(&id, child.exit(), child.usage);
             }
         }
     }
 
-    fn on_main_ended(&mut self, id: &AttemptId, exit: Exit) {
+    fn on_main_ended(&mut self, id: &AttemptId, exit: Exit, usage: Usage) {
+        let exit = self.cause_of(id, exit);
+        let usage = self.groups.usage(id).or(usage);
         let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_led()) else {
             return;
         };
@@ -263,12 +267,26 @@ impl Table {
             attempt.on_start_failed(exit, now);
         } else {
             let (exit_code, signal) = (exit.code(), exit.signal());
-            info!(step = %id.step, attempt = id.number, exit_code, signal, "process ended");
-            attempt.on_exit(exit, now);
+            let out_of_memory = matches!(exit, Exit::OutOfMemory { .. });
+            info!(step = %id.step, attempt = id.number, exit_code, signal, out_of_memory, "process ended");
+            attempt.on_exit(exit, now, usage);
         }
         attempt.unsaved = true;
         self.look_due = true;
         self.changed.insert(id.clone());
+    }
+
+    /// A signal that the kernel sent for want of memory is told as what it was, also where nobody saw the end. One that
+    /// lost a process to it and succeeded all the same has succeeded.
+    fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
+        let killed = seen != Exit::Code(0);
+        match self.groups.out_of_memory(id).filter(|_| killed) {
+            Some(found) => Exit::OutOfMemory {
+                limit_bytes: found.limit_bytes,
+                peak_bytes: found.peak_bytes,
+            },
+            None => seen,
+        }
     }
 
     /// A descriptor of [`Table::watched`] has become readable.
@@ -285,7 +303,7 @@ impl Table {
                     self.freeze_late(id);
                 }
             }
-            Phase::Running(..) => self.on_main_ended(id, Exit::Unknown),
+            Phase::Running(..) => self.on_main_ended(id, Exit::Unknown, Usage::default()),
             Phase::Ended(_) | Phase::Gone(_) => {}
         }
     }

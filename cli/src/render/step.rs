@@ -4,8 +4,10 @@ use jiff::Timestamp;
 use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::environment::HIDDEN;
 use sluice_common::state::StepState;
+use sluice_common::usage::Usage;
 
-use super::age::age;
+use super::age::{age, seconds};
+use super::amounts::bytes;
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -227,7 +229,30 @@ fn describe_attempt(text: &mut Sections, attempt: &AttemptInfo, now: Timestamp) 
         .optional("Started", attempt.started_at.map(|at| moment(at, now)))
         .optional("Ended", attempt.ended_at.map(|at| moment(at, now)))
         .optional("Released", attempt.released_at.map(|at| moment(at, now)))
-        .optional("Exit", attempt.exit.as_ref().map(exit));
+        .optional("Exit", attempt.exit.as_ref().map(exit))
+        .optional("Used", attempt.usage.and_then(|used| usage(&used)));
+}
+
+/// What it has used, as far as its host could tell.
+fn usage(used: &Usage) -> Option<String> {
+    let amounts = [
+        (used.cpu_us.map(core_seconds), "of a core"),
+        (used.peak_memory_bytes.map(bytes), "of memory at most"),
+        (used.read_bytes.map(bytes), "read"),
+        (used.written_bytes.map(bytes), "written"),
+    ];
+    let known = amounts
+        .into_iter()
+        .filter_map(|(amount, what)| Some(format!("{} {what}", amount?)));
+    Some(known.collect::<Vec<_>>().join(", ")).filter(|text| !text.is_empty())
+}
+
+/// To the hundredth while that matters.
+fn core_seconds(micros: u64) -> String {
+    match micros / 1_000_000 {
+        whole @ 0..120 => format!("{whole}.{:02}s", micros % 1_000_000 / 10_000),
+        whole => seconds(i64::try_from(whole).unwrap_or(i64::MAX)),
+    }
 }
 
 /// A point in time and how long ago it was.
@@ -311,6 +336,23 @@ Attempts:
     Started:    2026-11-20T10:00:02Z (2m58s ago)
 ";
         assert_eq!(describe(&running(), now(), Out::plain()), expected);
+    }
+
+    #[test]
+    fn what_was_used_is_told_as_far_as_it_is_known() {
+        let mut step = running();
+        let used = Usage {
+            cpu_us: Some(1_509_999),
+            peak_memory_bytes: Some(3 << 29),
+            ..Usage::default()
+        };
+        step.attempts[0].usage = Some(used);
+        let text = describe(&step, now(), Out::plain());
+        let wanted = "    Used:       1.50s of a core, 1.5GiB of memory at most\n";
+        assert!(text.contains(wanted), "{text}");
+        step.attempts[0].usage = Some(Usage::default());
+        assert!(!describe(&step, now(), Out::plain()).contains("Used"));
+        assert_eq!(core_seconds(200_000_000), "3m20s");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use sluice_codec::{CodecError, FrameBuffer, PREFIX_BYTES, decode, encode, frame};
 use sluice_common::supervision::{FromSupervisor, ToSupervisor};
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 use sluice_common::wire::{
     AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Greeting, Hello, LogReply,
     LogRequest, Started, StopWhy,
@@ -119,6 +120,7 @@ fn status() -> impl Strategy<Value = AttemptStatus> {
             exit: sluice_common::supervision::Exit::Code(code),
             stopped: None,
             at: Time::default(),
+            usage: Usage::default(),
         }
     });
     let phase = prop_oneof![

@@ -14,6 +14,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::limit::{DEFAULT_GRACE, MAX_ATTEMPTS_PER_NODE};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
+use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Gang, Started, StopWhy, ToNode,
 };
@@ -100,6 +101,7 @@ impl Core {
             exit,
             stopped: attempt.stopping,
             at: self.now,
+            usage: Usage::default(),
         };
         self.at_least_ended(node, id, end);
         self.record_released(node, id);
@@ -203,6 +205,7 @@ impl Core {
             | Exit::StartFailed(_)
             | Exit::LeaseExpired
             | Exit::HostRebooted
+            | Exit::OutOfMemory { .. }
             | Exit::Unknown => None,
         };
         let stopped = end.stopped;

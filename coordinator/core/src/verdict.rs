@@ -124,6 +124,7 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
         | Exit::Signal(_)
         | Exit::LeaseExpired
         | Exit::HostRebooted
+        | Exit::OutOfMemory { .. }
         | Exit::Unknown => Verdict::Again(why),
     }
 }
@@ -141,6 +142,13 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
         ),
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
+        Exit::OutOfMemory {
+            limit_bytes,
+            peak_bytes,
+        } => failed_or_again(
+            step,
+            of(words::out_of_memory(node, *limit_bytes, *peak_bytes)),
+        ),
         Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
     }
 }

@@ -6,6 +6,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::amount::show_memory;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
@@ -107,6 +108,29 @@ pub(crate) fn non_zero_exit(code: i32) -> Reason {
 pub(crate) fn killed_by_signal(signal: i32) -> Reason {
     let message = format!("its process died of signal {signal}, which Sluice did not send");
     Reason::new(ReasonCode::KilledBySignal, message).with("signal", signed(signal))
+}
+
+/// Says what would help: more memory for the step where its own limit stopped it, another host where that was full.
+pub(crate) fn out_of_memory(node: &NodeName, limit: Option<u64>, peak: Option<u64>) -> Reason {
+    let held = peak.map_or_else(String::new, |bytes| {
+        format!(", having held {}", show_memory(bytes))
+    });
+    let message = match limit {
+        Some(bytes) => format!(
+            "the kernel killed it because it wanted more memory than its {}{held}: ask for more `memory`",
+            show_memory(bytes)
+        ),
+        None => format!(
+            "the kernel killed it because `{node}` had no memory left{held}: ask for `memory`, so that it is kept free"
+        ),
+    };
+    let mut reason = Reason::new(ReasonCode::OutOfMemory, message);
+    for (name, bytes) in [("limit_bytes", limit), ("peak_bytes", peak)] {
+        if let Some(bytes) = bytes {
+            reason = reason.with(name, bytes);
+        }
+    }
+    reason
 }
 
 /// A detail holds no negative number; an exit code never is one, and what a host makes up is shown as text.

@@ -199,6 +199,7 @@ mod tests {
     use sluice_common::id::{BootId, PoolName};
     use sluice_common::inventory::Gpu;
     use sluice_common::time::Time;
+    use sluice_common::usage::Usage;
     use sluice_common::wire::{AttemptEnd, AttemptStatus, PROTOCOL_VERSION};
 
     fn node() -> NodeName {
@@ -226,6 +227,7 @@ mod tests {
             exit: Exit::StartFailed("\u{e4}".repeat(bytes / 2)),
             stopped: None,
             at: Time::default(),
+            usage: Usage::default(),
         };
         AttemptStatus {
             attempt: "a.1".parse().unwrap(),

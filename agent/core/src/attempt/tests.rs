@@ -7,6 +7,7 @@ use super::*;
 use sluice_common::id::Subject;
 use sluice_common::supervision::{Devices, FreezerState, Limits};
 use sluice_common::time::Time;
+use sluice_common::usage::Usage;
 
 const GRACE: Span = Span::from_secs(10);
 const NOW: Now = Now {
@@ -27,6 +28,7 @@ fn host_end() -> HostEnd {
         process: Some(process()),
         exit: Exit::Code(3),
         ended_at: Time::from_unix_millis(999_000),
+        usage: Usage::default(),
     }
 }
 
@@ -219,6 +221,7 @@ fn what_could_not_be_made_is_released_without_a_process() {
         process: None,
         exit: Exit::StartFailed("no such file".into()),
         ended_at: NOW.wall,
+        usage: Usage::default(),
     }));
     let end = "released 0 StartFailed(\"no such file\")";
     let both = format!("{}, {end}", end.replace("released", "ended"));

@@ -10,6 +10,7 @@ use crate::link::{Link, Terms};
 use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
 use sluice_common::supervision::{BootMillis, Devices, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, StopWhy};
 
 fn core() -> Core {
@@ -118,6 +119,7 @@ fn a_stop_that_waits_too_long_is_found() {
         exit: Exit::Unknown,
         stopped: None,
         at: Time::default(),
+        usage: Usage::default(),
     };
     let longest = MAX_GRACE.millis();
     for (stop, is_sound) in [

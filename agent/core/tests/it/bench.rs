@@ -8,6 +8,7 @@ use sluice_common::supervision::{
     StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptPhase, AttemptStatus, Command, FromNode, Gang, StopWhy, ToNode, Welcome,
 };
@@ -225,6 +226,7 @@ fn host_end() -> HostEnd {
         process: Some(process()),
         exit: Exit::Code(0),
         ended_at: now(100_000).wall,
+        usage: Usage::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
     StopSignal, ToSupervisor,
 };
+use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
 use crate::bench::{GRACE, LEASE, now, settings, up};
@@ -229,6 +230,7 @@ impl World {
                 process: Some(process),
                 exit,
                 ended_at,
+                usage: Usage::default(),
             };
             self.show(id, HostPhase::Ended(end));
         }
@@ -277,6 +279,7 @@ impl World {
                 process: None,
                 exit: Exit::StartFailed("no such file".to_owned()),
                 ended_at: wall,
+                usage: Usage::default(),
             }),
             Nature::Heeds | Nature::Resists | Nature::Breeds => HostPhase::Running(Process {
                 pid: 42,

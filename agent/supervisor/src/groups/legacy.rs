@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_common::supervision::FreezerState;
+use sluice_common::usage::Usage;
 use tracing::warn;
 
 use super::file::{self, GroupError};
 use super::limits::{self, Bounds};
 use super::mounts::{Controller, Own};
+use super::usage;
 
 /// The common roots of all attempts' groups, by controller.
 #[derive(Debug, Default)]
@@ -128,6 +130,13 @@ impl Legacy {
             Some("FREEZING") => FreezerState::Freezing,
             Some(_) | None => FreezerState::Thawed,
         }
+    }
+
+    pub(super) fn usage(&self, name: &Path) -> Usage {
+        let counts = self.roots.get(&Controller::CpuAccounting);
+        counts
+            .map(|root| usage::legacy(&root.join(name)))
+            .unwrap_or_default()
     }
 
     pub(super) fn remove(&self, name: &Path) -> Result<(), GroupError> {

@@ -137,3 +137,111 @@ fn hand_down(group: &Path) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::supervision::Limits;
+
+    /// A hierarchy on paper: the kernel's files are there before they are written.
+    struct Tree {
+        dir: tempfile::TempDir,
+        own: Own,
+    }
+
+    impl Tree {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let own = Own {
+                mount: dir.path().to_owned(),
+                group: dir.path().join("own"),
+            };
+            fs::create_dir(&own.group).unwrap();
+            Self { dir, own }
+        }
+
+        fn put(&self, name: &str, text: &str) {
+            let path = self.dir.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+
+        fn text(&self, name: &str) -> String {
+            fs::read_to_string(self.dir.path().join(name)).unwrap()
+        }
+
+        fn open(&self, place: &Place) -> Unified {
+            Unified::open(place, &self.own, "sluice-x").unwrap()
+        }
+    }
+
+    fn bounds() -> Bounds {
+        Bounds {
+            limits: Limits {
+                mcpu: Some(500),
+                memory_bytes: Some(4096),
+            },
+            pids_max: 9,
+        }
+    }
+
+    #[test]
+    fn every_limit_ends_up_in_its_file() {
+        let tree = Tree::new();
+        tree.put("own/sluice-x/cgroup.subtree_control", "cpu memory pids\n");
+        for name in ["cpu.max", "memory.max", "memory.oom.group", "pids.max"] {
+            tree.put(&format!("own/sluice-x/a/{name}"), "");
+        }
+        let unified = tree.open(&Place::Own);
+        // This kernel swaps nothing: there is no file for it.
+        unified.make(Path::new("a"), &bounds()).unwrap();
+        for (name, wanted) in [
+            ("cpu.max", "50000 100000"),
+            ("memory.max", "4096"),
+            ("memory.oom.group", "1"),
+            ("pids.max", "9"),
+        ] {
+            assert_eq!(tree.text(&format!("own/sluice-x/a/{name}")), wanted);
+        }
+    }
+
+    #[test]
+    fn a_limit_that_cannot_be_written_is_no_limit_and_fails() {
+        let tree = Tree::new();
+        tree.put("own/sluice-x/cgroup.subtree_control", "pids\n");
+        let error = tree
+            .open(&Place::Own)
+            .make(Path::new("a"), &bounds())
+            .unwrap_err();
+        assert!(error.to_string().contains("a/pids.max"), "{error}");
+    }
+
+    #[test]
+    fn only_a_group_that_was_given_to_us_is_told_to_hand_down() {
+        for (place, wanted) in [(Place::Own, ""), (Place::At("own".into()), "+memory")] {
+            let tree = Tree::new();
+            tree.put("own/cgroup.controllers", "memory rdma\n");
+            tree.put("own/cgroup.subtree_control", "");
+            let unified = tree.open(&place);
+            assert_eq!(tree.text("own/cgroup.subtree_control"), wanted);
+            assert!(!unified.does(Controller::Memory), "the root has not got it");
+        }
+    }
+
+    #[test]
+    fn a_freezer_is_believed_when_it_says_that_it_is_done() {
+        let tree = Tree::new();
+        let unified = tree.open(&Place::Own);
+        for (asked, events, wanted) in [
+            ("0", "populated 1\nfrozen 0\n", FreezerState::Thawed),
+            ("1", "populated 1\nfrozen 0\n", FreezerState::Freezing),
+            ("1", "populated 1\nfrozen 1\n", FreezerState::Frozen),
+            ("0", "populated 1\nfrozen 1\n", FreezerState::Frozen),
+        ] {
+            tree.put("own/sluice-x/a/cgroup.freeze", asked);
+            tree.put("own/sluice-x/a/cgroup.events", events);
+            assert_eq!(unified.freezer(Path::new("a")), wanted);
+            assert!(unified.is_populated(Path::new("a")));
+        }
+    }
+}

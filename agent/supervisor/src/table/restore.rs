@@ -8,6 +8,7 @@ use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 use sluice_common::supervision::{Exit, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
+use sluice_common::usage::Usage;
 
 use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Owners, Path, Phase, Spawner,
@@ -216,6 +217,7 @@ fn end_of(process: Process, exit: Exit, now: Time) -> HostEnd {
         process: Some(process),
         exit,
         ended_at: now.max(process.started_at),
+        usage: Usage::default(),
     }
 }
 

@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use sluice_common::supervision::{FreezerState, Process};
 use sluice_common::time::Span;
+use sluice_common::usage::Usage;
 
 use super::{
     Attempt, AttemptId, AttemptView, BTreeSet, BootMillis, Exit, Phase, StopSignal, Table, chain,
@@ -63,7 +64,7 @@ impl Table {
             }
         }
         for id in dead {
-            self.on_main_ended(&id, Exit::Unknown);
+            self.on_main_ended(&id, Exit::Unknown, Usage::default());
         }
     }
 
@@ -159,7 +160,7 @@ impl Table {
         for (id, attempt) in &mut self.attempts {
             let ended = attempt.origin == origin && attempt.is_ended();
             if ended && !is_left(id) && !self.groups.is_populated(id) {
-                attempt.on_empty();
+                attempt.on_empty(self.groups.usage(id));
                 attempt.unsaved = true;
                 self.changed.insert(id.clone());
             }

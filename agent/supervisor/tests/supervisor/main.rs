@@ -21,4 +21,5 @@ mod leases;
 mod leaving;
 mod restarts;
 mod storms;
+mod usage;
 mod zoo;

@@ -50,9 +50,11 @@ pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> Ending {
 /// The exit code of the program as a shell would give it.
 fn program_code(step: &StepView) -> Option<u8> {
     let exit = step.exit.as_ref()?;
+    // The kernel's kill for want of memory is that signal, told by its reason.
+    let killed = (step.reason.code == ReasonCode::OutOfMemory).then_some(nix::libc::SIGKILL);
     exit.code
         .map(byte)
-        .or_else(|| exit.signal.map(signals::exit_code))
+        .or_else(|| exit.signal.or(killed).map(signals::exit_code))
 }
 
 fn byte(code: i32) -> u8 {
@@ -161,6 +163,7 @@ mod tests {
             (ReasonCode::Completed, true),
             (ReasonCode::TimedOut, false),
             (ReasonCode::KilledBySignal, false),
+            (ReasonCode::OutOfMemory, false),
             (ReasonCode::HostLost, false),
         ] {
             step.reason.code = code;

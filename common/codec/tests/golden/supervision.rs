@@ -10,6 +10,7 @@ use sluice_common::supervision::{
     HostPhase, Limits, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 
 /// The version that the bytes below belong to.
 #[test]
@@ -143,11 +144,20 @@ fn view(phase: HostPhase) -> AttemptView {
     }
 }
 
+fn usage() -> Usage {
+    Usage {
+        cpu_us: Some(258),
+        read_bytes: Some(259),
+        ..Usage::default()
+    }
+}
+
 fn end(process: Option<Process>, exit: Exit) -> HostEnd {
     HostEnd {
         process,
         exit,
         ended_at: Time::from_unix_millis(1_001),
+        usage: usage(),
     }
 }
 
@@ -173,9 +183,11 @@ fn hello_lists_every_phase() {
              {MEMO} 00000000     # freezer: thawed
            {ATTEMPT}
              01000000 01 {PROCESS} 01000000 09000000 e903000000000000
+               01 0201000000000000 00 01 0301000000000000 00 # usage
              {MEMO} 00000000
            {ATTEMPT}
              02000000 00 02000000 0200000000000000 'no' e903000000000000
+               01 0201000000000000 00 01 0301000000000000 00 # usage
              {MEMO} 00000000
          0100000000000000        # capabilities: one
            01000000 01000000"
@@ -211,4 +223,9 @@ fn exits() {
     check(&Exit::Unknown, "05000000");
     let failed = Exit::HostFailed("no".into());
     check(&failed, "06000000 0200000000000000 'no'");
+    let killed = Exit::OutOfMemory {
+        limit_bytes: Some(258),
+        peak_bytes: None,
+    };
+    check(&killed, "07000000 01 0201000000000000 00");
 }

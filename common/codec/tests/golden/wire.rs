@@ -12,6 +12,7 @@ use sluice_common::inventory::{
 };
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Greeting,
     Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Started,
@@ -381,16 +382,26 @@ fn phases_at_the_end() {
         exit: Exit::Code(7),
         stopped: Some(StopWhy::Preempted),
         at: Time::from_unix_millis(1_001),
+        usage: Usage {
+            cpu_us: Some(258),
+            peak_memory_bytes: Some(259),
+            read_bytes: Some(260),
+            written_bytes: Some(261),
+        },
     };
-    let golden = format!("03000000 01 {STARTED} 00000000 07000000 01 03000000 e903000000000000");
+    let golden = format!(
+        "03000000 01 {STARTED} 00000000 07000000 01 03000000 e903000000000000
+         01 0201000000000000 01 0301000000000000 01 0401000000000000 01 0501000000000000"
+    );
     check(&AttemptPhase::Ended(end), &golden);
     let end = AttemptEnd {
         started: None,
         exit: Exit::StartFailed("no".into()),
         stopped: None,
         at: Time::from_unix_millis(1_001),
+        usage: Usage::default(),
     };
-    let golden = "04000000 00 02000000 0200000000000000 'no' 00 e903000000000000";
+    let golden = "04000000 00 02000000 0200000000000000 'no' 00 e903000000000000 00 00 00 00";
     check(&AttemptPhase::Released(end), golden);
 }
 

@@ -61,7 +61,13 @@ fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
     use ReasonCode as R;
     use StepState::{Allocated, Cancelled, Failed, Succeeded};
     let start_failed = || Exit::StartFailed("no such file".into());
-    let cases: [Case; 19] = [
+    let out_of_memory = || Exit::OutOfMemory {
+        limit_bytes: Some(1 << 30),
+        peak_bytes: None,
+    };
+    let cases: [Case; 21] = [
+        (out_of_memory(), None, 0, Failed, R::OutOfMemory),
+        (out_of_memory(), None, 1, Allocated, R::Allocated),
         (Exit::Code(0), None, 0, Succeeded, R::Completed),
         (Exit::Code(7), None, 0, Failed, R::NonZeroExit),
         (Exit::Code(-7), None, 0, Failed, R::NonZeroExit),

@@ -17,6 +17,7 @@ use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
 use sluice_common::wire::{
     AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Started,
     StopWhy, ToNode, Welcome,
@@ -465,6 +466,7 @@ pub(super) fn end(exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
         exit,
         stopped,
         at: Time::from_unix_millis(9),
+        usage: Usage::default(),
     }
 }
 

@@ -9,6 +9,7 @@ use sluice_common::supervision::{
     StopSignal, ToSupervisor,
 };
 use sluice_common::time::Time;
+use sluice_common::usage::Usage;
 
 /// Wall clock when the simulation begins; it must not matter.
 const WALL: u64 = 1_700_000_000_000;
@@ -127,6 +128,7 @@ impl Host {
                     process,
                     exit: Exit::HostRebooted,
                     ended_at: wall(now),
+                    usage: Usage::default(),
                 });
             }
         }
@@ -240,6 +242,7 @@ impl Host {
             process: Some(process),
             exit,
             ended_at: wall(now),
+            usage: Usage::default(),
         });
         true
     }

@@ -1,0 +1,73 @@
+//! What an attempt has used, as its host counted it.
+
+use serde::{Deserialize, Serialize};
+
+/// What all processes of an attempt have used together, as far as their host can tell: where it has no control group
+/// that counts, it tells of the main process and of those that this waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Usage {
+    /// Processor time, in microseconds.
+    pub cpu_us: Option<u64>,
+    /// Most memory that it held at once, in bytes.
+    pub peak_memory_bytes: Option<u64>,
+    /// Read from storage, in bytes.
+    pub read_bytes: Option<u64>,
+    /// Written to storage, in bytes.
+    pub written_bytes: Option<u64>,
+}
+
+impl Usage {
+    /// What is known here, and what is not from `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            cpu_us: self.cpu_us.or(other.cpu_us),
+            peak_memory_bytes: self.peak_memory_bytes.or(other.peak_memory_bytes),
+            read_bytes: self.read_bytes.or(other.read_bytes),
+            written_bytes: self.written_bytes.or(other.written_bytes),
+        }
+    }
+
+    /// Of two hosts together: their sum, and the higher of their peaks. What one of them does not know is not made up.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let sum = |a: Option<u64>, b: Option<u64>| Some(a?.saturating_add(b?));
+        let peaks = self.peak_memory_bytes.zip(other.peak_memory_bytes);
+        Self {
+            cpu_us: sum(self.cpu_us, other.cpu_us),
+            peak_memory_bytes: peaks.map(|(a, b)| a.max(b)),
+            read_bytes: sum(self.read_bytes, other.read_bytes),
+            written_bytes: sum(self.written_bytes, other.written_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(cpu_us: Option<u64>, peak: Option<u64>) -> Usage {
+        Usage {
+            cpu_us,
+            peak_memory_bytes: peak,
+            ..Usage::default()
+        }
+    }
+
+    #[test]
+    fn what_is_known_goes_before_what_is_guessed() {
+        let found = usage(Some(1), None).or(usage(Some(2), Some(3)));
+        assert_eq!(found, usage(Some(1), Some(3)));
+    }
+
+    #[test]
+    fn two_hosts_use_the_sum_and_the_higher_peak() {
+        let found = usage(Some(1), Some(7)).and(usage(Some(2), Some(5)));
+        assert_eq!(found, usage(Some(3), Some(7)));
+        assert_eq!(
+            usage(Some(1), None).and(usage(None, Some(5))),
+            usage(None, None)
+        );
+    }
+}
