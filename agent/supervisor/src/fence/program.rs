@@ -115,7 +115,12 @@ fn block(closed: &Closed) -> Vec<Instruction> {
         let over = jump(count - place - 1 + others.len());
         Instruction::new(JUMP_IF_EQUAL, MINOR, 0, over, minor.cast_signed())
     });
-    tests.chain(others).chain(answer(of_listed)).collect()
+    // The kernel refuses a program with a part that nothing leads to.
+    let of_listed = Some(answer(of_listed)).filter(|_| count > 0);
+    tests
+        .chain(others)
+        .chain(of_listed.into_iter().flatten())
+        .collect()
 }
 
 fn jump(instructions: usize) -> i16 {
@@ -128,6 +133,26 @@ pub(super) mod machine {
     //! The machine, as far as the program uses it: an independent reading of the same bytes.
 
     use super::*;
+
+    /// Whether something leads to every instruction; the kernel refuses a program of which that is not true.
+    pub(crate) fn is_all_reachable(program: &[Instruction]) -> bool {
+        let mut reached = vec![false; program.len()];
+        reached[0] = true;
+        // Jumps lead forward only, so one look in order is enough.
+        for (at, instruction) in program.iter().enumerate() {
+            if !reached[at] {
+                return false;
+            }
+            if instruction.code == EXIT {
+                continue;
+            }
+            reached[at + 1] = true;
+            if matches!(instruction.code, JUMP_IF_EQUAL | JUMP_IF_NOT_EQUAL) {
+                reached[at + 1 + usize::try_from(instruction.offset).unwrap()] = true;
+            }
+        }
+        true
+    }
 
     /// What the program answers, for a context of kind, major and minor. Panics on what the kernel would refuse.
     pub(crate) fn run(program: &[Instruction], kind: u32, major: u32, minor: u32) -> bool {

@@ -92,8 +92,11 @@ fn the_program_says_what_the_fence_says() {
         fence(&[], &[]),
         fence(&[device(195, 1), device(234, 21)], &strange),
         fence(&[device(1, 8)], &[device(1, 5), device(195, 255)]),
+        fence(&[device(1, 8), device(226, 128)], &[]),
+        fence(&[], &[device(195, 254), device(195, 255)]),
     ] {
         let program = assemble(&fence);
+        assert!(machine::is_all_reachable(&program), "{fence:?}");
         for major in [0, 1, 2, 136, 195, 226, 234, u32::MAX] {
             for minor in (0..300).chain([u32::MAX - 1, u32::MAX]) {
                 let expected = fence.allows(device(major, minor));

@@ -115,16 +115,21 @@ fn own_group(version: Version) -> PathBuf {
 pub(crate) fn nodes(dir: &Path) -> [PathBuf; 2] {
     [("gpu0", FIRST), ("gpu1", SECOND)].map(|(name, number)| {
         let path = dir.join(name);
-        let device = makedev(u64::from(number.major), u64::from(number.minor));
-        mknod(
-            &path,
-            SFlag::S_IFCHR,
-            Mode::from_bits_truncate(0o666),
-            device,
-        )
-        .unwrap();
+        node(&path, number);
         path
     })
+}
+
+/// A node for a device, whether or not there is a driver for it.
+pub(crate) fn node(path: &Path, number: DeviceNumber) {
+    let device = makedev(u64::from(number.major), u64::from(number.minor));
+    mknod(
+        path,
+        SFlag::S_IFCHR,
+        Mode::from_bits_truncate(0o666),
+        device,
+    )
+    .unwrap();
 }
 
 fn fence(granted: &[DeviceNumber]) -> Fence {
@@ -262,6 +267,29 @@ fn the_largest_fence_is_taken_by_the_kernel() {
         group.fence(&fence);
         assert!(group.succeeds("exec 3<>/dev/null"), "{version:?}");
     }
+}
+
+#[test]
+fn a_major_of_which_nothing_is_closed_or_nothing_open_is_no_trouble() {
+    with_both(|group, own, other| {
+        for granted in [&[FIRST, SECOND][..], &[]] {
+            let group = Group::new(group.version);
+            group.fence(&fence(granted));
+            for path in [own, other] {
+                let opens = group.succeeds(&format!("exec 3<{}", path.display()));
+                assert_eq!(opens, !granted.is_empty(), "{:?}", group.version);
+            }
+        }
+        let host = GpuDevices::look(Path::new("/"), &[]);
+        let drivers = [254, 255].map(|minor| DeviceNumber::new(195, minor));
+        let devices = Devices {
+            fenced: drivers.to_vec(),
+            ..Devices::default()
+        };
+        let group = Group::new(group.version);
+        group.fence(&Fence::new(&host, &devices).unwrap());
+        assert!(group.succeeds("exec 3<>/dev/null"), "{:?}", group.version);
+    });
 }
 
 #[test]
