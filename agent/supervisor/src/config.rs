@@ -16,8 +16,9 @@ use sluice_common::id::Subject;
 use sluice_common::nearest::unknown_field;
 use sluice_log::Format;
 
+use crate::fence::gpus;
+use crate::groups::devices::{DeviceOptions, Filter};
 use crate::output;
-
 use crate::trust::distrust;
 
 /// Of a line of the file that cannot be read, in a message.
@@ -34,6 +35,8 @@ pub struct Config {
     pub log_format: Option<Format>,
     /// The control group in which each step gets one of its own, as `--cgroup` says it.
     pub cgroup: Option<String>,
+    /// How steps are kept from GPUs that they were not granted.
+    pub devices: DeviceOptions,
     /// The most processes of one step.
     pub pids_max: Option<u32>,
     /// How much of each stream of an attempt is kept, as written.
@@ -134,6 +137,8 @@ struct RawConfig {
     cgroup: Option<String>,
     pids_max: Option<u32>,
     output_max: Option<output::Bytes>,
+    device_filter: Filter,
+    gpu_devices: Vec<PathBuf>,
     default_user: Option<UserRef>,
     users: BTreeMap<Subject, UserRef>,
     allow_root: bool,
@@ -224,6 +229,8 @@ type Wrong = (String, String);
 
 impl RawConfig {
     fn check(self, path: &Path) -> Result<Config, Wrong> {
+        let gpus = gpus::numbers(&self.gpu_devices);
+        let gpus = gpus.map_err(|e| ("gpu_devices".to_owned(), e.to_string()))?;
         let umask = self.umask.as_deref().map(check_umask).transpose()?;
         let rules = Rules {
             file: Some(path.to_owned()),
@@ -238,6 +245,10 @@ impl RawConfig {
             agent_uid: self.agent_uid,
             log_format: self.log_format,
             cgroup: self.cgroup,
+            devices: DeviceOptions {
+                filter: self.device_filter,
+                gpus,
+            },
             pids_max: self.pids_max,
             output_max: self.output_max,
             rules,

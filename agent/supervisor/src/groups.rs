@@ -11,6 +11,7 @@
 //! say so.
 
 pub mod choice;
+pub mod devices;
 pub mod entrance;
 pub mod file;
 pub mod legacy;
@@ -28,11 +29,14 @@ use std::{fs, io};
 
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
-use sluice_common::supervision::{FreezeRefusal, FreezerState, Limits};
+use sluice_common::supervision::{Devices, FreezeRefusal, FreezerState, Limits};
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
+use crate::fence::FenceError;
+
 use self::choice::{GroupOptions, Place};
+use self::devices::Fences;
 use self::entrance::Entrance;
 use self::file::GroupError;
 use self::legacy::Legacy;
@@ -54,6 +58,7 @@ pub struct Groups {
     unified: Option<Unified>,
     legacy: Legacy,
     watch: Option<Watch>,
+    fences: Fences,
     pids_max: u32,
     /// Groups that nobody needs any more and that could not be removed yet.
     leaving: BTreeSet<AttemptId>,
@@ -67,6 +72,7 @@ impl Groups {
             unified: None,
             legacy: Legacy::default(),
             watch: None,
+            fences: Fences::new(Mechanism::None, &options.devices),
             pids_max: options.pids_max.unwrap_or(u32::MAX),
             leaving: BTreeSet::new(),
         };
@@ -86,11 +92,29 @@ impl Groups {
             .as_ref()
             .and_then(|own| tell(Unified::open(&options.place, own, &name)));
         let lacking = |c: &Controller| unified.as_ref().is_none_or(|unified| !unified.does(*c));
-        let wanted: Vec<Controller> = Controller::WANTED.into_iter().filter(lacking).collect();
+        let mut wanted: Vec<Controller> = Controller::WANTED.into_iter().filter(lacking).collect();
+        let filter = options.devices.filter;
+        let by_program = unified
+            .as_ref()
+            .is_some_and(|unified| filter.has(Mechanism::Cgroup2, Some(unified.root())));
+        if !by_program && filter.admits(Mechanism::Cgroup1) {
+            wanted.push(Controller::Devices);
+        }
+        let mut legacy = Legacy::open(&hierarchies.legacy, &wanted, &name);
+        let by_list = filter.has(Mechanism::Cgroup1, legacy.root(Controller::Devices));
+        if !by_list {
+            legacy.leave_out(Controller::Devices);
+        }
+        let fenced_by = match (by_program, by_list) {
+            (true, _) => Mechanism::Cgroup2,
+            (false, true) => Mechanism::Cgroup1,
+            (false, false) => Mechanism::None,
+        };
         Self {
             watch: unified.as_ref().and_then(|_| Watch::new().ok()),
             unified,
-            legacy: Legacy::open(&hierarchies.legacy, &wanted, &name),
+            legacy,
+            fences: Fences::new(fenced_by, &options.devices),
             pids_max: options.pids_max.unwrap_or_else(limits::default_pids_max),
             leaving: BTreeSet::new(),
         }
@@ -109,8 +133,7 @@ impl Groups {
             Capability::Cpu => Controller::Cpu,
             Capability::Memory => Controller::Memory,
             Capability::Pids => Controller::Pids,
-            // Nothing filters devices yet.
-            Capability::Devices => return Mechanism::None,
+            Capability::Devices => return self.fences.mechanism,
         };
         if self.unified.as_ref().is_some_and(|u| u.does(controller)) {
             Mechanism::Cgroup2
@@ -166,6 +189,20 @@ impl Groups {
             }
         }
         self.legacy.make(&name, bounds)
+    }
+
+    /// Keeps what will run in the groups of an attempt from GPUs that it was not granted. Without a mechanism nothing
+    /// is kept from anything, as the capabilities say.
+    ///
+    /// # Errors
+    /// Where the kernel refuses: nothing may run in the groups then.
+    pub fn fence(&self, attempt: &AttemptId, granted: &Devices) -> Result<(), FenceError> {
+        let name = directory(attempt);
+        let unified = self.unified.as_ref().map(|unified| unified.group(&name));
+        let legacy = self.legacy.root(Controller::Devices);
+        let legacy = legacy.map(|root| root.join(&name));
+        self.fences
+            .fence(granted, unified.as_deref(), legacy.as_deref())
     }
 
     /// The way into the groups of an attempt, for its first process.

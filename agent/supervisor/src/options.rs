@@ -128,6 +128,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
                 .as_deref()
                 .map_or(Place::Own, Place::from),
             pids_max: config.pids_max,
+            devices: config.devices,
         },
         log_format: log_format.or(config.log_format).unwrap_or_default(),
         exit_with_stdin,
@@ -149,6 +150,7 @@ fn asked_format(flag: Option<&str>) -> Result<Option<Format>, OptionsError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::groups::devices::DeviceOptions;
     use std::fs;
     use std::path::Path;
 
@@ -178,6 +180,7 @@ mod tests {
             groups: GroupOptions {
                 place: Place::Nowhere,
                 pids_max: Some(9),
+                devices: DeviceOptions::default(),
             },
             exit_with_stdin: true,
             stop_on_exit: true,

@@ -179,7 +179,7 @@ impl Table {
     fn fork(&mut self, spec: &SpawnSpec, lease: Option<Lease>) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.groups.make(id, &spec.limits).map_err(no_group)?;
-        let forked = self.fork_into_group(spec);
+        let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let attempt = Attempt::starting(forked.process, forked.report, spec.memo, lease);
         let record = attempt.record(&spec.attempt, &self.boot_id);
@@ -193,6 +193,14 @@ impl Table {
         self.by_pid.insert(forked.process.pid, spec.attempt.clone());
         forked.gate.open();
         Ok(attempt)
+    }
+
+    fn fence(&self, spec: &SpawnSpec) -> Result<(), SpawnError> {
+        let fenced = self.groups.fence(&spec.attempt, &spec.devices);
+        fenced.map_err(|e| SpawnError::Host {
+            action: "keep the attempt from the GPUs of others".to_owned(),
+            why: io::Error::other(chain(&e)),
+        })
     }
 
     /// The child enters its groups before it comes to its gate, so nothing of the step runs outside.

@@ -30,7 +30,7 @@ pub struct GpuDevices {
 
 /// A configured node is not what it should be.
 #[derive(Debug, thiserror::Error)]
-#[error("gpu_devices: {}: {why}", path.display())]
+#[error("{}: {why}", path.display())]
 pub struct NodeError {
     path: PathBuf,
     why: String,
@@ -177,7 +177,7 @@ mod tests {
         ] {
             let message = numbers(&[path.into()]).unwrap_err().to_string();
             assert!(
-                message.starts_with("gpu_devices: /") && message.contains(word),
+                message.starts_with(path) && message.contains(word),
                 "{message}"
             );
         }

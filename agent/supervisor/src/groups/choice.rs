@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::devices::DeviceOptions;
 use super::mounts::Own;
 
 /// Where the groups of attempts are made.
@@ -23,6 +24,8 @@ pub struct GroupOptions {
     pub place: Place,
     /// Most processes and threads of one attempt; by default a share of what the host can have.
     pub pids_max: Option<u32>,
+    /// How attempts are fenced from GPUs.
+    pub devices: DeviceOptions,
 }
 
 impl From<&str> for Place {

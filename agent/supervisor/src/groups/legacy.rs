@@ -48,6 +48,19 @@ impl Legacy {
         self.roots.contains_key(&controller)
     }
 
+    /// The root of a controller's groups, where it is used.
+    pub(super) fn root(&self, controller: Controller) -> Option<&Path> {
+        self.roots.get(&controller).map(PathBuf::as_path)
+    }
+
+    /// Leaves a controller out that turned out to be of no use.
+    pub(super) fn leave_out(&mut self, controller: Controller) {
+        if let Some(root) = self.roots.remove(&controller) {
+            // Where it holds what an earlier supervisor has left, that is of no use either.
+            let _ = fs::remove_dir(root);
+        }
+    }
+
     pub(super) fn names(&self) -> impl Iterator<Item = String> {
         self.roots.values().flat_map(|root| file::children(root))
     }

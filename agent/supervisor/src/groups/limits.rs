@@ -81,7 +81,10 @@ pub fn legacy(bounds: &Bounds, controller: Controller) -> Vec<Setting> {
             ]
         }),
         Controller::Pids => vec![setting("pids.max", bounds.pids_max)],
-        Controller::CpuAccounting | Controller::Freezer | Controller::Memory => Vec::new(),
+        Controller::CpuAccounting
+        | Controller::Freezer
+        | Controller::Memory
+        | Controller::Devices => Vec::new(),
     }
 }
 

@@ -18,6 +18,8 @@ pub enum Controller {
     Pids,
     /// Stops and resumes, and so lets nobody escape a kill by forking. In version 2 every group can.
     Freezer,
+    /// Filters devices, in version 1.
+    Devices,
 }
 
 impl Controller {
@@ -38,6 +40,7 @@ impl Controller {
             Controller::Memory => "memory",
             Controller::Pids => "pids",
             Controller::Freezer => "freezer",
+            Controller::Devices => "devices",
         }
     }
 }

@@ -58,6 +58,8 @@ impl Unified {
             Controller::Freezer => self.kills && self.freezes,
             // Counted in every group.
             Controller::CpuAccounting => true,
+            // By programs and not by a controller: see [`super::devices`].
+            Controller::Devices => false,
             Controller::Cpu | Controller::Memory | Controller::Pids => {
                 self.controllers.contains(what.as_str())
             }

@@ -1,0 +1,164 @@
+//! By which mechanism attempts are fenced from GPUs on this host, tried out when the supervisor starts: what a kernel or
+//! a container around it refuses shows only when it is asked. What a fence says is in [`crate::fence`].
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use serde::Deserialize;
+use sluice_common::chain::chain;
+use sluice_common::device::DeviceNumber;
+use sluice_common::inventory::Mechanism;
+use sluice_common::supervision::Devices;
+use tracing::warn;
+
+use crate::fence::gpus::GpuDevices;
+use crate::fence::{Fence, FenceError};
+
+/// The group in which it is tried out.
+const TRIAL: &str = "trial";
+
+/// Which mechanism the config wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Filter {
+    /// The best that can be had.
+    #[default]
+    Auto,
+    /// A program on the group of version 2, or none.
+    Cgroup2,
+    /// The devices controller of version 1, or none.
+    Cgroup1,
+    /// None: every step can open every GPU.
+    None,
+}
+
+impl Filter {
+    /// Whether a mechanism may be used.
+    pub(super) fn admits(self, mechanism: Mechanism) -> bool {
+        match (self, mechanism) {
+            (Filter::Auto, Mechanism::Cgroup2 | Mechanism::Cgroup1)
+            | (Filter::Cgroup2, Mechanism::Cgroup2)
+            | (Filter::Cgroup1, Mechanism::Cgroup1) => true,
+            (_, Mechanism::ProcessGroup | Mechanism::None)
+            | (Filter::Cgroup2, Mechanism::Cgroup1)
+            | (Filter::Cgroup1, Mechanism::Cgroup2)
+            | (Filter::None, _) => false,
+        }
+    }
+
+    /// Whether a mechanism may be used and works below `root`, where there is one.
+    pub(super) fn has(self, mechanism: Mechanism, root: Option<&Path>) -> bool {
+        self.admits(mechanism) && root.is_some_and(|root| works(mechanism, root))
+    }
+}
+
+/// The config of fences.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceOptions {
+    /// Which mechanism.
+    pub filter: Filter,
+    /// Devices that are GPUs beside those of the driver.
+    pub gpus: Vec<DeviceNumber>,
+}
+
+/// What fences attempts on this host.
+#[derive(Debug)]
+pub(super) struct Fences {
+    pub(super) mechanism: Mechanism,
+    gpus: Vec<DeviceNumber>,
+}
+
+impl Fences {
+    pub(super) fn new(mechanism: Mechanism, options: &DeviceOptions) -> Self {
+        if mechanism == Mechanism::None && options.filter != Filter::None {
+            warn!(
+                "no step is kept from the GPUs of others: this host offers no device filter that may be used; pools that \
+                 require the capability `devices` give it no work"
+            );
+        }
+        Self {
+            mechanism,
+            gpus: options.gpus.clone(),
+        }
+    }
+
+    /// Fences a group by the mechanism in use: `unified` and `legacy` are its directories.
+    pub(super) fn fence(
+        &self,
+        devices: &Devices,
+        unified: Option<&Path>,
+        legacy: Option<&Path>,
+    ) -> Result<(), FenceError> {
+        let host = GpuDevices::look(Path::new("/"), &self.gpus);
+        let fence = Fence::new(&host, devices)?;
+        match (self.mechanism, unified, legacy) {
+            (Mechanism::Cgroup2, Some(group), _) => attach(&fence, group),
+            (Mechanism::Cgroup1, _, Some(group)) => fence.write_to(group),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn attach(fence: &Fence, group: &Path) -> Result<(), FenceError> {
+    let opened = File::open(group).map_err(FenceError::Attach)?;
+    fence.attach(opened.as_fd())
+}
+
+/// Whether a mechanism works below `root`, by a group that is made for it and removed again.
+fn works(mechanism: Mechanism, root: &Path) -> bool {
+    let group = root.join(TRIAL);
+    let tried = try_out(mechanism, &group);
+    // Nothing was ever in it, so nothing keeps it.
+    let _ = fs::remove_dir(&group);
+    if let Err(e) = &tried {
+        warn!(
+            "devices cannot be filtered by {mechanism} here: {}",
+            chain(e)
+        );
+    }
+    tried.is_ok()
+}
+
+fn try_out(mechanism: Mechanism, group: &Path) -> Result<(), FenceError> {
+    match fs::create_dir(group) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(FenceError::Attach(e)),
+        Ok(()) | Err(_) => {}
+    }
+    let fences = Fences {
+        mechanism,
+        gpus: Vec::new(),
+    };
+    fences.fence(&Devices::default(), Some(group), Some(group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_config_says_which_mechanisms_may_be_used() {
+        use Mechanism::{Cgroup1, Cgroup2, None, ProcessGroup};
+        for (filter, admitted) in [
+            (Filter::Auto, &[Cgroup2, Cgroup1][..]),
+            (Filter::Cgroup2, &[Cgroup2]),
+            (Filter::Cgroup1, &[Cgroup1]),
+            (Filter::None, &[]),
+        ] {
+            for mechanism in [Cgroup2, Cgroup1, ProcessGroup, None] {
+                let expected = admitted.contains(&mechanism);
+                assert_eq!(filter.admits(mechanism), expected, "{filter:?} {mechanism}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_group_does_not_work_and_is_left_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        for mechanism in [Mechanism::Cgroup2, Mechanism::Cgroup1] {
+            assert!(!works(mechanism, dir.path()));
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}
