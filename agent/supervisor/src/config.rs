@@ -16,7 +16,6 @@ use sluice_common::id::Subject;
 use sluice_common::nearest::unknown_field;
 use sluice_log::Format;
 
-use crate::fence::gpus;
 use crate::groups::devices::{DeviceOptions, Filter};
 use crate::output;
 use crate::trust::distrust;
@@ -229,8 +228,6 @@ type Wrong = (String, String);
 
 impl RawConfig {
     fn check(self, path: &Path) -> Result<Config, Wrong> {
-        let gpus = gpus::numbers(&self.gpu_devices);
-        let gpus = gpus.map_err(|e| ("gpu_devices".to_owned(), e.to_string()))?;
         let umask = self.umask.as_deref().map(check_umask).transpose()?;
         let rules = Rules {
             file: Some(path.to_owned()),
@@ -247,7 +244,7 @@ impl RawConfig {
             cgroup: self.cgroup,
             devices: DeviceOptions {
                 filter: self.device_filter,
-                gpus,
+                gpus: self.gpu_devices,
             },
             pids_max: self.pids_max,
             output_max: self.output_max,

@@ -28,7 +28,7 @@ pub struct GpuDevices {
     pub(crate) companions: BTreeMap<DeviceNumber, Vec<DeviceNumber>>,
 }
 
-/// A configured node is not what it should be.
+/// A node that the config names is not what it should be.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct NodeError {
@@ -38,28 +38,24 @@ pub struct NodeError {
 
 impl GpuDevices {
     /// Those that are there now. `root` is `/`, or what a test puts in its place; `nodes` are further ones by config.
-    pub fn look(root: &Path, nodes: &[DeviceNumber]) -> Self {
+    pub fn look(root: &Path, nodes: &[PathBuf]) -> Self {
         let drivers = [NVIDIACTL, NVIDIA_MODESET].into();
         let mut majors = BTreeMap::from([(NVIDIA_MAJOR, drivers)]);
         let devices = fs::read_to_string(root.join("proc/devices")).unwrap_or_default();
         majors.extend(majors_of(&devices, NVIDIA_CAPS).map(|major| (major, BTreeSet::new())));
         Self {
             majors,
-            nodes: nodes.to_vec(),
+            nodes: nodes.iter().filter_map(|path| number(path).ok()).collect(),
             companions: companions(root),
         }
     }
 }
 
-/// The numbers of the nodes that the config names.
+/// What the kernel calls the device of a node.
 ///
 /// # Errors
-/// Where one is not there or is no character device: whoever names it believes that it is fenced.
-pub fn numbers(paths: &[PathBuf]) -> Result<Vec<DeviceNumber>, NodeError> {
-    paths.iter().map(|path| number(path)).collect()
-}
-
-fn number(path: &Path) -> Result<DeviceNumber, NodeError> {
+/// Where it is not there or is no character device: whoever names it believes that it is fenced.
+pub fn number(path: &Path) -> Result<DeviceNumber, NodeError> {
     let failed = |why: String| NodeError {
         path: path.to_owned(),
         why,
@@ -169,13 +165,18 @@ mod tests {
 
     #[test]
     fn a_node_of_the_config_must_be_a_device() {
-        let found = numbers(&["/dev/null".into()]).unwrap();
-        assert_eq!(found, [DeviceNumber::new(1, 3)]);
+        let null = DeviceNumber::new(1, 3);
+        assert_eq!(number(Path::new("/dev/null")).unwrap(), null);
+        let nodes = ["/no/such".into(), "/dev/null".into()];
+        assert_eq!(
+            GpuDevices::look(Path::new("/no/such"), &nodes).nodes,
+            [null]
+        );
         for (path, word) in [
             ("/no/such", "No such file"),
             ("/tmp", "no character device"),
         ] {
-            let message = numbers(&[path.into()]).unwrap_err().to_string();
+            let message = number(Path::new(path)).unwrap_err().to_string();
             assert!(
                 message.starts_with(path) && message.contains(word),
                 "{message}"

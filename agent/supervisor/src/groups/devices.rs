@@ -4,16 +4,15 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use sluice_common::chain::chain;
-use sluice_common::device::DeviceNumber;
 use sluice_common::inventory::Mechanism;
 use sluice_common::supervision::Devices;
 use tracing::warn;
 
-use crate::fence::gpus::GpuDevices;
+use crate::fence::gpus::{self, GpuDevices};
 use crate::fence::{Fence, FenceError};
 
 /// The group in which it is tried out.
@@ -59,15 +58,15 @@ impl Filter {
 pub struct DeviceOptions {
     /// Which mechanism.
     pub filter: Filter,
-    /// Devices that are GPUs beside those of the driver.
-    pub gpus: Vec<DeviceNumber>,
+    /// Nodes of devices that are GPUs beside those of the driver.
+    pub gpus: Vec<PathBuf>,
 }
 
 /// What fences attempts on this host.
 #[derive(Debug)]
 pub(super) struct Fences {
     pub(super) mechanism: Mechanism,
-    gpus: Vec<DeviceNumber>,
+    gpus: Vec<PathBuf>,
 }
 
 impl Fences {
@@ -77,6 +76,13 @@ impl Fences {
                 "no step is kept from the GPUs of others: this host offers no device filter that may be used; pools that \
                  require the capability `devices` give it no work"
             );
+        }
+        for e in options
+            .gpus
+            .iter()
+            .filter_map(|path| gpus::number(path).err())
+        {
+            warn!("gpu_devices: {e}: it is closed to steps that start when it is there");
         }
         Self {
             mechanism,
