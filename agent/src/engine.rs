@@ -5,6 +5,7 @@
 //! hello everything that still matters is said again. So neither a slow coordinator nor a slow supervisor can hold up
 //! the other, and no two tasks wait for each other.
 
+mod devices;
 mod report;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use agent_core::{Core, Input, LinkId, Output, TimerKey};
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
-use sluice_common::inventory::{Inventory, Readings};
+use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION, ToNode};
@@ -42,6 +43,7 @@ pub(crate) enum Event {
     SupervisorUp {
         boot_id: BootId,
         attempts: Vec<AttemptView>,
+        capabilities: BTreeMap<Capability, Mechanism>,
         outbox: mpsc::Sender<ToSupervisor>,
     },
     /// What the host has is no longer what it had.
@@ -84,6 +86,8 @@ pub(crate) struct Engine {
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
     supervised: watch::Sender<bool>,
+    /// What the supervisor does with attempts, once it has told.
+    capabilities: Option<BTreeMap<Capability, Mechanism>>,
     readings: Option<Readings>,
     timers: BTreeMap<TimerKey, BootMillis>,
     report: Report,
@@ -107,6 +111,7 @@ impl Engine {
             link: None,
             supervisor: None,
             supervised,
+            capabilities: None,
             readings: None,
             timers: BTreeMap::new(),
             report: Report::default(),
@@ -138,8 +143,10 @@ impl Engine {
             Event::SupervisorUp {
                 boot_id,
                 attempts,
+                capabilities,
                 outbox,
             } => {
+                self.take_capabilities(capabilities);
                 self.supervisor = Some(outbox);
                 self.feed(Input::SupervisorUp { boot_id, attempts })?;
                 self.live.replace(self.unreleased());
@@ -157,6 +164,9 @@ impl Engine {
             }
             Event::HostChanged(inventory) => {
                 self.identity.inventory = *inventory;
+                if let Some(capabilities) = &self.capabilities {
+                    self.identity.inventory.capabilities = capabilities.clone();
+                }
                 self.tell_inventory();
                 Ok(())
             }
@@ -291,6 +301,19 @@ impl Engine {
         }
     }
 
+    /// What the host offers is only half of it: what the supervisor may and does is what counts.
+    fn take_capabilities(&mut self, capabilities: BTreeMap<Capability, Mechanism>) {
+        let changed = self.identity.inventory.capabilities != capabilities;
+        self.identity
+            .inventory
+            .capabilities
+            .clone_from(&capabilities);
+        self.capabilities = Some(capabilities);
+        if changed {
+            self.tell_inventory();
+        }
+    }
+
     /// Over the link that stands now; one that is made later begins with it.
     fn tell_inventory(&mut self) {
         if let Some((link, _)) = &self.link {
@@ -329,9 +352,14 @@ impl Engine {
         }
     }
 
-    fn order(&mut self, order: ToSupervisor) {
-        if let ToSupervisor::Spawn(spec) = &order {
+    fn order(&mut self, mut order: ToSupervisor) {
+        if let ToSupervisor::Spawn(spec) = &mut order {
             self.live.add(spec.attempt.clone());
+            let unknown = devices::fill(&mut spec.devices, &self.identity.inventory.gpus);
+            for gpu in unknown {
+                let AttemptId { step, number } = &spec.attempt;
+                warn!(%step, attempt = number, gpu, "the device of a granted GPU is not known: a fenced step cannot open it");
+            }
         }
         let Some(outbox) = &self.supervisor else {
             return;

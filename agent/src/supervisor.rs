@@ -109,10 +109,11 @@ fn first_words(
             version,
             boot_id,
             attempts,
-            ..
+            capabilities,
         } if version == SUPERVISION_VERSION => Ok(Event::SupervisorUp {
             boot_id,
             attempts,
+            capabilities,
             outbox,
         }),
         FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use agent_core::Settings;
 use sluice_common::amount::Amounts;
+use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{ClusterId, Epoch, Subject};
+use sluice_common::inventory::Gpu;
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -81,6 +83,7 @@ impl Rig {
         self.feed(Event::SupervisorUp {
             boot_id: boot_id(),
             attempts,
+            capabilities: [(Capability::Devices, Mechanism::Cgroup2)].into(),
             outbox,
         });
     }
@@ -92,7 +95,7 @@ impl Rig {
             command: vec!["true".to_owned()],
             env: Default::default(),
             workdir: None,
-            gpus: vec![],
+            gpus: vec!["GPU-a".to_owned()],
             timeout: None,
             grace: Span::ZERO,
             gang: Gang::alone("box"),
@@ -194,4 +197,49 @@ fn nothing_is_waited_for_when_nothing_is_left() {
     assert_eq!(rig.engine.timers.len(), 2, "timeout and sweep");
     rig.feed(Event::Core(Input::Attempt(gone())));
     assert!(rig.engine.timers.is_empty());
+}
+
+fn gpu(uuid: &str, minor: u32) -> Gpu {
+    Gpu {
+        uuid: uuid.to_owned(),
+        devices: vec![DeviceNode {
+            path: format!("/dev/nvidia{minor}"),
+            number: DeviceNumber::new(195, minor),
+        }],
+        ..Gpu::default()
+    }
+}
+
+#[test]
+fn a_spawn_carries_the_devices_of_what_was_granted_and_of_all() {
+    let mut rig = Rig::linked();
+    rig.feed(Event::HostChanged(Box::new(Inventory {
+        gpus: vec![gpu("GPU-b", 0), gpu("GPU-a", 1)],
+        ..Inventory::default()
+    })));
+    rig.assign();
+    let mut told = std::iter::from_fn(|| rig.orders[0].try_recv().ok());
+    let spec = told.find_map(|order| match order {
+        ToSupervisor::Spawn(spec) => Some(spec),
+        _ => None,
+    });
+    let spec = spec.expect("it is started");
+    let numbers = [0, 1].map(|minor| DeviceNumber::new(195, minor));
+    assert_eq!(spec.devices.granted, numbers[1..]);
+    assert_eq!(spec.devices.fenced, numbers);
+}
+
+#[test]
+fn what_the_supervisor_does_is_told_in_place_of_what_the_host_offers() {
+    let mut rig = Rig::linked();
+    let told: BTreeMap<_, _> = [(Capability::Devices, Mechanism::Cgroup2)].into();
+    assert_eq!(rig.engine.identity.inventory.capabilities, told);
+    let offered = Capability::ALL.map(|what| (what, Mechanism::Cgroup1));
+    rig.feed(Event::HostChanged(Box::new(Inventory {
+        cpus: 7,
+        capabilities: offered.into(),
+        ..Inventory::default()
+    })));
+    let inventory = &rig.engine.identity.inventory;
+    assert_eq!((inventory.cpus, &inventory.capabilities), (7, &told));
 }

@@ -2,9 +2,13 @@
 //! what the machine has. Each step on such a host is still a real process.
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
+use nix::sys::stat;
 use serde::{Deserialize, Serialize};
 use sluice_common::amount::Amounts;
+use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::platform::slug;
@@ -43,6 +47,8 @@ pub(crate) struct HostRequest {
     gpu_model: Option<String>,
     /// Memory of each GPU in units of 10^6 bytes; that of the model where absent.
     gpu_memory_mb: Option<u64>,
+    /// The device nodes of its GPUs, in their order: steps are fenced from those that they were not granted.
+    gpu_devices: Vec<PathBuf>,
     /// Thousandths of a core; whole cores.
     mcpu: Option<u64>,
     /// Memory in units of 10^6 bytes.
@@ -81,7 +87,11 @@ impl HostRequest {
             let way_out = "write which, such as `gpu_model: H100`";
             return Err(of("gpu_model", &way_out));
         }
-        let inventory = self.inventory().map_err(|e| of("mcpu", &e))?;
+        let devices = self.devices().map_err(|e| of("gpu_devices", &e))?;
+        let mut inventory = self.inventory().map_err(|e| of("mcpu", &e))?;
+        for (gpu, node) in inventory.gpus.iter_mut().zip(devices) {
+            gpu.devices = vec![node];
+        }
         Ok(MadeHost {
             name,
             pool,
@@ -110,6 +120,17 @@ impl HostRequest {
         })
     }
 
+    /// One for each GPU, or none.
+    fn devices(&self) -> Result<Vec<DeviceNode>, String> {
+        let (count, gpus) = (self.gpu_devices.len(), self.gpus);
+        if count > 0 && count as u64 != gpus {
+            return Err(format!(
+                "{count} are named for {gpus} GPUs: name one for each"
+            ));
+        }
+        self.gpu_devices.iter().map(|path| device(path)).collect()
+    }
+
     fn gpu(&self, index: u64) -> Gpu {
         let asked = self.gpu_model.as_deref().unwrap_or_default();
         let platform = slug(asked);
@@ -129,6 +150,23 @@ impl HostRequest {
             ..Gpu::default()
         }
     }
+}
+
+fn device(path: &Path) -> Result<DeviceNode, String> {
+    let shown = path.display();
+    let found = std::fs::metadata(path).map_err(|e| format!("{shown}: {e}"))?;
+    if !found.file_type().is_char_device() {
+        return Err(format!(
+            "{shown} is no character device: make one with `mknod`"
+        ));
+    }
+    let (major, minor) = (stat::major(found.rdev()), stat::minor(found.rdev()));
+    let number = u32::try_from(major).and_then(|major| Ok((major, u32::try_from(minor)?)));
+    let (major, minor) = number.map_err(|e| format!("{shown}: {e}"))?;
+    Ok(DeviceNode {
+        path: shown.to_string(),
+        number: DeviceNumber::new(major, minor),
+    })
 }
 
 fn whole_cores(mcpu: u64) -> Result<u32, String> {
@@ -257,6 +295,25 @@ mod tests {
             "`bare`: gpu_model",
         ] {
             assert!(message.contains(words), "{words}: {message}");
+        }
+    }
+
+    #[test]
+    fn gpus_may_have_stand_in_devices_one_each() {
+        let mut request = host("a", 2, "H100");
+        request.gpu_devices = vec!["/dev/zero".into(), "/dev/full".into()];
+        let made = request.clone().check().unwrap();
+        let numbers = made.inventory.gpus.iter().map(|gpu| gpu.devices[0].number);
+        let expected = [DeviceNumber::new(1, 5), DeviceNumber::new(1, 7)];
+        assert_eq!(numbers.collect::<Vec<_>>(), expected);
+        for (nodes, word) in [
+            (vec!["/dev/zero"], "1 are named for 2 GPUs"),
+            (vec!["/dev/zero", "/no/such"], "/no/such: No such file"),
+            (vec!["/dev/zero", "/tmp"], "/tmp is no character device"),
+        ] {
+            request.gpu_devices = nodes.into_iter().map(PathBuf::from).collect();
+            let message = request.clone().check().unwrap_err();
+            assert!(message.contains(word), "{message}");
         }
     }
 }
