@@ -86,6 +86,11 @@ impl Attempt {
         Self::new(phase, Origin::TakenOver, memo, lease)
     }
 
+    /// A child of this process that it had before it became this program.
+    pub fn handed_over(phase: Phase, memo: Memo, lease: Option<Lease>) -> Self {
+        Self::new(phase, Origin::Child, memo, lease)
+    }
+
     /// One whose record cannot be read: nothing is known but its name, so whatever is left of it is killed.
     pub fn lost(at: Time) -> Self {
         let end = HostEnd {
@@ -142,6 +147,14 @@ impl Attempt {
     /// Whether nothing of it is left.
     pub fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone(_))
+    }
+
+    /// What its child reports by, where it is starting.
+    pub fn report(&self) -> Option<&Report> {
+        match &self.phase {
+            Phase::Starting(_, report) => Some(report),
+            Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => None,
+        }
     }
 
     /// What its child reports, where it is starting.

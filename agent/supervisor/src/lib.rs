@@ -17,6 +17,8 @@
 //! | [`lease`] | deadlines |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
+//! | [`upgrade`] | becoming a newer supervisor in the same process |
+//! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
 //! | [`fence`] | keeping an attempt from the GPUs of others |
 //! | [`owner`] | whose process is this |
@@ -34,6 +36,7 @@ pub mod config;
 pub mod connection;
 pub mod fence;
 pub mod groups;
+pub mod handover;
 pub mod identity;
 pub mod init;
 pub mod lease;
@@ -49,3 +52,4 @@ pub mod state_dir;
 pub mod sys;
 pub mod table;
 pub mod trust;
+pub mod upgrade;

@@ -6,23 +6,25 @@ use std::process::ExitCode;
 
 use sluice_common::chain::chain;
 use sluice_log::Format;
-use sluice_supervisor::options::{self, Command, Options};
+use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
 use tracing::error;
 
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    let (format, options) = match options::parse(std::env::args_os().skip(1)) {
+    let (format, command) = match options::parse(std::env::args_os().skip(1)) {
         Ok(Command::Print(text)) => return print(&text),
-        Ok(Command::Run(options)) => (options.log_format, Ok(options)),
+        Ok(command @ (Command::Run(_) | Command::Rehearse(..))) => {
+            (command.log_format(), Ok(command))
+        }
         Err(e) => (Format::default(), Err(e)),
     };
     if let Err(e) = sluice_log::start(format) {
         let _nobody_reads_it = writeln!(io::stderr(), "error: {e}");
         return ExitCode::from(USAGE_ERROR);
     }
-    match options.map(work) {
+    match command.map(work) {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(e)) => fail(&e, ExitCode::FAILURE),
         Err(e) => fail(&e, ExitCode::from(USAGE_ERROR)),
@@ -36,8 +38,12 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-fn work(options: Options) -> Result<(), ServerError> {
-    Server::open(options)?.run()
+fn work(command: Command) -> Result<(), ServerError> {
+    match command {
+        Command::Run(options) => Server::open(options)?.run(),
+        Command::Rehearse(options, form) => Server::rehearse(options, form),
+        Command::Print(_) => Ok(()),
+    }
 }
 
 fn fail(e: &dyn std::error::Error, code: ExitCode) -> ExitCode {

@@ -1,14 +1,17 @@
 //! The command line, and the config file that it names: what was typed, checked and made into [`Options`].
 
 use std::ffi::OsString;
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 
+use lexopt::ValueExt;
 use lexopt::prelude::{Long, Short, Value};
 use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
 use crate::config::{Config, ConfigError, Rules};
 use crate::groups::choice::{GroupOptions, Place};
 use crate::output;
+use crate::upgrade;
 
 /// Names the config where `--config` does not.
 const CONFIG_VARIABLE: &str = "SLUICE_SUPERVISOR_CONFIG";
@@ -31,6 +34,7 @@ Options:
   -h, --help              print this
   -V, --version           print the version
 
+SIGHUP has it read the config anew and become the program that is installed now; steps run on, and no end is missed.
 The log goes to stderr. SLUICE_LOG filters it (error, warn, info, debug, trace, or finer), and SLUICE_LOG_FORMAT says the
 form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config where --config does not.
 ";
@@ -54,6 +58,8 @@ pub struct Options {
     pub rules: Rules,
     /// What is kept of output.
     pub output: output::Rules,
+    /// Where an earlier program of this process left what it knew.
+    pub handover: Option<RawFd>,
 }
 
 /// What a command line means.
@@ -61,8 +67,20 @@ pub struct Options {
 pub enum Command {
     /// Work.
     Run(Options),
+    /// Say whether working would come about, with a handover of this form.
+    Rehearse(Options, u32),
     /// Print a text and leave.
     Print(String),
+}
+
+impl Command {
+    /// How the log is to be written.
+    pub fn log_format(&self) -> Format {
+        match self {
+            Command::Run(options) | Command::Rehearse(options, _) => options.log_format,
+            Command::Print(_) => Format::default(),
+        }
+    }
 }
 
 /// Why a command line or a config means nothing.
@@ -99,6 +117,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     let (mut state_dir, mut config, mut log_format) = (None, None, None);
     let mut cgroup = None;
     let (mut exit_with_stdin, mut stop_on_exit) = (false, false);
+    let (mut handover, mut rehearse) = (None, None);
     while let Some(arg) = parser.next()? {
         match arg {
             Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
@@ -107,6 +126,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             Long("log-format") => log_format = Some(parser.value()?.to_string_lossy().into_owned()),
             Long("exit-with-stdin") => exit_with_stdin = true,
             Long("stop-on-exit") => stop_on_exit = true,
+            // These two are said by a supervisor that upgrades itself, and by nobody else.
+            Long(upgrade::HANDOVER) => handover = Some(parser.value()?.parse()?),
+            Long(upgrade::REHEARSE) => rehearse = Some(parser.value()?.parse()?),
             Long("help") | Short('h') => return Ok(Command::Print(HELP.to_owned())),
             Long("version") | Short('V') => {
                 let version = concat!("sluice-supervisor ", env!("CARGO_PKG_VERSION"), "\n");
@@ -119,7 +141,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     let config = config.or_else(|| std::env::var_os(CONFIG_VARIABLE).map(PathBuf::from));
     let config = config.as_deref().map(Config::read).transpose()?;
     let config = config.unwrap_or_default();
-    Ok(Command::Run(Options {
+    let options = Options {
         state_dir: state_dir.ok_or(OptionsError::NoStateDir)?,
         agent_uid: config.agent_uid,
         groups: GroupOptions {
@@ -135,7 +157,12 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         stop_on_exit,
         rules: config.rules,
         output: output::Rules::new(config.output_max)?,
-    }))
+        handover,
+    };
+    Ok(match rehearse {
+        Some(form) => Command::Rehearse(options, form),
+        None => Command::Run(options),
+    })
 }
 
 /// By the flag, else by the environment.
@@ -190,6 +217,7 @@ mod tests {
                 ..Rules::default()
             },
             output: output::Rules { max_bytes: 2 << 20 },
+            handover: None,
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }

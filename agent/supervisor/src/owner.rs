@@ -23,8 +23,8 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, Process};
 use sluice_common::time::Span;
 
-use crate::clock;
 use crate::process::{self, Mark, Stat};
+use crate::{clock, handover};
 
 /// How long an orphan that shows no environment is given the benefit of the doubt. While a process becomes another
 /// program, its environment is empty for a moment, which a slow disk can stretch.
@@ -129,6 +129,34 @@ impl Owners {
             me: std::process::id(),
             attempts_dir,
             seen: BTreeMap::new(),
+        }
+    }
+
+    /// What was seen of processes that carry marks, for the next program in this process.
+    pub fn hand_over(&self) -> Vec<handover::Seen> {
+        let marked = self.seen.iter().filter_map(|((pid, start_ticks), seen)| {
+            let Mark::Of(attempt) = &seen.mark else {
+                return None;
+            };
+            Some(handover::Seen {
+                pid: *pid,
+                start_ticks: *start_ticks,
+                attempt: attempt.clone(),
+                tied: seen.tied,
+            })
+        });
+        marked.collect()
+    }
+
+    /// Takes up what was seen before.
+    pub fn take_over(&mut self, left: Vec<handover::Seen>) {
+        for seen in left {
+            let known = Seen {
+                mark: Mark::Of(seen.attempt),
+                tied: seen.tied,
+                since: clock::boot_now(),
+            };
+            self.seen.insert((seen.pid, seen.start_ticks), known);
         }
     }
 

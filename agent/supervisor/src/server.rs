@@ -5,6 +5,8 @@
 //!
 //! Decides nothing about attempts: that is `table`'s.
 
+mod beginning;
+
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -24,12 +26,15 @@ use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
 use crate::connection::{Connection, PartError, peer_uid};
+use crate::handover::{self, FORMAT, Handover, HandoverError};
 use crate::identity::{Identities, IdentityError};
 use crate::init::Init;
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::table::{Setup, Table, TableError};
+use crate::upgrade::Upgrade;
 use crate::{clock, reap, sys};
+use beginning::{Beginning, reader_uid};
 
 /// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
 const STOP_GRACE: Span = Span::from_secs(2);
@@ -49,9 +54,18 @@ pub enum ServerError {
     /// Who steps shall run as.
     #[error("the config cannot be obeyed on this host")]
     Identity(#[from] IdentityError),
+    /// Its own program.
+    #[error("cannot tell where this program is")]
+    Program(#[source] io::Error),
     /// Its attempts.
     #[error("cannot take up the attempts")]
     Table(#[from] TableError),
+    /// What an earlier program of this process left.
+    #[error("cannot take over from the supervisor before this one")]
+    Handover(#[from] HandoverError),
+    /// A descriptor of it.
+    #[error("cannot take over what the supervisor before this one left open")]
+    Left(#[source] io::Error),
     /// The kernel.
     #[error("cannot {action}")]
     Kernel {
@@ -94,6 +108,7 @@ pub struct Server {
     agent: Option<Connection>,
     /// Set while everything is stopped: when to kill next.
     stop: Option<BootMillis>,
+    upgrade: Upgrade,
 }
 
 impl Server {
@@ -102,15 +117,17 @@ impl Server {
     /// # Errors
     /// Where the directory is taken, or the host refuses something that cannot be done without.
     pub fn open(options: Options) -> Result<Self, ServerError> {
-        let state_dir = StateDir::open(&options.state_dir)?;
+        let handover = options.handover.map(Handover::read).transpose()?;
+        let begin = Beginning::of(&options, handover)?;
+        let state_dir = begin.state_dir;
         kernel("become a subreaper", set_child_subreaper(true))?;
         sys::hear_of_children();
         let signals = kernel("watch signals", watch_signals())?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let clock = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags);
         let clock = kernel("make a timer", clock)?;
-        let own_uid = nix::unistd::geteuid().as_raw();
-        let reader_uid = options.agent_uid.filter(|uid| *uid != own_uid);
+        let upgrade = Upgrade::new(std::env::args_os()).map_err(ServerError::Program)?;
+        let reader_uid = reader_uid(&options);
         let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
         if identities.is_empty() {
             warn!("no user may run steps: name a default_user in the file that --config names");
@@ -120,12 +137,19 @@ impl Server {
             groups: &options.groups,
             identities,
             output: options.output,
+            left: begin.left,
         };
         let mut table = Table::open(state_dir.path(), setup)?;
+        // Whoever ended before the signals were watched raises none any more.
+        table.on_children_ended(&reap::ended_children());
         // No agent is there yet: the first one is told everything.
         drop(table.settle(clock::boot_now()));
-        let listener = state_dir.listen(reader_uid)?;
-        info!(state_dir = %state_dir.path().display(), "ready");
+        let listener = match begin.listener {
+            Some(listener) => listener,
+            None => state_dir.listen(reader_uid)?,
+        };
+        let upgraded = options.handover.is_some();
+        info!(state_dir = %state_dir.path().display(), upgraded, "ready");
         let init = Init::tell_ready(clock::boot_now());
         Ok(Self {
             options,
@@ -139,7 +163,20 @@ impl Server {
             accept_at: None,
             agent: None,
             stop: None,
+            upgrade,
         })
+    }
+
+    /// Looks at all that [`Server::open`] could stumble over, and touches nothing.
+    ///
+    /// # Errors
+    /// What it would stumble over.
+    pub fn rehearse(options: Options, form: u32) -> Result<(), ServerError> {
+        if form != FORMAT {
+            return Err(HandoverError::Format { theirs: form }.into());
+        }
+        Identities::resolve(options.rules, options.agent_uid)?;
+        Ok(StateDir::check(&options.state_dir)?)
     }
 
     /// Works until it is told to leave.
@@ -166,6 +203,7 @@ impl Server {
             self.accept_at,
             self.stop,
             self.init.wake_at(),
+            self.upgrade.wake_at(),
         ];
         let wake_at = wake_at.into_iter().flatten().min();
         let set = match wake_at {
@@ -236,8 +274,11 @@ impl Server {
         } else {
             ControlFlow::Continue(())
         };
-        self.table.on_children_ended(&reap::ended_children());
+        let mut ended = reap::ended_children();
+        ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
+        self.table.on_children_ended(&ended);
         self.table.on_time(now);
+        self.upgrade.on_time(now);
         for source in ready {
             match source {
                 Source::Attempt(id) => self.table.on_ready(id),
@@ -266,7 +307,34 @@ impl Server {
             self.tell(&FromSupervisor::Attempt(view));
         }
         leaving?;
-        self.go_on_stopping(now)
+        self.go_on_stopping(now)?;
+        self.go_on_upgrading();
+        ControlFlow::Continue(())
+    }
+
+    /// Puts the new program in the place of this one, once the spool says all that it must know. The agent's connection
+    /// is closed by that; the agent comes back and is told everything.
+    fn go_on_upgrading(&mut self) {
+        let (Some(listener), None) = (&self.listener, self.stop) else {
+            return;
+        };
+        if !self.upgrade.is_due() || !self.table.is_saved() {
+            return;
+        }
+        let (children, killing, seen) = self.table.hand_over();
+        let handover = Handover {
+            format: FORMAT,
+            lock: handover::number(&self.state_dir.lock()),
+            listener: handover::number(listener),
+            children,
+            killing,
+            seen,
+        };
+        let mut kept = vec![self.state_dir.lock(), listener.as_fd()];
+        kept.extend(self.table.handed());
+        self.table.lower_own_limit(true);
+        self.upgrade.exec(&handover, &kept);
+        self.table.lower_own_limit(false);
     }
 
     fn on_signals(&mut self, now: BootMillis) -> ControlFlow<()> {
@@ -276,7 +344,9 @@ impl Server {
                 // A terminal sends these to parent and child alike: the parent decides, and closes stdin.
                 Ok(Signal::SIGINT) if self.options.exit_with_stdin => {}
                 Ok(Signal::SIGTERM | Signal::SIGINT) => self.on_leave(now)?,
-                // SIGCHLD: children are reaped in each turn. The others mean that a terminal went away.
+                // A terminal that goes away sends it as well: harmless, because stdin stays what it is.
+                Ok(Signal::SIGHUP) if self.stop.is_none() => self.upgrade.begin(now),
+                // SIGCHLD: children are reaped in each turn. SIGQUIT means that somebody leaned on a terminal.
                 Ok(_) | Err(_) => {}
             }
         }

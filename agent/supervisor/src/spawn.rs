@@ -28,7 +28,7 @@ use sluice_common::supervision::{Exit, Process, SpawnSpec};
 use crate::groups::entrance::Entrance;
 use crate::identity::{Identities, Identity, Nobody};
 use crate::output::cap;
-use crate::{clock, process, sys};
+use crate::{clock, handover, process, sys};
 
 /// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
 pub const MAX_SENTENCE_BYTES: usize = 512;
@@ -135,6 +135,25 @@ impl Report {
         Reported::Failed(failure)
     }
 
+    /// As it is left to the next program in this process.
+    pub fn hand_over(&self) -> handover::Report {
+        handover::Report {
+            pipe: handover::number(&self.pipe),
+            failure: self.failure.clone(),
+        }
+    }
+
+    /// As it was left.
+    ///
+    /// # Errors
+    /// Where its pipe is not open.
+    pub fn take_over(left: handover::Report) -> io::Result<Self> {
+        Ok(Self {
+            pipe: PipeReader::from(sys::adopt(left.pipe)?),
+            failure: left.failure,
+        })
+    }
+
     /// Whether there is anything left to wait for.
     pub fn is_awaited(&self) -> bool {
         self.failure.is_none()
@@ -207,6 +226,18 @@ impl Spawner {
             identities,
             open_files: (soft, hard),
         })
+    }
+
+    /// Puts this process's own limit of open files back, or up again. An `exec` hands it on, and the next program would
+    /// give its steps what this one raised for itself.
+    pub fn lower_own_limit(&self, lower: bool) {
+        let (soft, hard) = self.open_files;
+        // What is open stays open. Where it is refused, the old limit holds.
+        let _ = setrlimit(
+            Resource::RLIMIT_NOFILE,
+            if lower { soft } else { hard },
+            hard,
+        );
     }
 
     /// Makes a child for an attempt, in its groups; it waits at its gate.

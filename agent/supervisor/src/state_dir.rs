@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,7 @@ pub enum StateDirError {
 #[derive(Debug)]
 pub struct StateDir {
     path: PathBuf,
-    _lock: File,
+    lock: File,
 }
 
 impl StateDir {
@@ -74,19 +75,55 @@ impl StateDir {
     /// # Errors
     /// Where another supervisor holds it or it cannot be made.
     pub fn open(path: &Path) -> Result<Self, StateDirError> {
-        // Others may pass through: an agent of another user has business with the socket and with output.
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(path)
-            .map_err(|e| failed("make directory", path, e))?;
-        // Attempts get absolute paths from it, and have other working directories.
-        let path = fs::canonicalize(path).map_err(|e| failed("resolve", path, e))?;
-        check_trust(&path)?;
-        let lock = lock(&path)?;
-        Ok(Self { path, _lock: lock })
+        let path = prepare(path)?;
+        let lock = open_lock(&path)?;
+        Self::locked(path, lock)
     }
 
+    /// Takes over the lock that this process held before it became this program: opened once more and closed, it would
+    /// be lost.
+    ///
+    /// # Errors
+    /// Where it is not the lock, or another supervisor holds it.
+    pub fn take_over(path: &Path, lock: OwnedFd) -> Result<Self, StateDirError> {
+        let path = prepare(path)?;
+        Self::locked(path, lock.into())
+    }
+
+    fn locked(path: PathBuf, file: File) -> Result<Self, StateDirError> {
+        lock(&path, &file)?;
+        Ok(Self { path, lock: file })
+    }
+
+    /// Whether one could be opened there now, but for its lock.
+    ///
+    /// # Errors
+    /// Where it could not.
+    pub fn check(path: &Path) -> Result<(), StateDirError> {
+        prepare(path).map(drop)
+    }
+
+    /// What [`StateDir::take_over`] needs.
+    pub fn lock(&self) -> BorrowedFd<'_> {
+        self.lock.as_fd()
+    }
+}
+
+/// Makes the directory if need be; its absolute path.
+fn prepare(path: &Path) -> Result<PathBuf, StateDirError> {
+    // Others may pass through: an agent of another user has business with the socket and with output.
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(path)
+        .map_err(|e| failed("make directory", path, e))?;
+    // Attempts get absolute paths from it, and have other working directories.
+    let path = fs::canonicalize(path).map_err(|e| failed("resolve", path, e))?;
+    check_trust(&path)?;
+    Ok(path)
+}
+
+impl StateDir {
     /// Where it is; absolute.
     pub fn path(&self) -> &Path {
         &self.path
@@ -153,23 +190,27 @@ fn check_trust(dir: &Path) -> Result<(), StateDirError> {
 
 /// A lock of the process and not of the open file: children that are not yet another program do not share it, so it
 /// ends with the supervisor even while such a one lives on.
-fn lock(dir: &Path) -> Result<File, StateDirError> {
+fn lock(dir: &Path, file: &File) -> Result<(), StateDirError> {
+    match fcntl(file, FcntlArg::F_SETLK(&whole_file())) {
+        Ok(_) => Ok(()),
+        Err(Errno::EACCES | Errno::EAGAIN) => Err(StateDirError::Taken {
+            dir: dir.to_owned(),
+            pid: holder(file).map_or("unknown".to_owned(), |pid| pid.to_string()),
+        }),
+        Err(e) => Err(failed("lock", &dir.join(LOCK), e.into())),
+    }
+}
+
+fn open_lock(dir: &Path) -> Result<File, StateDirError> {
     let path = dir.join(LOCK);
-    let file = OpenOptions::new()
+    OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
         .open(&path)
-        .map_err(|e| failed("open", &path, e))?;
-    match fcntl(&file, FcntlArg::F_SETLK(&whole_file())) {
-        Ok(_) => Ok(file),
-        Err(Errno::EACCES | Errno::EAGAIN) => Err(StateDirError::Taken {
-            dir: dir.to_owned(),
-            pid: holder(&file).map_or("unknown".to_owned(), |pid| pid.to_string()),
-        }),
-        Err(e) => Err(failed("lock", &path, e.into())),
-    }
+        .map_err(|e| failed("open", &path, e))
 }
 
 /// Who holds the lock; unknown where it was let go just now, or is held from another container.

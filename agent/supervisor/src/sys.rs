@@ -175,6 +175,21 @@ pub fn open_pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Takes over a descriptor that this process was left by the program that it was before. Children do not inherit it.
+///
+/// # Errors
+/// Where none of that number is open.
+#[expect(unsafe_code, reason = "a number becomes a descriptor")]
+pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
+    if fd <= 2 {
+        return Err(io::Error::other("it is a standard stream"));
+    }
+    // SAFETY: two integers go in. Where the number is not open, the kernel says so.
+    Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, and what is named on the command line of an upgrade was opened by no object of this program.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Closes every descriptor above the standard three but `keep`. Only for a child that is about to become another
 /// program: whatever object owned the descriptors must never be used again.
 ///

@@ -2,9 +2,11 @@
 //! [`Table::settle`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
 //! out the views that have changed.
 //!
-//! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws.
+//! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`handing`] what goes
+//! over to a newer supervisor.
 
 mod freezing;
+mod handing;
 mod restore;
 pub use restore::Setup;
 mod settle;
@@ -35,6 +37,8 @@ use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
 use crate::spawn::{Forked, Reported, SpawnError, Spawner};
 use crate::spool::{Spool, SpoolError};
+
+pub use handing::Left;
 
 /// Why the supervisor could not take up its work.
 #[derive(Debug, thiserror::Error)]

@@ -11,9 +11,10 @@ use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
 use super::{
-    Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Owners, Path, Phase, Spawner,
+    Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Left, Owners, Path, Phase, Spawner,
     Spool, Table, TableError, clock, info, process, warn,
 };
+use crate::attempt::Origin;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
 use crate::identity::Identities;
@@ -35,6 +36,8 @@ pub struct Setup<'a> {
     pub identities: Identities,
     /// How much of their output is kept.
     pub output: output::Rules,
+    /// What an earlier program of this very process knew.
+    pub left: Left,
 }
 
 impl Table {
@@ -42,7 +45,7 @@ impl Table {
     ///
     /// # Errors
     /// Where the directory cannot be used, or the process has more than one thread.
-    pub fn open(state_dir: &Path, setup: Setup<'_>) -> Result<Self, TableError> {
+    pub fn open(state_dir: &Path, mut setup: Setup<'_>) -> Result<Self, TableError> {
         one_thread()?;
         let attempts_dir = state_dir.join(ATTEMPTS);
         fs::DirBuilder::new()
@@ -56,7 +59,9 @@ impl Table {
         let boot_id = process::boot_id()?;
         let spool = Spool::open(state_dir)?;
         let renewed = spool.load_renewal(&boot_id);
-        let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed)?;
+        let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed, &mut setup.left)?;
+        let mut owners = Owners::new(attempts_dir.clone());
+        owners.take_over(setup.left.seen);
         let mut groups = Groups::open(Path::new("/"), setup.groups, state_dir);
         groups.log();
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
@@ -70,13 +75,13 @@ impl Table {
         );
         let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         writing.for_each(|(id, _)| cap.on_begun(id));
-        Ok(Self {
+        let mut table = Self {
             boot_id,
             spool,
-            spawner: Spawner::new(attempts_dir.clone(), setup.reader_uid, setup.identities)
+            spawner: Spawner::new(attempts_dir, setup.reader_uid, setup.identities)
                 .map_err(TableError::Spawner)?,
             cap,
-            owners: Owners::new(attempts_dir),
+            owners,
             groups,
             attempts,
             by_pid: BTreeMap::new(),
@@ -85,7 +90,9 @@ impl Table {
             wanted: Vec::new(),
             look_due: true,
             tick_at: Some(BootMillis(0)),
-        })
+        };
+        table.know_children();
+        Ok(table)
     }
 }
 
@@ -101,21 +108,26 @@ fn restore(
     attempts_dir: &Path,
     boot_id: &BootId,
     renewed: Option<BootMillis>,
+    left: &mut Left,
 ) -> Result<BTreeMap<AttemptId, Attempt>, TableError> {
     let loaded = spool.load()?;
     let mut attempts = BTreeMap::new();
     for record in loaded.records {
         let id = record.attempt.clone();
-        if never_began(&record, attempts_dir, boot_id) {
+        let child = left.child(&record);
+        if child.is_none() && never_began(&record, attempts_dir, boot_id) {
             info!(step = %id.step, attempt = id.number, "its program never ran: it is forgotten and can be started");
             spool.remove(&id)?;
             continue;
         }
-        let mut attempt = take_over(record, boot_id);
+        let mut attempt = child.unwrap_or_else(|| take_over(record, boot_id));
+        attempt.killing = left.killing.contains(&id);
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }
-        log_taken_over(&id, &attempt);
+        if attempt.origin == Origin::TakenOver {
+            log_taken_over(&id, &attempt);
+        }
         attempts.insert(id, attempt);
     }
     for id in loaded.damaged {
@@ -123,6 +135,12 @@ fn restore(
         let mut lost = Attempt::lost(clock::wall_now());
         lost.unsaved = true;
         attempts.insert(id, lost);
+    }
+    for id in left.children.keys() {
+        warn!(step = %id.step, attempt = id.number, "its record is not there: what is left of it is killed");
+        let mut lost = Attempt::lost(clock::wall_now());
+        lost.unsaved = true;
+        attempts.insert(id.clone(), lost);
     }
     Ok(attempts)
 }

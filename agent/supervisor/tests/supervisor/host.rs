@@ -24,6 +24,8 @@ const AS_ROOT: &str = "default_user = 0\nallow_root = true\n";
 pub(crate) struct Host {
     pub(crate) dir: tempfile::TempDir,
     config: tempfile::NamedTempFile,
+    /// What is run; [`BINARY`] unless a test has put another there.
+    pub(crate) binary: PathBuf,
     pub(crate) log: Arc<Mutex<String>>,
     args: Vec<String>,
     running: Option<Running>,
@@ -49,6 +51,7 @@ impl Host {
         let mut host = Self {
             dir: tempfile::tempdir().unwrap(),
             config: tempfile::NamedTempFile::new().unwrap(),
+            binary: BINARY.into(),
             log: Arc::default(),
             args: args.iter().map(ToString::to_string).collect(),
             running: None,
@@ -69,7 +72,7 @@ impl Host {
     /// Starts one where none runs, and waits until it listens.
     pub(crate) fn restart(&mut self) {
         assert!(self.running.is_none());
-        let mut command = Command::new(BINARY);
+        let mut command = Command::new(&self.binary);
         command
             .arg("--state-dir")
             .arg(self.dir.path())
@@ -87,8 +90,22 @@ impl Host {
         until("the supervisor is ready", || self.ready_lines() > before);
     }
 
+    /// Has it become what is installed now, and waits until it has.
+    pub(crate) fn upgrade(&self) {
+        let before = self.ready_lines();
+        self.signal(Signal::SIGHUP);
+        until("it has upgraded itself", || self.ready_lines() > before);
+    }
+
+    /// Waits until the log says something as often as this.
+    pub(crate) fn says(&self, what: &str, times: usize) {
+        until(what, || {
+            self.log.lock().unwrap().matches(what).count() >= times
+        });
+    }
+
     fn ready_lines(&self) -> usize {
-        self.log.lock().unwrap().matches("ready").count()
+        self.log.lock().unwrap().matches(" upgraded=").count()
     }
 
     fn collect_log(&self, child: &mut Child) -> JoinHandle<()> {
@@ -239,8 +256,15 @@ pub(crate) fn open_files(pid: u32) -> usize {
 pub(crate) fn readable_binary(dir: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let copy = dir.join("sluice-supervisor");
-    fs::copy(BINARY, &copy).unwrap();
+    copy_file(Path::new(BINARY), &copy);
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     copy
+}
+
+/// Copies a program that is to be run. By another process: a file that this one is writing could be open in a child that
+/// another test starts at the same moment, and what is being written cannot be run.
+pub(crate) fn copy_file(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status().unwrap();
+    assert!(status.success());
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::unistd::{User, geteuid};
@@ -11,7 +12,7 @@ use sluice_common::id::Subject;
 use sluice_common::supervision::{Exit, SpawnSpec};
 
 use crate::client::{Client, sh};
-use crate::host::{BINARY, Host, readable_binary};
+use crate::host::{BINARY, Host, copy_file, readable_binary};
 
 const CONFIG: &str = "default_user = \"nobody\"\numask = \"027\"\n[users]\nd = \"daemon\"\n\
                       [limits]\nnofile = 321\ncore = 0\nnproc = 4321\n";
@@ -173,7 +174,7 @@ fn steps_work_where_they_are_allowed_to_and_no_link_leads_out() {
     let Some(host) = host(&config) else { return };
     let mut client = host.client();
     let mut number = 0;
-    let mut at = |dir: &std::path::Path| {
+    let mut at = |dir: &Path| {
         number += 1;
         let mut spec = sh(&format!("at.{number}"), "pwd -P");
         spec.workdir = Some(dir.display().to_string());
@@ -226,9 +227,9 @@ fn a_program_that_only_root_may_read_is_not_run_and_set_user_id_gives_nothing() 
     let place = tempfile::tempdir().unwrap();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (private, raised) = (place.path().join("private"), place.path().join("raised"));
-    fs::copy("/usr/bin/id", &private).unwrap();
+    copy_file(Path::new("/usr/bin/id"), &private);
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).unwrap();
-    fs::copy("/usr/bin/id", &raised).unwrap();
+    copy_file(Path::new("/usr/bin/id"), &raised);
     fs::set_permissions(&raised, fs::Permissions::from_mode(0o6755)).unwrap();
     let Some(host) = host(CONFIG) else { return };
     let mut client = host.client();
@@ -239,7 +240,7 @@ fn a_program_that_only_root_may_read_is_not_run_and_set_user_id_gives_nothing() 
     assert!(!told.contains("euid") && !told.contains("(root)"), "{told}");
 }
 
-fn spec_of(id: &str, program: &std::path::Path) -> SpawnSpec {
+fn spec_of(id: &str, program: &Path) -> SpawnSpec {
     crate::client::spec(id, &[program.to_str().unwrap()])
 }
 
@@ -269,7 +270,7 @@ fn a_step_of_another_user_can_be_stopped_and_taken_over() {
 }
 
 /// Starts a supervisor that does not come to work, and returns what it says.
-fn does_not_start(config: &str, change: impl FnOnce(&std::path::Path, &mut Command)) -> String {
+fn does_not_start(config: &str, change: impl FnOnce(&Path, &mut Command)) -> String {
     let dir = tempfile::tempdir().unwrap();
     let binary = readable_binary(dir.path());
     let file = dir.path().join("supervisor.toml");
@@ -295,7 +296,7 @@ fn does_not_start(config: &str, change: impl FnOnce(&std::path::Path, &mut Comma
 
 #[test]
 fn a_config_that_cannot_be_obeyed_or_trusted_stops_the_start() {
-    let nothing = |_: &std::path::Path, _: &mut Command| {};
+    let nothing = |_: &Path, _: &mut Command| {};
     let told = does_not_start("default_user = \"no-such-user\"\n", nothing);
     assert!(told.contains("this host has no such user"), "{told}");
     let told = does_not_start("default_usr = \"nobody\"\n", nothing);

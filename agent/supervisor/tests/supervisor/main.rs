@@ -22,5 +22,6 @@ mod leases;
 mod leaving;
 mod restarts;
 mod storms;
+mod upgrades;
 mod usage;
 mod zoo;

@@ -1,0 +1,104 @@
+//! How a table goes over to the next program in the same process: what is left beside the spool, and how it is taken up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::HostPhase;
+
+use super::{Attempt, Phase, Table};
+use crate::attempt::Origin;
+use crate::handover::{Child, Seen};
+use crate::spawn::Report;
+use crate::spool::Record;
+
+/// What an earlier program of this process left; nothing at a first start.
+#[derive(Debug, Default)]
+pub struct Left {
+    pub(super) children: BTreeMap<AttemptId, Option<Report>>,
+    pub(super) killing: BTreeSet<AttemptId>,
+    pub(super) seen: Vec<Seen>,
+}
+
+impl Left {
+    /// Takes up what a handover says of attempts.
+    ///
+    /// # Errors
+    /// Where a descriptor that it names is not open.
+    pub fn take(
+        children: Vec<Child>,
+        killing: BTreeSet<AttemptId>,
+        seen: Vec<Seen>,
+    ) -> io::Result<Self> {
+        let children = children.into_iter().map(|child| {
+            let report = child.report.map(Report::take_over).transpose()?;
+            Ok((child.attempt, report))
+        });
+        Ok(Self {
+            children: children.collect::<io::Result<_>>()?,
+            killing,
+            seen,
+        })
+    }
+
+    /// The attempt of a record, where its process is a child of this one.
+    pub(super) fn child(&mut self, record: &Record) -> Option<Attempt> {
+        let report = self.children.remove(&record.attempt)?;
+        let phase = match (record.phase.clone(), report) {
+            (HostPhase::Running(process), Some(report)) => Phase::Starting(process, report),
+            (HostPhase::Running(process), None) => Phase::Running(process, None),
+            (HostPhase::Ended(end), _) => Phase::Ended(end),
+            (HostPhase::Gone(end), _) => Phase::Gone(end),
+        };
+        Some(Attempt::handed_over(phase, record.memo, record.lease))
+    }
+}
+
+impl Table {
+    /// Whether the spool says all that the next program must know.
+    pub fn is_saved(&self) -> bool {
+        self.attempts.values().all(|attempt| !attempt.unsaved)
+    }
+
+    /// What the next program must know beside the spool, but for the descriptors that are not the table's.
+    pub fn hand_over(&self) -> (Vec<Child>, BTreeSet<AttemptId>, Vec<Seen>) {
+        let live = || self.attempts.iter().filter(|(_, a)| !a.is_gone());
+        let children = self.attempts.iter();
+        let children = children.filter(|(_, a)| a.origin == Origin::Child);
+        let children = children.map(|(id, attempt)| Child {
+            attempt: id.clone(),
+            report: attempt.report().map(Report::hand_over),
+        });
+        let killing = live().filter(|(_, a)| a.killing).map(|(id, _)| id.clone());
+        (
+            children.collect(),
+            killing.collect(),
+            self.owners.hand_over(),
+        )
+    }
+
+    /// The descriptors that a handover names.
+    pub fn handed(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.attempts
+            .values()
+            .filter_map(|attempt| Some(attempt.report()?.as_fd()))
+    }
+
+    /// Before and after an `exec` that did not come about.
+    pub fn lower_own_limit(&self, lower: bool) {
+        self.spawner.lower_own_limit(lower);
+    }
+
+    /// After [`Table::open`]: the children that this process knows by their numbers.
+    pub(super) fn know_children(&mut self) {
+        for (id, attempt) in &self.attempts {
+            if attempt.origin == Origin::Child
+                && attempt.is_led()
+                && let Some(process) = attempt.process()
+            {
+                self.by_pid.insert(process.pid, id.clone());
+            }
+        }
+    }
+}
