@@ -86,6 +86,16 @@ impl Logs {
                 })
                 .await;
         }
+        if !self.live.contains(&request.attempt) && !self.dir(&request.attempt).exists() {
+            let message = format!(
+                "the output of {} is not kept any more on its host, where it was removed by output_retention or \
+                 output_total_max",
+                request.attempt
+            );
+            writer.send(&LogReply::Refused { message }).await?;
+            writer.finish();
+            return Ok(());
+        }
         let path = self.path(&request);
         let kept = Kept::new(&self.dir(&request.attempt), request.stream);
         let mut offset = request.offset;

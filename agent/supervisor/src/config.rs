@@ -38,8 +38,8 @@ pub struct Config {
     pub devices: DeviceOptions,
     /// The most processes of one step.
     pub pids_max: Option<u32>,
-    /// How much of each stream of an attempt is kept, as written.
-    pub output_max: Option<output::Bytes>,
+    /// What is kept of output, as written.
+    pub output: output::RawRules,
     /// Who steps run as, and within what.
     pub rules: Rules,
 }
@@ -136,6 +136,8 @@ struct RawConfig {
     cgroup: Option<String>,
     pids_max: Option<u32>,
     output_max: Option<output::Bytes>,
+    output_retention: Option<output::Length>,
+    output_total_max: Option<output::Bytes>,
     device_filter: Filter,
     gpu_devices: Vec<PathBuf>,
     default_user: Option<UserRef>,
@@ -247,7 +249,11 @@ impl RawConfig {
                 gpus: self.gpu_devices,
             },
             pids_max: self.pids_max,
-            output_max: self.output_max,
+            output: output::RawRules {
+                max: self.output_max,
+                keep_for: self.output_retention,
+                total: self.output_total_max,
+            },
             rules,
         })
     }

@@ -156,7 +156,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         exit_with_stdin,
         stop_on_exit,
         rules: config.rules,
-        output: output::Rules::new(config.output_max)?,
+        output: output::Rules::new(config.output)?,
         handover,
     };
     Ok(match rehearse {
@@ -216,7 +216,10 @@ mod tests {
                 file: Some(file.clone()),
                 ..Rules::default()
             },
-            output: output::Rules { max_bytes: 2 << 20 },
+            output: output::Rules {
+                max_bytes: 2 << 20,
+                ..output::Rules::default()
+            },
             handover: None,
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
@@ -257,7 +260,7 @@ mod tests {
         let file = dir.path().join("c.toml");
         fs::write(&file, defaults).unwrap();
         let config = Config::read(&file).unwrap();
-        let rules = output::Rules::new(config.output_max).unwrap();
+        let rules = output::Rules::new(config.output).unwrap();
         assert_eq!(rules, output::Rules::default());
     }
 

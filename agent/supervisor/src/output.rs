@@ -6,6 +6,7 @@
 
 pub mod cap;
 mod growth;
+pub mod sweep;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -14,13 +15,35 @@ use std::path::Path;
 
 use serde::Deserialize;
 use sluice_common::amount::{parse_memory, show_memory};
+use sluice_common::time::{Span, SpanError};
 
 /// What the config says of output, as written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// How much of each stream of an attempt is kept, in bytes: the newest.
     pub max_bytes: u64,
+    /// How long an attempt's directory is kept after the attempt was forgotten.
+    pub keep_for: Span,
+    /// How much all attempts' directories together may take before the oldest of forgotten ones go.
+    pub total_bytes: u64,
 }
+
+/// As written; what is left out is as by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawRules {
+    /// `output_max`
+    pub max: Option<Bytes>,
+    /// `output_retention`
+    pub keep_for: Option<Length>,
+    /// `output_total_max`
+    pub total: Option<Bytes>,
+}
+
+/// Who looks for the cause of a failure looks within a week.
+const DEFAULT_KEEP_FOR: Span = Span::from_secs(7 * 24 * 3600);
+
+/// Of the outputs of many finished steps, little beside the disk of a GPU host.
+const DEFAULT_TOTAL_BYTES: u64 = 64 << 30;
 
 /// Enough for every log that a person reads, and little beside the disk of a GPU host.
 const DEFAULT_MAX_BYTES: u64 = 1 << 30;
@@ -44,12 +67,17 @@ impl Rules {
     ///
     /// # Errors
     /// Where an amount makes no sense.
-    pub fn new(max: Option<Bytes>) -> Result<Self, RulesError> {
-        let Bytes(max_bytes) = max.unwrap_or(Bytes(DEFAULT_MAX_BYTES));
+    pub fn new(raw: RawRules) -> Result<Self, RulesError> {
+        let amount = |raw: Option<Bytes>, default| raw.map_or(default, |Bytes(amount)| amount);
+        let max_bytes = amount(raw.max, DEFAULT_MAX_BYTES);
         if max_bytes < MIN_MAX_BYTES {
             return Err(RulesError::TooSmall { found: max_bytes });
         }
-        Ok(Self { max_bytes })
+        Ok(Self {
+            max_bytes,
+            keep_for: raw.keep_for.map_or(DEFAULT_KEEP_FOR, |Length(span)| span),
+            total_bytes: amount(raw.total, DEFAULT_TOTAL_BYTES),
+        })
     }
 }
 
@@ -57,6 +85,8 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             max_bytes: DEFAULT_MAX_BYTES,
+            keep_for: DEFAULT_KEEP_FOR,
+            total_bytes: DEFAULT_TOTAL_BYTES,
         }
     }
 }
@@ -71,6 +101,19 @@ impl TryFrom<String> for Bytes {
 
     fn try_from(text: String) -> Result<Self, String> {
         parse_memory(&text).map(Self).map_err(|e| e.to_string())
+    }
+}
+
+/// A length of time as configs write it, such as `"7d"`.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "String")]
+pub struct Length(pub Span);
+
+impl TryFrom<String> for Length {
+    type Error = SpanError;
+
+    fn try_from(text: String) -> Result<Self, SpanError> {
+        text.parse().map(Self)
     }
 }
 

@@ -31,7 +31,7 @@ use crate::clock;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
 use crate::lease::{Lease, Stage};
-use crate::output::cap::Cap;
+use crate::output::{cap::Cap, sweep::Sweep};
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
@@ -90,6 +90,8 @@ pub struct Table {
     tick_at: Option<BootMillis>,
     /// Keeps outputs within their bound.
     pub cap: Cap,
+    /// Removes what is kept no longer.
+    sweep: Sweep,
 }
 
 impl Table {
@@ -249,6 +251,7 @@ impl Table {
             Some(_) => {}
         }
         self.attempts.remove(id);
+        self.sweep.on_forgotten(id);
         if let Err(e) = self.spool.remove(id) {
             // The next supervisor tells the agent of it once more, and is told to forget it once more.
             error!(step = %id.step, attempt = id.number, "{}", chain(&e));
@@ -259,6 +262,10 @@ impl Table {
     pub fn on_children_ended(&mut self, ended: &[EndedChild]) {
         self.look_due |= !ended.is_empty();
         for child in ended {
+            let known = |id: &AttemptId| self.attempts.contains_key(id);
+            if self.sweep.on_child_ended(child.pid, known) {
+                continue;
+            }
             if let Some(id) = self.by_pid.remove(&child.pid) {
                 self.on_main_ended(&id, child.exit(), child.usage);
             }
@@ -323,6 +330,7 @@ impl Table {
     /// Time has passed.
     pub fn on_time(&mut self, now: BootMillis) {
         self.cap.on_time(now);
+        self.sweep.on_time(now, self.attempts.keys());
         for (id, attempt) in &mut self.attempts {
             if attempt.is_gone() {
                 continue;
@@ -368,7 +376,11 @@ impl Table {
             .values()
             .filter(|attempt| !attempt.is_gone())
             .filter_map(|attempt| attempt.lease?.next_stage_at(now));
-        stages.chain(self.tick_at).chain(self.cap.wake_at()).min()
+        let output = [self.cap.wake_at(), self.sweep.wake_at()];
+        stages
+            .chain(self.tick_at)
+            .chain(output.into_iter().flatten())
+            .min()
     }
 }
 

@@ -71,11 +71,19 @@ impl Wanted {
 /// Where it is.
 enum Found {
     /// There.
-    At(AttemptId, NodeName),
+    At(Place),
     /// The step has not run, and may yet.
     NotYet,
     /// The step has not run and never will.
     Never,
+}
+
+/// The host that has, or had, the output.
+struct Place {
+    attempt: AttemptId,
+    node: NodeName,
+    /// Whether its process was seen. One that never ran has no output, and its host may know nothing of it.
+    ran: bool,
 }
 
 /// `GET /v1/steps/{id}/logs`.
@@ -113,7 +121,7 @@ fn log_stream(text: Option<&str>) -> Result<LogStream, ApiError> {
 
 async fn answer(api: &Api, wanted: &Wanted) -> Result<Response, ApiError> {
     match locate(api, wanted).await? {
-        Found::At(attempt, node) => fetch(api, wanted, attempt, node).await,
+        Found::At(place) => fetch(api, wanted, place).await,
         // Nothing was written, and that is all there is.
         Found::NotYet | Found::Never => {
             wanted.reaches(0)?;
@@ -163,19 +171,19 @@ fn find(core: &Core, id: StepId, number: Option<u32>, rank: usize) -> Result<Fou
     }
     Ok(
         match attempt.and_then(|attempt| Some((attempt, attempt.parts.get(rank)?))) {
-            Some((attempt, part)) => Found::At(step.attempt_id(attempt.number), part.node.clone()),
+            Some((attempt, part)) => Found::At(Place {
+                attempt: step.attempt_id(attempt.number),
+                node: part.node.clone(),
+                ran: part.started.is_some(),
+            }),
             None if step.state.is_terminal() => Found::Never,
             None => Found::NotYet,
         },
     )
 }
 
-async fn fetch(
-    api: &Api,
-    wanted: &Wanted,
-    attempt: AttemptId,
-    node: NodeName,
-) -> Result<Response, ApiError> {
+async fn fetch(api: &Api, wanted: &Wanted, place: Place) -> Result<Response, ApiError> {
+    let Place { attempt, node, ran } = place;
     let number = attempt.number;
     let request = LogRequest {
         attempt,
@@ -199,6 +207,10 @@ async fn fetch(
         LogReply::From { offset } => {
             wanted.reaches(offset)?;
             Ok(octets(number, offset, pass_on(api.clone(), reader)))
+        }
+        LogReply::Refused { .. } if !ran => {
+            wanted.reaches(0)?;
+            Ok(octets(number, 0, Body::empty()))
         }
         LogReply::Refused { message } => Err(ApiError::OutputUnavailable {
             node: node.to_string(),

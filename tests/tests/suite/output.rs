@@ -100,6 +100,40 @@ fn a_follower_gets_each_byte_once_over_restarts_of_the_agent() {
     assert!(alone.stdout == err, "stderr, byte for byte");
 }
 
+#[test]
+fn output_goes_with_its_retention_and_that_of_a_live_attempt_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let dev = dev_with(
+        folder.path(),
+        "output_retention = \"1s\"\noutput_total_max = \"0B\"\n",
+    );
+    submit(&dev, "lives", "echo here; exec sleep 1000");
+    dev.step_in("lives", &["running"]);
+    submit(
+        &dev,
+        "over",
+        "echo there; mkdir -p deep/er; echo x > deep/er/file",
+    );
+    dev.step_in("over", &["succeeded"]);
+    eventually("the output to go", || {
+        (!attempt_dir(&dev, "over").exists()).then_some(())
+    });
+    let bin = dev.data().join("supervisor/attempts/.removed");
+    eventually("the bin to be emptied", || {
+        (fs::read_dir(&bin).unwrap().count() == 0).then_some(())
+    });
+    let ran = dev.sluice(&["logs", "over"]);
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.stderr.contains("over.1 is not kept any more"),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(dev.ok(&["logs", "lives"]), "here\n");
+    submit(&dev, "never", "true");
+    dev.step_in("never", &["succeeded"]);
+}
+
 /// A small file system of its own, for as long as this lives.
 struct SmallDisk(PathBuf);
 

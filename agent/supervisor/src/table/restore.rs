@@ -18,7 +18,7 @@ use crate::attempt::Origin;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
 use crate::identity::Identities;
-use crate::output::{self, cap::Cap};
+use crate::output::{self, cap::Cap, sweep::Sweep};
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::sys;
@@ -75,12 +75,14 @@ impl Table {
         );
         let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         writing.for_each(|(id, _)| cap.on_begun(id));
+        let sweep = Sweep::new(attempts_dir.clone(), setup.output);
         let mut table = Self {
             boot_id,
             spool,
             spawner: Spawner::new(attempts_dir, setup.reader_uid, setup.identities)
                 .map_err(TableError::Spawner)?,
             cap,
+            sweep,
             owners,
             groups,
             attempts,

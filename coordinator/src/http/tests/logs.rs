@@ -90,6 +90,21 @@ fn a_node_that_is_away_or_does_not_have_what_is_asked_for_says_so() {
     rig.submit("a");
     rig.runtime.block_on(agent.order());
     std::thread::scope(|scope| {
+        let call = scope.spawn(|| rig.call("GET", "/v1/steps/a/logs", &[]));
+        rig.runtime.block_on(async {
+            let (_, mut writer) = agent.asked_for_output().await;
+            let message = "it never was".to_owned();
+            writer.send(&LogReply::Refused { message }).await.unwrap();
+            writer.finish();
+            writer.delivered().await.ok();
+        });
+        let mut response = call.join().unwrap();
+        assert_eq!(response.status(), 200, "what never ran has no output");
+        assert_eq!(response.body_mut().read_to_string().unwrap(), "");
+    });
+    rig.runtime.block_on(agent.ran("a.1", None));
+    rig.get("/v1/steps/a:wait?for=running&timeout=20s");
+    std::thread::scope(|scope| {
         let call = scope.spawn(|| rig.get("/v1/steps/a/logs"));
         rig.runtime.block_on(async {
             let (_, mut writer) = agent.asked_for_output().await;

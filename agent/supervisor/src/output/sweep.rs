@@ -1,0 +1,309 @@
+//! Removes what is left of attempts that were forgotten: after `output_retention`, and the oldest first where all
+//! directories together take more than `output_total_max`. One that is known is never touched. `table` drives it.
+//!
+//! ```text
+//! idle --(time)--> a child looks, and empties the bin --(names)--> they go into the bin --> idle
+//! ```
+//!
+//! Looking at many files and removing them takes as long as it takes, so a child of the supervisor does both. It
+//! decides nothing: it names what it found, and the supervisor, which knows what has begun meanwhile, moves it out of
+//! the way by a rename. What lies in the bin goes with the next look.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::AT_FDCWD;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+use tracing::{info, warn};
+
+use super::Rules;
+use crate::{clock, sys};
+
+/// No attempt's directory: ids do not begin with a dot.
+const BIN: &str = ".removed";
+
+/// Between two looks where nothing asks for haste.
+const LOOK_AGAIN: Span = Span::from_secs(600);
+
+/// Between two looks at the least, however short the retention.
+const LEAST_PAUSE: Span = Span::from_secs(1);
+
+/// Bytes of names that one look may give: what a pipe holds, so that the child never waits. There is a next look.
+const MAX_NAMES_BYTES: usize = 60 * 1024;
+
+/// Removes what is no longer kept.
+#[derive(Debug)]
+pub struct Sweep {
+    attempts_dir: PathBuf,
+    rules: Rules,
+    next_at: BootMillis,
+    looking: Option<Looking>,
+    /// Counts what went into the bin, so that names there do not repeat.
+    binned: u64,
+    /// Whether the log says that it cannot be done.
+    trouble_told: bool,
+}
+
+#[derive(Debug)]
+struct Looking {
+    pid: u32,
+    names: PipeReader,
+}
+
+impl Sweep {
+    /// For the attempts below `attempts_dir`; looks as soon as it may.
+    pub fn new(attempts_dir: PathBuf, rules: Rules) -> Self {
+        Self {
+            attempts_dir,
+            rules,
+            next_at: BootMillis(0),
+            looking: None,
+            binned: 0,
+            trouble_told: false,
+        }
+    }
+
+    /// When to call [`Sweep::on_time`].
+    pub fn wake_at(&self) -> Option<BootMillis> {
+        self.looking.is_none().then_some(self.next_at)
+    }
+
+    /// Looks, if it is time. What is `known` stays.
+    pub fn on_time<'a>(&mut self, now: BootMillis, known: impl Iterator<Item = &'a AttemptId>) {
+        if self.looking.is_some() || now < self.next_at {
+            return;
+        }
+        let least_often = LOOK_AGAIN.min(self.rules.keep_for);
+        self.next_at = clock::after(now, least_often.max(LEAST_PAUSE));
+        let known = known.map(ToString::to_string).collect();
+        match self.look(&known) {
+            Ok(looking) => (self.looking, self.trouble_told) = (Some(looking), false),
+            Err(e) => self.tell_trouble(&e),
+        }
+    }
+
+    fn look(&self, known: &BTreeSet<String>) -> io::Result<Looking> {
+        let (names, mut told) = io::pipe()?;
+        let pid = sys::fork_into(|| {
+            // Not to be taken for the supervisor by whoever waits for its end.
+            let alone = sys::close_all_but(&[told.as_raw_fd()]).is_ok();
+            sys::default_signals();
+            let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+            if alone && unblocked.is_ok() {
+                let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
+            }
+        })?;
+        Ok(Looking { pid, names })
+    }
+
+    /// In the child.
+    fn tell_names(&self, known: &BTreeSet<String>, told: &mut impl Write) -> io::Result<()> {
+        empty(&self.attempts_dir.join(BIN));
+        let mut text = String::new();
+        for name in overdue(&self.attempts_dir, known, self.rules, SystemTime::now())? {
+            if text.len() + name.len() >= MAX_NAMES_BYTES {
+                break;
+            }
+            text.push_str(&name);
+            text.push('\n');
+        }
+        told.write_all(text.as_bytes())
+    }
+
+    /// A child has ended: says whether it was this one's.
+    pub fn on_child_ended(&mut self, pid: u32, is_known: impl Fn(&AttemptId) -> bool) -> bool {
+        let Some(mut looking) = self.looking.take_if(|looking| looking.pid == pid) else {
+            return false;
+        };
+        let mut text = String::new();
+        // What a child that was killed said of a name may be half of it, and then is no directory.
+        let read = looking.names.read_to_string(&mut text);
+        let moved = read.and_then(|_| self.move_away(&text, is_known));
+        match moved {
+            Ok(0) => {}
+            Ok(count) => {
+                info!(count, "output of forgotten attempts is removed");
+                self.next_at = BootMillis(0);
+            }
+            Err(e) => self.tell_trouble(&e),
+        }
+        true
+    }
+
+    fn move_away(&mut self, names: &str, is_known: impl Fn(&AttemptId) -> bool) -> io::Result<u64> {
+        let ids = names.lines().filter_map(|name| name.parse().ok());
+        let forgotten: Vec<AttemptId> = ids.filter(|id| !is_known(id)).collect();
+        if forgotten.is_empty() {
+            return Ok(0);
+        }
+        let bin = self.attempts_dir.join(BIN);
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&bin)?;
+        let mut moved = 0;
+        for id in forgotten {
+            self.binned += 1;
+            // Those of an earlier supervisor may still lie there.
+            let place = bin.join(format!("{}.{}", std::process::id(), self.binned));
+            match fs::rename(self.attempts_dir.join(id.to_string()), place) {
+                Ok(()) => moved += 1,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(moved)
+    }
+
+    fn tell_trouble(&mut self, e: &io::Error) {
+        if !std::mem::replace(&mut self.trouble_told, true) {
+            warn!("output of forgotten attempts cannot be removed, trying again: {e}");
+        }
+    }
+
+    /// An attempt was forgotten: its output is kept from now on for as long as the config says.
+    pub fn on_forgotten(&mut self, id: &AttemptId) {
+        let dir = self.attempts_dir.join(id.to_string());
+        let flags = UtimensatFlags::NoFollowSymlink;
+        // It may never have had one; else its age is counted from what changed last.
+        let _ = utimensat(
+            AT_FDCWD,
+            &dir,
+            &TimeSpec::UTIME_NOW,
+            &TimeSpec::UTIME_NOW,
+            flags,
+        );
+    }
+}
+
+fn empty(bin: &Path) {
+    for entry in fs::read_dir(bin).into_iter().flatten().flatten() {
+        let _what_cannot_go_now_is_tried_again = fs::remove_dir_all(entry.path());
+    }
+}
+
+/// The directories that are kept no longer, the oldest first.
+fn overdue(
+    attempts_dir: &Path,
+    known: &BTreeSet<String>,
+    rules: Rules,
+    now: SystemTime,
+) -> io::Result<Vec<String>> {
+    let keep_for = Duration::from_millis(rules.keep_for.millis());
+    let (mut taken, mut forgotten) = (0, Vec::new());
+    for entry in fs::read_dir(attempts_dir)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().into_string() else {
+            continue;
+        };
+        if name.starts_with('.') {
+            continue;
+        }
+        let room = room_of(&entry.path());
+        taken += room;
+        if !known.contains(&name) && name.parse::<AttemptId>().is_ok() {
+            // One that is gone by now needs nothing.
+            let since = entry.metadata().and_then(|found| found.modified());
+            forgotten.extend(since.map(|since| (since, name, room)));
+        }
+    }
+    forgotten.sort();
+    let is_old = |since: &SystemTime| now.duration_since(*since).is_ok_and(|age| age >= keep_for);
+    let goes = |(since, name, room): (SystemTime, String, u64)| {
+        let goes = is_old(&since) || taken > rules.total_bytes;
+        taken -= if goes { room } else { 0 };
+        goes.then_some(name)
+    };
+    Ok(forgotten.into_iter().filter_map(goes).collect())
+}
+
+/// What a tree takes on the disk, as far as it can be seen. A loop: a step decides how deep its directories nest.
+fn room_of(top: &Path) -> u64 {
+    let mut total = 0;
+    let mut left = vec![top.to_owned()];
+    while let Some(path) = left.pop() {
+        let Ok(found) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        total += room(&found);
+        if found.is_dir() {
+            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
+            left.extend(entries.map(|entry| entry.path()));
+        }
+    }
+    total
+}
+
+fn room(found: &Metadata) -> u64 {
+    found.blocks() * 512
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(keep_secs: u64, total_bytes: u64) -> Rules {
+        Rules {
+            keep_for: Span::from_secs(keep_secs),
+            total_bytes,
+            ..Rules::default()
+        }
+    }
+
+    /// Three directories with 64 KiB each, forgotten 30, 20 and 10 seconds ago.
+    fn three(dir: &Path, now: SystemTime) {
+        for (name, age) in [("old.1", 30), ("mid.1", 20), ("new.1", 10)] {
+            let made = dir.join(name);
+            fs::create_dir(&made).unwrap();
+            fs::write(made.join("stdout"), vec![b'x'; 64 * 1024]).unwrap();
+            let since = now - Duration::from_secs(age);
+            fs::File::open(made).unwrap().set_modified(since).unwrap();
+        }
+    }
+
+    #[test]
+    fn what_is_old_goes_and_of_too_much_the_oldest() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        three(dir.path(), now);
+        fs::create_dir(dir.path().join(BIN)).unwrap();
+        let much = u64::MAX;
+        for (rules, known, expected) in [
+            (rules(31, much), vec![], vec![]),
+            (rules(15, much), vec![], vec!["old.1", "mid.1"]),
+            (rules(15, much), vec!["old.1"], vec!["mid.1"]),
+            (rules(99, 150 * 1024), vec![], vec!["old.1"]),
+            (rules(99, 100 * 1024), vec!["old.1"], vec!["mid.1", "new.1"]),
+            (rules(0, much), vec!["old.1", "mid.1", "new.1"], vec![]),
+        ] {
+            let known: BTreeSet<String> = known.into_iter().map(str::to_owned).collect();
+            let found = overdue(dir.path(), &known, rules, now).unwrap();
+            assert_eq!(found, expected, "{rules:?} {known:?}");
+        }
+    }
+
+    #[test]
+    fn what_has_begun_meanwhile_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        three(dir.path(), SystemTime::now());
+        let mut sweep = Sweep::new(dir.path().to_owned(), rules(0, 0));
+        let again: AttemptId = "mid.1".parse().unwrap();
+        let moved = sweep.move_away("old.1\nmid.1\nno.1\n../x\n", |id| *id == again);
+        assert_eq!(moved.unwrap(), 1);
+        assert!(dir.path().join("mid.1").exists() && !dir.path().join("old.1").exists());
+        let bin = dir.path().join(BIN);
+        assert_eq!(fs::read_dir(&bin).unwrap().count(), 1);
+        empty(&bin);
+        assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
+    }
+}
