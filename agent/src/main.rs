@@ -6,9 +6,9 @@ mod config;
 mod detect;
 mod engine;
 mod epoch;
-mod init;
 mod link;
 mod logs;
+mod notify;
 mod supervisor;
 mod told;
 
@@ -263,8 +263,8 @@ async fn serve(
         events: events.clone(),
         logs,
     };
-    let alive = init::tell_alive(events.clone());
-    init::tell_ready();
+    let alive = notify::tell_alive(events.clone());
+    notify::tell_ready();
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
@@ -272,7 +272,7 @@ async fn serve(
         () = link.run(is_supervised) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);
-            init::tell_stopping();
+            notify::tell_stopping();
             Ok(())
         }
         never = alive => match never {},

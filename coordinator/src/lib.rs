@@ -16,7 +16,7 @@ pub mod engine;
 mod fixture;
 pub mod http;
 pub mod identity;
-mod init;
+mod notify;
 pub mod replay;
 pub mod run;
 pub mod session;

@@ -18,7 +18,7 @@ use crate::config::{Config, TlsPaths};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api};
 use crate::identity;
-use crate::init;
+use crate::notify;
 use crate::session::{self, Nodes};
 use crate::store::{Store, StoreError};
 
@@ -90,15 +90,15 @@ pub async fn run(
     let mut running = Running::start(config).await?;
     ready(running.http_addr, running.listener.local_addr());
     tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
-    init::tell_ready();
+    notify::tell_ready();
     let outcome = tokio::select! {
         ended = running.thread.ended() => ended.map_err(RunError::from),
         why = told.wait() => {
             tracing::info!("stopping: {why}");
-            init::tell_stopping();
+            notify::tell_stopping();
             return running.stop().await;
         }
-        never = init::tell_alive(running.engine.clone()) => match never {},
+        never = notify::tell_alive(running.engine.clone()) => match never {},
     };
     running.listener.close();
     outcome

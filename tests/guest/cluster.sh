@@ -1,0 +1,62 @@
+# What scenarios share: a cluster of this one guest under the units of packaging/, and words to ask it. Sourced.
+set -euo pipefail
+
+steps=/sys/fs/cgroup/system.slice/sluice-steps.service
+
+say() { echo "--- $*"; }
+fail() {
+    echo "FAILED: $*"
+    journalctl --no-pager -o cat -n 40 -u 'sluice-*'
+    exit 1
+}
+
+# eventually SECONDS WHAT COMMAND...: until the command succeeds.
+eventually() {
+    local end=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        [ "$SECONDS" -lt "$end" ] || fail "waited for $what"
+        sleep 0.2
+    done
+}
+
+cluster_up() {
+    local host=/etc/sluice/tls
+    runuser -u sluice-coordinator -- sluice-coordinator init
+    runuser -u sluice-coordinator -- sluice-coordinator issue-node guest --out /var/lib/sluice/coordinator/guest
+    install -d -o sluice-agent -m 700 "$host"
+    install -o sluice-agent -m 600 /var/lib/sluice/coordinator/guest/* "$host"
+    cat >/etc/sluice/coordinator.toml <<TOML
+quic = "127.0.0.1:7443"
+TOML
+    cat >/etc/sluice/agent.toml <<TOML
+coordinators = ["127.0.0.1:7443"]
+node = "guest"
+[tls]
+ca = "$host/ca.pem"
+cert = "$host/node.pem"
+key = "$host/node.key"
+TOML
+    supervisor_config >/etc/sluice/supervisor.toml
+    mkdir -p /root/.config/sluice
+    echo '{"http": "127.0.0.1:7070", "subject": "default"}' >/root/.config/sluice/context.json
+    systemctl start sluice-coordinator sluice-agent
+    eventually 60 'the node to be ready' node_is_ready
+}
+
+supervisor_config() {
+    echo "agent_uid = $(id -u sluice-agent)"
+}
+
+export HOME=/root
+
+node_is_ready() { sluice get node guest -o json | jq -e '.state == "ready"'; }
+
+# submit OPTIONS... -- COMMAND...: prints the step's id.
+submit() { sluice submit -o name "$@" | sed 's,^step/,,'; }
+
+# field STEP FILTER: what jq makes of the step, such as `.state`.
+field() { sluice get step "$1" -o json | jq -r "$2"; }
+is_state() { [ "$(field "$1" .state)" = "$2" ]; }
+# reaches STEP STATE [SECONDS]
+reaches() { eventually "${3:-60}" "step $1 to be $2" is_state "$1" "$2"; }

@@ -42,7 +42,7 @@ $(tail -n 20 "$home/build.log")"
 # Only what runs at every boot; debootstrap is not resumable, so it starts from nothing.
 base() {
     rm -rf "$tree"
-    debootstrap --variant=minbase --include=systemd-sysv,udev,kmod,procps,iproute2 "$release" "$tree" "$mirror"
+    debootstrap --variant=minbase --include=systemd-sysv,udev,kmod,procps,iproute2,jq "$release" "$tree" "$mirror"
 }
 
 # The initial RAM disk holds the two modules that lead to the root file system, and no more: it is unpacked by an

@@ -27,7 +27,7 @@
 //! | [`reap`] | children that have ended |
 //! | [`clock`] | the two clocks |
 //! | [`trust`] | who else may have written what stands at a path |
-//! | [`init`] | what the init system is told |
+//! | [`notify`] | what the init system is told |
 //! | [`sys`] | the calls that need `unsafe` |
 
 pub mod attempt;
@@ -38,8 +38,8 @@ pub mod fence;
 pub mod groups;
 pub mod handover;
 pub mod identity;
-pub mod init;
 pub mod lease;
+pub mod notify;
 pub mod options;
 pub mod output;
 pub mod owner;

@@ -28,7 +28,7 @@ use tracing::{error, info, warn};
 use crate::connection::{Connection, PartError, peer_uid};
 use crate::handover::{self, FORMAT, Handover, HandoverError};
 use crate::identity::{Identities, IdentityError};
-use crate::init::Init;
+use crate::notify::Init;
 use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::table::{Setup, Table, TableError};

@@ -1,0 +1,83 @@
+# The daemons as units: each can be restarted, killed and left to hang while steps run, and the steps run on. Then the
+# guest is rebooted, and what ran is said to have ended with it.
+. /scenario/cluster.sh
+
+pid_of() { systemctl show -P MainPID "sluice-$1"; }
+is_active() { [ "$(systemctl is-active "sluice-$1")" = active ]; }
+has_replaced() { is_active "$2" && [ "$(pid_of "$2")" != "$1" ] && [ "$(pid_of "$2")" != 0 ]; }
+# What a step counts goes on from where it was.
+counted() { sluice logs "$1" | tail -n 1; }
+counts_on() { [ "$(counted "$1")" -gt "$2" ]; }
+
+after_reboot() {
+    say 'after the reboot'
+    eventually 90 'the node to be ready' node_is_ready
+    local step
+    step=$(cat /var/lib/step)
+    eventually 60 'the attempt to end' is_over "$step"
+    field "$step" '.attempts[] | "attempt \(.number): \(.reason)"'
+    [ "$(field "$step" '.attempts[0].reason')" = host_rebooted ] || fail 'the attempt did not end with the boot of its host'
+    # It could be requeued, so it was: by now it counts from one again.
+    eventually 60 'the next attempt to count' counts_on "$step" 3
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    local again
+    again=$(submit --cpus 0.1 -- true)
+    reaches "$again" succeeded
+    exit 0
+}
+is_over() { [ "$(field "$1" '.attempts[0].reason')" != null ]; }
+
+[ ! -e /var/lib/step ] || after_reboot
+
+say 'up'
+cluster_up
+systemctl enable -q sluice-coordinator sluice-agent sluice-supervisor sluice-steps
+systemctl --no-pager --no-legend list-units 'sluice-*'
+for unit in steps supervisor agent coordinator; do is_active "$unit" || fail "$unit is not active"; done
+sluice get nodes -o wide
+
+say 'a step that counts'
+step=$(submit --cpus 0.1 -- sh -c 'n=0; while sleep 0.1; do n=$((n + 1)); echo $n; done')
+reaches "$step" running
+eventually 30 'the step to count' counts_on "$step" 3
+systemd-cgls --no-pager --xattr=no --cgroup-id=no /system.slice | grep -A4 sluice-s
+
+for unit in agent supervisor coordinator; do
+    say "restart of $unit"
+    seen=$(counted "$step") old=$(pid_of "$unit")
+    systemctl restart "sluice-$unit"
+    has_replaced "$old" "$unit" || fail "$unit did not restart"
+    eventually 60 'the node to be ready' node_is_ready
+    is_state "$step" running || fail "the step is $(field "$step" .state) after the restart of $unit"
+    eventually 30 'the step to count on' counts_on "$step" "$seen"
+
+    say "kill of $unit"
+    seen=$(counted "$step") old=$(pid_of "$unit")
+    kill -KILL "$old"
+    eventually 30 "$unit to be started anew" has_replaced "$old" "$unit"
+    eventually 60 'the node to be ready' node_is_ready
+    is_state "$step" running || fail "the step is $(field "$step" .state) after the kill of $unit"
+    eventually 30 'the step to count on' counts_on "$step" "$seen"
+done
+
+say 'numbers in the output: all, once, in order'
+sluice logs "$step" | awk '$1 != NR { print "line " NR " says " $1; bad = 1 } END { print NR " lines"; exit bad }'
+
+say 'a supervisor that hangs is found out by the watchdog'
+mkdir -p /run/systemd/system/sluice-supervisor.service.d
+printf '[Service]\nWatchdogSec=5\n' >/run/systemd/system/sluice-supervisor.service.d/watchdog.conf
+systemctl daemon-reload
+systemctl restart sluice-supervisor
+old=$(pid_of supervisor) seen=$(counted "$step")
+kill -STOP "$old"
+eventually 60 'the watchdog to bite' has_replaced "$old" supervisor
+systemctl show -P NRestarts sluice-supervisor
+eventually 30 'the step to count on' counts_on "$step" "$seen"
+is_state "$step" running || fail 'the step did not outlive the watchdog'
+
+say 'reboot'
+echo "$step" >/var/lib/step
+sync
+systemctl reboot --force
+sleep 60
