@@ -9,8 +9,9 @@ use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::limit::MAX_ADDRESS_BYTES;
+use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE};
 use sluice_common::nearest::unknown_field;
+use sluice_common::time::Span;
 use sluice_log::Format;
 use sluice_transport::TlsFiles;
 
@@ -20,6 +21,9 @@ const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
 const DEFAULT_SUPERVISOR_SOCKET: &str = "/run/sluice/supervisor/supervisor.sock";
 /// `PATH` of steps that bring none of their own.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Drivers take seconds to give back a large memory.
+const DEFAULT_GPU_RELEASE_TIMEOUT: Span = Span::from_secs(30);
+const MIN_GPU_RELEASE_TIMEOUT: Span = Span::from_secs(1);
 /// Of a line of the file that cannot be read, in a message.
 const MAX_SHOWN_BYTES: usize = 120;
 
@@ -39,6 +43,8 @@ pub(crate) struct RawConfig {
     path: Option<String>,
     tls: Option<RawTls>,
     log_format: Option<Format>,
+    gpu_release_timeout: Option<String>,
+    respect_foreign: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -99,6 +105,10 @@ pub(crate) struct Config {
     pub(crate) supervisor_socket: PathBuf,
     /// `PATH` of steps that bring none.
     pub(crate) path: String,
+    /// How long a step's GPUs may take to come free once nothing of it is left; after that they are quarantined.
+    pub(crate) gpu_release_timeout: Span,
+    /// Whether a GPU is kept back while processes use it that are no step's.
+    pub(crate) respect_foreign: bool,
     /// The agent's certificate, its key and the cluster's authority.
     pub(crate) tls: TlsFiles,
 }
@@ -166,6 +176,8 @@ impl RawConfig {
                 .or(self.supervisor_socket)
                 .unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into()),
             path: self.path.unwrap_or_else(|| DEFAULT_PATH.to_owned()),
+            gpu_release_timeout: check_release_timeout(self.gpu_release_timeout)?,
+            respect_foreign: self.respect_foreign.unwrap_or(true),
             tls: check_tls(self.tls)?,
         })
     }
@@ -251,6 +263,21 @@ fn check_coordinators(list: Vec<String>) -> Result<Vec<String>, ConfigError> {
         )),
         None => Ok(list),
     }
+}
+
+/// So short a time would quarantine GPUs that are merely slow; so long a one would hide one that hangs.
+fn check_release_timeout(written: Option<String>) -> Result<Span, ConfigError> {
+    let Some(written) = written else {
+        return Ok(DEFAULT_GPU_RELEASE_TIMEOUT);
+    };
+    let span: Span = written
+        .parse()
+        .map_err(|e| value("gpu_release_timeout", e))?;
+    if (MIN_GPU_RELEASE_TIMEOUT..=MAX_GRACE).contains(&span) {
+        return Ok(span);
+    }
+    let message = format!("`{written}` is not between {MIN_GPU_RELEASE_TIMEOUT} and {MAX_GRACE}");
+    Err(value("gpu_release_timeout", message))
 }
 
 fn check_tls(tls: Option<RawTls>) -> Result<TlsFiles, ConfigError> {

@@ -15,11 +15,13 @@ mod system;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_core::{GpuLook, Input, Seen};
 use sluice_common::inventory::{HostReading, Inventory, Readings};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::config::Reserve;
 use crate::engine::Event;
 
@@ -49,11 +51,28 @@ pub(crate) struct Host {
     xids: Xids,
 }
 
+/// What the driver is asked.
+#[derive(Clone, Copy, Debug)]
+enum Ask {
+    /// Everything.
+    All,
+    /// Who uses the GPUs.
+    Glance,
+}
+
+/// What came of it: a report where all was asked, and in any case who uses the GPUs, where the driver tells.
+struct Told {
+    report: Option<Report>,
+    glance: Option<GpuLook>,
+}
+
 /// The thread that asks the driver.
 struct DriverThread {
-    ask: mpsc::Sender<()>,
-    reports: mpsc::Receiver<Report>,
+    ask: mpsc::Sender<Ask>,
+    told: mpsc::Receiver<Told>,
     last: Report,
+    /// The last glance, until somebody takes it.
+    glance: Option<GpuLook>,
     /// Since when an answer is awaited.
     asked: Option<Instant>,
     silent: bool,
@@ -73,8 +92,19 @@ impl Host {
 
     /// What there is, with the driver's word if it comes within `limit`.
     pub(crate) async fn look(&mut self, limit: Duration) -> Inventory {
-        self.driver.look(limit).await;
+        self.driver.look(Ask::All, limit).await;
         inventory(&self.state_dir, &self.reserve, &self.driver)
+    }
+
+    /// Who uses the GPUs now, where the driver tells within `limit`.
+    pub(crate) async fn glance(&mut self, limit: Duration) -> Option<GpuLook> {
+        self.driver.look(Ask::Glance, limit).await;
+        self.seen()
+    }
+
+    /// Who used them at the last look, once.
+    pub(crate) fn seen(&mut self) -> Option<GpuLook> {
+        self.driver.glance.take()
     }
 
     /// How it does, by the last look.
@@ -93,13 +123,18 @@ impl Host {
 impl DriverThread {
     fn start(library: Option<PathBuf>) -> Self {
         let (ask, mut asked) = mpsc::channel(1);
-        let (tell, reports) = mpsc::channel(1);
+        let (tell, told) = mpsc::channel(1);
         let started = std::thread::Builder::new()
             .name("nvml".to_owned())
             .spawn(move || {
                 let mut driver = Driver::new(library);
-                while asked.blocking_recv().is_some() {
-                    if tell.blocking_send(driver.look()).is_err() {
+                while let Some(ask) = asked.blocking_recv() {
+                    let report = match ask {
+                        Ask::All => Some(driver.look()),
+                        Ask::Glance => None,
+                    };
+                    let glance = driver.glance();
+                    if tell.blocking_send(Told { report, glance }).is_err() {
                         return;
                     }
                 }
@@ -112,21 +147,23 @@ impl DriverThread {
         }
         Self {
             ask,
-            reports,
+            told,
             last,
+            glance: None,
             asked: None,
             silent: false,
         }
     }
 
     /// Asks, unless an answer is still awaited, and waits for it.
-    async fn look(&mut self, limit: Duration) {
-        if self.asked.is_none() && self.ask.try_send(()).is_ok() {
+    async fn look(&mut self, what: Ask, limit: Duration) {
+        if self.asked.is_none() && self.ask.try_send(what).is_ok() {
             self.asked = Some(Instant::now());
         }
-        match timeout(limit, self.reports.recv()).await {
-            Ok(Some(report)) => {
-                self.last = report;
+        match timeout(limit, self.told.recv()).await {
+            Ok(Some(told)) => {
+                self.last = told.report.unwrap_or(std::mem::take(&mut self.last));
+                self.glance = told.glance;
                 self.asked = None;
                 self.silent = false;
             }
@@ -201,8 +238,14 @@ pub(crate) async fn once(host: &mut Host) -> (Inventory, Readings) {
     (inventory, host.readings())
 }
 
-/// Looks again and again, and tells the loop when the host has changed and how it does. Ends with the loop.
-pub(crate) async fn watch(mut host: Host, mut last: Inventory, events: mpsc::Sender<Event>) {
+/// Looks again and again, and tells the loop when the host has changed and how it does, and who uses the GPUs, in
+/// between whenever `wanted` asks for that. Ends with the loop.
+pub(crate) async fn watch(
+    mut host: Host,
+    mut last: Inventory,
+    events: mpsc::Sender<Event>,
+    mut wanted: mpsc::Receiver<()>,
+) {
     let mut looks = 0;
     loop {
         let told = if looks % TELL_AFTER == 0 {
@@ -216,8 +259,16 @@ pub(crate) async fn watch(mut host: Host, mut last: Inventory, events: mpsc::Sen
             return;
         }
         looks += 1;
-        tokio::time::sleep(LOOK_EVERY).await;
+        if glance_until(&mut host, Instant::now() + LOOK_EVERY, &events, &mut wanted)
+            .await
+            .is_err()
+        {
+            return;
+        }
         let found = host.look(DRIVER_LIMIT).await;
+        if tell_seen(host.seen(), &events).await.is_err() {
+            return;
+        }
         if found == last {
             continue;
         }
@@ -228,6 +279,56 @@ pub(crate) async fn watch(mut host: Host, mut last: Inventory, events: mpsc::Sen
             .await
             .is_err()
         {
+            return;
+        }
+    }
+}
+
+/// The loop has ended.
+struct Over;
+
+/// Glances at the GPUs whenever that is wanted, until it is time for a look at everything.
+async fn glance_until(
+    host: &mut Host,
+    until: Instant,
+    events: &mpsc::Sender<Event>,
+    wanted: &mut mpsc::Receiver<()>,
+) -> Result<(), Over> {
+    while let Ok(asked) = timeout_at(until, wanted.recv()).await {
+        asked.ok_or(Over)?;
+        let seen = host.glance(DRIVER_LIMIT).await;
+        tell_seen(seen, events).await?;
+    }
+    Ok(())
+}
+
+async fn tell_seen(seen: Option<GpuLook>, events: &mpsc::Sender<Event>) -> Result<(), Over> {
+    match seen {
+        Some(look) => {
+            let event = Event::Core(Input::Gpus(look));
+            events.send(event).await.map_err(|_| Over)
+        }
+        None => Ok(()),
+    }
+}
+
+/// Answers for GPUs that are declared and not there: nobody can tell who uses them. Ends with the loop.
+pub(crate) async fn answer_for_declared(
+    declared: Inventory,
+    events: mpsc::Sender<Event>,
+    mut wanted: mpsc::Receiver<()>,
+) {
+    while wanted.recv().await.is_some() {
+        let untold = Seen::There {
+            processes: None,
+            memory_used: None,
+        };
+        let gpus = declared.gpus.iter();
+        let look = GpuLook {
+            began: clock::boot(),
+            gpus: gpus.map(|gpu| (gpu.uuid.clone(), untold.clone())).collect(),
+        };
+        if tell_seen(Some(look), &events).await.is_err() {
             return;
         }
     }

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agent_core::{Core, Input, LinkId, Output, TimerKey};
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
@@ -22,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::epoch::{EpochError, EpochFile};
+use crate::gpu_file::GpuFile;
 use crate::logs::Live;
 
 use report::{Report, Touched};
@@ -77,11 +79,19 @@ pub(crate) struct Identity {
     pub(crate) inventory: Inventory,
 }
 
+/// How the loop comes to know of GPUs, and where it keeps what it must.
+pub(crate) struct Gpus {
+    /// Asks for a look at them.
+    pub(crate) looks: mpsc::Sender<()>,
+    pub(crate) file: GpuFile,
+}
+
 /// The loop and what it holds.
 pub(crate) struct Engine {
     core: Core,
     identity: Identity,
     epoch: EpochFile,
+    gpus: Gpus,
     live: Arc<Live>,
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
@@ -100,6 +110,7 @@ impl Engine {
         core: Core,
         identity: Identity,
         epoch: EpochFile,
+        gpus: Gpus,
         live: Arc<Live>,
         supervised: watch::Sender<bool>,
     ) -> Self {
@@ -107,6 +118,7 @@ impl Engine {
             core,
             identity,
             epoch,
+            gpus,
             live,
             link: None,
             supervisor: None,
@@ -219,6 +231,8 @@ impl Engine {
             | Input::Command { .. }
             | Input::HeartbeatAcked { .. }
             | Input::SupervisorUp { .. }
+            | Input::Gpus(_)
+            | Input::GpuHealth(_)
             | Input::Timer(_) => {}
         }
     }
@@ -265,8 +279,10 @@ impl Engine {
                 link,
                 highest_epoch,
                 attempts,
+                gpu_states,
             } => {
-                let hello = self.hello(highest_epoch, attempts);
+                let mut hello = self.hello(highest_epoch, attempts);
+                hello.gpu_states = gpu_states;
                 self.say(link, ToLink::Hello(Box::new(hello)));
             }
             Output::Send { link, message } => self.say(link, ToLink::Say(message)),
@@ -278,6 +294,9 @@ impl Engine {
             Output::SetTimer { key, at } => {
                 self.timers.insert(key, at);
             }
+            // Where one is asked for already, that one will do.
+            Output::LookAtGpus => drop(self.gpus.looks.try_send(())),
+            Output::SaveGpus(kept) => self.gpus.file.save(&kept),
         }
         Ok(())
     }
@@ -298,6 +317,7 @@ impl Engine {
             highest_epoch,
             inventory: self.identity.inventory.clone(),
             attempts,
+            gpu_states: GpuStates::default(),
         }
     }
 
@@ -404,6 +424,8 @@ fn assigned(input: &Input) -> Option<AttemptId> {
         | Input::SupervisorUp { .. }
         | Input::SupervisorDown
         | Input::Attempt(_)
+        | Input::Gpus(_)
+        | Input::GpuHealth(_)
         | Input::Timer(_) => None,
     }
 }

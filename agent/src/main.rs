@@ -6,6 +6,7 @@ mod config;
 mod detect;
 mod engine;
 mod epoch;
+mod gpu_file;
 mod link;
 mod logs;
 mod notify;
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent_core::Core;
+use agent_core::{Core, Input};
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand};
 use sluice_common::api::HostView;
@@ -30,8 +31,9 @@ use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, info, warn};
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
-use crate::engine::{Engine, INBOX};
+use crate::engine::{Engine, Event, INBOX};
 use crate::epoch::EpochFile;
+use crate::gpu_file::GpuFile;
 use crate::link::Link;
 use crate::logs::{Live, Logs, Watcher};
 
@@ -230,6 +232,8 @@ async fn serve(
     let settings = agent_core::Settings {
         node: config.node.clone(),
         path: config.path.clone(),
+        gpu_release_timeout: config.gpu_release_timeout,
+        respect_foreign: config.respect_foreign,
     };
     let core = Core::new(settings, epoch.load()?);
     let mut host = detect::Host::new(
@@ -256,7 +260,14 @@ async fn serve(
 
     let (events, inbox) = mpsc::channel(INBOX);
     let (supervised, is_supervised) = watch::channel(false);
-    let engine = Engine::new(core, identity, epoch, live, supervised);
+    let file = GpuFile::new(&config.state_dir, identity.boot_id.clone());
+    let core = core.with_gpus(file.load());
+    let (looks, looks_wanted) = mpsc::channel(1);
+    let gpus = engine::Gpus { looks, file };
+    let engine = Engine::new(core, identity, epoch, gpus, live, supervised);
+    if let Some(seen) = host.seen() {
+        events.send(Event::Core(Input::Gpus(seen))).await?;
+    }
     let link = Link {
         dialer,
         coordinators: config.coordinators,
@@ -268,7 +279,7 @@ async fn serve(
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
-        () = detect::watch(host, inventory, events), if !is_declared => bail!("the detector's task has ended"),
+        () = look(host, inventory, is_declared, events, looks_wanted) => bail!("the detector's task has ended"),
         () = link.run(is_supervised) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);
@@ -276,6 +287,20 @@ async fn serve(
             Ok(())
         }
         never = alive => match never {},
+    }
+}
+
+async fn look(
+    host: detect::Host,
+    inventory: Inventory,
+    is_declared: bool,
+    events: mpsc::Sender<Event>,
+    wanted: mpsc::Receiver<()>,
+) {
+    if is_declared {
+        detect::answer_for_declared(inventory, events, wanted).await;
+    } else {
+        detect::watch(host, inventory, events, wanted).await;
     }
 }
 

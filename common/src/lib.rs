@@ -16,6 +16,7 @@ pub mod chain;
 pub mod device;
 pub mod environment;
 pub mod error_code;
+pub mod gpu_state;
 pub mod id;
 pub mod inventory;
 pub mod label;

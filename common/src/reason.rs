@@ -107,6 +107,8 @@ codes! {
     Preempted = "preempted",
     /// Ended: the kernel killed it because it had used up its memory, or its host had none left.
     OutOfMemory = "out_of_memory",
+    /// Stopping, or ended while it has no retries left: a GPU that it was given has fallen off the bus.
+    GpuLost = "gpu_lost",
 }
 
 impl fmt::Display for ReasonCode {

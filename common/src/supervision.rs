@@ -151,12 +151,15 @@ pub struct Limits {
 }
 
 /// What an agent needs to know of an attempt after its own restart. The supervisor keeps it and never reads it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memo {
     /// How long the attempt may run.
     pub timeout: Option<Span>,
     /// Between the stop signal and the kill when it times out.
     pub grace: Span,
+    /// UUIDs of the GPUs that it was given, to be seen free before they are another's.
+    #[serde(default)]
+    pub gpus: Vec<String>,
 }
 
 /// Where an attempt stands on its host.

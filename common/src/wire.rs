@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
 use crate::environment::Environment;
+use crate::gpu_state::GpuStates;
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::supervision::Exit;
@@ -63,6 +64,8 @@ pub struct Hello {
     pub inventory: Inventory,
     /// Every attempt that the host knows and was not told to forget.
     pub attempts: Vec<AttemptStatus>,
+    /// Which GPUs are not to be granted.
+    pub gpu_states: GpuStates,
 }
 
 /// The answer to [`Hello`].
@@ -99,6 +102,8 @@ pub enum FromNode {
     Inventory(Box<Inventory>),
     /// How the host does. Whoever drives the core keeps the last and gives it to those who ask.
     Readings(Readings),
+    /// Which GPUs are not to be granted. Said before a status that returns units of one of them.
+    GpuStates(Box<GpuStates>),
 }
 
 /// To the agent: an order, and by whom.
@@ -198,6 +203,8 @@ pub enum StopWhy {
     Superseded,
     /// Another part of the attempt, on another host, failed or was lost: all of it ends as one.
     PeerEnded,
+    /// A GPU that it was given has fallen off the bus.
+    GpuLost,
 }
 
 /// Where an attempt stands, as its host sees it.

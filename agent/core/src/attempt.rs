@@ -9,14 +9,13 @@
 //!               +-------------> Stopping ----------------------------+
 //!                  (the signal waits until a process is seen)
 //! ```
+//! Between "nothing left" and `Released` it is `Releasing`, until its GPUs were seen free: see [`crate::release`].
 //! Any phase may be passed over: what the supervisor shows is adopted as it stands, and an attempt that it no longer
 //! knows is over.
 //!
 //! `Stopping` and `Ended` each hold a [`Stop`], the same one where the first becomes the second. A main process that
 //! ends by itself may leave others of its group behind; they get the stop sequence that the whole attempt would have
 //! got, with the step's own grace, since its units are free only when nothing of it runs.
-//!
-//! The way from "nothing left" to `Released` is where a wait for the attempt's GPUs to be seen free belongs.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -65,7 +64,12 @@ pub(crate) enum Attempt {
         /// How far that has come.
         stop: Stop,
     },
-    /// Nothing of it is left.
+    /// Nothing of it is left; its GPUs are awaited.
+    Releasing {
+        /// How it ended.
+        end: AttemptEnd,
+    },
+    /// Nothing of it is left, and its GPUs are free or kept back.
     Released {
         /// How it ended.
         end: AttemptEnd,
@@ -83,6 +87,8 @@ pub(crate) enum Effect {
     WakeStop(BootMillis),
     /// Wake the timeout then.
     WakeTimeout(BootMillis),
+    /// Wait for its GPUs, then say [`Attempt::on_free`].
+    AwaitGpus,
 }
 
 impl Effect {
@@ -90,7 +96,7 @@ impl Effect {
     pub(crate) fn is_signal(&self) -> bool {
         match self {
             Self::Signal(_) => true,
-            Self::Report(_) | Self::WakeStop(_) | Self::WakeTimeout(_) => false,
+            Self::Report(_) | Self::WakeStop(_) | Self::WakeTimeout(_) | Self::AwaitGpus => false,
         }
     }
 }
@@ -104,7 +110,7 @@ impl Attempt {
     /// An attempt that the core meets in a view: it is taken over as it stands.
     pub(crate) fn seen(now: Now, view: &AttemptView) -> Next {
         match &view.phase {
-            HostPhase::Running(process) => run(view.memo, *process),
+            HostPhase::Running(process) => run(&view.memo, *process),
             HostPhase::Ended(end) => sweep(now, view.memo.grace, ended(end, None, None)),
             HostPhase::Gone(end) => gone(ended(end, None, None)),
         }
@@ -119,7 +125,7 @@ impl Attempt {
                 started: process.map(started),
                 why: *why,
             },
-            Self::Ended { end, .. } => AttemptPhase::Ended(end.clone()),
+            Self::Ended { end, .. } | Self::Releasing { end } => AttemptPhase::Ended(end.clone()),
             Self::Released { end } => AttemptPhase::Released(end.clone()),
         }
     }
@@ -144,10 +150,10 @@ impl Attempt {
                         usage,
                         ..end.clone()
                     };
-                    self.turn(release(end))
+                    self.turn(releasing(end))
                 }
             },
-            Self::Released { .. } => refuse_to_live(&view.phase),
+            Self::Releasing { .. } | Self::Released { .. } => refuse_to_live(&view.phase),
         }
     }
 
@@ -197,7 +203,7 @@ impl Attempt {
                 let effects = pursue(stop, stop.shortened(now.boot, grace), true);
                 self.reporting(effects)
             }
-            Self::Released { .. } => self.reporting(Effects::new()),
+            Self::Releasing { .. } | Self::Released { .. } => self.reporting(Effects::new()),
         }
     }
 
@@ -208,7 +214,10 @@ impl Attempt {
                 pursue(stop, stop.woken(now.boot), process.is_some())
             }
             Self::Ended { stop, .. } => pursue(stop, stop.woken(now.boot), true),
-            Self::Starting { .. } | Self::Running { .. } | Self::Released { .. } => Effects::new(),
+            Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => Effects::new(),
         }
     }
 
@@ -230,6 +239,35 @@ impl Attempt {
             | Self::Starting { .. }
             | Self::Stopping { .. }
             | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => Effects::new(),
+        }
+    }
+
+    /// A GPU of it is lost: what computed there can come to nothing any more. What is being stopped already goes on.
+    pub(crate) fn on_gpu_lost(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Starting { .. } | Self::Running { .. } => {
+                self.on_stop(now, StopWhy::GpuLost, Span::ZERO)
+            }
+            Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => Effects::new(),
+        }
+    }
+
+    /// Its GPUs are free, or kept back.
+    pub(crate) fn on_free(&mut self) -> Effects {
+        match self {
+            Self::Releasing { end } => {
+                let end = end.clone();
+                self.turn(release(end))
+            }
+            Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
             | Self::Released { .. } => Effects::new(),
         }
     }
@@ -246,6 +284,7 @@ impl Attempt {
             Self::Stopping { process: None, .. }
             | Self::Starting { .. }
             | Self::Running { .. }
+            | Self::Releasing { .. }
             | Self::Released { .. } => Effects::new(),
         }
     }
@@ -265,15 +304,15 @@ impl Attempt {
             }
             Self::Ended { end, .. } => {
                 let end = end.clone();
-                self.turn(release(end))
+                self.turn(releasing(end))
             }
-            Self::Released { .. } => Effects::new(),
+            Self::Releasing { .. } | Self::Released { .. } => Effects::new(),
         }
     }
 
-    /// It will never be started.
+    /// It will never be started. A supervisor that has lost its memory may have started it: its GPUs are looked at.
     pub(crate) fn on_refused(&mut self, end: AttemptEnd) -> Effects {
-        self.turn(release(end))
+        self.turn(releasing(end))
     }
 
     fn turn(&mut self, (next, effects): Next) -> Effects {
@@ -289,7 +328,7 @@ impl Attempt {
 
 /// The process was seen. Its timeout runs from its start, which may lie before the agent's, on the clock that nobody
 /// can set.
-fn run(memo: Memo, process: Process) -> Next {
+fn run(memo: &Memo, process: Process) -> Next {
     let timeout_at = memo
         .timeout
         .map(|timeout| later(process.started(), timeout));
@@ -342,9 +381,14 @@ fn swept_on(end: AttemptEnd, stop: Stop, was_signalled: bool) -> Next {
 /// Its end is seen, and nothing of it is left.
 fn gone(end: AttemptEnd) -> Next {
     let report = Effect::Report(AttemptPhase::Ended(end.clone()));
-    let (next, mut effects) = release(end);
+    let (next, mut effects) = releasing(end);
     effects.insert(0, report);
     (next, effects)
+}
+
+/// Its processes are gone; its GPUs may still be busy with what they did.
+fn releasing(end: AttemptEnd) -> Next {
+    (Attempt::Releasing { end }, vec![Effect::AwaitGpus])
 }
 
 /// Its units may be granted again.

@@ -5,9 +5,10 @@ use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
@@ -19,16 +20,18 @@ use sluice_common::wire::{
 };
 
 use crate::attempt::{Attempt, Effect, Effects};
-use crate::input::{Input, LinkId, Now, Settings, TimerKey};
+use crate::gpus::{Gpus, KeptGpus};
+use crate::input::{GpuLook, Input, LinkId, Now, Settings, TimerKey};
 use crate::link::{Link, LinkStage, Rejection, Standing, Terms, judge};
 use crate::output::Output;
+use crate::release::Release;
 use crate::spawn;
 use crate::stop::later;
 
 /// All that one host knows of its attempts and of whom it obeys.
 #[derive(Clone, Debug)]
 pub struct Core {
-    settings: Settings,
+    pub(crate) settings: Settings,
     pub(crate) highest_epoch: Option<Epoch>,
     pub(crate) link: Option<Link>,
     pub(crate) supervisor: Supervisor,
@@ -37,7 +40,16 @@ pub struct Core {
     pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
     /// The latest time that was fed.
     pub(crate) clock: BootMillis,
-    outputs: Vec<Output>,
+    /// Which GPUs each attempt was given that is not released.
+    pub(crate) given: BTreeMap<AttemptId, Vec<String>>,
+    /// Who waits for GPUs to come free.
+    pub(crate) releases: BTreeMap<AttemptId, Release>,
+    pub(crate) gpus: Gpus,
+    /// A look of before the supervisor was heard.
+    pub(crate) early_look: Option<GpuLook>,
+    /// What was said of them last.
+    pub(crate) told_gpus: GpuStates,
+    pub(crate) outputs: Vec<Output>,
 }
 
 /// How the supervisor stands.
@@ -55,6 +67,7 @@ impl Core {
     /// A core that knows no attempt yet. `highest_epoch` is what the last [`Output::SaveEpoch`] of this host said.
     pub fn new(settings: Settings, highest_epoch: Option<Epoch>) -> Self {
         Self {
+            gpus: Gpus::new(settings.respect_foreign),
             settings,
             highest_epoch,
             link: None,
@@ -62,8 +75,24 @@ impl Core {
             lease_until: None,
             attempts: BTreeMap::new(),
             clock: BootMillis(0),
+            given: BTreeMap::new(),
+            releases: BTreeMap::new(),
+            early_look: None,
+            told_gpus: GpuStates::default(),
             outputs: Vec::new(),
         }
+    }
+
+    /// The same with what the last [`Output::SaveGpus`] of this boot said.
+    #[must_use]
+    pub fn with_gpus(mut self, kept: KeptGpus) -> Self {
+        self.gpus.remember(kept);
+        self.told_gpus = self.gpus.states();
+        let at = self.clock;
+        if self.gpus.any_held() {
+            self.wake(TimerKey::Look, at);
+        }
+        self
     }
 
     /// Takes one event; what is to be done about it waits in [`Core::outputs`].
@@ -84,6 +113,10 @@ impl Core {
             Input::Attempt(view) => self.on_view(now, &view),
             Input::Timer(TimerKey::Grace(id)) => self.change(&id, |a| a.on_stop_timer(now)),
             Input::Timer(TimerKey::Timeout(id)) => self.change(&id, |a| a.on_timeout_timer(now)),
+            Input::Timer(TimerKey::Release(id)) => self.on_release_timer(now, &id),
+            Input::Timer(TimerKey::Look) => self.on_look_timer(),
+            Input::Gpus(look) => self.on_gpus(now, look),
+            Input::GpuHealth(health) => self.on_gpu_health(health),
         }
     }
 
@@ -136,10 +169,12 @@ impl Core {
         let link = *id;
         let attempts = self.statuses().collect();
         let highest_epoch = self.highest_epoch.clone();
+        let gpu_states = self.gpus.states();
         self.outputs.push(Output::Greet {
             link,
             highest_epoch,
             attempts,
+            gpu_states,
         });
     }
 
@@ -269,6 +304,7 @@ impl Core {
         if let Some(exit) = self.refusal(now, &assignment) {
             return self.settle(id, never_started(now, exit, None));
         }
+        self.note_gpus(&id, &assignment.gpus);
         let spec = Box::new(spawn::spec(assignment, &self.settings, terms));
         self.attempts.insert(id.clone(), Attempt::Starting { spec });
         self.report(&id, AttemptPhase::Starting);
@@ -313,6 +349,7 @@ impl Core {
     fn on_forget(&mut self, attempt: AttemptId) {
         if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
             self.attempts.remove(&attempt);
+            self.forget_gpus(&attempt);
             self.supervise(ToSupervisor::Forget { attempt });
         }
     }
@@ -333,12 +370,14 @@ impl Core {
         for id in &unlisted {
             self.on_unlisted(now, id);
         }
+        self.judge_early_look(now);
         self.greet(now);
     }
 
     /// Takes a view as usual. Whatever signal was due while the supervisor was away is lost, so where the view itself
     /// brings about none, that of the stop's stage goes out again.
     fn on_listed(&mut self, now: Now, view: &AttemptView) {
+        self.note_gpus(&view.attempt, &view.memo.gpus);
         if !self.attempts.contains_key(&view.attempt) {
             return self.on_view(now, view);
         }
@@ -372,6 +411,7 @@ impl Core {
     }
 
     fn on_view(&mut self, now: Now, view: &AttemptView) {
+        self.note_gpus(&view.attempt, &view.memo.gpus);
         if self.attempts.contains_key(&view.attempt) {
             return self.change(&view.attempt, |attempt| attempt.on_view(now, view));
         }
@@ -383,7 +423,7 @@ impl Core {
     // Effects.
 
     /// Lets an event change an attempt, and does what follows; nothing where there is no such attempt.
-    fn change(&mut self, id: &AttemptId, event: impl FnOnce(&mut Attempt) -> Effects) {
+    pub(crate) fn change(&mut self, id: &AttemptId, event: impl FnOnce(&mut Attempt) -> Effects) {
         if let Some(attempt) = self.attempts.get_mut(id) {
             let effects = event(attempt);
             self.act(id, effects);
@@ -400,21 +440,18 @@ impl Core {
                 }),
                 Effect::WakeStop(at) => self.wake(TimerKey::Grace(id.clone()), at),
                 Effect::WakeTimeout(at) => self.wake(TimerKey::Timeout(id.clone()), at),
+                Effect::AwaitGpus => self.await_gpus(id),
             }
         }
     }
 
-    fn wake(&mut self, key: TimerKey, at: BootMillis) {
+    pub(crate) fn wake(&mut self, key: TimerKey, at: BootMillis) {
         self.outputs.push(Output::SetTimer { key, at });
     }
 
     /// Tells the coordinator, on a link that was greeted; any other learns it from its greeting.
     fn report(&mut self, id: &AttemptId, phase: AttemptPhase) {
-        let Some(Link {
-            id: link,
-            stage: LinkStage::Greeted { .. } | LinkStage::Welcomed { .. },
-        }) = &self.link
-        else {
+        let Some(link) = self.greeted_link() else {
             return;
         };
         let status = AttemptStatus {
@@ -422,9 +459,18 @@ impl Core {
             phase,
         };
         self.outputs.push(Output::Send {
-            link: *link,
+            link,
             message: FromNode::Status(status),
         });
+    }
+
+    /// The link on which the coordinator was told how things stand, and hears what changes.
+    pub(crate) fn greeted_link(&self) -> Option<LinkId> {
+        let link = self.link.as_ref()?;
+        match link.stage {
+            LinkStage::Waiting => None,
+            LinkStage::Greeted { .. } | LinkStage::Welcomed { .. } => Some(link.id),
+        }
     }
 
     fn spawn(&mut self, id: &AttemptId) {

@@ -72,6 +72,8 @@ mod tests {
         let settings = Settings {
             node: NodeName::new("host-7").unwrap(),
             path: "/usr/bin:/bin".to_owned(),
+            gpu_release_timeout: Span::from_secs(30),
+            respect_foreign: true,
         };
         environment(&assignment(env, gpus), &settings)
     }
@@ -124,6 +126,8 @@ mod tests {
         let settings = Settings {
             node: NodeName::new("host-7").unwrap(),
             path: String::new(),
+            gpu_release_timeout: Span::from_secs(30),
+            respect_foreign: true,
         };
         let env = environment(&part, &settings);
         assert_eq!(env["SLUICE_NODE_RANK"], "1");

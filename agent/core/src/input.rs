@@ -1,10 +1,12 @@
 //! What can happen to the core.
 
+use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, BootId, NodeName};
 use sluice_common::supervision::{AttemptView, BootMillis};
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Welcome};
 
 /// One connection to a coordinator; drawn by the driver, counted up, never reused within a run.
@@ -66,6 +68,10 @@ pub enum Input {
     SupervisorDown,
     /// An attempt has changed.
     Attempt(AttemptView),
+    /// Somebody has looked at the GPUs, because [`crate::Output::LookAtGpus`] asked or by itself.
+    Gpus(GpuLook),
+    /// A GPU has failed, or the host as a whole.
+    GpuHealth(GpuHealth),
     /// A timer that was set has come due. It may fire late or needlessly: the core looks at time and state.
     Timer(TimerKey),
 }
@@ -77,6 +83,52 @@ pub enum TimerKey {
     Grace(AttemptId),
     /// An attempt has run for its `timeout`.
     Timeout(AttemptId),
+    /// The GPUs of an attempt should have come free by now.
+    Release(AttemptId),
+    /// The GPUs are to be looked at again.
+    Look,
+}
+
+/// What one look at the GPUs has shown. A driver that does not answer at all shows nothing, and nothing is concluded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuLook {
+    /// When it was begun: what happened after that may be missing.
+    pub began: BootMillis,
+    /// By UUID, of those that can be granted.
+    pub gpus: BTreeMap<String, Seen>,
+}
+
+/// What was seen of one GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It answers.
+    There {
+        /// The processes that use it; `None` where the driver cannot tell for this kind.
+        processes: Option<Vec<u32>>,
+        /// Memory that is held on it, in bytes; `None` where the driver cannot tell for this kind.
+        memory_used: Option<u64>,
+    },
+    /// It was asked and did not answer this time.
+    Unanswered,
+    /// It was there and is there no more.
+    Lost,
+}
+
+/// What a failure of hardware asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GpuHealth {
+    /// Grant this GPU to nobody.
+    Quarantine {
+        /// Which.
+        uuid: String,
+        /// One clause for people.
+        why: String,
+    },
+    /// Give this host no more work.
+    Drain {
+        /// One clause for people.
+        why: String,
+    },
 }
 
 /// What the driver's config says.
@@ -85,5 +137,9 @@ pub struct Settings {
     /// This host's name.
     pub node: NodeName,
     /// `PATH` of steps that bring none of their own.
-    pub path: alloc::string::String,
+    pub path: String,
+    /// How long an attempt's GPUs may take to come free once nothing of it is left.
+    pub gpu_release_timeout: Span,
+    /// Whether a GPU is kept back while processes use it that are no step's.
+    pub respect_foreign: bool,
 }

@@ -38,6 +38,14 @@ pub enum Violation {
         /// Whose.
         attempt: AttemptId,
     },
+    /// Those that wait for GPUs wait for some, and no longer than they may.
+    #[error("{attempt} {fault}")]
+    ReleaseUnfit {
+        /// Whose.
+        attempt: AttemptId,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
 }
 
 /// Checks every invariant.
@@ -50,6 +58,13 @@ pub fn check(core: &Core) -> Result<(), Violation> {
     for (id, attempt) in &core.attempts {
         a_spawn_is_fit(id, attempt)?;
         a_stop_comes_in_time(core, id, attempt)?;
+        a_release_is_under_way(core, id, attempt)?;
+    }
+    for id in core.releases.keys() {
+        if !matches!(core.attempts.get(id), Some(Attempt::Releasing { .. })) {
+            let fault = "waits for GPUs and is not being released";
+            return Err(unfit(id, fault));
+        }
     }
     Ok(())
 }
@@ -121,6 +136,27 @@ fn a_stop_comes_in_time(core: &Core, id: &AttemptId, attempt: &Attempt) -> Resul
         return Err(Violation::StopTooLate { attempt });
     }
     Ok(())
+}
+
+fn a_release_is_under_way(core: &Core, id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
+    let Attempt::Releasing { .. } = attempt else {
+        return Ok(());
+    };
+    let Some(release) = core.releases.get(id) else {
+        return Err(unfit(id, "is being released and waits for nothing"));
+    };
+    if release.awaited.is_empty() {
+        return Err(unfit(id, "waits for no GPU"));
+    }
+    if release.until > later(core.clock, core.settings.gpu_release_timeout) {
+        return Err(unfit(id, "waits for its GPUs longer than any may"));
+    }
+    Ok(())
+}
+
+fn unfit(id: &AttemptId, fault: &'static str) -> Violation {
+    let attempt = id.clone();
+    Violation::ReleaseUnfit { attempt, fault }
 }
 
 #[cfg(test)]

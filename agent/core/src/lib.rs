@@ -15,7 +15,8 @@
 //!   has seen of one cluster. Any other breaks the connection, so that nobody waits for what was not done.
 //! - An attempt is started only under a lease that has not passed, counted from words of the agent that the
 //!   coordinator has answered.
-//! - `Released` is reported when the supervisor says that nothing of the attempt is left, or does not know it.
+//! - `Released` is reported when the supervisor says that nothing of the attempt is left, or does not know it, and each
+//!   of its GPUs was seen free after that, or the coordinator was told that it is not to be granted.
 //! - What is to stop is killed when its grace has passed, and again until the supervisor says that it is gone.
 //! - Losing the coordinator stops nothing; that is what the lease is for.
 //!
@@ -31,14 +32,17 @@ extern crate std;
 mod attempt;
 mod core;
 mod environment;
+mod gpus;
 mod input;
 mod invariant;
 mod link;
 mod output;
+mod release;
 mod spawn;
 mod stop;
 
 pub use crate::core::Core;
-pub use input::{Input, LinkId, Now, Settings, TimerKey};
+pub use gpus::{Holders, KeptGpu, KeptGpus};
+pub use input::{GpuHealth, GpuLook, Input, LinkId, Now, Seen, Settings, TimerKey};
 pub use invariant::{Violation, check};
 pub use output::Output;

@@ -3,10 +3,12 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::Epoch;
 use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::wire::{AttemptStatus, FromNode};
 
+use crate::gpus::KeptGpus;
 use crate::input::{LinkId, TimerKey};
 
 /// One thing to be done, in order.
@@ -23,6 +25,8 @@ pub enum Output {
         highest_epoch: Option<Epoch>,
         /// Every attempt that was not forgotten.
         attempts: Vec<AttemptStatus>,
+        /// Which GPUs are not to be granted.
+        gpu_states: GpuStates,
     },
     /// Tell the coordinator. Lost where the connection is gone: the next hello says it again.
     Send {
@@ -48,4 +52,10 @@ pub enum Output {
         /// When.
         at: BootMillis,
     },
+    /// Look at the GPUs soon, and feed [`crate::Input::Gpus`]. One look answers all that were asked for before it was
+    /// begun; a driver that does not answer need not be waited for.
+    LookAtGpus,
+    /// Keep this until the host is booted anew, durably, before what follows. Given back by
+    /// [`crate::Core::with_gpus`].
+    SaveGpus(KeptGpus),
 }

@@ -22,6 +22,7 @@ pub(crate) fn spec(assignment: Assignment, settings: &Settings, terms: Terms) ->
         memo: Memo {
             timeout: assignment.timeout,
             grace: assignment.grace,
+            gpus: assignment.gpus.clone(),
         },
         subject: assignment.subject,
         limits: limits(&assignment.units),

@@ -1,12 +1,13 @@
 //! NVIDIA GPUs, by the driver's own library, opened at run time: a host without it is a CPU-only host. This file owns the
-//! library and what was seen last; the parts are `device` (facts of one GPU), `memory`, `mig` (instances), `nodes`, `reading` and
-//! `xid` (what changes by itself).
+//! library and what was seen last; the parts are `device` (facts of one GPU), `memory`, `mig` (instances), `nodes`, `reading`
+//! and `xid` (what changes by itself), `glance` (who uses them now).
 //!
 //! Only what NVIDIA documents is called. A GPU without handle or UUID is left out; any other question that is refused
 //! leaves one field empty, with a note where the refusal says something about the host: that a model lacks a feature
 //! does not.
 
 mod device;
+mod glance;
 mod memory;
 mod mig;
 mod nodes;
@@ -17,12 +18,15 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use agent_core::GpuLook;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Nvml, cuda_driver_version_major, cuda_driver_version_minor};
 use sluice_common::inventory::{Gpu, GpuReading};
 
 use super::notes::Notes;
+use crate::clock;
 use device::Facts;
+use glance::Glances;
 
 pub(crate) use xid::{Xids, listen};
 
@@ -44,6 +48,7 @@ pub(crate) struct Driver {
     library: Option<PathBuf>,
     nvml: Option<Nvml>,
     facts: Facts,
+    glances: Glances,
     /// What was seen last, for when one question of the whole driver fails and the next may not.
     last: Report,
 }
@@ -55,6 +60,7 @@ impl Driver {
             library,
             nvml: None,
             facts: Facts::default(),
+            glances: Glances::default(),
             last: Report::default(),
         }
     }
@@ -76,6 +82,15 @@ impl Driver {
         };
         self.last = report.clone();
         report
+    }
+
+    /// Who uses the GPUs now; nothing where the driver does not answer.
+    pub(crate) fn glance(&mut self) -> Option<GpuLook> {
+        let nvml = self.open().ok()?;
+        let began = clock::boot();
+        let gpus = self.glances.look(&nvml).ok()?;
+        self.nvml = Some(nvml);
+        Some(GpuLook { began, gpus: gpus? })
     }
 
     fn open(&mut self) -> Result<Nvml, String> {

@@ -37,14 +37,17 @@ impl Touched {
                 ToNode::Stop { attempt, .. } | ToNode::Forget { attempt } => attempt.clone(),
             }),
             Input::Attempt(view) => Touched::One(view.attempt.clone()),
-            Input::Timer(TimerKey::Grace(attempt) | TimerKey::Timeout(attempt)) => {
-                Touched::One(attempt.clone())
-            }
-            Input::SupervisorUp { .. } => Touched::All,
+            Input::Timer(
+                TimerKey::Grace(attempt) | TimerKey::Timeout(attempt) | TimerKey::Release(attempt),
+            ) => Touched::One(attempt.clone()),
+            // One look stops those whose GPU is lost.
+            Input::Gpus(_) | Input::SupervisorUp { .. } => Touched::All,
             Input::Dialled { .. }
             | Input::Welcomed { .. }
             | Input::LinkLost { .. }
             | Input::HeartbeatAcked { .. }
+            | Input::GpuHealth(_)
+            | Input::Timer(TimerKey::Look)
             | Input::SupervisorDown => Touched::Nobody,
         }
     }
@@ -139,6 +142,7 @@ fn words(why: StopWhy) -> &'static str {
         StopWhy::Drained => "the host is drained",
         StopWhy::Preempted => "it gives way to another",
         StopWhy::Superseded => "the coordinator has given it up",
+        StopWhy::GpuLost => "a GPU of it is lost",
         StopWhy::PeerEnded => "a part of it on another host has ended",
     }
 }

@@ -33,6 +33,8 @@ impl Rig {
         let settings = Settings {
             node: node.clone(),
             path: String::new(),
+            gpu_release_timeout: Span::from_secs(30),
+            respect_foreign: true,
         };
         let identity = Identity {
             node,
@@ -47,6 +49,10 @@ impl Rig {
             Core::new(settings, None),
             identity,
             EpochFile::new(dir.path()),
+            Gpus {
+                looks: mpsc::channel(1).0,
+                file: GpuFile::new(dir.path(), boot_id()),
+            },
             Arc::clone(&live),
             watch::channel(false).0,
         );
@@ -147,6 +153,7 @@ fn view(phase: HostPhase) -> AttemptView {
         memo: Memo {
             timeout: Some(Span::from_secs(7 * 24 * 3600)),
             grace: Span::from_secs(30),
+            gpus: Vec::new(),
         },
         phase,
         freezer: FreezerState::Thawed,

@@ -102,6 +102,7 @@ impl Attempt {
         let memo = Memo {
             timeout: None,
             grace: Span::ZERO,
+            gpus: Vec::new(),
         };
         let mut lost = Self::new(Phase::Ended(end), Origin::TakenOver, memo, None);
         lost.killing = true;
@@ -225,7 +226,7 @@ impl Attempt {
         AttemptView {
             attempt: attempt.clone(),
             phase: self.known_phase(),
-            memo: self.memo,
+            memo: self.memo.clone(),
             freezer: self.freezer.clone(),
         }
     }
@@ -235,7 +236,7 @@ impl Attempt {
         Record {
             attempt: attempt.clone(),
             boot_id: boot_id.clone(),
-            memo: self.memo,
+            memo: self.memo.clone(),
             lease: self.lease,
             phase: self.known_phase(),
         }
@@ -269,6 +270,7 @@ mod tests {
         let memo = Memo {
             timeout: None,
             grace: Span::ZERO,
+            gpus: Vec::new(),
         };
         Attempt::taken_over(Phase::Running(process(), None), memo, lease)
     }

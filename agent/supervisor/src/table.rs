@@ -148,7 +148,8 @@ impl Table {
                 "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
             );
             warn!(step = %id.step, attempt = id.number, "refused: {why}");
-            return Attempt::refused(Exit::StartFailed(why), clock::wall_now(), spec.memo).view(id);
+            return Attempt::refused(Exit::StartFailed(why), clock::wall_now(), spec.memo.clone())
+                .view(id);
         }
         let attempt = self.make(spec, now);
         attempt.log_birth(id);
@@ -175,7 +176,7 @@ impl Table {
             self.fork(spec, lease).map_err(|error| error.into_exit())
         };
         made.unwrap_or_else(|exit| {
-            let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo);
+            let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo.clone());
             refused.unsaved = true;
             refused
         })
@@ -187,7 +188,7 @@ impl Table {
         self.groups.make(id, &spec.limits).map_err(no_group)?;
         let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
-        let attempt = Attempt::starting(forked.process, forked.report, spec.memo, lease);
+        let attempt = Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);

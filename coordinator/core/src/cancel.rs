@@ -57,7 +57,11 @@ impl Core {
             // It is on its way out, and how it ends is settled.
             Some(StopWhy::Cancelled | StopWhy::TimedOut) => return,
             Some(
-                StopWhy::Drained | StopWhy::Preempted | StopWhy::Superseded | StopWhy::PeerEnded,
+                StopWhy::Drained
+                | StopWhy::Preempted
+                | StopWhy::Superseded
+                | StopWhy::PeerEnded
+                | StopWhy::GpuLost,
             )
             | None => {}
         }

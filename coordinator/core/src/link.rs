@@ -170,6 +170,7 @@ impl Core {
             highest_epoch: _,
             inventory,
             attempts,
+            gpu_states: _,
         } = hello;
         self.report(Record::NodeReported {
             node,
@@ -224,7 +225,7 @@ impl Core {
             }
             FromNode::Inventory(inventory) => self.on_inventory(node, *inventory),
             // Nothing is decided by them: whoever drives the core keeps the last.
-            FromNode::Readings(_) => {}
+            FromNode::Readings(_) | FromNode::GpuStates(_) => {}
         }
     }
 

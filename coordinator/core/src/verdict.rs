@@ -8,6 +8,7 @@
 //! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
 //! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
+//! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
 //! | with `free_preemptions: false`, what waits again for free above | waits again while it has retries, else `preempted` or `failed` |
 //! | it could not be started | `failed`; never retried, for the same command would fail again |
@@ -46,6 +47,17 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
             gave_way(&end.exit, words::drained(drained.unwrap_or(&part.node))),
         ),
         Some(StopWhy::Preempted) => by_choice(step, gave_way(&end.exit, words::preempted())),
+        Some(StopWhy::GpuLost) => match end.exit {
+            Exit::Code(0) => succeeded(),
+            Exit::Code(_)
+            | Exit::Signal(_)
+            | Exit::StartFailed(_)
+            | Exit::LeaseExpired
+            | Exit::HostRebooted
+            | Exit::Unknown
+            | Exit::OutOfMemory { .. }
+            | Exit::HostFailed(_) => failed_or_again(step, words::gpu_lost(&part.node)),
+        },
         Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(&part.node)),
         Some(StopWhy::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);

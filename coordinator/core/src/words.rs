@@ -79,6 +79,10 @@ pub(crate) fn stopping(why: StopWhy) -> Reason {
             ReasonCode::PeerEnded,
             "a part of it on another host has failed or was lost, so all of it is stopping",
         ),
+        StopWhy::GpuLost => (
+            ReasonCode::GpuLost,
+            "a GPU that it was given has fallen off the bus, so it is stopping",
+        ),
         StopWhy::Superseded => (
             ReasonCode::HostLost,
             "its host was given up for lost, so it is stopping",
@@ -98,6 +102,11 @@ pub(crate) fn completed() -> Reason {
 pub(crate) fn timed_out() -> Reason {
     let message = "it ran longer than its `timeout` and was stopped";
     Reason::new(ReasonCode::TimedOut, message)
+}
+
+pub(crate) fn gpu_lost(node: &NodeName) -> Reason {
+    let message = format!("a GPU that it was given on `{node}` has fallen off the bus");
+    Reason::new(ReasonCode::GpuLost, message).with("node", node.as_str())
 }
 
 pub(crate) fn non_zero_exit(code: i32) -> Reason {

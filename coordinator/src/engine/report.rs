@@ -177,6 +177,7 @@ fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
         StopWhy::Cancelled => info!(%step, attempt = number, "step stopping: it was cancelled"),
         StopWhy::TimedOut => info!(%step, attempt = number, "step stopping: it timed out"),
         StopWhy::Drained => info!(%step, attempt = number, "step stopping: its host is drained"),
+        StopWhy::GpuLost => info!(%step, attempt = number, "step stopping: a GPU of it is lost"),
         StopWhy::PeerEnded => {
             info!(%step, attempt = number, "step stopping: a part of it on another host ended");
         }

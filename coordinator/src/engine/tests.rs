@@ -36,6 +36,7 @@ fn hello(name: &str, cpus: u32) -> Hello {
             ..Inventory::default()
         },
         attempts: Vec::new(),
+        gpu_states: Default::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS};
@@ -68,6 +69,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
     for status in &mut hello.attempts {
         phase(&mut status.phase);
     }
+    gpu_states(&mut hello.gpu_states)?;
     Ok(hello)
 }
 
@@ -142,6 +144,26 @@ fn readings(readings: &mut Readings) -> Result<(), Invalid> {
     Ok(())
 }
 
+/// Which GPU is meant must be as the agent knows it; what is said of it is only shown.
+fn gpu_states(states: &mut GpuStates) -> Result<(), Invalid> {
+    most("faults of GPUs", states.faults.len(), 2 * MAX_GPUS)?;
+    for (uuid, fault) in &mut states.faults {
+        line("a GPU's UUID", uuid)?;
+        match fault {
+            GpuFault::Quarantined { why, pids } => {
+                tidy(why, MAX_SENTENCE_BYTES);
+                pids.truncate(MAX_NAMED_PIDS);
+            }
+            GpuFault::Foreign { pids } => pids.truncate(MAX_NAMED_PIDS),
+            GpuFault::Lost => {}
+        }
+    }
+    if let Some(why) = &mut states.drain {
+        tidy(why, MAX_SENTENCE_BYTES);
+    }
+    Ok(())
+}
+
 /// Cuts a text that is only shown, and takes out what would move a terminal's cursor.
 fn tidy(text: &mut String, most: usize) {
     if text.chars().any(char::is_control) {
@@ -179,6 +201,7 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,
         FromNode::Readings(found) => readings(found)?,
+        FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),
     }
     Ok(message)
@@ -218,6 +241,7 @@ mod tests {
             highest_epoch: None,
             inventory: Inventory::default(),
             attempts: vec![failed(10_000)],
+            gpu_states: Default::default(),
         }
     }
 

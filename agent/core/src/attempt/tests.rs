@@ -39,6 +39,7 @@ fn view(phase: HostPhase) -> AttemptView {
         memo: Memo {
             timeout: Some(Span::from_secs(60)),
             grace: GRACE,
+            gpus: vec![],
         },
         freezer: FreezerState::Thawed,
     }
@@ -89,8 +90,14 @@ fn ended_by_itself() -> Attempt {
     Attempt::seen(NOW, &ended_view()).0
 }
 
-fn released() -> Attempt {
+fn releasing_its_gpus() -> Attempt {
     Attempt::seen(NOW, &gone_view()).0
+}
+
+fn released() -> Attempt {
+    let mut attempt = releasing_its_gpus();
+    attempt.on_free();
+    attempt
 }
 
 /// A phase in one word, with what tells its variants apart.
@@ -121,6 +128,7 @@ fn words(effects: &Effects) -> String {
             Effect::Signal(StopSignal::Kill) => "KILL".to_string(),
             Effect::WakeStop(at) => format!("wake {}", at.0),
             Effect::WakeTimeout(at) => format!("timeout {}", at.0),
+            Effect::AwaitGpus => "gpus".to_string(),
         })
         .collect();
     words.join(", ")
@@ -201,30 +209,69 @@ fn an_end_under_a_stop_goes_on_with_that_stop() {
 }
 
 #[test]
-fn nothing_left_means_ended_and_released() {
+fn nothing_left_means_ended_and_then_only_its_gpus_are_awaited() {
     let event = |a: &mut Attempt| a.on_view(NOW, &gone_view());
-    let both = "ended 42 Code(3), released 42 Code(3)";
-    expect(starting(), event, both, "released 42 Code(3)");
-    expect(running(), event, both, "released 42 Code(3)");
-    let both = "ended 42 Code(3) Cancelled, released 42 Code(3) Cancelled";
-    let end = "released 42 Code(3) Cancelled";
+    let both = "ended 42 Code(3), gpus";
+    expect(starting(), event, both, "ended 42 Code(3)");
+    expect(running(), event, both, "ended 42 Code(3)");
+    let both = "ended 42 Code(3) Cancelled, gpus";
+    let end = "ended 42 Code(3) Cancelled";
     expect(asked_to_stop(None), event, both, end);
     expect(asked_to_stop(Some(process())), event, both, end);
-    let only = "released 42 Code(3)";
-    expect(ended_by_itself(), event, only, only);
-    expect(released(), event, "", only);
+    expect(ended_by_itself(), event, "gpus", "ended 42 Code(3)");
+    expect(releasing_its_gpus(), event, "", "ended 42 Code(3)");
+    expect(released(), event, "", "released 42 Code(3)");
 }
 
 #[test]
-fn what_could_not_be_made_is_released_without_a_process() {
+fn it_is_released_when_its_gpus_are_free_and_not_before_nothing_is_left() {
+    let end = "released 42 Code(3)";
+    expect(releasing_its_gpus(), Attempt::on_free, end, end);
+    for attempt in [
+        starting(),
+        running(),
+        being_killed(),
+        ended_by_itself(),
+        released(),
+    ] {
+        let stands = word(&attempt.status());
+        expect(attempt, Attempt::on_free, "", &stands);
+    }
+}
+
+#[test]
+fn a_lost_gpu_kills_what_runs_and_leaves_what_is_stopped_already() {
+    let event = |a: &mut Attempt| a.on_gpu_lost(NOW);
+    let killed = "stopping GpuLost, KILL, wake 51000";
+    expect(running(), event, killed, "stopping GpuLost");
+    let unseen = "stopping unseen GpuLost";
+    expect(
+        starting(),
+        event,
+        "stopping unseen GpuLost, wake 51000",
+        unseen,
+    );
+    for attempt in [
+        asked_to_stop(Some(process())),
+        ended_by_itself(),
+        releasing_its_gpus(),
+        released(),
+    ] {
+        let stands = word(&attempt.status());
+        expect(attempt, event, "", &stands);
+    }
+}
+
+#[test]
+fn what_could_not_be_made_has_no_process() {
     let failed = view(HostPhase::Gone(HostEnd {
         process: None,
         exit: Exit::StartFailed("no such file".into()),
         ended_at: NOW.wall,
         usage: Usage::default(),
     }));
-    let end = "released 0 StartFailed(\"no such file\")";
-    let both = format!("{}, {end}", end.replace("released", "ended"));
+    let end = "ended 0 StartFailed(\"no such file\")";
+    let both = format!("{end}, gpus");
     expect(starting(), |a| a.on_view(NOW, &failed), &both, end);
 }
 
@@ -233,6 +280,7 @@ fn what_comes_back_after_its_release_is_killed_and_not_reported() {
     for view in [running_view(), ended_view()] {
         let event = |a: &mut Attempt| a.on_view(NOW, &view);
         expect(released(), event, "KILL", "released 42 Code(3)");
+        expect(releasing_its_gpus(), event, "KILL", "ended 42 Code(3)");
     }
 }
 
@@ -410,18 +458,18 @@ fn only_a_stop_that_has_signalled_signals_again() {
 fn what_the_supervisor_has_lost_is_over_and_its_exit_unknown() {
     let event = |a: &mut Attempt| a.on_unlisted(NOW);
     expect(starting(), event, "", "starting");
-    let lost = "ended 42 Unknown, released 42 Unknown";
-    expect(running(), event, lost, "released 42 Unknown");
-    let lost = "ended 42 Unknown Cancelled, released 42 Unknown Cancelled";
-    expect(being_killed(), event, lost, "released 42 Unknown Cancelled");
-    let lost = "ended 0 Unknown Cancelled, released 0 Unknown Cancelled";
+    let lost = "ended 42 Unknown, gpus";
+    expect(running(), event, lost, "ended 42 Unknown");
+    let lost = "ended 42 Unknown Cancelled, gpus";
+    expect(being_killed(), event, lost, "ended 42 Unknown Cancelled");
+    let lost = "ended 0 Unknown Cancelled, gpus";
     expect(
         asked_to_stop(None),
         event,
         lost,
-        "released 0 Unknown Cancelled",
+        "ended 0 Unknown Cancelled",
     );
-    let kept = "released 42 Code(3)";
-    expect(ended_by_itself(), event, kept, kept);
-    expect(released(), event, "", kept);
+    expect(ended_by_itself(), event, "gpus", "ended 42 Code(3)");
+    expect(releasing_its_gpus(), event, "", "ended 42 Code(3)");
+    expect(released(), event, "", "released 42 Code(3)");
 }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::input::{LinkId, Settings};
 use crate::link::{Link, Terms};
+use crate::release::Release;
 use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
 use sluice_common::supervision::{BootMillis, Devices, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::{Span, Time};
@@ -17,6 +18,8 @@ fn core() -> Core {
     let settings = Settings {
         node: NodeName::new("n").unwrap(),
         path: "/bin".into(),
+        gpu_release_timeout: Span::from_secs(30),
+        respect_foreign: true,
     };
     Core::new(settings, None)
 }
@@ -48,6 +51,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             memo: Memo {
                 timeout: None,
                 grace: span,
+                gpus: vec![],
             },
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
@@ -164,4 +168,39 @@ fn a_stop_that_waits_too_long_is_found() {
             assert_eq!(check(&core).is_ok(), is_sound, "{stop:?}");
         }
     }
+}
+
+#[test]
+fn a_release_that_waits_for_nothing_or_for_too_long_is_found() {
+    let id: AttemptId = "a.1".parse().unwrap();
+    let found = |core: &Core, fault| {
+        let attempt = "a.1".parse().unwrap();
+        assert_eq!(check(core), Err(Violation::ReleaseUnfit { attempt, fault }));
+    };
+    let mut core = core();
+    core.supervisor = Supervisor::Up;
+    let end = AttemptEnd {
+        started: None,
+        exit: Exit::Unknown,
+        stopped: None,
+        at: Time::from_unix_millis(0),
+    };
+    core.attempts
+        .insert(id.clone(), Attempt::Releasing { end: end.clone() });
+    found(&core, "is being released and waits for nothing");
+    let mut release = Release {
+        since: BootMillis(0),
+        until: BootMillis(30_000),
+        awaited: Default::default(),
+    };
+    core.releases.insert(id.clone(), release.clone());
+    found(&core, "waits for no GPU");
+    release.awaited.insert("GPU-a".into(), None);
+    core.releases.insert(id.clone(), release.clone());
+    assert_eq!(check(&core), Ok(()));
+    release.until = BootMillis(30_001);
+    core.releases.insert(id.clone(), release);
+    found(&core, "waits for its GPUs longer than any may");
+    core.attempts.insert(id, Attempt::Released { end });
+    found(&core, "waits for GPUs and is not being released");
 }

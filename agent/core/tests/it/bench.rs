@@ -2,6 +2,7 @@
 
 use agent_core::{Core, Input, LinkId, Now, Output, Settings, TimerKey, check};
 use sluice_common::amount::Amounts;
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
@@ -16,6 +17,7 @@ use sluice_common::wire::{
 pub(crate) const LEASE: Span = Span::from_secs(300);
 pub(crate) const STOP_LIMIT: Span = Span::from_secs(30);
 pub(crate) const GRACE: Span = Span::from_secs(10);
+pub(crate) const RELEASE_TIMEOUT: Span = Span::from_secs(20);
 pub(crate) const LINK: LinkId = LinkId(1);
 
 /// A core and the time that it was last told.
@@ -93,6 +95,8 @@ pub(crate) fn settings() -> Settings {
     Settings {
         node: NodeName::new("host-1").expect("a name"),
         path: "/usr/bin:/bin".to_owned(),
+        gpu_release_timeout: RELEASE_TIMEOUT,
+        respect_foreign: true,
     }
 }
 
@@ -135,7 +139,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         command: vec!["train".to_owned(), "--fast".to_owned()],
         env: [("LR".to_owned(), "1".to_owned())].into(),
         workdir: Some("/data".to_owned()),
-        gpus: vec!["GPU-a".to_owned()],
+        gpus: vec![],
         timeout: None,
         grace: GRACE,
         gang: Gang::alone("box"),
@@ -197,6 +201,7 @@ pub(crate) fn memo() -> Memo {
     Memo {
         timeout: None,
         grace: GRACE,
+        gpus: vec![],
     }
 }
 
@@ -261,15 +266,25 @@ fn word(output: &Output) -> String {
             link,
             highest_epoch,
             attempts,
+            gpu_states,
         } => {
             let epoch = highest_epoch.as_ref().map_or(0, |epoch| epoch.counter);
             let attempts: Vec<String> = attempts.iter().map(status_word).collect();
-            format!("greet {} epoch {epoch} [{}]", link.0, attempts.join(", "))
+            let faults = faults_word(gpu_states);
+            format!(
+                "greet {} epoch {epoch} [{}]{faults}",
+                link.0,
+                attempts.join(", ")
+            )
         }
         Output::Send {
             link,
             message: FromNode::Status(status),
         } => format!("{}: {}", link.0, status_word(status)),
+        Output::Send {
+            link,
+            message: FromNode::GpuStates(states),
+        } => format!("{}: gpus{}", link.0, faults_word(states)),
         Output::Send { link, message } => format!("{}: {message:?}", link.0),
         Output::Reject { link, message } => format!("reject {}: {message}", link.0),
         Output::Supervise(message) => supervise_word(message),
@@ -281,7 +296,25 @@ fn word(output: &Output) -> String {
             key: TimerKey::Timeout(id),
             at,
         } => format!("timeout {id} {}", at.0),
+        Output::SetTimer {
+            key: TimerKey::Release(id),
+            at,
+        } => format!("release {id} {}", at.0),
+        Output::SetTimer {
+            key: TimerKey::Look,
+            at,
+        } => format!("look at {}", at.0),
+        Output::LookAtGpus => "look".to_owned(),
+        Output::SaveGpus(_) => "keep".to_owned(),
     }
+}
+
+/// What is wrong with each GPU, and the host.
+fn faults_word(states: &GpuStates) -> String {
+    let faults = states.faults.iter();
+    let faults = faults.map(|(uuid, fault)| format!(" {uuid} {fault}"));
+    let drain = states.drain.iter().map(|why| format!(" drain: {why}"));
+    faults.chain(drain).collect()
 }
 
 fn supervise_word(message: &ToSupervisor) -> String {

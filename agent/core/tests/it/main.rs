@@ -6,6 +6,7 @@ mod leases;
 mod links;
 mod model;
 mod orders;
+mod releases;
 mod stopping;
 mod supervision;
 mod world;

@@ -14,10 +14,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, ToNode};
 
 use crate::bench::{assignment, attempt, epoch, order_as, welcomed};
-use crate::world::World;
-
-/// Attempts in play; each has a nature of its own.
-const ATTEMPTS: u32 = 8;
+use crate::world::{ATTEMPTS, World};
 
 /// One thing that the world does.
 #[derive(Clone, Debug)]
@@ -39,6 +36,9 @@ enum Act {
     Exit(u32),
     Empty(u32),
     Pass(u64),
+    Look,
+    FreeGpus,
+    Driver { answers: bool },
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -61,6 +61,9 @@ fn act() -> impl Strategy<Value = Act> {
         3 => which.clone().prop_map(Act::Exit),
         3 => which.prop_map(Act::Empty),
         8 => (0..9000u64).prop_map(Act::Pass),
+        3 => Just(Act::Look),
+        1 => Just(Act::FreeGpus),
+        2 => any::<bool>().prop_map(|answers| Act::Driver { answers }),
         1 => (60_000..400_000u64).prop_map(Act::Pass),
     ]
 }
@@ -116,6 +119,9 @@ impl Play {
             Act::Exit(number) => self.world.exit(&id(number)),
             Act::Empty(number) => self.world.empty(&id(number)),
             Act::Pass(millis) => self.world.pass(millis),
+            Act::Look => self.world.look(),
+            Act::FreeGpus => self.world.free_gpus(),
+            Act::Driver { answers } => self.world.driver_answers = answers,
         }
     }
 
@@ -204,6 +210,7 @@ impl Play {
             return;
         }
         let mut assignment = assignment(&id(number).to_string());
+        assignment.gpus = World::gpus_of(&assignment.attempt);
         assignment.timeout = number.is_multiple_of(2).then_some(Span::from_secs(20));
         self.order(ToNode::Assign(Box::new(assignment)));
     }
@@ -279,10 +286,14 @@ impl Play {
         for number in 1..=ATTEMPTS {
             self.stop(number, 1);
         }
-        for _ in 0..10 {
+        for _ in 0..20 {
             while self.world.deliver() {}
             self.world.pass(1000);
         }
+        self.world.driver_answers = true;
+        self.world.free_gpus();
+        self.world.pass(6000);
+        assert_eq!(self.world.faulty(), 0, "what is free again may be granted");
         assert_eq!(self.world.alive(), 0, "everything that was stopped is gone");
         for status in self.statuses() {
             assert!(

@@ -11,7 +11,9 @@ use crate::bench::*;
 #[test]
 fn an_assignment_is_reported_and_spawned_with_all_that_it_needs() {
     let mut bench = Bench::linked();
-    let outputs = bench.feed(assign("a.1"));
+    let mut with_gpu = assignment("a.1");
+    with_gpu.gpus = vec!["GPU-a".to_owned()];
+    let outputs = bench.feed(order(ToNode::Assign(Box::new(with_gpu))));
     assert_eq!(words(&outputs), "1: a.1 starting; spawn a.1");
     let spec = spawn_of(&outputs);
     assert_eq!(spec.command, ["train", "--fast"]);
@@ -19,7 +21,8 @@ fn an_assignment_is_reported_and_spawned_with_all_that_it_needs() {
     assert_eq!(spec.env["LR"], "1");
     assert_eq!(spec.env["SLUICE_STEP_ID"], "a");
     assert_eq!(spec.env["CUDA_VISIBLE_DEVICES"], "GPU-a");
-    assert_eq!(spec.memo, memo());
+    assert_eq!(spec.memo.gpus, ["GPU-a"]);
+    assert_eq!((spec.memo.timeout, spec.memo.grace), (None, GRACE));
     assert_eq!(spec.lease_until, Some(BootMillis(400_000)));
     assert_eq!(spec.lease_grace, GRACE);
 }

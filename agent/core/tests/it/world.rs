@@ -3,12 +3,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use agent_core::{Core, Input, LinkId, Output, TimerKey, check};
+use agent_core::{Core, GpuLook, Input, KeptGpus, LinkId, Output, Seen, Settings, TimerKey, check};
+use sluice_common::gpu_state::GpuFaults;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
     StopSignal, ToSupervisor,
 };
+use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
@@ -16,6 +18,9 @@ use crate::bench::{GRACE, LEASE, now, settings, up};
 
 /// Moments of one pass of time: each attempt may be killed once a second for as long as one pass lasts.
 const MOST_MOMENTS: u32 = 10_000;
+
+/// Attempts in play; each has a nature of its own.
+pub(crate) const ATTEMPTS: u32 = 8;
 
 /// How a step takes a signal.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +49,28 @@ struct Truth {
     nature: Nature,
     lease_until: u64,
     kills: u32,
+    /// When nothing of it was left.
+    gone_at: Option<u64>,
+}
+
+/// How long a GPU stays busy after the last process of a step that used it; each attempt has one of its own.
+fn lingers(id: &AttemptId) -> Option<u64> {
+    match id.number % 3 {
+        0 => Some(0),
+        1 => Some(3000),
+        _ => None,
+    }
+}
+
+/// How long an attempt may take to be released once nothing of it is left, looks on time.
+const LONGEST_RELEASE: u64 = 4000;
+
+/// Waits for GPUs are short, so that lives have many of them.
+fn impatient() -> Settings {
+    Settings {
+        gpu_release_timeout: Span::from_millis(LONGEST_RELEASE),
+        ..settings()
+    }
 }
 
 impl Truth {
@@ -65,7 +92,18 @@ pub(crate) struct World {
     pub(crate) messages: usize,
     /// By when each stopping attempt must have been killed.
     pub(crate) deadlines: BTreeMap<AttemptId, u64>,
+    pub(crate) kept_gpus: KeptGpus,
+    /// Whether the driver of the GPUs answers.
+    pub(crate) driver_answers: bool,
     truth: BTreeMap<AttemptId, Truth>,
+    /// Whether somebody asked for a look at the GPUs.
+    look_wanted: bool,
+    /// What the coordinator was told is wrong with GPUs.
+    faults: GpuFaults,
+    /// When the core was told of an attempt last.
+    heard_at: u64,
+    /// Until when each GPU is busy; for ever where nothing is said.
+    busy: BTreeMap<String, Option<u64>>,
     inbox: VecDeque<AttemptView>,
     timers: BTreeMap<TimerKey, u64>,
     renewed_until: u64,
@@ -77,7 +115,7 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new() -> Self {
         Self {
-            core: Core::new(settings(), None),
+            core: Core::new(impatient(), None),
             boot: 100_000,
             link: None,
             is_connected: false,
@@ -85,7 +123,15 @@ impl World {
             answered: 0,
             messages: 0,
             deadlines: BTreeMap::new(),
+            kept_gpus: KeptGpus::new(),
+            driver_answers: true,
             truth: BTreeMap::new(),
+            look_wanted: false,
+            faults: GpuFaults::new(),
+            heard_at: 0,
+            busy: (0..=ATTEMPTS)
+                .map(|n| (format!("GPU-{n}"), Some(0)))
+                .collect(),
             inbox: VecDeque::new(),
             timers: BTreeMap::new(),
             renewed_until: 0,
@@ -104,6 +150,70 @@ impl World {
         check(&self.core).expect("every invariant holds after every event");
         self.note_stops();
         self.every_stop_is_killed_in_time();
+        if std::mem::take(&mut self.look_wanted) {
+            self.look();
+        }
+    }
+
+    // The GPUs.
+
+    /// Every GPU is one attempt's, so that a number tells which.
+    pub(crate) fn gpus_of(id: &AttemptId) -> Vec<String> {
+        vec![format!("GPU-{}", id.number)]
+    }
+
+    /// Somebody looks at the GPUs, unless the driver is silent.
+    pub(crate) fn look(&mut self) {
+        if !self.driver_answers {
+            return;
+        }
+        let boot = self.boot;
+        let gpus = self.busy.iter().map(|(uuid, until)| {
+            let is_busy = until.is_none_or(|until| boot < until);
+            let memory_used = Some(if is_busy { 8 << 30 } else { 1 << 20 });
+            let processes = Some(vec![]);
+            (
+                uuid.clone(),
+                Seen::There {
+                    processes,
+                    memory_used,
+                },
+            )
+        });
+        let look = GpuLook {
+            began: BootMillis(boot),
+            gpus: gpus.collect(),
+        };
+        self.feed(Input::Gpus(look));
+    }
+
+    /// Whatever holds a GPU lets go of it.
+    pub(crate) fn free_gpus(&mut self) {
+        for until in self.busy.values_mut() {
+            *until = Some(0);
+        }
+    }
+
+    /// How many GPUs the coordinator may not grant.
+    pub(crate) fn faulty(&self) -> usize {
+        self.faults.len()
+    }
+
+    /// Where both the agent and the supervisor have lost an attempt, nobody can tell which GPUs to wait for.
+    fn drop_what_nobody_knows(&mut self) {
+        let known: Vec<AttemptId> = self.core.statuses().map(|status| status.attempt).collect();
+        let known = known.iter().chain(self.truth.keys());
+        let known: Vec<String> = known.flat_map(Self::gpus_of).collect();
+        for (uuid, until) in &mut self.busy {
+            if !known.contains(uuid) {
+                *until = Some(0);
+            }
+        }
+    }
+
+    fn is_free_or_told(&self, uuid: &str) -> bool {
+        let free = self.busy[uuid].is_some_and(|until| until <= self.boot);
+        free || self.faults.contains_key(uuid)
     }
 
     // Time.
@@ -124,6 +234,7 @@ impl World {
         }
         self.boot = until;
         self.nothing_outlives_its_timeout();
+        self.nothing_waits_for_gpus_for_ever();
     }
 
     fn next_moment(&self) -> Option<u64> {
@@ -164,6 +275,7 @@ impl World {
     pub(crate) fn connect(&mut self) {
         self.is_connected = true;
         self.inbox.clear();
+        self.heard_at = self.boot;
         let views = self.truth.values().map(|truth| truth.view.clone());
         self.feed(up(views.collect()));
     }
@@ -177,13 +289,19 @@ impl World {
 
     /// The supervisor dies, its steps with it, and comes back without memory.
     pub(crate) fn lose_supervisor(&mut self) {
+        let alive = self.truth.iter().filter(|(_, truth)| truth.is_alive());
+        let alive: Vec<AttemptId> = alive.map(|(id, _)| id.clone()).collect();
+        alive.iter().for_each(|id| self.let_go(id));
         self.truth.clear();
+        self.drop_what_nobody_knows();
         self.disconnect();
     }
 
     /// The agent dies and comes back with what it had saved.
     pub(crate) fn restart_agent(&mut self) {
-        self.core = Core::new(settings(), self.saved_epoch.clone());
+        self.core =
+            Core::new(impatient(), self.saved_epoch.clone()).with_gpus(self.kept_gpus.clone());
+        self.drop_what_nobody_knows();
         self.is_connected = false;
         self.link = None;
         self.greeted = None;
@@ -198,6 +316,7 @@ impl World {
         let view = self.inbox.pop_front();
         let is_some = view.is_some();
         if let Some(view) = view {
+            self.heard_at = self.boot;
             self.feed(Input::Attempt(view));
         }
         is_some
@@ -239,7 +358,19 @@ impl World {
     fn vanish(&mut self, id: &AttemptId) {
         if let Some(HostPhase::Ended(end)) = self.truth.get(id).map(|truth| &truth.view.phase) {
             let end = end.clone();
+            self.let_go(id);
             self.show(id, HostPhase::Gone(end));
+        }
+    }
+
+    /// The last process is gone; its GPU lingers.
+    fn let_go(&mut self, id: &AttemptId) {
+        let until = lingers(id).map(|millis| self.boot + millis);
+        for uuid in Self::gpus_of(id) {
+            self.busy.insert(uuid, until);
+        }
+        if let Some(truth) = self.truth.get_mut(id) {
+            truth.gone_at.get_or_insert(self.boot);
         }
     }
 
@@ -267,7 +398,15 @@ impl World {
             nature,
             lease_until,
             kills: 0,
+            gone_at: None,
         };
+        for uuid in &truth.view.memo.gpus {
+            self.busy.insert(uuid.clone(), None);
+        }
+        if !truth.is_alive() {
+            self.busy
+                .extend(Self::gpus_of(&id).into_iter().map(|gpu| (gpu, Some(0))));
+        }
         self.truth.insert(id.clone(), truth);
         self.show(&id, phase);
     }
@@ -325,7 +464,15 @@ impl World {
     fn obey(&mut self, output: Output) {
         match output {
             Output::SaveEpoch(epoch) => self.save(epoch),
-            Output::Greet { link, attempts, .. } => self.greet(link, &attempts),
+            Output::Greet {
+                link,
+                attempts,
+                gpu_states,
+                ..
+            } => {
+                self.faults = gpu_states.faults;
+                self.greet(link, &attempts);
+            }
             Output::Send { link, message } => self.hear(link, message),
             Output::Reject { link, .. } => {
                 assert_eq!(self.link, Some(link), "the link that counts");
@@ -335,6 +482,8 @@ impl World {
             Output::SetTimer { key, at } => {
                 self.timers.insert(key, at.0);
             }
+            Output::LookAtGpus => self.look_wanted = true,
+            Output::SaveGpus(kept) => self.kept_gpus = kept,
         }
     }
 
@@ -366,6 +515,7 @@ impl World {
         assert_eq!(self.greeted, Some(link), "sent after its hello");
         match message {
             FromNode::Status(status) => self.note(&status),
+            FromNode::GpuStates(states) => self.faults = states.faults,
             FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
         }
     }
@@ -382,6 +532,11 @@ impl World {
         if let AttemptPhase::Released(_) = status.phase {
             let is_alive = self.truth.get(id).is_some_and(Truth::is_alive);
             assert!(!is_alive, "{id} is released and runs");
+            if before != Some(rank) {
+                for uuid in Self::gpus_of(id) {
+                    assert!(self.is_free_or_told(&uuid), "{id}: {uuid} is busy");
+                }
+            }
         }
     }
 
@@ -457,6 +612,24 @@ impl World {
                 | AttemptPhase::Ended(_)
                 | AttemptPhase::Released(_),
             ) => true,
+        }
+    }
+
+    /// However silent the driver is: what is not free by then is kept back, and the attempt is over.
+    fn nothing_waits_for_gpus_for_ever(&self) {
+        for status in self.core.statuses() {
+            let truth = self.truth.get(&status.attempt);
+            let gone_at = truth.and_then(|truth| truth.gone_at);
+            let is_told = self.is_connected && self.inbox.is_empty();
+            if let (AttemptPhase::Ended(_), Some(gone_at), true) = (&status.phase, gone_at, is_told)
+            {
+                let told_at = gone_at.max(self.heard_at);
+                assert!(
+                    self.boot <= told_at + LONGEST_RELEASE,
+                    "{} is not released",
+                    status.attempt
+                );
+            }
         }
     }
 

@@ -18,18 +18,22 @@ pub(super) struct Memory {
 
 /// How much a GPU or an instance has; `None` where the driver does not tell.
 pub(super) fn of(device: &Device<'_>, notes: &mut Notes) -> Option<Memory> {
+    optional("a GPU's memory", ask(device), notes)
+}
+
+/// The same with the driver's own word where it does not.
+pub(super) fn ask(device: &Device<'_>) -> Result<Memory, NvmlError> {
     let answer = device.memory_info().map(|info| Memory {
         total: info.total,
         used: info.used,
         free: info.free,
     });
-    let answer = match answer {
+    match answer {
         Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => {
             first_version(device)
         }
         other => other,
-    };
-    optional("a GPU's memory", answer, notes)
+    }
 }
 
 #[expect(unsafe_code, reason = "the wrapper has no call for the first version")]

@@ -48,6 +48,11 @@ pub(super) fn units(device: &Device<'_>, whole: Gpu, report: &mut Report) {
     }
 }
 
+/// Whether a GPU is cut into instances, as far as the driver tells.
+pub(super) fn is_cut(device: &Device<'_>) -> bool {
+    device.mig_mode().is_ok_and(|mode| mode.current == ENABLED)
+}
+
 fn add(instance: &Device<'_>, uuid: &str, whole: &Gpu, report: &mut Report) {
     let notes = &mut report.notes;
     let memory = memory::of(instance, notes);

@@ -37,13 +37,7 @@ pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReadi
 
 /// Those that compute and those that draw; each process once.
 fn processes(device: &Device<'_>) -> Option<Vec<GpuProcess>> {
-    let compute = newer_or_older(device.running_compute_processes(), || {
-        device.running_compute_processes_v2()
-    });
-    let graphics = newer_or_older(device.running_graphics_processes(), || {
-        device.running_graphics_processes_v2()
-    });
-    let mut all: Vec<GpuProcess> = match (compute, graphics) {
+    let mut all: Vec<GpuProcess> = match (compute(device).ok(), graphics(device).ok()) {
         (None, None) => return None,
         (compute, graphics) => compute
             .into_iter()
@@ -58,13 +52,39 @@ fn processes(device: &Device<'_>) -> Option<Vec<GpuProcess>> {
     Some(all)
 }
 
+/// The same by their numbers alone; the driver's word where neither question is answered, or where a GPU is lost.
+pub(super) fn pids(device: &Device<'_>) -> Result<Vec<u32>, NvmlError> {
+    let mut pids: Vec<u32> = match (compute(device), graphics(device)) {
+        (Err(error), Err(_)) | (Err(error @ NvmlError::GpuLost), _) => return Err(error),
+        (compute, graphics) => {
+            let all = compute.into_iter().chain(graphics).flatten();
+            all.map(|info| info.pid).collect()
+        }
+    };
+    pids.sort_unstable();
+    pids.dedup();
+    Ok(pids)
+}
+
+fn compute(device: &Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError> {
+    newer_or_older(device.running_compute_processes(), || {
+        device.running_compute_processes_v2()
+    })
+}
+
+fn graphics(device: &Device<'_>) -> Result<Vec<ProcessInfo>, NvmlError> {
+    newer_or_older(device.running_graphics_processes(), || {
+        device.running_graphics_processes_v2()
+    })
+}
+
 fn newer_or_older(
     newer: Result<Vec<ProcessInfo>, NvmlError>,
     older: impl FnOnce() -> Result<Vec<ProcessInfo>, NvmlError>,
-) -> Option<Vec<ProcessInfo>> {
+) -> Result<Vec<ProcessInfo>, NvmlError> {
     match newer {
-        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => older().ok(),
-        other => other.ok(),
+        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => older(),
+        other => other,
     }
 }
 

@@ -270,6 +270,7 @@ mod tests {
         let memo = Memo {
             timeout: None,
             grace: Span::ZERO,
+            gpus: Vec::new(),
         };
         let record = Record {
             attempt: attempt.clone(),

@@ -211,6 +211,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         memo: Memo {
             timeout: Some(Span::from_secs(77)),
             grace: Span::from_secs(7),
+            gpus: vec!["GPU-a".to_owned()],
         },
         subject: Subject::new("s").unwrap(),
         limits: Limits::default(),

@@ -28,10 +28,11 @@ fn memo() -> Memo {
     Memo {
         timeout: Some(Span::from_millis(500)),
         grace: Span::from_millis(7),
+        gpus: vec!["GPU-8".into()],
     }
 }
 
-const MEMO: &str = "01 f401000000000000 0700000000000000";
+const MEMO: &str = "01 f401000000000000 0700000000000000 0100000000000000 0500000000000000 'GPU-8'";
 
 fn process() -> Process {
     Process {
@@ -94,6 +95,7 @@ fn spawns() {
         lease_until: None,
         memo: Memo {
             timeout: None,
+            gpus: vec![],
             ..memo()
         },
         limits: Limits::default(),
@@ -105,7 +107,7 @@ fn spawns() {
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
          0000000000000000 00 00 # env, workdir, lease_until
          0800000000000000       # lease_grace
-         00 0700000000000000    # memo
+         00 0700000000000000 0000000000000000 # memo
          0100000000000000 's' 00 00
          0000000000000000 0000000000000000 0000000000000000 # devices"
     );

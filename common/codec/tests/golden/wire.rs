@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::notation::check;
 use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
+use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
@@ -124,6 +125,36 @@ fn stream_kinds() {
     check(&StreamKind::Heartbeat, "01000000");
 }
 
+fn gpu_states() -> GpuStates {
+    let held = GpuFault::Quarantined {
+        why: "held".into(),
+        pids: vec![7],
+    };
+    GpuStates {
+        faults: BTreeMap::from([
+            ("GPU-7".into(), held),
+            ("GPU-8".into(), GpuFault::Foreign { pids: vec![] }),
+            ("GPU-9".into(), GpuFault::Lost),
+        ]),
+        drain: Some("XID".into()),
+    }
+}
+
+const GPU_STATES: &str = "
+    0300000000000000                        # faults: three
+      0500000000000000 'GPU-7' 00000000     #   quarantined
+        0400000000000000 'held' 0100000000000000 07000000
+      0500000000000000 'GPU-8' 01000000 0000000000000000
+      0500000000000000 'GPU-9' 02000000
+    01 0300000000000000 'XID'               # drain
+";
+
+#[test]
+fn gpu_states_of_a_host() {
+    let golden = format!("03000000 {GPU_STATES}");
+    check(&FromNode::GpuStates(Box::new(gpu_states())), &golden);
+}
+
 #[test]
 fn hello() {
     let status = AttemptStatus {
@@ -141,6 +172,7 @@ fn hello() {
         highest_epoch: Some(epoch()),
         inventory: inventory(),
         attempts: vec![status],
+        gpu_states: gpu_states(),
     };
     let golden = format!(
         "01000000                  # protocol
@@ -154,7 +186,8 @@ fn hello() {
          01 {EPOCH}                 # highest_epoch
          {INVENTORY}
          0100000000000000           # attempts: one
-           {ATTEMPT} 00000000       #   starting"
+           {ATTEMPT} 00000000       #   starting
+         {GPU_STATES}"
     );
     check(&hello, &golden);
 }
@@ -172,6 +205,7 @@ fn hello_of_a_new_host() {
         highest_epoch: None,
         inventory: Inventory::default(),
         attempts: vec![],
+        gpu_states: GpuStates::default(),
     };
     let golden = "
         01000000                            # protocol
@@ -189,6 +223,7 @@ fn hello_of_a_new_host() {
         0000000000000000 00 00              # capabilities, driver, cuda
         0000000000000000 0000000000000000   # gpus, notes
         0000000000000000                    # attempts
+        0000000000000000 00                 # gpu_states
     ";
     check(&hello, golden);
 }
@@ -359,6 +394,7 @@ fn reasons_to_stop() {
     check(&StopWhy::Preempted, "03000000");
     check(&StopWhy::Superseded, "04000000");
     check(&StopWhy::PeerEnded, "05000000");
+    check(&StopWhy::GpuLost, "06000000");
 }
 
 #[test]

@@ -540,6 +540,7 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         highest_epoch: None,
         inventory: inventory(name, gpus, cpus),
         attempts: vec![],
+        gpu_states: Default::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
     StopSignal, ToSupervisor,
 };
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 
 /// Wall clock when the simulation begins; it must not matter.
@@ -102,6 +102,8 @@ impl Host {
         let settings = Settings {
             node: self.name.clone(),
             path: "/bin".to_owned(),
+            gpu_release_timeout: Span::from_secs(30),
+            respect_foreign: true,
         };
         self.core = Some(Core::new(settings, self.epoch.clone()));
         self.life += 1;
@@ -139,7 +141,7 @@ impl Host {
         Some(AttemptView {
             attempt: attempt.clone(),
             phase: proc.phase.clone(),
-            memo: proc.memo,
+            memo: proc.memo.clone(),
             freezer: FreezerState::Thawed,
         })
     }

@@ -668,8 +668,10 @@ impl World {
                 link,
                 highest_epoch,
                 attempts,
+                gpu_states,
             } => {
-                let hello = self.hello(host, highest_epoch, attempts);
+                let mut hello = self.hello(host, highest_epoch, attempts);
+                hello.gpu_states = gpu_states;
                 self.send_to_coordinator(link.0, ToCoordinator::Hello(Box::new(hello)));
             }
             HostOutput::Send { link, message } => {
@@ -685,6 +687,8 @@ impl World {
                 let (life, at) = (self.hosts[host].life, self.hosts[host].when(at));
                 self.at(at, Event::HostTimer { host, life, key });
             }
+            // These hosts have no GPUs.
+            HostOutput::LookAtGpus | HostOutput::SaveGpus(_) => {}
         }
     }
 
@@ -708,6 +712,7 @@ impl World {
                 ..Inventory::default()
             },
             attempts,
+            gpu_states: Default::default(),
         }
     }
 

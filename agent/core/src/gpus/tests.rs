@@ -1,0 +1,150 @@
+//! What makes a GPU free, foreign, quarantined and fit again.
+
+use super::*;
+use alloc::vec;
+
+const GPU: &str = "GPU-a";
+
+fn there(pids: &[u32], mib: u64) -> Seen {
+    Seen::There {
+        processes: Some(pids.to_vec()),
+        memory_used: Some(mib * MIB),
+    }
+}
+
+fn idle_at(mib: u64) -> Gpus {
+    let mut gpus = Gpus::new(true);
+    gpus.see(GPU, &there(&[], mib), Hands::Nobody);
+    gpus
+}
+
+fn fault(gpus: &Gpus) -> Option<GpuFault> {
+    gpus.states().faults.remove(GPU)
+}
+
+#[test]
+fn a_gpu_is_free_without_processes_and_with_its_memory_back() {
+    let gpus = idle_at(500);
+    for (seen, expected) in [
+        (there(&[], 500), None),
+        (there(&[], 628), None),
+        (
+            there(&[], 629),
+            Some("629 MiB of its memory are still held, by no process that the driver shows"),
+        ),
+        (there(&[7], 500), Some("it is still held by pid 7")),
+        (
+            Seen::Unanswered,
+            Some("the driver does not tell whether it is free"),
+        ),
+        (Seen::Lost, None),
+        (
+            Seen::There {
+                processes: None,
+                memory_used: None,
+            },
+            None,
+        ),
+    ] {
+        let busy = gpus.busy(GPU, &seen);
+        assert_eq!(busy.as_ref().map(|b| b.why.as_str()), expected, "{seen:?}");
+    }
+}
+
+#[test]
+fn a_gpu_that_was_never_idle_may_hold_what_drivers_do() {
+    let gpus = Gpus::new(true);
+    assert_eq!(gpus.busy(GPU, &there(&[], 1152)), None);
+    assert!(gpus.busy(GPU, &there(&[], 1153)).is_some());
+}
+
+#[test]
+fn what_an_attempt_does_says_nothing_of_the_idle_level() {
+    let mut gpus = idle_at(10);
+    for hands in [Hands::Attempt, Hands::Awaited] {
+        gpus.see(GPU, &there(&[], 70_000), hands);
+        assert!(gpus.busy(GPU, &there(&[], 70_000)).is_some(), "{hands:?}");
+    }
+}
+
+#[test]
+fn processes_of_nobody_are_foreign_while_they_are_there_and_that_is_respected() {
+    let mut gpus = idle_at(10);
+    gpus.see(GPU, &there(&[7], 900), Hands::Nobody);
+    assert_eq!(fault(&gpus), Some(GpuFault::Foreign { pids: vec![7] }));
+    gpus.see(GPU, &there(&[], 10), Hands::Nobody);
+    assert_eq!(fault(&gpus), None);
+    gpus.respect_foreign = false;
+    gpus.see(GPU, &there(&[7], 900), Hands::Nobody);
+    assert_eq!(fault(&gpus), None);
+}
+
+#[test]
+fn those_that_were_there_before_do_not_count_nor_does_their_memory() {
+    let mut gpus = Gpus::new(false);
+    gpus.see(GPU, &there(&[7], 900), Hands::Nobody);
+    assert_eq!(gpus.busy(GPU, &there(&[7], 5000)), None);
+    assert!(gpus.busy(GPU, &there(&[7, 8], 900)).is_some());
+    // It ended while an attempt had the GPU: its number may be another's by now.
+    gpus.see(GPU, &there(&[8], 900), Hands::Attempt);
+    assert!(gpus.busy(GPU, &there(&[7], 900)).is_some());
+}
+
+#[test]
+fn a_quarantined_gpu_comes_back_when_it_is_seen_free() {
+    let mut gpus = idle_at(10);
+    let holders = gpus.busy(GPU, &there(&[7], 900)).unwrap();
+    gpus.quarantine(GPU, holders);
+    assert!(gpus.any_held());
+    gpus.see(GPU, &there(&[], 900), Hands::Nobody);
+    let why = "900 MiB of its memory are still held, by no process that the driver shows";
+    let pids = Vec::new();
+    assert_eq!(
+        fault(&gpus),
+        Some(GpuFault::Quarantined {
+            why: why.into(),
+            pids
+        })
+    );
+    gpus.see(GPU, &Seen::Unanswered, Hands::Nobody);
+    assert!(fault(&gpus).is_some());
+    gpus.see(GPU, &there(&[], 10), Hands::Nobody);
+    assert_eq!((fault(&gpus), gpus.any_held()), (None, false));
+}
+
+#[test]
+fn a_sick_gpu_stays_so_and_a_lost_one_until_it_answers() {
+    let mut gpus = idle_at(10);
+    gpus.sicken(GPU, "XID 48".into());
+    gpus.sicken(GPU, "XID 63".into());
+    gpus.see(GPU, &Seen::Lost, Hands::Nobody);
+    assert_eq!(fault(&gpus), Some(GpuFault::Lost));
+    gpus.see(GPU, &there(&[], 10), Hands::Nobody);
+    let pids = Vec::new();
+    assert_eq!(
+        fault(&gpus),
+        Some(GpuFault::Quarantined {
+            why: "XID 48".into(),
+            pids
+        })
+    );
+}
+
+#[test]
+fn what_was_kept_is_taken_over() {
+    let mut gpus = idle_at(10);
+    gpus.quarantine(
+        GPU,
+        Holders {
+            why: "held".into(),
+            pids: vec![7],
+        },
+    );
+    let mut next = Gpus::new(true);
+    next.remember(gpus.kept());
+    assert_eq!(next.states(), gpus.states());
+    assert!(
+        next.busy(GPU, &there(&[], 500)).is_some(),
+        "its idle level too"
+    );
+}
