@@ -104,6 +104,15 @@ pub(crate) enum Command {
     /// Cancel steps. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArgs),
+    /// Freeze steps, or hold back those that wait, until they are resumed.
+    #[command(after_help = examples::SUSPEND)]
+    Suspend(SteerArgs),
+    /// Let suspended steps go on.
+    #[command(after_help = examples::RESUME)]
+    Resume(SteerArgs),
+    /// Stop steps and have them start anew, in their old place.
+    #[command(after_help = examples::REQUEUE)]
+    Requeue(SteerArgs),
     /// Wait until steps have ended, or have come to a state.
     #[command(after_help = examples::WAIT)]
     Wait(WaitArgs),
@@ -400,6 +409,13 @@ pub(crate) struct AttachArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CancelArgs {
+    /// Which.
+    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
+    pub(crate) steps: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct SteerArgs {
     /// Which.
     #[arg(value_name = "STEP", value_parser = step_id, required = true)]
     pub(crate) steps: Vec<String>,

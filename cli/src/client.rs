@@ -78,6 +78,17 @@ pub(crate) struct Client {
 
 type Query<'a> = Vec<(&'a str, String)>;
 
+/// What is wanted of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StepVerb {
+    /// It is frozen, or held back.
+    Suspend,
+    /// It goes on.
+    Resume,
+    /// It starts anew.
+    Requeue,
+}
+
 impl Client {
     /// For the cluster of `context`. No proxy is used: the address in a context is meant as it stands.
     pub(crate) fn new(context: Context) -> Self {
@@ -164,6 +175,19 @@ impl Client {
     pub(crate) fn cancel(&self, id: &str) -> Result<StepView, ApiError> {
         self.post(
             &format!("/v1/steps/{}:cancel", segment(id)),
+            &serde_json::json!({}),
+        )
+    }
+
+    /// `POST /v1/steps/{id}:suspend`, `:resume` and `:requeue`.
+    pub(crate) fn steer(&self, id: &str, verb: StepVerb) -> Result<StepView, ApiError> {
+        let verb = match verb {
+            StepVerb::Suspend => "suspend",
+            StepVerb::Resume => "resume",
+            StepVerb::Requeue => "requeue",
+        };
+        self.post(
+            &format!("/v1/steps/{}:{verb}", segment(id)),
             &serde_json::json!({}),
         )
     }

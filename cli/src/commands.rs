@@ -15,6 +15,7 @@ pub(crate) mod label;
 pub(crate) mod logs;
 pub(crate) mod replay;
 pub(crate) mod run;
+pub(crate) mod steer;
 pub(crate) mod submit;
 pub(crate) mod wait;
 

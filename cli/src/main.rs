@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::{Args, Command, Format, GUIDE};
-use crate::client::Client;
+use crate::client::{Client, StepVerb};
 use crate::failure::{Failure, USAGE};
 use crate::out::Out;
 
@@ -83,6 +83,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
     }
     let chosen = args.context.as_deref();
     let client = || context::load(chosen).map(Client::new);
+    let steer = |verb, args: &args::SteerArgs| commands::steer::run(&client()?, verb, args, out);
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
         Command::Run(args) => commands::run::run(&client()?, args, out),
@@ -93,6 +94,9 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),
+        Command::Suspend(args) => steer(StepVerb::Suspend, &args),
+        Command::Resume(args) => steer(StepVerb::Resume, &args),
+        Command::Requeue(args) => steer(StepVerb::Requeue, &args),
         Command::Cordon(args) => commands::cordon::cordon(&client()?, &args, out),
         Command::Uncordon(args) => commands::cordon::uncordon(&client()?, &args, out),
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),

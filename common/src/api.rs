@@ -115,6 +115,12 @@ pub struct StepView {
     /// What kind of work it does.
     #[serde(default)]
     pub work: Option<Work>,
+    /// How long it may be frozen before it is stopped and waits to start anew, where it says so itself.
+    #[serde(default)]
+    pub suspend_timeout: Option<String>,
+    /// Whether somebody suspended it: then it goes on only when somebody resumes it.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// What steps are that older coordinators tell of.

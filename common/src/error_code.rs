@@ -149,6 +149,10 @@ codes! {
     NodeUnreachable = "node_unreachable", 503;
     /// The coordinator is stopping, and whether the call took place is unknown.
     Stopping = "stopping", 503;
+    /// The step is over.
+    StepOver = "step_over", 409;
+    /// The step runs on several hosts at once and cannot be frozen.
+    CannotSuspend = "cannot_suspend", 409;
 }
 
 impl fmt::Display for ErrorCode {

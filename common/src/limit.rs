@@ -43,6 +43,10 @@ pub const DEFAULT_GRACE: Span = Span::from_secs(30);
 /// Longest grace that a step may ask for. A host that must be emptied may have to wait this long.
 pub const MAX_GRACE: Span = Span::from_secs(24 * 3600);
 
+/// How long a step that gave way stays frozen before it is stopped and waits to start anew, unless it says otherwise:
+/// what it holds of its host's memory is of use to others.
+pub const DEFAULT_SUSPEND_TIMEOUT: Span = Span::from_secs(3600);
+
 /// How long an attempt may run on after the last heartbeat that the coordinator acknowledged.
 pub const DEFAULT_LEASE: Span = Span::from_secs(5 * 60);
 

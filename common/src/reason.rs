@@ -109,6 +109,18 @@ codes! {
     OutOfMemory = "out_of_memory",
     /// Stopping, or ended while it has no retries left: a GPU that it was given has fallen off the bus.
     GpuLost = "gpu_lost",
+    /// Queued or suspended: somebody suspended it, and it waits for somebody to resume it.
+    Held = "held",
+    /// Suspending or suspended: it gives way to another step, frozen.
+    Suspended = "suspended",
+    /// Resuming: it was granted its place again and is being brought back.
+    Resuming = "resuming",
+    /// Stopping or queued again: somebody wants it to start anew.
+    Requeued = "requeued",
+    /// Stopping or queued again: it was to be frozen or brought back, which could not be done.
+    NotSuspended = "not_suspended",
+    /// Stopping or queued again: it was frozen for longer than its `suspend_timeout`.
+    SuspendTimeout = "suspend_timeout",
 }
 
 impl fmt::Display for ReasonCode {

@@ -89,6 +89,10 @@ pub struct StepRequest {
     /// Settings of everything that it belongs to, such as its pipeline: its own go before, field by field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Box<StepRequest>>,
+    /// How long it may be frozen before it is stopped and waits to start anew, such as `2h`. One hour where absent, and
+    /// for ever while somebody holds it (`suspend`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend_timeout: Option<String>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -212,6 +216,7 @@ impl StepRequest {
             nodes: check_nodes(self.nodes)?,
             priority,
             retries,
+            suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,
             on_preempt: self.on_preempt.unwrap_or_default(),
@@ -319,6 +324,11 @@ fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
         ));
     }
     Ok(Some(span))
+}
+
+fn check_suspend_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
+    let span = text.map(str::parse).transpose();
+    span.map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "suspend_timeout", e))
 }
 
 fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {

@@ -156,6 +156,10 @@ pub struct StepSpec {
     /// What kind of work it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
+    /// How long it may be frozen before it is stopped and waits to start anew; `None` is
+    /// [`crate::limit::DEFAULT_SUSPEND_TIMEOUT`], and for ever while somebody holds it.
+    #[serde(default)]
+    pub suspend_timeout: Option<Span>,
 }
 
 /// What steps of before the choice have.

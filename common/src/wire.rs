@@ -135,6 +135,19 @@ pub enum ToNode {
         /// Which.
         attempt: AttemptId,
     },
+    /// Freeze an attempt, and empty its GPUs first. A repeat is harmless. What cannot be frozen is left running and
+    /// reported [`AttemptPhase::NotSuspended`].
+    Suspend {
+        /// Which.
+        attempt: AttemptId,
+        /// How much of the host's memory may be taken for what is moved from its GPUs, in units of 10^6 bytes.
+        room_mb: u64,
+    },
+    /// Let a frozen attempt run again. A repeat is harmless, and so is one for an attempt that runs.
+    Resume {
+        /// Which.
+        attempt: AttemptId,
+    },
 }
 
 /// One attempt to run on this host.
@@ -205,6 +218,12 @@ pub enum StopWhy {
     PeerEnded,
     /// A GPU that it was given has fallen off the bus.
     GpuLost,
+    /// Somebody wants the step to start anew.
+    Requeued,
+    /// It was to be frozen, which could not be done.
+    NotSuspended,
+    /// It was frozen for longer than its `suspend_timeout`.
+    SuspendedTooLong,
 }
 
 /// Where an attempt stands, as its host sees it.
@@ -216,7 +235,8 @@ pub struct AttemptStatus {
     pub phase: AttemptPhase,
 }
 
-/// How far an attempt has come. Phases only go forward, in this order; some may be passed over.
+/// How far an attempt has come. Phases only go forward, in this order; some may be passed over. An attempt that runs may
+/// be frozen and run again, any number of times, before it goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttemptPhase {
     /// The host makes its process.
@@ -234,6 +254,53 @@ pub enum AttemptPhase {
     Ended(AttemptEnd),
     /// Nothing of it is left and its GPUs were seen free: its units may be granted again.
     Released(AttemptEnd),
+    /// Its processes are being frozen.
+    Suspending(Started),
+    /// Its processes are frozen, and its GPUs were seen free: all but its memory may be granted to others.
+    Suspended {
+        /// The process.
+        started: Started,
+        /// What was moved from its GPUs to the host's memory, in units of 10^6 bytes.
+        moved_mb: u64,
+    },
+    /// Its processes are being brought back.
+    Resuming(Started),
+    /// It was to be frozen or brought back, which could not be done: what was done for it was undone, and it runs on as
+    /// far as it can.
+    NotSuspended {
+        /// The process.
+        started: Started,
+        /// Why not.
+        why: SuspendFailure,
+    },
+}
+
+/// Why an attempt cannot be frozen, or brought back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum SuspendFailure {
+    /// The host has no way to freeze processes.
+    NoFreezer,
+    /// It holds GPUs, and the host has no way to move what is on them.
+    NoCheckpoint,
+    /// Several of its processes use GPUs, which may have links to each other.
+    SeveralProcesses,
+    /// There is too little memory on the host for what is on its GPUs.
+    NoRoom {
+        /// How much there is to be moved, in units of 10^6 bytes.
+        wanted_mb: u64,
+        /// How much of that there is room for.
+        room_mb: u64,
+    },
+    /// The host tried and could not; the sentence says what stood in the way.
+    Refused(String),
+    /// It took longer than it may.
+    TimedOut,
+    /// Its GPUs did not come free.
+    GpusBusy,
+    /// It was frozen, and could not be brought back; the sentence says what stood in the way.
+    NotResumed(String),
 }
 
 /// A process that runs or ran.

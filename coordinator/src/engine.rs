@@ -131,7 +131,7 @@ enum Message {
         step: StepId,
         reply: ReplyFn,
     },
-    /// Of a pool, a policy or a node.
+    /// Of a pool, a policy, a node or a step.
     Change {
         input: InputFn,
         reply: ReplyFn,

@@ -66,6 +66,8 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         preemptible: spec.preemptible,
         priority_class: spec.priority_class,
         work: spec.work,
+        suspend_timeout: spec.suspend_timeout.map(duration),
+        held: step.held,
     }
 }
 

@@ -293,6 +293,12 @@ impl Core {
                 grace,
             } => self.on_stop(now, attempt, why, grace),
             ToNode::Forget { attempt } => self.on_forget(attempt),
+            // It runs on, and says so.
+            ToNode::Suspend { attempt, .. } | ToNode::Resume { attempt } => {
+                if let Some(phase) = self.status(&attempt) {
+                    self.report(&attempt, phase);
+                }
+            }
         }
     }
 

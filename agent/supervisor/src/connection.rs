@@ -206,6 +206,7 @@ mod tests {
             memo: Memo {
                 timeout: None,
                 grace: Span::ZERO,
+                gpus: vec![],
             },
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),

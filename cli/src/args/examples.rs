@@ -93,6 +93,28 @@ Examples:
   sluice cancel k3v9
   sluice cancel $(sluice get steps --name eval -o name)";
 
+pub(super) const SUSPEND: &str = "\
+Examples:
+  sluice suspend k3v9
+  sluice suspend $(sluice get steps --name eval -o name)
+
+A frozen step keeps its memory and gives back all else. `sluice resume` lets it go on; so long it stays
+frozen, unless it says otherwise itself (`suspend_timeout`). What cannot be frozen waits to start anew.";
+
+pub(super) const RESUME: &str = "\
+Examples:
+  sluice resume k3v9
+  sluice resume $(sluice get steps --state suspended -o name)
+
+It goes on when its own host and GPUs have room for it again.";
+
+pub(super) const REQUEUE: &str = "\
+Examples:
+  sluice requeue k3v9
+  sluice requeue $(sluice get steps --node gpu-1 -o name)
+
+No retry is spent. What waits already is left as it is; what somebody suspended is considered again.";
+
 pub(super) const WAIT: &str = "\
 Examples:
   sluice wait k3v9 --timeout 1h

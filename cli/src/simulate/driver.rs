@@ -180,6 +180,8 @@ impl<'a> Driver<'a> {
         for happening in self.simulation.happened() {
             match happening {
                 Happening::Started { step, .. } => self.on_started(number(&step), now),
+                // Jobs of traces are never frozen.
+                Happening::Suspended { .. } | Happening::Resumed { .. } => {}
                 Happening::Preempted { step, again, .. } | Happening::HostLost { step, again } => {
                     self.on_stopped(number(&step), now, again)
                 }

@@ -45,6 +45,7 @@ impl StepRequest {
             priority_class: gives_way.0,
             work: self.work.or(below.work),
             defaults: self.defaults.or(below.defaults),
+            suspend_timeout: self.suspend_timeout.or(below.suspend_timeout),
         }
     }
 

@@ -10,7 +10,7 @@ use sluice_common::id::{PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
-use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::step::StepSpec;
 
 use crate::core::Core;
 use crate::input::{NewStep, ReplyId};
@@ -201,18 +201,11 @@ fn unknown_resource(pool: &PoolName, request: &Request, key: &Key) -> Reason {
 
 /// What belongs to later versions, by the name of its field.
 fn admit_features(spec: &StepSpec) -> Result<(), Reason> {
-    let asked = [
-        (
-            spec.platform.is_some(),
-            "platform",
-            "choosing a kind of hardware",
-        ),
-        (
-            spec.on_preempt == OnPreempt::Suspend,
-            "on_preempt",
-            "freezing a step that gives way",
-        ),
-    ];
+    let asked = [(
+        spec.platform.is_some(),
+        "platform",
+        "choosing a kind of hardware",
+    )];
     match asked.into_iter().find(|(asked, ..)| *asked) {
         None => Ok(()),
         Some((_, field, what)) => {
@@ -246,6 +239,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         allow_pending,
         free_preemptions,
         priority_class,
+        suspend_timeout,
         work,
     } = old;
     let same_resources = *request == new.request
@@ -272,6 +266,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ),
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
+        ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

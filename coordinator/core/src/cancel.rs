@@ -61,7 +61,10 @@ impl Core {
                 | StopWhy::Preempted
                 | StopWhy::Superseded
                 | StopWhy::PeerEnded
-                | StopWhy::GpuLost,
+                | StopWhy::GpuLost
+                | StopWhy::Requeued
+                | StopWhy::NotSuspended
+                | StopWhy::SuspendedTooLong,
             )
             | None => {}
         }

@@ -109,6 +109,7 @@ impl Core {
         }
         self.await_nodes();
         self.await_deadlines();
+        self.await_all_overdue();
         self.settle();
     }
 
@@ -138,6 +139,7 @@ impl Core {
         match input {
             Input::Submit { reply, steps } => self.on_submit(reply, steps),
             Input::Cancel { reply, step } => self.on_cancel(reply, step),
+            Input::Steer { reply, step, steer } => self.on_steer(reply, step, steer),
             Input::NodeHello { session, hello } => self.on_node_hello(session, *hello),
             Input::FromNode {
                 session,
@@ -161,6 +163,7 @@ impl Core {
                 change,
             } => self.on_change_node(reply, &node, change),
             Input::Timer(TimerKey::DrainDeadline(node)) => self.on_drain_deadline(&node),
+            Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(&id),
             Input::Timer(TimerKey::Pool(pool)) => {
                 self.dirty.insert(pool);
             }

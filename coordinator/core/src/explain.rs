@@ -20,6 +20,7 @@ use sluice_common::state::StepState;
 use crate::core::Core;
 use crate::market::{Block, Request};
 use crate::state::{Node, Step};
+use crate::words;
 
 pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 
@@ -27,8 +28,11 @@ impl Core {
     /// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
     /// over, and the message and the detail `waiting` say for what it waits.
     pub fn reason(&self, step: &Step) -> Reason {
-        if step.state != StepState::Queued {
+        if step.state != StepState::Queued && step.state != StepState::Suspended {
             return step.reason.clone();
+        }
+        if step.held {
+            return words::held();
         }
         let waiting = self.waiting(step);
         if step.reason.code == ReasonCode::Submitted {

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::step::StepSpec;
@@ -38,6 +38,15 @@ pub enum Input {
         reply: ReplyId,
         /// Which.
         step: StepId,
+    },
+    /// Somebody suspends a step, resumes it or has it start anew.
+    Steer {
+        /// Who waits for [`crate::Answer::Steered`].
+        reply: ReplyId,
+        /// Which.
+        step: StepId,
+        /// What is wanted of it.
+        steer: Steer,
     },
     /// Somebody sets the terms of pools and of subjects in them: all of these changes are made, or none.
     Apply {
@@ -92,6 +101,17 @@ pub enum Input {
     /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
     /// at the time and the state, not at the fact.
     Timer(TimerKey),
+}
+
+/// What a caller wants of a step. The same again changes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Steer {
+    /// What runs is frozen, what waits is held back, until somebody resumes it.
+    Suspend,
+    /// What was suspended so goes on.
+    Resume,
+    /// What runs is stopped and waits again, in its old place.
+    Requeue,
 }
 
 /// One change of terms.
@@ -193,6 +213,8 @@ pub enum TimerKey {
     Pool(PoolName),
     /// The time to empty the node is up.
     DrainDeadline(NodeName),
+    /// A frozen attempt has been so for too long.
+    Suspension(AttemptId),
 }
 
 /// Terms that the driver's config sets.

@@ -11,7 +11,7 @@ use sluice_common::state::{NodeState, StepState};
 
 use crate::core::Core;
 use crate::record::{Placement, Record};
-use crate::state::{Attempt, HostUnits, PartPhase, State, Step};
+use crate::state::{Attempt, HostUnits, PartPhase, State, Step, SuspensionPhase};
 
 /// Something that can never be, is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -126,7 +126,9 @@ fn indexes_agree_with_facts(state: &State) -> Held {
 fn gpus_are_granted_once(state: &State) -> Held {
     let mut granted = BTreeSet::new();
     for step in state.steps().values() {
-        let parts = step.attempts.iter().flat_map(|attempt| &attempt.parts);
+        // What is frozen holds no GPU.
+        let attempts = step.attempts.iter().filter(|attempt| !attempt.is_frozen());
+        let parts = attempts.flat_map(|attempt| &attempt.parts);
         for part in parts.filter(|part| part.phase < PartPhase::Released) {
             for gpu in &part.gpus {
                 let first = granted.insert((&part.node, gpu));
@@ -156,6 +158,14 @@ fn state_agrees_with_attempts(step: &Step) -> Held {
     let expected = match live {
         None => step.state == StepState::Queued || step.state.is_terminal(),
         Some(_) if stopping => step.state == StepState::Stopping,
+        Some(live) if live.suspension.is_some() => {
+            step.state
+                == match live.suspension() {
+                    Some(SuspensionPhase::Suspending) => StepState::Suspending,
+                    Some(SuspensionPhase::Suspended) => StepState::Suspended,
+                    Some(SuspensionPhase::Resuming) | None => StepState::Resuming,
+                }
+        }
         Some(_) if all(PartPhase::Running) => step.state == StepState::Running,
         Some(_) if begun => step.state == StepState::Starting,
         Some(_) => step.state == StepState::Allocated,

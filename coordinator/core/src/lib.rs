@@ -36,6 +36,7 @@ mod record;
 mod schedule;
 pub mod simulation;
 mod state;
+mod suspend;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -45,14 +46,15 @@ mod words;
 pub use crate::core::Core;
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{
-    Change, Input, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings, TimerKey, Wanted,
+    Change, Input, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings, Steer, TimerKey,
+    Wanted,
 };
 pub use invariant::{Violation, check, check_record};
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use record::{Placement, Record, Stamped};
 pub use state::{
     Attempt, Binding, Cordon, Drain, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase,
-    Pool, State, Step,
+    Pool, State, Step, Suspension, SuspensionPhase,
 };
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.

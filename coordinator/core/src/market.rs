@@ -21,6 +21,7 @@ mod decide;
 mod ends;
 mod excerpt;
 mod fit;
+mod frozen;
 mod lack;
 mod line;
 mod look;
@@ -52,6 +53,7 @@ pub use change::Change;
 pub use decide::Move;
 pub use excerpt::Start;
 pub(crate) use fit::Before;
+pub(crate) use frozen::Frozen;
 pub use look::{Exposure, Holder, KeyTerms, Look, Stops};
 pub use nomination::Nomination;
 pub(crate) use pool::Host;
@@ -242,7 +244,7 @@ impl Market {
             if let Some(home) = self.home_mut(node) {
                 home.change_host(node, |host| {
                     host.runs.insert(attempt.clone());
-                    host.used = host.used.plus(run.request.each);
+                    host.used = host.used.plus(run.each());
                 });
             }
         }
@@ -274,7 +276,7 @@ impl Market {
         if !run.holding.remove(node) {
             return;
         }
-        let each = run.request.each;
+        let each = run.each();
         let last = run.holding.is_empty();
         if let Some(home) = self.home_mut(node) {
             home.change_host(node, |host| {
@@ -357,12 +359,12 @@ impl Market {
     pub fn exposed<'a>(&'a self, name: &PoolName) -> impl Iterator<Item = &'a AttemptId> + use<'a> {
         let pool = self.pools.get(name);
         let runs = self.runs_of(name, None);
-        let runs = runs.filter(|(_, run)| run.request.preemptible && !run.stopping);
+        let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_leaving());
         runs.filter_map(move |(id, run)| {
             let account = pool?.account(&run.request.subject)?;
             let beyond =
                 |key: &str| account.used.get(key) > account.reserved(key).unwrap_or(u64::MAX);
-            let mut keys = run.request.demand.iter().map(|(key, _)| key.as_str());
+            let mut keys = run.demand().iter().map(|(key, _)| key.as_str());
             keys.any(|key| pool.is_some_and(|pool| pool.is_metered(key)) && beyond(key))
                 .then_some(id)
         })

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, Greeting};
 
@@ -61,6 +62,8 @@ pub enum Answer {
     Submitted(Vec<Result<Submitted, Refusal>>),
     /// To a cancel: done, under way, or needless because the step has ended.
     Cancelled(Result<StepId, Refusal>),
+    /// To what was wanted of a step: done, under way, or so already.
+    Steered(Result<StepId, Refusal>),
     /// To a change of a node: it is made, or was so already.
     Changed(Result<(), Refusal>),
     /// To a change of terms: it is made, or would be so.
@@ -222,6 +225,25 @@ pub enum Refusal {
         step: StepId,
         /// The first field that differs.
         differs: String,
+    },
+    /// The step is in a terminal state.
+    #[error("step `{step}` is {state}: it is over, submit it again to run it anew")]
+    StepOver {
+        /// Which.
+        step: StepId,
+        /// Where it is.
+        state: StepState,
+    },
+    /// The step runs on several hosts.
+    #[error(
+        "step `{step}` runs on {hosts} hosts at once and cannot be frozen, for its parts would lose each other: \
+         `sluice requeue {step}` or `sluice cancel {step}`"
+    )]
+    CannotSuspend {
+        /// Which.
+        step: StepId,
+        /// On how many.
+        hosts: u32,
     },
     /// No node has this name.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]

@@ -35,8 +35,18 @@ impl Core {
     ) {
         let listed: BTreeSet<AttemptId> = statuses.iter().map(|s| s.attempt.clone()).collect();
         for status in statuses {
+            let id = status.attempt.clone();
+            let is_frozen = matches!(
+                status.phase,
+                AttemptPhase::Suspending(_) | AttemptPhase::Suspended { .. }
+            );
             let missed_stop = match &status.phase {
-                AttemptPhase::Starting | AttemptPhase::Running(_) => Some(status.attempt.clone()),
+                AttemptPhase::Starting
+                | AttemptPhase::Running(_)
+                | AttemptPhase::Suspending(_)
+                | AttemptPhase::Suspended { .. }
+                | AttemptPhase::Resuming(_)
+                | AttemptPhase::NotSuspended { .. } => Some(id),
                 AttemptPhase::Stopping { .. }
                 | AttemptPhase::Ended(_)
                 | AttemptPhase::Released(_) => None,
@@ -44,6 +54,7 @@ impl Core {
             self.take_status(node, status);
             if let Some(attempt) = missed_stop {
                 self.stop_again(node, &attempt);
+                self.steer_again(&attempt, is_frozen);
             }
         }
         let held: Vec<AttemptId> = self.state.attempts_on(node).cloned().collect();
@@ -129,7 +140,21 @@ impl Core {
         let AttemptStatus { attempt: id, phase } = status;
         match phase {
             AttemptPhase::Starting => self.at_least_starting(node, &id),
-            AttemptPhase::Running(process) => self.at_least_running(node, &id, process),
+            AttemptPhase::Running(process) => {
+                self.at_least_running(node, &id, process);
+                self.on_host_runs(node, &id);
+            }
+            AttemptPhase::Suspending(process) | AttemptPhase::Resuming(process) => {
+                self.at_least_running(node, &id, process);
+            }
+            AttemptPhase::Suspended { started, moved_mb } => {
+                self.at_least_running(node, &id, started);
+                self.on_host_suspended(node, &id, moved_mb);
+            }
+            AttemptPhase::NotSuspended { started, why } => {
+                self.at_least_running(node, &id, started);
+                self.on_host_not_suspended(node, &id, why);
+            }
             AttemptPhase::Stopping { started, why } => {
                 self.at_least_stopping(node, &id, started, why)
             }
@@ -324,6 +349,10 @@ impl Core {
             AttemptPhase::Starting
             | AttemptPhase::Running(_)
             | AttemptPhase::Stopping { .. }
+            | AttemptPhase::Suspending(_)
+            | AttemptPhase::Suspended { .. }
+            | AttemptPhase::Resuming(_)
+            | AttemptPhase::NotSuspended { .. }
             | AttemptPhase::Ended(_) => self.stop_new_stray(node, &id),
         }
     }

@@ -13,7 +13,7 @@ use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
 use crate::market::{Nomination, Policy, Table};
 
@@ -287,6 +287,57 @@ pub enum Record {
         /// Its name.
         pool: PoolName,
     },
+    /// An attempt is to be frozen.
+    Suspending {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The step that it gives way to; `None` where somebody asked for it.
+        by: Option<StepId>,
+        /// Host memory that is kept for what will be moved from its GPUs.
+        room_mb: u64,
+    },
+    /// An attempt is frozen: all that it held but its memory is free.
+    Suspended {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+        /// What was moved from its GPUs to the host's memory, which it holds too.
+        moved_mb: u64,
+    },
+    /// A frozen attempt holds again all that it asked for, and is to be brought back.
+    Resuming {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The waiters around which that was granted: these may take it back.
+        backfill: BTreeSet<StepId>,
+    },
+    /// An attempt that was frozen runs again.
+    Resumed {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+    },
+    /// An attempt was to be frozen or brought back, which could not be done.
+    NotSuspended {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host.
+        node: NodeName,
+        /// Why not.
+        why: SuspendFailure,
+    },
+    /// Somebody suspended a step: it waits for nothing but to be let go again.
+    Held {
+        /// Its id.
+        step: StepId,
+    },
+    /// A step that somebody had suspended may go on.
+    Unheld {
+        /// Its id.
+        step: StepId,
+    },
 }
 
 impl Record {
@@ -299,13 +350,20 @@ impl Record {
             | Record::StepEnded { step, .. }
             | Record::Nominated { step, .. }
             | Record::Withdrawn { step }
+            | Record::Held { step }
+            | Record::Unheld { step }
             | Record::StepForgotten { step } => Some(step),
             Record::Allocated { attempt, .. }
             | Record::Starting { attempt, .. }
             | Record::Started { attempt, .. }
             | Record::Stopping { attempt, .. }
             | Record::Ended { attempt, .. }
-            | Record::Released { attempt, .. } => Some(&attempt.step),
+            | Record::Released { attempt, .. }
+            | Record::Suspending { attempt, .. }
+            | Record::Suspended { attempt, .. }
+            | Record::Resuming { attempt, .. }
+            | Record::Resumed { attempt, .. }
+            | Record::NotSuspended { attempt, .. } => Some(&attempt.step),
             Record::CoordinatorStarted { .. }
             | Record::PoolPut { .. }
             | Record::PolicyPut { .. }
@@ -344,7 +402,10 @@ impl Record {
             | Record::Starting { node, .. }
             | Record::Started { node, .. }
             | Record::Ended { node, .. }
-            | Record::Released { node, .. } => node == wanted,
+            | Record::Released { node, .. }
+            | Record::Suspended { node, .. }
+            | Record::Resumed { node, .. }
+            | Record::NotSuspended { node, .. } => node == wanted,
             Record::Allocated { placements, .. } => placements.iter().any(|p| p.node == *wanted),
             Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
             Record::CoordinatorStarted { .. }
@@ -358,7 +419,11 @@ impl Record {
             | Record::Stopping { .. }
             | Record::Requeued { .. }
             | Record::StepEnded { .. }
-            | Record::StepForgotten { .. } => false,
+            | Record::StepForgotten { .. }
+            | Record::Suspending { .. }
+            | Record::Resuming { .. }
+            | Record::Held { .. }
+            | Record::Unheld { .. } => false,
         }
     }
 }

@@ -2,7 +2,6 @@
 //! moves into records and orders, until there is none.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
@@ -47,9 +46,19 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         Record::StepQueued { step, .. }
         | Record::Requeued { step, .. }
         | Record::StepEnded { step, .. } => awaited(state, step),
-        Record::Allocated { attempt, .. } => awaited(state, &attempt.step),
+        Record::Held { step } | Record::Unheld { step } => awaited(state, step),
+        Record::Allocated { attempt, .. } | Record::Resuming { attempt, .. } => {
+            awaited(state, &attempt.step)
+        }
+        Record::Suspended { attempt, node, .. } => {
+            let run = state.market().run(attempt);
+            let granted = run.map(|run| run.pool.clone());
+            granted.into_iter().chain(home(state, node)).collect()
+        }
         // What comes free by itself may be the rest of what somebody lacks.
-        Record::Stopping { attempt, .. } | Record::Ended { attempt, .. } => {
+        Record::Stopping { attempt, .. }
+        | Record::Ended { attempt, .. }
+        | Record::Suspending { attempt, .. } => {
             let run = state.market().run(attempt);
             run.map(|run| run.pool.clone()).into_iter().collect()
         }
@@ -60,6 +69,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::NodeDrained { .. }
         | Record::Starting { .. }
         | Record::Started { .. }
+        | Record::Resumed { .. }
+        | Record::NotSuspended { .. }
         | Record::StepForgotten { .. } => Vec::new(),
     }
 }
@@ -76,17 +87,15 @@ fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
     pools.map(|(name, _)| name.clone()).collect()
 }
 
-/// The GPUs with the lowest indexes that are free on `node`.
+/// The GPUs with the lowest indexes that are free on `node`, but those last for which frozen steps wait.
 fn place(state: &State, node: &Node, request: HostUnits) -> Placement {
     let gpus = node.inventory.gpus.iter();
     let free = gpus.filter(|gpu| !state.index().is_granted(&node.name, &gpu.uuid));
-    let mut free: Vec<(u32, &String)> = free.map(|gpu| (gpu.index, &gpu.uuid)).collect();
-    free.sort_unstable();
+    let free = free.map(|gpu| (gpu.index, gpu.uuid.clone()));
     let wanted = usize::try_from(request.gpus()).unwrap_or(usize::MAX);
-    let chosen = free.into_iter().take(wanted);
     Placement {
         node: node.name.clone(),
-        gpus: chosen.map(|(_, uuid)| uuid.clone()).collect(),
+        gpus: state.market().choose_gpus(&node.name, free, wanted),
     }
 }
 
@@ -116,12 +125,16 @@ impl Core {
                 step,
                 nomination,
                 victims,
+                frozen,
             } => {
                 let by = step.clone();
                 self.record(Record::Nominated { step, nomination });
                 for victim in victims {
-                    // It holds its units until its hosts say that nothing of it is left.
-                    self.stop_attempt(&victim, StopWhy::Preempted, Some(by.clone()));
+                    // It holds its units until its hosts say that nothing of it is left, or that it is frozen.
+                    match frozen.contains(&victim) {
+                        true => self.suspend_attempt(&victim, Some(by.clone())),
+                        false => self.stop_attempt(&victim, StopWhy::Preempted, Some(by.clone())),
+                    }
                 }
             }
             Move::Withdraw { step } => self.record(Record::Withdrawn { step }),
@@ -136,6 +149,10 @@ impl Core {
         backfill: BTreeSet<StepId>,
     ) {
         let step = self.state.step(id).expect("what waits is remembered");
+        if let Some(frozen) = step.live() {
+            let attempt = step.attempt_id(frozen.number);
+            return self.resume_attempt(&attempt, backfill);
+        }
         let attempt = next_attempt(step);
         let request = HostUnits::of(&step.spec.request);
         let nodes = hosts.iter().filter_map(|host| self.state.node(host));

@@ -13,10 +13,12 @@
 pub mod scenario;
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
@@ -28,6 +30,9 @@ use crate::state::HostUnits;
 
 /// More of a key than anything asks for, and little enough to be added up over many hosts.
 const UNLIMITED: u64 = 1 << 44;
+
+/// More GPUs of one host than frozen runs wait for.
+const MOST_AWAITED: u64 = 4096;
 
 /// A cluster on paper.
 #[derive(Clone, Debug, Default)]
@@ -87,6 +92,8 @@ struct Life {
     on_preempt: OnPreempt,
     /// Whether it holds units.
     runs: bool,
+    /// Since when it is frozen, where it is.
+    frozen_since: Option<Time>,
 }
 
 /// What came of it.
@@ -109,6 +116,18 @@ pub enum Happening {
         by: StepId,
         /// Whether it waits again, or is over.
         again: bool,
+    },
+    /// A job was frozen to make room.
+    Suspended {
+        /// Which.
+        step: StepId,
+        /// For whom.
+        by: StepId,
+    },
+    /// A frozen job runs again, on its host.
+    Resumed {
+        /// Which.
+        step: StepId,
     },
     /// A job's host was lost.
     HostLost {
@@ -287,6 +306,7 @@ impl Simulation {
             free_preemptions: job.free_preemptions,
             on_preempt: job.on_preempt,
             runs: false,
+            frozen_since: None,
         };
         self.jobs.insert(job.step.clone(), life);
         Ok(())
@@ -299,8 +319,10 @@ impl Simulation {
     pub fn finish(&mut self, step: &StepId) -> Result<(), Impossible> {
         let life = self.jobs.get_mut(step);
         let life = life.ok_or_else(|| Impossible::UnknownRequest(step.clone()))?;
+        life.frozen_since = None;
         if core::mem::take(&mut life.runs) {
             let id = attempt(step, life.attempts);
+            self.market.dequeue(step);
             self.release(&id);
         } else {
             self.market.dequeue(step);
@@ -320,9 +342,14 @@ impl Simulation {
     /// When somebody who waits may be let in though nothing else happens.
     pub fn wakes_at(&self) -> Option<Time> {
         let pools = self.market.pools();
-        pools
-            .filter_map(|(name, _)| self.market.spared_until(name, self.now))
-            .min()
+        let spared = pools.filter_map(|(name, _)| self.market.spared_until(name, self.now));
+        spared.chain(self.overdue_at()).min()
+    }
+
+    /// When each frozen job has been frozen for too long.
+    fn overdue_at(&self) -> impl Iterator<Item = Time> {
+        let since = self.jobs.values().filter_map(|life| life.frozen_since);
+        since.map(|since| since + DEFAULT_SUSPEND_TIMEOUT)
     }
 
     /// The market itself, for tests that change it otherwise.
@@ -333,7 +360,20 @@ impl Simulation {
 
     /// Makes every move that there is.
     pub fn settle(&mut self) {
+        self.stop_overdue();
         while self.make_next_move() {}
+    }
+
+    /// Stops what has been frozen for too long; it waits to start anew.
+    fn stop_overdue(&mut self) {
+        let now = self.now;
+        let frozen = self.jobs.iter().filter_map(|(step, life)| {
+            let since = life.frozen_since?;
+            (since + DEFAULT_SUSPEND_TIMEOUT <= now).then(|| attempt(step, life.attempts))
+        });
+        for id in frozen.collect::<Vec<_>>() {
+            self.end_attempt(&id, Life::may_run_again_after_giving_way);
+        }
     }
 
     /// Makes one move; whether there was one.
@@ -358,10 +398,14 @@ impl Simulation {
                 step,
                 nomination,
                 victims,
+                frozen,
             } => {
                 self.market.nominate(&step, nomination);
                 for id in victims {
-                    self.preempt(&id, &step);
+                    match frozen.contains(&id) {
+                        true => self.suspend(&id, &step),
+                        false => self.preempt(&id, &step),
+                    }
                 }
             }
             Move::Grant {
@@ -388,11 +432,24 @@ impl Simulation {
         let request = self.market.request(&step).cloned();
         let request = request.expect("what is granted has waited");
         let life = self.jobs.get_mut(&step).expect("what waits was submitted");
+        if let Some(resumes) = &request.resumes {
+            life.frozen_since = None;
+            self.market.dequeue(&step);
+            self.market.thaw(&resumes.attempt, &backfill);
+            self.happened.push(Happening::Resumed { step });
+            return;
+        }
         life.attempts += 1;
         life.runs = true;
         let id = attempt(&step, life.attempts);
         self.market.dequeue(&step);
+        let named = hosts.iter().map(|node| {
+            let gpus = self.name_gpus(node, request.each.gpus());
+            (node.clone(), gpus.into_iter().collect())
+        });
         let run = Run {
+            gpus: named.collect(),
+            frozen: None,
             request,
             pool: pool.clone(),
             holding: hosts.iter().cloned().collect(),
@@ -403,6 +460,36 @@ impl Simulation {
         };
         self.market.hold(&id, run);
         self.happened.push(Happening::Started { step, pool, hosts });
+    }
+
+    /// GPUs of a host on paper are called by their numbers.
+    fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
+        if wanted == 0 {
+            return Vec::new();
+        }
+        let has = self.hosts.get(node).map_or(0, |(_, units)| units.gpus());
+        let runs = self.market.runs_on(node);
+        let runs = runs.iter().filter_map(|id| self.market.run(id));
+        let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
+        // However many it has, so many hold enough free ones.
+        let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
+        let names = (0..looked_at).map(|n| (n, n.to_string()));
+        let free = names.filter(|(_, name)| !held.contains(name));
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        self.market.choose_gpus(node, free, wanted)
+    }
+
+    fn suspend(&mut self, id: &AttemptId, by: &StepId) {
+        self.market.suspend(id, 0);
+        self.market.freeze(id, 0);
+        self.market.await_resumption(id);
+        if let Some(life) = self.jobs.get_mut(&id.step) {
+            life.frozen_since = Some(self.now);
+        }
+        self.happened.push(Happening::Suspended {
+            step: id.step.clone(),
+            by: by.clone(),
+        });
     }
 
     fn preempt(&mut self, id: &AttemptId, by: &StepId) {
@@ -418,10 +505,13 @@ impl Simulation {
     /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
     fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut Life) -> bool) -> bool {
         let request = self.market.run(id).map(|run| run.request.clone());
+        // What is frozen waits to be resumed no longer.
+        self.market.dequeue(&id.step);
         self.release(id);
         let life = self.jobs.get_mut(&id.step);
         let again = life.is_some_and(|life| {
             life.runs = false;
+            life.frozen_since = None;
             may(life)
         });
         if let Some(request) = request.filter(|_| again) {
@@ -478,6 +568,8 @@ fn request(job: Job, place: u64) -> Request {
         each: HostUnits::of(&each),
         demand: demand(&each, job.nodes.max(1)),
         pool: job.pool,
+        suspends: job.on_preempt == OnPreempt::Suspend,
+        resumes: None,
     }
 }
 

@@ -25,7 +25,9 @@ use crate::market::{Market, Nomination};
 
 pub use apply::Misfit;
 pub use node::{Binding, Cordon, Drain, Node, Pool};
-pub use step::{Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
+pub use step::{
+    Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
+};
 
 pub(crate) use index::Index;
 pub(crate) use ranks::Ranks;

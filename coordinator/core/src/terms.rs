@@ -363,7 +363,7 @@ fn use_of(
     message: String,
 ) -> Use {
     let runs = before.state.market().runs_of(pool, subject);
-    let runs = runs.filter(|(_, run)| key.is_none_or(|key| run.request.demand.get(key) > 0));
+    let runs = runs.filter(|(_, run)| key.is_none_or(|key| run.demand().get(key) > 0));
     let steps: BTreeSet<StepId> = runs.map(|(id, _)| id.step.clone()).collect();
     let what = match subject {
         Some(subject) => format!("policy of `{subject}` in pool `{pool}`"),

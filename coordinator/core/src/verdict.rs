@@ -6,6 +6,8 @@
 //! | it ran over its `timeout`, however it ended | `failed`; never retried, for it would run over again |
 //! | code 0 | `succeeded`, also for one that was to give way and finished within its grace |
 //! | it was to give way to another step or leave its host | waits again, for free; `preempted` with `on_preempt: fail` |
+//! | somebody had it start anew | waits again, for free |
+//! | it could not be frozen, or was frozen for too long | as if it was to give way |
 //! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
@@ -58,6 +60,11 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
             | Exit::OutOfMemory { .. }
             | Exit::HostFailed(_) => failed_or_again(step, words::gpu_lost(&part.node)),
         },
+        Some(StopWhy::Requeued) => gave_way(&end.exit, words::requeued()),
+        Some(StopWhy::NotSuspended) => by_choice(step, gave_way(&end.exit, not_suspended(attempt))),
+        Some(StopWhy::SuspendedTooLong) => {
+            by_choice(step, gave_way(&end.exit, words::suspended_too_long()))
+        }
         Some(StopWhy::Superseded) => gave_way(&end.exit, words::superseded(&part.node)),
         Some(StopWhy::PeerEnded) | None => {
             let lost = attempt.broken_by.as_ref().is_some_and(|by| by.lost);
@@ -163,6 +170,12 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
         ),
         Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
     }
+}
+
+/// One that could not be frozen waits as if it had been stopped for good: it was to give way.
+fn not_suspended(attempt: &Attempt) -> Reason {
+    let why = attempt.not_suspended.as_ref();
+    why.map_or_else(words::preempted, words::not_suspended)
 }
 
 fn succeeded() -> Verdict {

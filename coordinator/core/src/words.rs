@@ -10,7 +10,7 @@ use sluice_common::amount::show_memory;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::{StopWhy, SuspendFailure};
 
 use crate::record::Placement;
 use crate::state::Attempt;
@@ -83,12 +83,110 @@ pub(crate) fn stopping(why: StopWhy) -> Reason {
             ReasonCode::GpuLost,
             "a GPU that it was given has fallen off the bus, so it is stopping",
         ),
+        StopWhy::Requeued => (
+            ReasonCode::Requeued,
+            "somebody wants it to start anew, so it is stopping",
+        ),
+        StopWhy::NotSuspended => (
+            ReasonCode::NotSuspended,
+            "it was to be frozen or brought back, which could not be done, so it is stopping",
+        ),
+        StopWhy::SuspendedTooLong => (
+            ReasonCode::SuspendTimeout,
+            "it was frozen for longer than its `suspend_timeout`, so it is stopping",
+        ),
         StopWhy::Superseded => (
             ReasonCode::HostLost,
             "its host was given up for lost, so it is stopping",
         ),
     };
     Reason::new(code, message)
+}
+
+pub(crate) fn suspending() -> Reason {
+    let message = "it gives way to another step and is being frozen";
+    Reason::new(ReasonCode::Suspended, message)
+}
+
+pub(crate) fn suspended() -> Reason {
+    let message = "it gave way to another step, frozen, and keeps its memory";
+    Reason::new(ReasonCode::Suspended, message)
+}
+
+/// Of what runs and of what waits.
+pub(crate) fn held() -> Reason {
+    let message = "somebody suspended it: `sluice resume` lets it go on";
+    Reason::new(ReasonCode::Held, message)
+}
+
+pub(crate) fn resuming() -> Reason {
+    let message = "it was granted its place again and is being brought back";
+    Reason::new(ReasonCode::Resuming, message)
+}
+
+pub(crate) fn requeued() -> Reason {
+    Reason::new(ReasonCode::Requeued, "somebody had it start anew")
+}
+
+pub(crate) fn suspended_too_long() -> Reason {
+    let message = "it was frozen for longer than its `suspend_timeout` and was stopped";
+    Reason::new(ReasonCode::SuspendTimeout, message)
+}
+
+pub(crate) fn not_suspended(why: &SuspendFailure) -> Reason {
+    let message = match why {
+        SuspendFailure::NotResumed(_) => {
+            format!(
+                "it was frozen and could not be brought back: {}",
+                failure(why)
+            )
+        }
+        SuspendFailure::NoFreezer
+        | SuspendFailure::NoCheckpoint
+        | SuspendFailure::SeveralProcesses
+        | SuspendFailure::NoRoom { .. }
+        | SuspendFailure::Refused(_)
+        | SuspendFailure::TimedOut
+        | SuspendFailure::GpusBusy => {
+            format!(
+                "it was to be frozen, and was stopped instead: {}",
+                failure(why)
+            )
+        }
+    };
+    let reason = Reason::new(ReasonCode::NotSuspended, message);
+    match why {
+        SuspendFailure::NoRoom { wanted_mb, room_mb } => reason
+            .with("wanted_mb", *wanted_mb)
+            .with("room_mb", *room_mb),
+        SuspendFailure::NoFreezer
+        | SuspendFailure::NoCheckpoint
+        | SuspendFailure::SeveralProcesses
+        | SuspendFailure::Refused(_)
+        | SuspendFailure::TimedOut
+        | SuspendFailure::GpusBusy
+        | SuspendFailure::NotResumed(_) => reason,
+    }
+}
+
+fn failure(why: &SuspendFailure) -> String {
+    match why {
+        SuspendFailure::NoFreezer => String::from("its host has no way to freeze processes"),
+        SuspendFailure::NoCheckpoint => String::from(
+            "it holds GPUs, and its host has no way to move what is on them (NVIDIA's driver has it from 570 on)",
+        ),
+        SuspendFailure::SeveralProcesses => {
+            String::from("several of its processes use GPUs, and may have links to each other")
+        }
+        SuspendFailure::NoRoom { wanted_mb, room_mb } => format!(
+            "{wanted_mb} MB are to be moved from its GPUs, and there is room for {room_mb} MB of host memory"
+        ),
+        SuspendFailure::Refused(sentence) | SuspendFailure::NotResumed(sentence) => {
+            sentence.clone()
+        }
+        SuspendFailure::TimedOut => String::from("it took longer than it may"),
+        SuspendFailure::GpusBusy => String::from("its GPUs did not come free"),
+    }
 }
 
 pub(crate) fn cancelled() -> Reason {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use coordinator_core::{
     Answer, Applied, Change, Core, Input, NewStep, Refusal, Refused, ReplyId, SessionId, Stamped,
-    Submitted,
+    Steer, Submitted,
 };
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::wire::{FromNode, Hello};
@@ -77,6 +77,27 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, result));
         });
         self.call(Message::Cancel { step, reply }, answer).await
+    }
+
+    /// Suspends a step, resumes it or has it start anew. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn steer<R: Send + 'static>(
+        &self,
+        step: StepId,
+        steer: Steer,
+        view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Steered(result) = answer else {
+                unreachable!("what is wanted of a step is answered as such");
+            };
+            let _caller_may_be_gone = tell.send(view(core, result));
+        });
+        let input = Box::new(move |reply| Input::Steer { reply, step, steer });
+        self.call(Message::Change { input, reply }, answer).await
     }
 
     /// Changes terms of pools and of subjects in them, all of `changes` or none; with `dry_run` it only tells what they

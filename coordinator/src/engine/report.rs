@@ -128,6 +128,31 @@ impl Report {
                 info!(%node, "node deleted");
             }
             Record::NodeDrained { node } => info!(%node, "node drained: nothing is left on it"),
+            Record::Suspending { attempt, by, .. } => {
+                let AttemptId { step, number } = attempt;
+                let by = by.as_ref().map(StepId::as_str);
+                info!(%step, attempt = number, by, "step suspending");
+            }
+            Record::Suspended {
+                attempt: AttemptId { step, number },
+                node,
+                moved_mb,
+            } => info!(%step, attempt = number, %node, moved_mb, "step suspended"),
+            Record::Resuming { attempt, .. } => {
+                let AttemptId { step, number } = attempt;
+                info!(%step, attempt = number, "step resuming");
+            }
+            Record::Resumed {
+                attempt: AttemptId { step, number },
+                node,
+            } => info!(%step, attempt = number, %node, "step resumed"),
+            Record::NotSuspended {
+                attempt: AttemptId { step, number },
+                node,
+                why,
+            } => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
+            Record::Held { step } => info!(%step, "step held"),
+            Record::Unheld { step } => info!(%step, "step let go"),
         }
     }
 
@@ -180,6 +205,13 @@ fn stopping(attempt: &AttemptId, why: StopWhy, by: Option<&StepId>) {
         StopWhy::GpuLost => info!(%step, attempt = number, "step stopping: a GPU of it is lost"),
         StopWhy::PeerEnded => {
             info!(%step, attempt = number, "step stopping: a part of it on another host ended");
+        }
+        StopWhy::Requeued => info!(%step, attempt = number, "step stopping: it starts anew"),
+        StopWhy::NotSuspended => {
+            info!(%step, attempt = number, by, "step stopping: it could not be suspended");
+        }
+        StopWhy::SuspendedTooLong => {
+            info!(%step, attempt = number, "step stopping: it was suspended for too long");
         }
         StopWhy::Superseded => {
             info!(%step, attempt = number, "step stopping: its attempt was given up");

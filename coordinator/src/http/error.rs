@@ -317,6 +317,8 @@ fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::InUse { .. } => C::InUse,
         Refusal::PoolHasNodes { .. } => C::PoolHasNodes,
         Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
+        Refusal::StepOver { .. } => C::StepOver,
+        Refusal::CannotSuspend { .. } => C::CannotSuspend,
     }
 }
 
@@ -365,6 +367,14 @@ fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("nodes", number(nodes.len())),
         ],
         Refusal::PoolIsDefault { pool } => vec![("pool", text(pool.as_str()))],
+        Refusal::StepOver { step, state } => vec![
+            ("step", text(step.as_str())),
+            ("state", text(state.as_str())),
+        ],
+        Refusal::CannotSuspend { step, hosts } => vec![
+            ("step", text(step.as_str())),
+            ("hosts", Detail::Number(u64::from(*hosts))),
+        ],
     }
 }
 

@@ -1,11 +1,11 @@
-//! Steps one by one: seeing one, waiting for it, cancelling it. `steps/list.rs` has the lists.
+//! Steps one by one: seeing one, waiting for it, cancelling it, suspending it and having it go on. `steps/list.rs` has the lists.
 
 mod list;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use coordinator_core::{Core, PartPhase, Refusal, Step};
+use coordinator_core::{Core, PartPhase, Refusal, Steer, Step};
 use serde::Deserialize;
 use sluice_common::api::StepView;
 use sluice_common::id::StepId;
@@ -52,14 +52,20 @@ pub(super) async fn get(
     }
 }
 
-/// `POST /v1/steps/{id}:cancel`.
+/// `POST /v1/steps/{id}:cancel`, `:suspend`, `:resume` and `:requeue`.
 pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
     _: NoParams,
 ) -> Result<Json<StepView>, ApiError> {
-    let (id, _cancel) = STEPS.split(&segment, "POST")?;
-    cancel(&api, params::step_id(id)?).await
+    let (id, verb) = STEPS.split(&segment, "POST")?;
+    let id = params::step_id(id)?;
+    match verb {
+        Some("suspend") => steer(&api, id, Steer::Suspend).await,
+        Some("resume") => steer(&api, id, Steer::Resume).await,
+        Some("requeue") => steer(&api, id, Steer::Requeue).await,
+        _ => cancel(&api, id).await,
+    }
 }
 
 /// Every other method.
@@ -88,6 +94,17 @@ async fn cancel(api: &Api, id: StepId) -> Result<Json<StepView>, ApiError> {
             .map(|view| (asked, view))
     });
     let (id, view) = cancelled.await??;
+    Ok(Json(known(id, view)?))
+}
+
+async fn steer(api: &Api, id: StepId, steer: Steer) -> Result<Json<StepView>, ApiError> {
+    let asked = id.clone();
+    let steered = api.engine().steer(id, steer, move |core, result| {
+        result
+            .map(|_| view::step_by_id(core, &asked))
+            .map(|view| (asked, view))
+    });
+    let (id, view) = steered.await??;
     Ok(Json(known(id, view)?))
 }
 

@@ -18,7 +18,13 @@ pub(super) struct Verbs {
 pub(super) const STEPS: Verbs = Verbs {
     under: "/v1/steps/",
     own: "GET,HEAD",
-    verbs: &[("cancel", "POST"), ("wait", "GET,HEAD")],
+    verbs: &[
+        ("cancel", "POST"),
+        ("wait", "GET,HEAD"),
+        ("suspend", "POST"),
+        ("resume", "POST"),
+        ("requeue", "POST"),
+    ],
 };
 
 pub(super) const NODES: Verbs = Verbs {

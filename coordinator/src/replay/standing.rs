@@ -94,7 +94,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::NodeLeaving { node }
         | Record::NodeDrained { node } => vec![Thing::Node(node.clone())],
         // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
-        Record::Nominated { .. } | Record::Released { .. } => {
+        Record::Nominated { .. } | Record::Released { .. } | Record::Suspended { .. } => {
             let itself = record.step();
             let others = state.promised().filter(|id| Some(*id) != itself);
             let steps = itself.into_iter().chain(others);
@@ -109,6 +109,12 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::Stopping { .. }
         | Record::Ended { .. }
         | Record::Requeued { .. }
+        | Record::Suspending { .. }
+        | Record::Resuming { .. }
+        | Record::Resumed { .. }
+        | Record::NotSuspended { .. }
+        | Record::Held { .. }
+        | Record::Unheld { .. }
         | Record::StepEnded { .. }
         | Record::StepForgotten { .. } => {
             let step = record.step().cloned();
@@ -171,7 +177,8 @@ fn step(state: &State, step: &Step) -> String {
     };
     let places = step.attempts.iter().filter_map(|held| held_by(step, held));
     let words: Vec<String> = std::iter::once(stands).chain(places).collect();
-    joined([Some(words.join(" ")), promise(state, step)])
+    let held = step.held.then(|| "held".to_owned());
+    joined([Some(words.join(" ")), held, promise(state, step)])
 }
 
 /// Why it does not go on, where its state alone does not tell: because of whom, or the code of the reason.
@@ -182,12 +189,15 @@ fn why(step: &Step) -> Option<String> {
             let by = latest.and_then(|attempt| attempt.preempted_by.as_ref());
             Some(by.map_or_else(|| step.reason.code.to_string(), |by| format!("for {by}")))
         }
+        StepState::Suspending | StepState::Suspended => {
+            let latest = step.latest();
+            let by = latest.and_then(|attempt| attempt.preempted_by.as_ref());
+            by.map(|by| format!("for {by}"))
+        }
         StepState::Queued
         | StepState::Allocated
         | StepState::Starting
         | StepState::Running
-        | StepState::Suspending
-        | StepState::Suspended
         | StepState::Resuming
         | StepState::Succeeded
         | StepState::Cancelled => None,

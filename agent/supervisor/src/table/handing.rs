@@ -51,7 +51,11 @@ impl Left {
             (HostPhase::Ended(end), _) => Phase::Ended(end),
             (HostPhase::Gone(end), _) => Phase::Gone(end),
         };
-        Some(Attempt::handed_over(phase, record.memo.clone(), record.lease))
+        Some(Attempt::handed_over(
+            phase,
+            record.memo.clone(),
+            record.lease,
+        ))
     }
 }
 

@@ -20,7 +20,7 @@ impl Core {
     pub fn explain(&self, id: &sluice_common::id::StepId) -> Option<Explanation<'_>> {
         let step = self.state.step(id)?;
         let reason = self.reason(step);
-        let waits = step.state == StepState::Queued;
+        let waits = matches!(step.state, StepState::Queued | StepState::Suspended);
         Some(Explanation {
             step,
             at: self.now,

@@ -124,6 +124,7 @@ pub(super) fn spared(request: &Request, why: Spared) -> String {
     match why {
         Spared::NotPreemptible => String::from("not preemptible"),
         Spared::Leaving => String::from("being stopped already"),
+        Spared::Resuming => String::from("frozen, and others go for it"),
         Spared::Own => format!("of `{}` itself", request.subject),
         Spared::InShare => String::from("inside its subject's reserved share"),
         Spared::Priority(theirs) => {

@@ -7,7 +7,7 @@ use sluice_common::amount::{Amounts, Key, STEP_RUN};
 use sluice_common::id::AttemptId;
 
 use super::line::Line;
-use super::request::Request;
+use super::request::Run;
 
 /// Binds a subject to a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,19 +79,19 @@ impl Account {
         }
     }
 
-    pub(crate) fn charge(&mut self, attempt: &AttemptId, request: &Request) {
+    pub(crate) fn charge(&mut self, attempt: &AttemptId, run: &Run) {
         self.runs.insert(attempt.clone());
-        self.used.add(&request.demand);
-        if !request.preemptible {
-            self.firm.add(&request.demand);
+        self.used.add(run.demand());
+        if !run.request.preemptible {
+            self.firm.add(run.demand());
         }
     }
 
-    pub(crate) fn refund(&mut self, attempt: &AttemptId, request: &Request) {
+    pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.runs.remove(attempt);
-        self.used.take(&request.demand);
-        if !request.preemptible {
-            self.firm.take(&request.demand);
+        self.used.take(run.demand());
+        if !run.request.preemptible {
+            self.firm.take(run.demand());
         }
     }
 

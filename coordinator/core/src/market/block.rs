@@ -1,7 +1,7 @@
 //! What keeps a request from starting in a pool: the first rule that it meets, with the numbers. It asks the same
 //! questions, in the same order, as the decision itself.
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, GPU};
 use sluice_common::id::{NodeName, PoolName, StepId};
 
 use super::Market;
@@ -107,11 +107,30 @@ impl<'a> Before<'a> {
         })
     }
 
+    /// What is frozen waits for its own host, and there for its own GPUs.
+    fn block_on_own_host(&self, node: &'a NodeName) -> Block<'a> {
+        let host = self.pool.hosts().get(node);
+        let free = host.map(|host| host.free()).unwrap_or_default();
+        let none = super::nomination::Kept::default();
+        let taken = self.own_gpus_taken(node, &none, |_| false);
+        let asked = self.request.each.gpus();
+        let closest = match free.first_shortage(self.request.each) {
+            Some((key, asked, free)) => (node, key, asked, free),
+            None => (node, GPU, asked, asked.saturating_sub(taken)),
+        };
+        let closest = Some(closest);
+        Block::Hosts { closest }
+    }
+
     fn block_by_units(&self) -> Option<Block<'a>> {
         if self.place().is_some() {
             return None;
         }
         if !self.has_large_hosts() {
+            if let Some(resumes) = &self.request.resumes {
+                let nearest = &resumes.node;
+                return Some(Block::NoOpenHost { nearest });
+            }
             let mut known = self.pool.known.covering(self.request.each);
             let closed =
                 known.find(|(node, _)| !self.pool.hosts().get(*node).is_some_and(|h| h.open));
@@ -135,6 +154,9 @@ impl<'a> Before<'a> {
         });
         if let Some((key, free)) = short {
             return Some(Block::Pool { key, free });
+        }
+        if let Some(resumes) = &self.request.resumes {
+            return Some(self.block_on_own_host(&resumes.node));
         }
         let closest = self.pool.free.closest(self.request.each);
         let closest = closest.and_then(|(node, free)| {

@@ -34,6 +34,8 @@ pub enum Spared {
     Priority(u64),
     /// It has not run for as long as the pool lets every run: until then.
     MinRuntime(Time),
+    /// It is frozen, and others go for it.
+    Resuming,
 }
 
 /// The order of victims: the least goes first.
@@ -81,7 +83,7 @@ pub(crate) fn candidates<'a>(before: Before<'a>, now: Time) -> Vec<Candidate<'a>
             .iter()
             .filter_map(|id| Some((id, market.run(id)?)));
         found.extend(
-            runs.filter(|(_, run)| spared(pool, ground, run, now).is_none())
+            runs.filter(|(_, run)| spared(before, ground, run, now).is_none())
                 .map(|(id, run)| candidate(id, run, ground, other.priority(), now)),
         );
     }
@@ -110,7 +112,7 @@ fn add_granted_around<'a>(
         .iter()
         .filter(|id| !known.contains(id))
         .filter_map(|id| Some((id, market.run(id)?)))
-        .filter(|(_, run)| spared(pool, Ground::TakeBack, run, now).is_none());
+        .filter(|(_, run)| spared(before, Ground::TakeBack, run, now).is_none());
     let others: Vec<Candidate<'a>> = others
         .map(|(id, run)| {
             let account = pool.account(&run.request.subject);
@@ -145,10 +147,10 @@ fn ground(
 }
 
 /// What spares one of those runs all the same.
-fn spared(pool: &Pool, ground: Ground, run: &Run, now: Time) -> Option<Spared> {
-    fixed(run).or_else(|| match ground {
+fn spared(before: Before<'_>, ground: Ground, run: &Run, now: Time) -> Option<Spared> {
+    fixed(before, run).or_else(|| match ground {
         Ground::Own | Ground::TakeBack => None,
-        Ground::Excess => spared_until(pool, run, now).map(Spared::MinRuntime),
+        Ground::Excess => spared_until(before.pool, run, now).map(Spared::MinRuntime),
     })
 }
 
@@ -161,23 +163,30 @@ pub(crate) fn spared_until(pool: &Pool, run: &Run, now: Time) -> Option<Time> {
 /// What spares a run of the pool from a request that is short of a key; `None` where it may be taken.
 pub(crate) fn sparing(before: Before<'_>, run: &Run, key: &str, now: Time) -> Option<Spared> {
     if run.backfill.contains(&before.request.step) {
-        return spared(before.pool, Ground::TakeBack, run, now);
+        return spared(before, Ground::TakeBack, run, now);
     }
     let subject = &run.request.subject;
     let account = before.pool.account(subject)?;
     match ground(before, before.is_in_share(), subject, account) {
-        Ok(Ground::Excess) if account.beyond(key, 0) == 0 => fixed(run).or(Some(Spared::InShare)),
-        Ok(ground) => spared(before.pool, ground, run, now),
-        Err(sparing) => fixed(run).or(Some(sparing)),
+        Ok(Ground::Excess) if account.beyond(key, 0) == 0 => {
+            fixed(before, run).or(Some(Spared::InShare))
+        }
+        Ok(ground) => spared(before, ground, run, now),
+        Err(sparing) => fixed(before, run).or(Some(sparing)),
     }
 }
 
 /// What spares a run from everybody.
-fn fixed(run: &Run) -> Option<Spared> {
-    match (run.stopping, run.request.preemptible) {
+fn fixed(before: Before<'_>, run: &Run) -> Option<Spared> {
+    match (run.is_leaving(), run.request.preemptible) {
         (true, _) => Some(Spared::Leaving),
         (false, false) => Some(Spared::NotPreemptible),
-        (false, true) => None,
+        (false, true) => {
+            // Victims are not revoked: what goes for a frozen run is not to go in vain.
+            let nomination = before.market.nomination(&run.request.step);
+            let promised = run.is_frozen() && nomination.is_some_and(|it| it.is_firm());
+            promised.then_some(Spared::Resuming)
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub enum Move {
         nomination: Nomination,
         /// Runs to be stopped: among those that it awaits.
         victims: BTreeSet<AttemptId>,
+        /// Those of them that are frozen instead.
+        frozen: BTreeSet<AttemptId>,
     },
     /// A promise can no longer be kept, or is another's now.
     Withdraw {
@@ -228,6 +230,7 @@ impl Market {
                 firm: false,
             },
             victims: BTreeSet::new(),
+            frozen: BTreeSet::new(),
         })
     }
 }
@@ -244,5 +247,6 @@ fn promise(request: &Request, pool: &PoolName, plan: Plan) -> Move {
             firm: true,
         },
         victims: plan.victims,
+        frozen: plan.frozen,
     }
 }

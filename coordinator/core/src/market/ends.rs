@@ -44,7 +44,7 @@ fn nearest_host<'a>(
     hosts: &[NodeName],
 ) -> Option<(NodeName, Vec<Aged<'a>>)> {
     let large = before.pool.open.covering(before.request.each);
-    let large = large.filter(|(node, _)| !hosts.contains(node));
+    let large = large.filter(|(node, _)| !hosts.contains(node) && before.may_be_on(node));
     let options = large.filter_map(|(node, _)| {
         let with: Vec<NodeName> = hosts.iter().chain([node]).cloned().collect();
         let runs = must_end(before, base.clone(), node, &with)?;

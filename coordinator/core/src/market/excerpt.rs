@@ -2,7 +2,7 @@
 //! what runs there, who is promised something there, and who goes before or after it. The market's own rules then say
 //! what they would do next.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
@@ -145,6 +145,7 @@ impl Market {
                     step: promised,
                     nomination,
                     victims,
+                    frozen: _,
                 } => {
                     if promised == *step && nomination.is_firm() {
                         return Some(Start::AfterStops(nomination.awaits.len()));
@@ -172,6 +173,9 @@ impl Market {
             return;
         };
         self.dequeue(step);
+        if let Some(resumes) = &request.resumes {
+            return self.thaw(&resumes.attempt, &backfill);
+        }
         let run = Run {
             request,
             pool,
@@ -180,6 +184,8 @@ impl Market {
             started: None,
             stopping: false,
             backfill,
+            gpus: BTreeMap::new(),
+            frozen: None,
         };
         let id = AttemptId {
             step: step.clone(),

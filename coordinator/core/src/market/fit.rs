@@ -107,7 +107,7 @@ impl<'a> Before<'a> {
             let own = runs.filter(|run| {
                 run.request.subject == request.subject && run.pool == nomination.pool
             });
-            let back: u64 = own.map(|run| run.request.demand.get(key)).sum();
+            let back: u64 = own.map(|run| run.gives().1.get(key)).sum();
             other.demand.get(key).saturating_sub(back)
         });
         promised.fold(0, u64::saturating_add)
@@ -223,6 +223,10 @@ impl<'a> Before<'a> {
         if !self.pool_covers(kept) {
             return None;
         }
+        if let Some(resumes) = &self.request.resumes {
+            let own = Vec::from([resumes.node.clone()]);
+            return self.fits_on(&own, kept).then_some(own);
+        }
         let each = self.request.each;
         let appetite = &self.pool.appetite;
         let wanted = self.request.hosts as usize;
@@ -248,6 +252,9 @@ impl<'a> Before<'a> {
 
     /// Whether enough open hosts are large enough, however full they are.
     pub(crate) fn has_large_hosts(&self) -> bool {
+        if let Some(resumes) = &self.request.resumes {
+            return self.could_hold(core::slice::from_ref(&resumes.node));
+        }
         let wanted = self.request.hosts as usize;
         let large = self.pool.open.covering(self.request.each);
         large.take(wanted).count() == wanted
@@ -258,6 +265,7 @@ impl<'a> Before<'a> {
         let covers = |node: &NodeName| {
             let host = self.pool.hosts().get(node).filter(|host| host.open);
             host.is_some_and(|host| host.free().less(kept.on(node)).cover(self.request.each))
+                && self.own_gpus_taken(node, kept, |_| false) == 0
         };
         self.pool_covers(kept) && hosts.iter().all(covers)
     }

@@ -19,6 +19,11 @@ impl<'a> Before<'a> {
         let units = self.lacks_of_units();
         let both: Vec<Change> = policy.iter().chain(&units).cloned().collect();
         let mut proposals = Vec::from([policy, units, both, self.lacks_of_share()]);
+        if self.request.resumes.is_some() {
+            // What is frozen is as it is.
+            proposals.retain(|changes| !changes.is_empty());
+            return proposals;
+        }
         if !self.request.preemptible {
             proposals.push(Vec::from([Change::Preemptible]));
         }
@@ -80,6 +85,7 @@ impl<'a> Before<'a> {
         let mut changes: Vec<Change> = self.declared_lacks(kept).collect();
         let known = self.pool.known.covering(self.request.each);
         let mut hosts: Vec<HostLack<'a>> = known
+            .filter(|(node, _)| self.may_be_on(node))
             .filter_map(|(node, _)| self.host_lack(node, kept))
             .collect();
         hosts.sort_unstable();

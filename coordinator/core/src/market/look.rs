@@ -147,7 +147,7 @@ impl Market {
         let run = self.run(attempt)?;
         let pool = self.pools.get(&run.pool)?;
         let account = pool.account(&run.request.subject)?;
-        let held = |key: &str| run.request.demand.get(key) > 0;
+        let held = |key: &str| run.demand().get(key) > 0;
         // That a host holds as many steps as it may is no matter of shares.
         let counted = |key: &str| pool.is_metered(key) || key != STEP_RUN;
         let excess = pool.excess(account);
@@ -233,7 +233,7 @@ impl<'a> Before<'a> {
         let accounts = accounts.filter(|(subject, _)| !own || **subject == self.request.subject);
         let runs = accounts.flat_map(|(_, account)| &account.runs);
         let runs = runs.filter_map(|id| Some((id, self.market.run(id)?)));
-        let holding = |run: &Run| run.request.demand.get(key) > 0;
+        let holding = |run: &Run| run.demand().get(key) > 0;
         runs.filter(|(_, run)| holding(run))
             .map(|(attempt, run)| Holder {
                 attempt,

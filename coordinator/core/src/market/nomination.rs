@@ -7,7 +7,7 @@
 //! | keeps units from | those behind it that could not be made to give way | everybody |
 //! | ends when | it starts, ends, is overtaken in order, or its hosts can no longer hold it | it starts or ends, or its hosts can no longer hold it |
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PoolName};
 
 use super::Market;
+use super::frozen::{Gpus, Resumption};
 use super::request::{ByHost, Request};
 use crate::state::HostUnits;
 
@@ -46,6 +47,8 @@ pub(crate) struct Kept {
     pub(crate) pool: Amounts,
     /// Runs whose units come to them.
     pub(crate) awaited: BTreeSet<AttemptId>,
+    /// GPUs that are to be free as they are, by host.
+    pub(crate) gpus: BTreeMap<NodeName, Gpus>,
 }
 
 impl Kept {
@@ -57,19 +60,36 @@ impl Kept {
             let Some(run) = market.run(id).filter(|run| run.pool == nomination.pool) else {
                 continue;
             };
-            awaited.add(&run.request.demand);
+            let (each, demand) = run.gives();
+            awaited.add(&demand);
             for node in &run.holding {
                 let sum = on.entry(node.clone()).or_default();
-                *sum = sum.plus(run.request.each);
+                *sum = sum.plus(each);
             }
         }
         self.awaited.extend(nomination.awaits.iter().cloned());
         self.pool.add(&request.demand.less(&awaited));
         for node in &nomination.hosts {
             let held = on.get(node).copied().unwrap_or_default();
+            let mut missing = request.each.less(held);
+            if let Some(resumes) = &request.resumes {
+                // Which of its own GPUs those hold, not how many they hold in all.
+                let awaits = nomination.awaits.iter().filter_map(|id| market.run(id));
+                let coming: Vec<&Gpus> = awaits.filter_map(|run| run.gpus_on(node)).collect();
+                let own = resumes.gpus.iter();
+                let kept = own.filter(|gpu| !coming.iter().any(|gpus| gpus.contains(*gpu)));
+                missing = missing.with_gpus(kept.count() as u64);
+                self.keep_gpus(resumes);
+            }
             let kept = self.hosts.entry(node.clone()).or_default();
-            *kept = kept.plus(request.each.less(held));
+            *kept = kept.plus(missing);
         }
+    }
+
+    /// What was frozen goes on with its own GPUs and no others.
+    fn keep_gpus(&mut self, resumes: &Resumption) {
+        let gpus = self.gpus.entry(resumes.node.clone()).or_default();
+        gpus.extend(resumes.gpus.iter().cloned());
     }
 
     /// Adds all that a promise to `request` is about.
@@ -78,6 +98,9 @@ impl Kept {
         for node in &nomination.hosts {
             let kept = self.hosts.entry(node.clone()).or_default();
             *kept = kept.plus(request.each);
+        }
+        if let Some(resumes) = &request.resumes {
+            self.keep_gpus(resumes);
         }
     }
 

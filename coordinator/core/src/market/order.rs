@@ -37,9 +37,14 @@ pub(crate) fn fits_share(
     request: &Request,
     used: &sluice_common::amount::Amounts,
 ) -> bool {
+    // What is frozen is judged as a whole: it is in share again where it would be if it started anew.
+    let kept = request.resumes.iter().flat_map(|it| it.kept.iter());
+    let kept = kept.filter(|(key, _)| request.demand.get(key.as_str()) == 0);
+    let kept = kept.map(|(key, _)| (key, 0));
     let mut keys = request
         .demand
         .iter()
+        .chain(kept)
         .filter(|(key, _)| pool.is_metered(key.as_str()));
     keys.all(|(key, asked)| {
         let reserved = account.reserved(key.as_str());

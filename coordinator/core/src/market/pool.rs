@@ -337,11 +337,11 @@ impl Pool {
 
     pub(crate) fn hold(&mut self, attempt: &AttemptId, run: &Run) {
         let request = &run.request;
-        self.used.add(&request.demand);
-        self.appetite.add(request.each, request.hosts);
+        self.used.add(run.demand());
+        self.appetite.add(run.each(), request.hosts);
         let account = self.accounts.entry(request.subject.clone()).or_default();
-        account.charge(attempt, request);
-        if run.stopping {
+        account.charge(attempt, run);
+        if run.is_leaving() {
             self.leaving.insert(attempt.clone());
         }
         for waiter in &run.backfill {
@@ -355,10 +355,10 @@ impl Pool {
     /// The last of a run's units is free.
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.leaving.remove(attempt);
-        self.used.take(&run.request.demand);
-        self.appetite.take(run.request.each, run.request.hosts);
+        self.used.take(run.demand());
+        self.appetite.take(run.each(), run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {
-            account.refund(attempt, &run.request);
+            account.refund(attempt, run);
         }
         self.drop_if_empty(&run.request.subject);
         for waiter in &run.backfill {

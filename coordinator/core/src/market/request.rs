@@ -1,12 +1,14 @@
 //! What waits and what runs, as far as scheduling sees it.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, STEP_RUN};
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
-use sluice_common::step::StepSpec;
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
 
+use super::frozen::{Frozen, Gpus, Resumption};
 use crate::state::HostUnits;
 
 /// A request that waits.
@@ -30,6 +32,10 @@ pub struct Request {
     pub demand: Amounts,
     /// The one pool that it may run in; `None` leaves the choice.
     pub pool: Option<PoolName>,
+    /// Whether it would rather be frozen than stopped when it gives way.
+    pub suspends: bool,
+    /// The frozen run that it would go on with; `None` where it would start anew.
+    pub resumes: Option<Box<Resumption>>,
 }
 
 /// A run that holds units.
@@ -49,6 +55,10 @@ pub struct Run {
     pub stopping: bool,
     /// The waiters around which it was granted: they may take it back.
     pub backfill: BTreeSet<StepId>,
+    /// The GPUs that it was given, by host.
+    pub(crate) gpus: BTreeMap<NodeName, Gpus>,
+    /// Where it is frozen, or to be.
+    pub(crate) frozen: Option<Box<Frozen>>,
 }
 
 /// What `each` of `hosts` hosts gives, as a pool counts it.
@@ -70,6 +80,8 @@ pub(crate) struct Class {
     demand: Amounts,
     pool: Option<PoolName>,
     priority: i64,
+    /// What is frozen goes on with itself alone.
+    resumes: Option<AttemptId>,
 }
 
 impl Request {
@@ -85,6 +97,8 @@ impl Request {
             each: HostUnits::of(&spec.request),
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
+            suspends: spec.on_preempt == OnPreempt::Suspend,
+            resumes: None,
         }
     }
 
@@ -96,6 +110,7 @@ impl Request {
             demand: self.demand.clone(),
             pool: self.pool.clone(),
             priority: self.priority,
+            resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
         }
     }
 }
@@ -143,6 +158,8 @@ mod tests {
             each: HostUnits::of(&each),
             demand: demand(&each, 2),
             pool: None,
+            suspends: false,
+            resumes: None,
         };
         let mut run = Run {
             request,
@@ -152,6 +169,8 @@ mod tests {
             started: Some(start),
             stopping: false,
             backfill: BTreeSet::new(),
+            gpus: BTreeMap::new(),
+            frozen: None,
         };
         for (millis, work) in [(0, 0), (999, 0), (1000, 8), (2999, 16)] {
             assert_eq!(run.work(start + Span::from_millis(millis)), work);

@@ -3,10 +3,11 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, GPU};
 use sluice_common::id::{AttemptId, NodeName, Subject};
 
 use super::fit::Before;
+use super::frozen::Gpus;
 use super::nomination::Kept;
 use super::order;
 use super::request::{ByHost, Run};
@@ -17,10 +18,18 @@ use crate::state::HostUnits;
 pub(crate) struct Scene<'a> {
     before: Before<'a>,
     kept: &'a Kept,
-    gone: BTreeMap<&'a AttemptId, &'a Run>,
+    gone: BTreeMap<&'a AttemptId, Given<'a>>,
     freed_on: ByHost,
     freed: Amounts,
     freed_of: BTreeMap<&'a Subject, Amounts>,
+}
+
+/// What a run gives back.
+#[derive(Clone, Debug)]
+struct Given<'a> {
+    run: &'a Run,
+    each: HostUnits,
+    demand: Amounts,
 }
 
 /// What a request lacks; nothing where it could start.
@@ -32,6 +41,8 @@ pub(crate) struct Shortage<'a> {
     pool: Vec<&'a str>,
     /// Keys of which its subject would be over its limit.
     limit: Vec<&'a str>,
+    /// The GPUs that must be free, where it waits for its own and enough others are free.
+    own_gpus: Option<&'a Gpus>,
 }
 
 impl<'a> Scene<'a> {
@@ -46,32 +57,42 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// Supposes that a run is gone.
+    /// Supposes that a run has gone, or that one which is to be frozen is.
     pub(crate) fn take(&mut self, id: &'a AttemptId, run: &'a Run) {
-        if self.gone.insert(id, run).is_some() {
+        self.give(id, run, run.gives());
+    }
+
+    /// Supposes that a run is frozen.
+    pub(crate) fn freeze(&mut self, id: &'a AttemptId, run: &'a Run) {
+        self.give(id, run, run.gives_when_frozen());
+    }
+
+    fn give(&mut self, id: &'a AttemptId, run: &'a Run, (each, demand): (HostUnits, Amounts)) {
+        if self.gone.contains_key(id) {
             return;
         }
-        self.freed.add(&run.request.demand);
+        self.freed.add(&demand);
         let of = self.freed_of.entry(&run.request.subject).or_default();
-        of.add(&run.request.demand);
+        of.add(&demand);
         for node in &run.holding {
             let on = self.freed_on.entry(node.clone()).or_default();
-            *on = on.plus(run.request.each);
+            *on = on.plus(each);
         }
+        self.gone.insert(id, Given { run, each, demand });
     }
 
     /// Supposes that it stays after all.
     pub(crate) fn spare(&mut self, id: &AttemptId) {
-        let Some(run) = self.gone.remove(id) else {
+        let Some(Given { run, each, demand }) = self.gone.remove(id) else {
             return;
         };
-        self.freed.take(&run.request.demand);
+        self.freed.take(&demand);
         if let Some(of) = self.freed_of.get_mut(&run.request.subject) {
-            of.take(&run.request.demand);
+            of.take(&demand);
         }
         for node in &run.holding {
             if let Some(on) = self.freed_on.get_mut(node) {
-                *on = on.less(run.request.each);
+                *on = on.less(each);
             }
         }
     }
@@ -110,10 +131,13 @@ impl<'a> Scene<'a> {
             let missing = self.missing_on(node);
             (missing != HostUnits::default()).then(|| (node.clone(), missing))
         });
+        let own_gpus = self.before.own_gpus();
         Shortage {
             hosts: missing.collect(),
             pool: self.short_in_pool(),
             limit: self.short_of_limit(),
+            own_gpus: own_gpus
+                .filter(|_| hosts.iter().all(|node| self.counted_on(node).gpus() == 0)),
         }
     }
 
@@ -142,6 +166,14 @@ impl<'a> Scene<'a> {
     }
 
     fn missing_on(&self, node: &NodeName) -> HostUnits {
+        let counted = self.counted_on(node);
+        let gone = |id: &AttemptId| self.gone.contains_key(id);
+        let taken = self.before.own_gpus_taken(node, self.kept, gone);
+        counted.with_gpus(counted.gpus().max(taken))
+    }
+
+    /// What is missing by number, whichever GPUs it is that are free.
+    fn counted_on(&self, node: &NodeName) -> HostUnits {
         let Before { pool, request, .. } = self.before;
         let Some(host) = pool.hosts().get(node) else {
             return request.each;
@@ -188,7 +220,7 @@ impl<'a> Scene<'a> {
         let account = pool.account(&run.request.subject);
         account.is_some_and(|account| {
             let going = self.going_of(&run.request.subject);
-            let used = account.used.less(&going).less(&run.request.demand);
+            let used = account.used.less(&going).less(run.demand());
             account.policy.is_some() && order::fits_share(pool, account, &run.request, &used)
         })
     }
@@ -209,7 +241,7 @@ impl<'a> Scene<'a> {
         let others = others.filter(|id| !self.gone.contains_key(*id));
         for run in others.filter_map(|id| market.run(id)) {
             if run.request.subject == *subject {
-                going.add(&run.request.demand);
+                going.add(&run.gives().1);
             }
         }
         going
@@ -225,6 +257,7 @@ impl<'a> Scene<'a> {
             ..
         } = self.before;
         let runs = victims.iter().filter_map(|id| self.gone.get(*id));
+        let runs = runs.map(|given| given.run);
         let subjects: alloc::collections::BTreeSet<&Subject> =
             runs.clone().map(|run| &run.request.subject).collect();
         let again = runs.map(|run| &run.request);
@@ -241,7 +274,10 @@ impl<'a> Scene<'a> {
             else {
                 return false;
             };
-            if request.step == waiter.step {
+            // What is frozen and goes waits no longer to be resumed.
+            let resumes = request.resumes.as_ref();
+            let goes = resumes.is_some_and(|it| victims.contains(&&it.attempt));
+            if request.step == waiter.step || goes {
                 return false;
             }
             let mut used = if request.preemptible {
@@ -278,7 +314,7 @@ impl Shortage<'_> {
     /// Whether the loss of a run of the waiter's own subject, or of one that was granted around it, would help.
     pub(crate) fn helped(&self, own: bool, run: &Run) -> bool {
         let mut keys = self.host_keys(run).chain(self.pool_keys(run));
-        let limited = |key: &&str| run.request.demand.get(key) > 0;
+        let limited = |key: &&str| run.demand().get(key) > 0;
         keys.next().is_some() || (own && self.limit.iter().any(limited))
     }
 
@@ -287,14 +323,22 @@ impl Shortage<'_> {
             .hosts
             .iter()
             .filter(|(node, _)| run.holding.contains(node));
-        here.flat_map(|(_, missing)| missing.iter())
-            .filter(|(_, missing)| *missing > 0)
-            .map(|(key, _)| key)
-            .filter(|key| run.request.each.get(key) > 0)
+        here.flat_map(|(node, missing)| missing.iter().map(move |(key, n)| (node, key, n)))
+            .filter(|(_, _, missing)| *missing > 0)
+            .filter(|(node, key, _)| *key != GPU || self.wants_gpus_of(run, node))
+            .map(|(_, key, _)| key)
+            .filter(|key| run.each().get(key) > 0)
+    }
+
+    /// Whether GPUs of a run would do: any, or its own of what waits for these.
+    fn wants_gpus_of(&self, run: &Run, node: &NodeName) -> bool {
+        let held = run.gpus_on(node);
+        self.own_gpus
+            .is_none_or(|own| held.is_some_and(|held| !own.is_disjoint(held)))
     }
 
     fn pool_keys<'b>(&'b self, run: &'b Run) -> impl Iterator<Item = &'b str> {
         let keys = self.pool.iter().copied();
-        keys.filter(|key| run.request.demand.get(key) > 0)
+        keys.filter(|key| run.demand().get(key) > 0)
     }
 }

@@ -283,7 +283,7 @@ impl Before<'_> {
     }
 
     fn too_few_hosts(&self, allow_pending: bool) -> Option<Never> {
-        if self.pool.hosts().is_empty() || allow_pending {
+        if self.pool.hosts().is_empty() || allow_pending || self.request.resumes.is_some() {
             return None;
         }
         let wanted = self.request.hosts as usize;

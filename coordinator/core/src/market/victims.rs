@@ -23,6 +23,8 @@ pub(crate) struct Plan {
     pub(crate) hosts: Vec<NodeName>,
     /// Runs to be stopped.
     pub(crate) victims: BTreeSet<AttemptId>,
+    /// Those of them that are frozen instead.
+    pub(crate) frozen: BTreeSet<AttemptId>,
     /// Runs that are being stopped already and whose units it counts on.
     pub(crate) leaving: BTreeSet<AttemptId>,
 }
@@ -109,11 +111,33 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
         return Outlook::Nothing(Hindrance::TakenBack);
     }
     let victims = victims.into_iter().cloned().collect();
+    let frozen = freeze_what_may_be(&mut scene, &hosts, &taken);
     Outlook::Take(Plan {
         leaving: needed_of_leaving(scene, leaving(before, kept), &hosts),
         victims,
+        frozen,
         hosts,
     })
+}
+
+/// The victims that need not be stopped: those that may be frozen and whose memory is not what the request is short of.
+fn freeze_what_may_be<'a>(
+    scene: &mut Scene<'a>,
+    hosts: &[NodeName],
+    taken: &[&Candidate<'a>],
+) -> BTreeSet<AttemptId> {
+    let mut frozen = BTreeSet::new();
+    for candidate in taken.iter().filter(|it| it.run.may_be_frozen()) {
+        scene.spare(candidate.id);
+        scene.freeze(candidate.id, candidate.run);
+        if scene.shortage(hosts).is_none() {
+            frozen.insert(candidate.id.clone());
+        } else {
+            scene.spare(candidate.id);
+            scene.take(candidate.id, candidate.run);
+        }
+    }
+    frozen
 }
 
 /// Those of the runs that go anyhow which the request must see gone before it starts: on its hosts, and elsewhere if what
@@ -182,7 +206,7 @@ impl<'a, 'c> Field<'a, 'c> {
 
     /// All that candidates hold of a host.
     fn held_on(&self, node: &NodeName) -> HostUnits {
-        let each = self.on(node).iter().map(|c| c.run.request.each);
+        let each = self.on(node).iter().map(|c| c.run.each());
         each.fold(HostUnits::default(), HostUnits::plus)
     }
 }
@@ -224,7 +248,9 @@ fn cheapest_host<'a, 'c>(
     field: &Field<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
     let large = before.pool.open.covering(before.request.each);
-    let large = large.filter(|(node, _)| base.could_cover(node, field.held_on(node)));
+    let large = large
+        .filter(|(node, _)| before.may_be_on(node))
+        .filter(|(node, _)| base.could_cover(node, field.held_on(node)));
     let offers =
         large.filter_map(|(node, _)| Offer::on(before, base.clone(), field, [node.clone()].into()));
     let priced = offers.map(|offer| (offer.price(), offer));

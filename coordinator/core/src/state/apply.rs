@@ -3,6 +3,7 @@
 //! What changes nodes is in `apply/node.rs`.
 
 mod node;
+mod suspend;
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -135,6 +136,21 @@ impl State {
                 reason,
             } => self.on_step_ended(at, step, *state, reason),
             Record::StepForgotten { step } => self.on_step_forgotten(step),
+            Record::Suspending {
+                attempt,
+                by,
+                room_mb,
+            } => self.on_suspending(at, attempt, by.as_ref(), *room_mb),
+            Record::Suspended {
+                attempt,
+                node: _,
+                moved_mb,
+            } => self.on_suspended(at, attempt, *moved_mb),
+            Record::Resuming { attempt, backfill } => self.on_resuming(at, attempt, backfill),
+            Record::Resumed { attempt, node: _ } => self.on_resumed(attempt),
+            Record::NotSuspended { attempt, why, .. } => self.on_not_suspended(attempt, why),
+            Record::Held { step } => self.on_held(step),
+            Record::Unheld { step } => self.on_unheld(at, step),
         }
     }
 
@@ -275,6 +291,7 @@ impl State {
             attempts: Vec::new(),
             retries_spent: 0,
             finished: None,
+            held: false,
         })
     }
 
@@ -305,14 +322,13 @@ impl State {
             backfill: backfill.clone(),
             port,
             broken_by: None,
+            suspension: None,
+            not_suspended: None,
             parts: placements.iter().map(Part::new).collect(),
         };
         step.state = StepState::Allocated;
         step.reason = words::allocated(placements);
-        for part in &attempt.parts {
-            self.index.hold(id, step, part);
-        }
-        self.index.grant(id, step, &attempt);
+        self.index.hold(id, step, &attempt);
         step.attempts.push(attempt);
         drop_oldest_attempt(step);
         self.place_nodes(placements.iter().map(|placement| &placement.node))
@@ -343,7 +359,15 @@ impl State {
         })?;
         attempt.stopping = Some(why);
         attempt.stopping_at = Some(at);
-        attempt.preempted_by = by.cloned();
+        attempt.preempted_by = by.cloned().or(attempt
+            .preempted_by
+            .take()
+            .filter(|_| attempt.suspension.is_some()));
+        if attempt.is_frozen() {
+            // It waits to be brought back no longer.
+            self.kept.nominations.remove(&id.step);
+            self.index.market_mut().dequeue(&id.step);
+        }
         self.index.market_mut().stop(id);
         step.state = StepState::Stopping;
         step.reason = words::stopping(why);
@@ -370,6 +394,10 @@ impl State {
             });
         }
         if attempt.has_ended() {
+            if attempt.is_frozen() {
+                self.kept.nominations.remove(&id.step);
+                self.index.market_mut().dequeue(&id.step);
+            }
             self.index.market_mut().stop(id);
         }
         follow_parts(step, id, node)
@@ -382,7 +410,7 @@ impl State {
         part.released_at = Some(at);
         let attempt = attempt_of(step, id)?;
         if let Some(part) = attempt.on(node) {
-            self.index.release(id, step, part);
+            self.index.release(id, step, attempt, part);
         }
         self.index.note_finished(step);
         self.place_nodes(core::iter::once(node))
@@ -400,7 +428,9 @@ impl State {
         }
         step.state = StepState::Queued;
         step.reason = reason.clone();
-        self.index.enqueue(step);
+        if !step.held {
+            self.index.enqueue(step);
+        }
         Ok(())
     }
 
@@ -482,7 +512,7 @@ fn part_in<'a>(
 /// runs once all of them have.
 fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -> Fit {
     let attempt = attempt_of(step, id)?;
-    if attempt.has_ended() || step.state == StepState::Stopping {
+    if attempt.has_ended() || step.state == StepState::Stopping || attempt.suspension.is_some() {
         return Ok(());
     }
     let parts = attempt.parts.iter();

@@ -5,15 +5,15 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
-use sluice_common::amount::Amounts;
+use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::StepState;
 
-use super::step::{Attempt, Part, PartPhase, Step};
+use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use super::{HostUnits, Kept, Node, Pool};
-use crate::market::{Market, Nomination, Request, Run};
+use crate::market::{Frozen, Market, Nomination, Request, Run};
 
 /// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Index {
         for step in kept.steps.values() {
             index.count(None, Some(step.state));
             index.note_submitted(step);
-            if step.state == StepState::Queued {
+            if step.state == StepState::Queued && !step.held {
                 index.enqueue(step);
             }
             for attempt in &step.attempts {
@@ -71,12 +71,10 @@ impl Index {
 
     fn hold_again(&mut self, step: &Step, attempt: &Attempt) {
         let id = step.attempt_id(attempt.number);
-        for part in &attempt.parts {
-            if part.phase != PartPhase::Released {
-                self.hold(&id, step, part);
-            }
+        self.hold(&id, step, attempt);
+        if step.state == StepState::Suspended && !step.held {
+            self.market.await_resumption(&id);
         }
-        self.grant(&id, step, attempt);
     }
 
     pub(crate) fn market(&self) -> &Market {
@@ -132,8 +130,33 @@ impl Index {
         self.market.nominate(step, nomination);
     }
 
+    /// Counts an attempt's units as granted, on its hosts and in its pool.
+    pub(super) fn hold(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
+        for part in &attempt.parts {
+            if part.phase != PartPhase::Released {
+                self.hold_part(id, step, attempt, part);
+            }
+        }
+        self.grant(id, step, attempt);
+    }
+
+    /// An attempt holds from now on what it does as it stands after a change.
+    pub(super) fn hold_otherwise(
+        &mut self,
+        id: &AttemptId,
+        step: &Step,
+        before: &Attempt,
+        after: &Attempt,
+    ) {
+        for part in &before.parts {
+            self.drop_part(id, step, before, part);
+        }
+        self.market.lift(id);
+        self.hold(id, step, after);
+    }
+
     /// Counts an attempt's units as granted, with what its parts still hold.
-    pub(super) fn grant(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
+    fn grant(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
         let held = attempt
             .parts
             .iter()
@@ -142,8 +165,21 @@ impl Index {
         if holding.is_empty() {
             return;
         }
+        let request = request(step);
+        let suspension = attempt.suspension.as_ref();
+        let frozen = suspension.and_then(|it| match it.phase {
+            SuspensionPhase::Suspending => Some(Frozen::freezing(&request, it.moved_mb)),
+            SuspensionPhase::Suspended => Some(Frozen::done(&request, it.moved_mb)),
+            SuspensionPhase::Resuming => None,
+        });
+        let gpus = attempt.parts.iter().map(|part| {
+            let gpus = part.gpus.iter().cloned();
+            (part.node.clone(), gpus.collect())
+        });
         let run = Run {
-            request: request(step),
+            gpus: gpus.collect(),
+            frozen,
+            request,
             pool: attempt.pool.clone(),
             holding,
             granted: attempt.allocated_at,
@@ -155,24 +191,32 @@ impl Index {
     }
 
     /// Counts a part's units as granted on its host.
-    pub(super) fn hold(&mut self, id: &AttemptId, step: &Step, part: &Part) {
+    fn hold_part(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
         let held = self.held.entry(part.node.clone()).or_default();
         if held.attempts.insert(id.clone()) {
-            held.used = held.used.plus(HostUnits::of(&step.spec.request));
-            held.gpus.extend(part.gpus.iter().cloned());
+            held.used = held.used.plus(held_units(step, attempt));
+            if !attempt.is_frozen() {
+                held.gpus.extend(part.gpus.iter().cloned());
+            }
         }
     }
 
     /// Gives a part's units back to its host.
-    pub(super) fn release(&mut self, id: &AttemptId, step: &Step, part: &Part) {
+    pub(super) fn release(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
         self.market.release(id, &part.node);
+        self.drop_part(id, step, attempt, part);
+    }
+
+    fn drop_part(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt, part: &Part) {
         let Some(held) = self.held.get_mut(&part.node) else {
             return;
         };
         if held.attempts.remove(id) {
-            held.used = held.used.less(HostUnits::of(&step.spec.request));
-            for gpu in &part.gpus {
-                held.gpus.remove(gpu);
+            held.used = held.used.less(held_units(step, attempt));
+            if !attempt.is_frozen() {
+                for gpu in &part.gpus {
+                    held.gpus.remove(gpu);
+                }
             }
         }
         if held.attempts.is_empty() {
@@ -282,6 +326,21 @@ impl Index {
     pub(super) fn used_of(&self, pool: &PoolName) -> Amounts {
         let pool = self.market.pool(pool);
         pool.map_or_else(Amounts::new, |pool| pool.used().clone())
+    }
+}
+
+/// What an attempt holds on each of its hosts: its memory alone while it is frozen, and beside it room for what is moved
+/// from its GPUs.
+pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
+    let whole = HostUnits::of(&step.spec.request);
+    let moved = attempt.suspension.as_ref().map_or(0, |it| it.moved_mb);
+    let moved = HostUnits::of(&Amounts::new().with(MEMORY_MB, moved));
+    match attempt.is_frozen() {
+        true => {
+            let memory = step.spec.request.get(MEMORY_MB);
+            HostUnits::of(&Amounts::new().with(MEMORY_MB, memory)).plus(moved)
+        }
+        false => whole.plus(moved),
     }
 }
 

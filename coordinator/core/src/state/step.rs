@@ -11,7 +11,7 @@ use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
-use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
 use crate::record::Placement;
 
@@ -43,6 +43,9 @@ pub struct Step {
     pub retries_spent: u32,
     /// Its end, once it is in a terminal state.
     pub finished: Option<Finished>,
+    /// Whether somebody suspended it: then it is not considered until somebody resumes it.
+    #[serde(default)]
+    pub held: bool,
 }
 
 /// When a step came to its terminal state.
@@ -83,8 +86,37 @@ pub struct Attempt {
     /// The part that ended badly first while nothing was being stopped: what became of it is what became of all.
     #[serde(default)]
     pub broken_by: Option<Broken>,
+    /// How it stands with being frozen, where it was told to be and has not been brought back.
+    #[serde(default)]
+    pub suspension: Option<Suspension>,
+    /// Why it could not be frozen or brought back, where it could not.
+    #[serde(default)]
+    pub not_suspended: Option<SuspendFailure>,
     /// Its parts, one for each host, by rank.
     pub parts: Vec<Part>,
+}
+
+/// How an attempt stands with being frozen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
+    /// How far it has come.
+    pub phase: SuspensionPhase,
+    /// Since when; of one that was let go again after somebody held it, since then.
+    pub since: Time,
+    /// Host memory that it holds beyond what it asked for: for what is moved from its GPUs.
+    pub moved_mb: u64,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SuspensionPhase {
+    /// Its host was told to freeze it.
+    Suspending,
+    /// It is frozen and holds its memory alone.
+    Suspended,
+    /// It holds all that it asked for again, and its host was told to bring it back.
+    Resuming,
 }
 
 /// The part of an attempt that brought the others down.
@@ -168,6 +200,16 @@ impl Attempt {
     /// Whether every part's units are free.
     pub fn is_released(&self) -> bool {
         self.parts.iter().all(|p| p.phase == PartPhase::Released)
+    }
+
+    /// How far it has come with being frozen.
+    pub fn suspension(&self) -> Option<SuspensionPhase> {
+        self.suspension.as_ref().map(|it| it.phase)
+    }
+
+    /// Whether it is frozen and holds its memory alone.
+    pub fn is_frozen(&self) -> bool {
+        self.suspension() == Some(SuspensionPhase::Suspended)
     }
 
     /// Its parts that have not ended.

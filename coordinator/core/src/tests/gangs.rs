@@ -36,7 +36,10 @@ fn three() -> Rig {
 fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
     let sent = sent.iter().filter_map(|order| match order {
         ToNode::Assign(assignment) => Some((**assignment).clone()),
-        ToNode::Stop { .. } | ToNode::Forget { .. } => None,
+        ToNode::Stop { .. }
+        | ToNode::Forget { .. }
+        | ToNode::Suspend { .. }
+        | ToNode::Resume { .. } => None,
     });
     sent.collect()
 }

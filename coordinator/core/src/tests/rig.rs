@@ -415,6 +415,8 @@ fn order_in_words(order: &ToNode) -> String {
             grace,
         } => format!("stop {attempt} {why:?} {grace}"),
         ToNode::Forget { attempt } => format!("forget {attempt}"),
+        ToNode::Suspend { attempt, room_mb } => format!("suspend {attempt} {room_mb}"),
+        ToNode::Resume { attempt } => format!("resume {attempt}"),
     }
 }
 
@@ -509,6 +511,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         free_preemptions: true,
         priority_class: None,
         work: None,
+        suspend_timeout: None,
     }
 }
 

@@ -7,7 +7,7 @@ use sluice_common::amount::Key;
 use sluice_common::id::PoolName;
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
-use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 
 use super::rig::*;
@@ -72,11 +72,6 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
             changed(|s| s.nodes = 2),
             ReasonCode::NoHostFits,
             "2 hosts at once, and 1 of pool `default`",
-        ),
-        (
-            changed(|s| s.on_preempt = OnPreempt::Suspend),
-            ReasonCode::Unsupported,
-            "on_preempt",
         ),
         (
             spec(3, 1000),

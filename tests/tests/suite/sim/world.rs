@@ -430,7 +430,8 @@ impl World {
                 }
             }
             Output::Reply {
-                answer: Answer::Cancelled(_) | Answer::Changed(_) | Answer::Applied(_),
+                answer:
+                    Answer::Cancelled(_) | Answer::Changed(_) | Answer::Applied(_) | Answer::Steered(_),
                 ..
             } => {}
             Output::SetTimer { key, at } => {

@@ -39,6 +39,7 @@ fn trial(declared: &[(usize, u64)], gpus: &[u64], slow: bool) -> Trial {
 
 fn wish(name: &str, each: &[(usize, u64)], preemptible: bool) -> Wish {
     Wish {
+        suspends: false,
         subject: subject(name),
         each: units(each),
         nodes: 1,

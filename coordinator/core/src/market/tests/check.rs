@@ -17,10 +17,7 @@ pub(super) fn check(market: &Market) {
 
 fn check_hosts(market: &Market, pool: &Pool) {
     for (node, host) in pool.hosts() {
-        let held = host
-            .runs
-            .iter()
-            .map(|id| market.run(id).unwrap().request.each);
+        let held = host.runs.iter().map(|id| market.run(id).unwrap().each());
         let held = held.fold(HostUnits::default(), HostUnits::plus);
         assert!(host.capacity.cover(held), "{node} holds {held:?}");
     }

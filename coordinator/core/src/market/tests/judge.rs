@@ -9,6 +9,7 @@
 //! ```
 
 mod facts;
+mod frozen;
 mod grants;
 mod promises;
 mod ranks;
@@ -23,6 +24,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 
 use crate::market::Move;
 
+pub(super) use frozen::{Ice, Pin};
 pub(super) use units::{GPU, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
 
 /// A rule is broken.
@@ -57,6 +59,9 @@ pub(super) struct Ask {
     pub(super) nodes: u64,
     pub(super) each: Units,
     pub(super) pool: Option<PoolName>,
+    pub(super) suspends: bool,
+    /// The frozen run for whose units it waits.
+    pub(super) pin: Option<Pin>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,6 +93,8 @@ pub(super) struct JudgedRun {
     pub(super) began: u64,
     pub(super) stopping: bool,
     pub(super) backfill: BTreeSet<StepId>,
+    pub(super) gpus: BTreeMap<NodeName, BTreeSet<String>>,
+    pub(super) ice: Ice,
 }
 
 #[derive(Clone, Debug)]
@@ -127,11 +134,13 @@ impl Judge {
                 step,
                 nomination,
                 victims,
-            } if nomination.is_firm() => self.judge_preemption(step, nomination, victims),
+                frozen,
+            } if nomination.is_firm() => self.judge_preemption(step, nomination, victims, frozen),
             Move::Nominate {
                 step,
                 nomination,
                 victims,
+                frozen: _,
             } => self.judge_nomination(step, nomination, victims),
             Move::Withdraw { step } => self.judge_withdrawal(step),
         }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use sluice_common::id::{NodeName, PoolName, Subject};
 
-use super::judge::{Breach, GPU, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
+use super::judge::{Breach, GPU, Ice, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
 use super::trial::{Trial, Wish};
 
 /// Amounts by key of pools and policies.
@@ -35,7 +35,9 @@ enum Event {
         priority: i64,
         preemptible: bool,
         pool: Option<usize>,
+        suspends: bool,
     },
+    Thwart(usize),
     Finish(usize),
     Cancel(usize),
     Release(usize),
@@ -116,40 +118,42 @@ fn submit() -> impl Strategy<Value = Event> {
     let nodes = prop_oneof![6 => Just(1u32), 1 => 2u32..4];
     let priority = prop_oneof![4 => Just(0i64), 1 => -1i64..3];
     let pool = prop::option::weighted(0.3, 0usize..2);
-    (
-        0..SUBJECTS,
-        each,
-        nodes,
-        priority,
-        prop::bool::weighted(0.7),
-        pool,
+    let kind = (prop::bool::weighted(0.7), prop::bool::weighted(0.4));
+    (0..SUBJECTS, each, nodes, priority, kind, pool).prop_map(
+        |(
+            subject,
+            (gpus, lic, mem, cores, slots),
+            nodes,
+            priority,
+            (preemptible, suspends),
+            pool,
+        )| {
+            let each = [
+                (GPU, gpus),
+                (LIC, lic),
+                (MEM, mem),
+                (MCPU, 500 + cores * 1000),
+                (SLOTS, slots),
+            ];
+            Event::Submit {
+                subject,
+                each: units(&each),
+                nodes,
+                priority,
+                preemptible,
+                pool,
+                suspends,
+            }
+        },
     )
-        .prop_map(
-            |(subject, (gpus, lic, mem, cores, slots), nodes, priority, preemptible, pool)| {
-                let each = [
-                    (GPU, gpus),
-                    (LIC, lic),
-                    (MEM, mem),
-                    (MCPU, 500 + cores * 1000),
-                    (SLOTS, slots),
-                ];
-                Event::Submit {
-                    subject,
-                    each: units(&each),
-                    nodes,
-                    priority,
-                    preemptible,
-                    pool,
-                }
-            },
-        )
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         16 => submit(),
         7 => (0usize..32).prop_map(Event::Finish),
-        1 => (0usize..32).prop_map(Event::Cancel),
+        2 => (0usize..32, any::<bool>())
+            .prop_map(|(n, cancels)| if cancels { Event::Cancel(n) } else { Event::Thwart(n) }),
         8 => (0usize..32).prop_map(Event::Release),
         2 => (0usize..4).prop_map(Event::Lose),
         4 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| Event::Open(host, open)),
@@ -180,6 +184,63 @@ fn world() -> impl Strategy<Value = World> {
         .prop_map(|(slow, pools, hosts, bindings, events)| World {
             slow,
             pools,
+            hosts,
+            bindings,
+            events,
+        })
+}
+
+/// One that is short of GPUs and memory, whose subjects outrank each other, and where most give way frozen.
+fn tight_world() -> impl Strategy<Value = World> {
+    let host = (1u64..4, 4u64..10).prop_map(|(gpus, mem)| {
+        (
+            0usize,
+            units(&[(GPU, gpus), (MCPU, 64_000), (MEM, mem), (3, 100)]),
+        )
+    });
+    let bindings = prop::collection::vec(0u64..3, SUBJECTS).prop_map(|shares| {
+        let bindings = shares.into_iter().zip(0u64..);
+        let named = bindings
+            .map(|(gpus, priority)| Some((priority, Terms::from([(GPU, gpus)]), Terms::new())));
+        named.collect::<Vec<_>>()
+    });
+    let submit = (
+        0..SUBJECTS,
+        0u64..4,
+        0u64..6,
+        prop::bool::weighted(0.85),
+        prop::bool::weighted(0.8),
+    );
+    let submit = submit.prop_map(
+        |(subject, gpus, mem, preemptible, suspends)| Event::Submit {
+            subject,
+            each: units(&[(GPU, gpus), (MEM, mem), (MCPU, 500)]),
+            nodes: 1,
+            priority: 0,
+            preemptible,
+            pool: None,
+            suspends,
+        },
+    );
+    let event = prop_oneof![
+        12 => submit,
+        4 => (0usize..32).prop_map(Event::Finish),
+        1 => (0usize..32).prop_map(Event::Cancel),
+        1 => (0usize..32).prop_map(Event::Thwart),
+        6 => (0usize..32).prop_map(Event::Release),
+        1 => (0usize..4).prop_map(Event::Lose),
+        2 => (0usize..4, prop::bool::weighted(0.8)).prop_map(|(host, open)| Event::Open(host, open)),
+        2 => (0u64..5000).prop_map(Event::Pass),
+    ];
+    (
+        any::<bool>(),
+        prop::collection::vec(host, 1..3),
+        bindings,
+        prop::collection::vec(event, 1..40),
+    )
+        .prop_map(|(slow, hosts, bindings, events)| World {
+            slow,
+            pools: Vec::from([(Terms::new(), 0)]),
             hosts,
             bindings,
             events,
@@ -232,6 +293,7 @@ fn play(trial: &mut Trial, event: &Event, world: &World) -> Result<(), Breach> {
             priority,
             preemptible,
             pool,
+            suspends,
         } => {
             let wish = Wish {
                 subject: self::subject(*subject),
@@ -240,6 +302,7 @@ fn play(trial: &mut Trial, event: &Event, world: &World) -> Result<(), Breach> {
                 priority: *priority,
                 preemptible: *preemptible,
                 pool: pool.map(|n| self::pool(n, world)),
+                suspends: *suspends,
             };
             trial.submit(&wish);
         }
@@ -260,6 +323,13 @@ fn play(trial: &mut Trial, event: &Event, world: &World) -> Result<(), Breach> {
                 stopping.flat_map(|(id, run)| run.holding.iter().map(move |node| (id, node)));
             if let Some((id, node)) = nth(parts, *n).map(|(id, node)| (id.clone(), node.clone())) {
                 trial.release(&id, &node);
+            }
+        }
+        Event::Thwart(n) => {
+            let coming = trial.judge.runs.iter();
+            let coming = coming.filter(|(_, run)| run.ice == Ice::Coming);
+            if let Some(id) = nth(coming, *n).map(|(id, _)| id.clone()) {
+                trial.thwart(&id);
             }
         }
         Event::Lose(n) => trial.lose(&node(*n, world)),
@@ -318,6 +388,14 @@ proptest! {
     /// decisions to the letter.
     #[test]
     fn every_decision_is_lawful(world in world()) {
+        let story = run(&world);
+        prop_assert!(story.is_ok(), "{}", story.unwrap_err());
+        prop_assert_eq!(&story, &run(&world));
+    }
+
+    /// The same where many are frozen.
+    #[test]
+    fn every_decision_is_lawful_where_many_are_frozen(world in tight_world()) {
         let story = run(&world);
         prop_assert!(story.is_ok(), "{}", story.unwrap_err());
         prop_assert_eq!(&story, &run(&world));

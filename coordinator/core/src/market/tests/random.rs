@@ -157,7 +157,11 @@ pub(super) fn play(simulation: &mut Simulation, n: usize, event: &Event, world: 
                 pool: None,
                 retries: 1_000_000,
                 free_preemptions: false,
-                on_preempt: OnPreempt::Requeue,
+                on_preempt: if n % 3 == 0 {
+                    OnPreempt::Suspend
+                } else {
+                    OnPreempt::Requeue
+                },
             };
             // One that could never run is no part of what follows.
             let _ = simulation.submit(job).unwrap();

@@ -1,7 +1,7 @@
 //! A market on trial: plays what happens to it, shows every move to the [`Judge`] before it takes effect, and asks once
 //! more when there is none left. Victims go at once or when they are told to, one host after the other.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,8 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::{Span, Time};
 
 use super::judge::{
-    Ask, Breach, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN, Units,
+    Ask, Breach, GPU, Ice, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN,
+    Units,
 };
 use crate::market::{Market, Move, Policy, PoolTerms, Request, Run, Table, demand};
 use crate::state::HostUnits;
@@ -60,6 +61,7 @@ pub(super) struct Wish {
     pub(super) priority: i64,
     pub(super) preemptible: bool,
     pub(super) pool: Option<PoolName>,
+    pub(super) suspends: bool,
 }
 
 impl Trial {
@@ -170,6 +172,8 @@ impl Trial {
             nodes: u64::from(wish.nodes),
             each,
             pool: wish.pool.clone(),
+            suspends: wish.suspends,
+            pin: None,
         };
         if self.market.admit(&request(&ask), false).is_err() {
             return None;
@@ -181,13 +185,46 @@ impl Trial {
 
     /// A step that waits is withdrawn.
     pub(super) fn cancel(&mut self, step: &StepId) {
+        let pin = self.judge.waiting.get(step).and_then(|ask| ask.pin.clone());
         self.market.dequeue(step);
         self.judge.leave_queue(step);
+        if let Some(pin) = pin {
+            self.finish(&pin.attempt);
+        }
+    }
+
+    /// What is frozen waits no longer when it goes.
+    fn wait_no_longer(&mut self, id: &AttemptId) {
+        if self
+            .judge
+            .runs
+            .get(id)
+            .is_some_and(|run| run.ice == Ice::Done)
+        {
+            self.market.dequeue(&id.step);
+            self.judge.leave_queue(&id.step);
+        }
+    }
+
+    /// A run is frozen at last, where it is to be; else it goes on being stopped.
+    fn freeze(&mut self, id: &AttemptId) {
+        self.market.freeze(id, 0);
+        self.market.await_resumption(id);
+        self.judge.freeze(id);
+    }
+
+    /// A run that is to be frozen cannot be: it is stopped.
+    pub(super) fn thwart(&mut self, id: &AttemptId) {
+        let backfill = self.judge.runs[id].backfill.clone();
+        self.market.thaw(id, &backfill);
+        self.market.stop(id);
+        self.judge.thwart(id);
     }
 
     /// A run ends by itself.
     pub(super) fn finish(&mut self, id: &AttemptId) {
         self.over.insert(id.clone());
+        self.wait_no_longer(id);
         if self.slow {
             self.market.stop(id);
             self.judge.stop(id, None);
@@ -198,6 +235,15 @@ impl Trial {
 
     /// A run holds nothing any more, on any host.
     fn end(&mut self, id: &AttemptId) {
+        self.wait_no_longer(id);
+        if self
+            .judge
+            .runs
+            .get(id)
+            .is_some_and(|run| run.ice == Ice::Coming)
+        {
+            self.thwart(id);
+        }
         let holding = self.judge.runs.get(id).map(|run| run.holding.clone());
         for node in holding.into_iter().flatten() {
             self.release(id, &node);
@@ -206,6 +252,14 @@ impl Trial {
 
     /// A host is rid of a run; when the last is, it waits again where it was not over.
     pub(super) fn release(&mut self, id: &AttemptId, node: &NodeName) {
+        if self
+            .judge
+            .runs
+            .get(id)
+            .is_some_and(|run| run.ice == Ice::Coming)
+        {
+            return self.freeze(id);
+        }
         self.market.release(id, node);
         let gone = self.judge.release(id, node);
         if let Some(ask) = gone.filter(|_| !self.over.remove(id)) {
@@ -243,7 +297,7 @@ impl Trial {
             };
             self.story.push_str(&format!("{next:?}\n"));
             self.judge.judge(&next)?;
-            self.make(next);
+            self.make(next)?;
         }
         Err(Breach {
             rule: "finitely_many_decisions",
@@ -251,7 +305,7 @@ impl Trial {
         })
     }
 
-    fn make(&mut self, next: Move) {
+    fn make(&mut self, next: Move) -> Result<(), Breach> {
         match next {
             Move::Withdraw { step } => {
                 self.market.withdraw(&step);
@@ -262,23 +316,35 @@ impl Trial {
                 pool,
                 hosts,
                 backfill,
-            } => self.grant(&step, &pool, &hosts, backfill),
+            } => self.grant(&step, &pool, &hosts, backfill)?,
             Move::Nominate {
                 step,
                 nomination,
                 victims,
+                frozen,
             } => {
                 self.judge.promise(&step, Judge::promise_of(&nomination));
                 self.market.nominate(&step, nomination);
                 for id in &victims {
-                    self.market.stop(id);
-                    self.judge.stop(id, Some(&step));
+                    if frozen.contains(id) {
+                        self.market.suspend(id, 0);
+                        self.judge.suspend(id, &step);
+                    } else {
+                        self.wait_no_longer(id);
+                        self.market.stop(id);
+                        self.judge.stop(id, Some(&step));
+                    }
                 }
-                if !self.slow {
-                    victims.iter().for_each(|id| self.end(id));
+                let at_once = victims.iter().take(if self.slow { 0 } else { usize::MAX });
+                for id in at_once {
+                    match frozen.contains(id) {
+                        true => self.freeze(id),
+                        false => self.end(id),
+                    }
                 }
             }
         }
+        Ok(())
     }
 
     fn grant(
@@ -287,7 +353,14 @@ impl Trial {
         pool: &PoolName,
         hosts: &[NodeName],
         backfill: BTreeSet<StepId>,
-    ) {
+    ) -> Result<(), Breach> {
+        if let Some(pin) = self.judge.waiting[step].pin.clone() {
+            self.market.dequeue(step);
+            self.market.thaw(&pin.attempt, &backfill);
+            self.judge.thaw(&pin.attempt, backfill);
+            let run = &self.judge.runs[&pin.attempt];
+            return self.judge.judge_gpus(&pin.attempt, run);
+        }
         self.attempts += 1;
         let id = AttemptId {
             step: step.clone(),
@@ -301,10 +374,33 @@ impl Trial {
             began: self.judge.now,
             stopping: false,
             backfill,
+            gpus: self.name_gpus(hosts, self.judge.waiting[step].each[GPU]),
+            ice: Ice::No,
         };
+        self.judge.judge_gpus(&id, &run)?;
         self.market.dequeue(step);
         self.market.hold(&id, market_run(&run));
         self.judge.grant(id, run);
+        Ok(())
+    }
+
+    /// The GPUs that a run is given: called by host and number.
+    fn name_gpus(&self, hosts: &[NodeName], each: u64) -> BTreeMap<NodeName, BTreeSet<String>> {
+        let named = hosts.iter().map(|node| {
+            let has = self.judge.hosts[node].has[GPU];
+            let free = (0..has).map(|n| (n, format!("{node}-{n}")));
+            let held = self.judge.runs.values().filter(|run| run.ice != Ice::Done);
+            let held = held.filter(|run| run.holding.contains(node));
+            let held: BTreeSet<&String> = held
+                .filter_map(|run| run.gpus.get(node))
+                .flatten()
+                .collect();
+            let free = free.filter(|(_, name)| !held.contains(name));
+            let wanted = usize::try_from(each).unwrap();
+            let chosen = self.market.choose_gpus(node, free, wanted);
+            (node.clone(), chosen.into_iter().collect())
+        });
+        named.collect()
     }
 
     /// The market that the facts make, when it is told of them anew.
@@ -328,12 +424,21 @@ impl Trial {
         for (node, JudgedHost { pool, has, open }) in &self.judge.hosts {
             market.put_host(node, pool, host_units(*has), HostUnits::default(), *open);
         }
-        for ask in self.judge.waiting.values() {
-            market.enqueue(request(ask));
-        }
+        let fresh = self.judge.waiting.values().filter(|ask| ask.pin.is_none());
+        fresh.for_each(|ask| market.enqueue(request(ask)));
         for (id, run) in &self.judge.runs {
             market.hold(id, market_run(run));
-            if run.stopping {
+            match run.ice {
+                Ice::Coming => market.suspend(id, 0),
+                Ice::Done => {
+                    market.freeze(id, 0);
+                    if !run.stopping {
+                        market.await_resumption(id);
+                    }
+                }
+                Ice::No => {}
+            }
+            if run.stopping && run.ice != Ice::Coming {
                 market.stop(id);
             }
         }
@@ -367,6 +472,8 @@ fn request(ask: &Ask) -> Request {
         each: HostUnits::of(&each),
         demand: demand(&each, hosts),
         pool: ask.pool.clone(),
+        suspends: ask.suspends,
+        resumes: None,
     }
 }
 
@@ -378,7 +485,9 @@ fn market_run(run: &JudgedRun) -> Run {
         holding: run.holding.clone(),
         granted: began,
         started: Some(began),
-        stopping: run.stopping,
+        stopping: false,
+        gpus: run.gpus.clone(),
+        frozen: None,
         backfill: run.backfill.clone(),
     }
 }

@@ -8,7 +8,6 @@ use alloc::vec::Vec;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::reason::ReasonCode;
-use sluice_common::step::OnPreempt;
 use sluice_common::time::{Span, Time};
 
 use super::expected::names;
@@ -185,7 +184,7 @@ impl Play {
             free_preemptions: submit.free_preemptions,
             on_preempt: submit.on_preempt,
         };
-        let unsupported = submit.platform.is_some() || submit.on_preempt == OnPreempt::Suspend;
+        let unsupported = submit.platform.is_some();
         let rejected = if unsupported {
             self.simulation.reject(job)?;
             Some(ReasonCode::Unsupported)
@@ -207,9 +206,10 @@ impl Play {
                     let hosts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
                     self.end.placed.insert(step.to_string(), hosts);
                 }
-                Happening::Preempted { step, .. } => {
+                Happening::Preempted { step, .. } | Happening::Suspended { step, .. } => {
                     self.end.preempted.insert(step.to_string());
                 }
+                Happening::Resumed { .. } => {}
                 Happening::HostLost { step, again } => {
                     if !again {
                         self.end.failed.insert(step.to_string());
@@ -221,8 +221,14 @@ impl Play {
 
     fn finish(mut self) -> End {
         let market = self.simulation.market();
-        self.end.allocated = names(market.runs().map(|(id, _)| &id.step));
-        self.end.queued = names(market.requests().map(|request| &request.step));
+        let (frozen, running): (Vec<_>, Vec<_>) =
+            market.runs().partition(|(_, run)| run.is_frozen());
+        self.end.allocated = names(running.iter().map(|(id, _)| &id.step));
+        self.end.suspended = names(frozen.iter().map(|(id, _)| &id.step));
+        let waiting = market
+            .requests()
+            .filter(|request| request.resumes.is_none());
+        self.end.queued = names(waiting.map(|request| &request.step));
         self.end
     }
 }

@@ -91,12 +91,10 @@ fn what_this_version_does_not_do_is_rejected_as_by_the_coordinator() {
     let end = case(json!({
         "id": "c", "pools": [{"name": "p", "capacity": {"gpu": 1}}],
         "policies": [{"pool": "p", "subject": "s"}],
-        "events": [{"op": "submit", "request": "a", "subject": "s", "platform": "h100"},
-                   {"op": "submit", "request": "b", "subject": "s", "on_preempt": "suspend"}],
+        "events": [{"op": "submit", "request": "a", "subject": "s", "platform": "h100"}],
     }));
     let end = end.play().unwrap();
     assert_eq!(end.reasons["a"], "unsupported");
-    assert_eq!(end.reasons["b"], "unsupported");
 }
 
 #[test]

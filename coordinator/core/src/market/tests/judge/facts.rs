@@ -1,6 +1,7 @@
 //! What the rules ask of the facts: who uses what, what is free for whom, and whether a request fits.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
@@ -16,6 +17,16 @@ pub(super) type Gone = BTreeSet<AttemptId>;
 pub(super) struct Kept {
     pub(super) hosts: BTreeMap<NodeName, Units>,
     pub(super) pool: Units,
+    /// GPUs that frozen runs are promised.
+    pub(super) gpus: BTreeSet<String>,
+}
+
+/// What is left of a run in its pool where it may be among those that are thought away.
+fn left(id: &AttemptId, run: &JudgedRun, gone: &Gone) -> Units {
+    match gone.contains(id) {
+        true => run.left(),
+        false => run.total(),
+    }
 }
 
 impl JudgedPolicy {
@@ -56,15 +67,19 @@ impl Judge {
 
     /// What is granted of a pool, with `gone` thought away.
     pub(super) fn used(&self, pool: &PoolName, gone: &Gone) -> Units {
-        let left = self.runs_of(pool).filter(|(id, _)| !gone.contains(*id));
-        left.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.total()))
+        let runs = self.runs_of(pool);
+        runs.fold(Units::default(), |sum, (id, run)| {
+            plus(sum, left(id, run, gone))
+        })
     }
 
     /// What a subject uses of a pool, with `gone` thought away.
     pub(super) fn used_by(&self, pool: &PoolName, subject: &Subject, gone: &Gone) -> Units {
-        let left = self.runs_of(pool).filter(|(id, _)| !gone.contains(*id));
-        let own = left.filter(|(_, run)| run.ask.subject == *subject);
-        own.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.total()))
+        let runs = self.runs_of(pool);
+        let own = runs.filter(|(_, run)| run.ask.subject == *subject);
+        own.fold(Units::default(), |sum, (id, run)| {
+            plus(sum, left(id, run, gone))
+        })
     }
 
     /// The part of that which cannot be made to give way.
@@ -73,7 +88,7 @@ impl Judge {
             .runs_of(pool)
             .filter(|(_, run)| run.ask.subject == *subject);
         let firm = own.filter(|(_, run)| !run.ask.preemptible);
-        firm.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.total()))
+        firm.fold(Units::default(), |sum, (_, run)| plus(sum, run.total()))
     }
 
     /// What is free on a host, with `gone` thought away.
@@ -82,8 +97,13 @@ impl Judge {
             .runs
             .iter()
             .filter(|(_, run)| run.holding.contains(node));
-        let left = there.filter(|(id, _)| !gone.contains(*id));
-        let held = left.fold(Units::default(), |sum, (_, run)| plus(sum, run.ask.each));
+        let held = there.fold(Units::default(), |sum, (id, run)| {
+            let on_host = match gone.contains(id) {
+                true => run.left(),
+                false => run.each(),
+            };
+            plus(sum, on_host)
+        });
         less(self.hosts[node].has, held)
     }
 
@@ -102,9 +122,12 @@ impl Judge {
             false => self.firm_use(pool, &ask.subject),
         };
         let asked = ask.total();
+        // "A request that fits wholly": what is frozen and kept is part of it.
+        let kept = ask.pin.as_ref().map(|pin| pin.kept).unwrap_or_default();
         self.metered(pool).all(|key| {
             let reserved = policy.reserved(key);
-            asked[key] == 0 || reserved.is_none_or(|reserved| used[key] + asked[key] <= reserved)
+            (asked[key] == 0 && kept[key] == 0)
+                || reserved.is_none_or(|reserved| used[key] + asked[key] <= reserved)
         })
     }
 
@@ -124,13 +147,23 @@ impl Judge {
         let staying = || promise.awaits.iter().filter(|id| !gone.contains(*id));
         let awaited = || staying().filter_map(|id| self.runs.get(id));
         let of_pool = awaited().filter(|run| run.pool == promise.pool);
-        let held = of_pool.fold(Units::default(), |sum, run| plus(sum, run.ask.total()));
+        let held = of_pool.fold(Units::default(), |sum, run| {
+            plus(sum, less(run.total(), run.left()))
+        });
         kept.pool = plus(kept.pool, less(ask.total(), held));
         for node in &promise.hosts {
             let there = awaited().filter(|run| run.holding.contains(node));
-            let held = there.fold(Units::default(), |sum, run| plus(sum, run.ask.each));
+            let held = there.fold(Units::default(), |sum, run| {
+                plus(sum, less(run.each(), run.left()))
+            });
             let sum = kept.hosts.entry(node.clone()).or_default();
-            *sum = plus(*sum, less(ask.each, held));
+            let mut missing = less(ask.each, held);
+            if let Some(pin) = &ask.pin {
+                let awaits = staying().cloned().collect();
+                missing[GPU] = self.own_gpus_kept(pin, &awaits);
+                kept.gpus.extend(pin.gpus.iter().cloned());
+            }
+            *sum = plus(*sum, missing);
         }
     }
 
@@ -196,10 +229,11 @@ impl Judge {
         gone: &Gone,
         kept: &Kept,
     ) -> impl Iterator<Item = usize> {
+        let own_taken = self.own_gpus_taken(node, ask, gone, kept);
         let kept = kept.hosts.get(node).copied().unwrap_or_default();
         let free = less(self.free_on(node, gone), kept);
         let each = ask.each;
-        (0..OF_HOSTS).filter(move |key| each[*key] > free[*key])
+        (0..OF_HOSTS).filter(move |key| each[*key] > free[*key] || (*key == GPU && own_taken))
     }
 
     pub(super) fn fits_in_pool(
@@ -254,9 +288,11 @@ impl Judge {
 
     /// Every choice of as many distinct open hosts of a pool as a request needs that could hold it when empty.
     pub(super) fn choices(&self, pool: &PoolName, ask: &Ask) -> Vec<Vec<NodeName>> {
-        let hosts = self.hosts.iter().filter(|(_, host)| {
+        let own = self.own_choice(pool, ask);
+        let hosts = self.hosts.iter().filter(|(node, host)| {
+            let ours = own.as_ref().is_none_or(|own| own.contains(node));
             let large = (0..OF_HOSTS).all(|key| host.has[key] >= ask.each[key]);
-            host.pool == *pool && host.open && large
+            ours && host.pool == *pool && host.open && large
         });
         let mut choices: Vec<Vec<NodeName>> = Vec::from([Vec::new()]);
         for (node, _) in hosts {
@@ -331,7 +367,9 @@ impl Judge {
                 let awaited = promise.awaits.iter().filter(|id| !gone.contains(*id));
                 let own = awaited.filter_map(|id| self.runs.get(id));
                 let own = own.filter(|run| run.ask.subject == ask.subject && run.pool == *pool);
-                let back = own.fold(Units::default(), |sum, run| plus(sum, run.ask.total()));
+                let back = own.fold(Units::default(), |sum, run| {
+                    plus(sum, less(run.total(), run.left()))
+                });
                 used = less(plus(used, other.total()), back);
                 if !other.preemptible {
                     firm = plus(firm, other.total());

@@ -29,7 +29,7 @@ impl Judge {
         for (node, host) in &self.hosts {
             let there = self.runs.values().filter(|run| run.holding.contains(node));
             for key in 0..OF_HOSTS {
-                let held: u64 = there.clone().map(|run| run.ask.each[key]).sum();
+                let held: u64 = there.clone().map(|run| run.each()[key]).sum();
                 rule("no_host_is_overfull", held <= host.has[key], || {
                     format!("{node}: {held} of {:?}", host.has)
                 })?;

@@ -33,6 +33,7 @@ impl Judge {
         step: &StepId,
         nomination: &Nomination,
         victims: &BTreeSet<AttemptId>,
+        frozen: &BTreeSet<AttemptId>,
     ) -> Verdict {
         let ask = self.waiting.get(step);
         rule("only_what_waits_is_nominated", ask.is_some(), || {
@@ -51,10 +52,14 @@ impl Judge {
         self.waiter_is_not_promised_twice(taking)?;
         self.nobody_is_evicted_twice_for_the_same_waiter(taking)?;
         self.no_preemption_when_it_would_fit_without(taking)?;
-        let spares_the_head = self.is_lawful(taking);
-        if spares_the_head.is_err() {
+        // Without what the head is promised, or else with it.
+        let whole = |taking| {
+            self.is_lawful(taking)?;
+            self.what_may_be_frozen_is(taking, frozen)
+        };
+        if whole(taking).is_err() {
             let keeps = Judge::forbidden;
-            self.is_lawful(Taking { keeps, ..taking })?;
+            whole(Taking { keeps, ..taking })?;
         }
         self.the_head_is_nominated(ask, &nomination.pool)?;
         self.nobody_ahead_could_start_or_preempt(taking)
@@ -127,7 +132,10 @@ impl Judge {
         let mut victims = taking.victims.iter();
         let wrong = victims.find(|id| {
             let run = self.runs.get(*id);
-            run.is_none_or(|run| !run.ask.preemptible || run.stopping || run.pool != *taking.pool)
+            run.is_none_or(|run| {
+                let stays = !run.ask.preemptible || run.stopping || self.is_resuming(run);
+                stays || run.pool != *taking.pool
+            })
         });
         rule(
             "victims_are_preemptible_runs_of_the_pool",
@@ -199,10 +207,10 @@ impl Judge {
             // What another of the subject is promised of the limit is as good as used.
             short.extend(self.over_limit_beside_promises(pool, ask, &anyhow));
         }
-        short.retain(|key| run.ask.total()[*key] > 0);
+        short.retain(|key| run.total()[*key] > 0);
         for node in hosts.iter().filter(|node| run.holding.contains(*node)) {
             let there = self.short_on(node, ask, &anyhow, kept);
-            short.extend(there.filter(|key| run.ask.each[*key] > 0));
+            short.extend(there.filter(|key| run.each()[*key] > 0));
         }
         short.into_iter().collect()
     }
@@ -338,6 +346,10 @@ impl Judge {
                 .get(&other.step)
                 .is_some_and(|promise| promise.firm)
                 && other.step != ask.step
+                && !other
+                    .pin
+                    .as_ref()
+                    .is_some_and(|pin| victims.contains(&pin.attempt))
                 && theirs.iter().any(|run| run.subject == other.subject)
         });
         let mut judged = theirs.iter().copied().chain(queued);
@@ -410,7 +422,7 @@ impl Judge {
     ) -> Option<(Vec<NodeName>, Gone)> {
         let runs = self.runs_of(pool);
         let mut ids: Vec<&AttemptId> = runs
-            .filter(|(_, run)| run.ask.preemptible && !run.stopping)
+            .filter(|(_, run)| run.ask.preemptible && !run.stopping && !self.is_resuming(run))
             .map(|(id, _)| id)
             .collect();
         ids.retain(|id| self.could_be_a_victim(pool, ask, id));

@@ -1,0 +1,43 @@
+//! `sluice suspend`, `resume` and `requeue`: freeze steps, let them go on, have them start anew. Each is tried, whatever
+//! becomes of the others.
+
+use sluice_common::api::StepView;
+
+use super::outage_note;
+use crate::args::SteerArgs;
+use crate::client::{Client, Patience, StepVerb};
+use crate::failure::{FAILED, Failure};
+use crate::out::Out;
+use crate::{render, show};
+
+/// Runs the command.
+pub(crate) fn run(
+    client: &Client,
+    verb: StepVerb,
+    args: &SteerArgs,
+    out: Out,
+) -> Result<u8, Failure> {
+    let mut views = Vec::new();
+    let mut failed = false;
+    for id in &args.steps {
+        let steer = || client.steer(id, verb);
+        match client.keep_trying(Patience::CHANGE, outage_note(out), steer) {
+            Ok(view) => views.push(view),
+            Err(error) => {
+                failed = true;
+                out.error(&format!("{}: {error}", render::safe(id)));
+            }
+        }
+    }
+    show::each(&views, out, |step| line(step, out))?;
+    Ok(if failed { FAILED } else { 0 })
+}
+
+fn line(step: &StepView, out: Out) -> String {
+    let held = if step.held { " (held)" } else { "" };
+    format!(
+        "{} {}{held}",
+        render::safe(&step.id),
+        out.paint(render::step::tone(step.state), step.state)
+    )
+}

@@ -1,0 +1,171 @@
+//! How a state changes by freezing and bringing back attempts, and by holding steps.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+
+use sluice_common::id::{AttemptId, StepId};
+use sluice_common::state::StepState;
+use sluice_common::time::Time;
+use sluice_common::wire::SuspendFailure;
+
+use super::{Fit, attempt_mut, attempt_of, need, step_mut};
+use crate::state::State;
+use crate::state::step::{Attempt, Suspension, SuspensionPhase};
+use crate::words;
+
+impl State {
+    pub(super) fn on_suspending(
+        &mut self,
+        at: Time,
+        id: &AttemptId,
+        by: Option<&StepId>,
+        room_mb: u64,
+    ) -> Fit {
+        let reason = match by {
+            Some(_) => words::suspending(),
+            None => words::held(),
+        };
+        let preempted_by = by.cloned();
+        self.change_suspension(id, &[None], |attempt| {
+            attempt.preempted_by = preempted_by;
+            attempt.suspension = Some(Suspension {
+                phase: SuspensionPhase::Suspending,
+                since: at,
+                moved_mb: room_mb,
+            });
+        })?;
+        self.stand(id, StepState::Suspending, reason)
+    }
+
+    pub(super) fn on_suspended(&mut self, at: Time, id: &AttemptId, moved_mb: u64) -> Fit {
+        let from = [Some(SuspensionPhase::Suspending)];
+        self.change_suspension(id, &from, |attempt| {
+            attempt.backfill = BTreeSet::new();
+            attempt.suspension = Some(Suspension {
+                phase: SuspensionPhase::Suspended,
+                since: at,
+                moved_mb,
+            });
+        })?;
+        for nomination in self.kept.nominations.values_mut() {
+            nomination.awaits.remove(id);
+        }
+        self.index.market_mut().await_no_more(id);
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let held = step.held;
+        let reason = match attempt_of(step, id)?.preempted_by {
+            Some(_) => words::suspended(),
+            None => words::held(),
+        };
+        if !held {
+            self.index.market_mut().await_resumption(id);
+        }
+        self.stand(id, StepState::Suspended, reason)
+    }
+
+    pub(super) fn on_resuming(
+        &mut self,
+        at: Time,
+        id: &AttemptId,
+        backfill: &BTreeSet<StepId>,
+    ) -> Fit {
+        self.kept.nominations.remove(&id.step);
+        self.index.market_mut().dequeue(&id.step);
+        let backfill = backfill.clone();
+        let from = [Some(SuspensionPhase::Suspended)];
+        self.change_suspension(id, &from, |attempt| {
+            attempt.backfill = backfill;
+            attempt.suspension = Some(Suspension {
+                phase: SuspensionPhase::Resuming,
+                since: at,
+                moved_mb: 0,
+            });
+        })?;
+        self.stand(id, StepState::Resuming, words::resuming())
+    }
+
+    pub(super) fn on_resumed(&mut self, id: &AttemptId) -> Fit {
+        let from = [Some(SuspensionPhase::Resuming)];
+        self.change_suspension(id, &from, |attempt| attempt.suspension = None)?;
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let reason = words::running(attempt_of(step, id)?);
+        self.stand(id, StepState::Running, reason)
+    }
+
+    /// Whoever records it records that the attempt is stopped, next.
+    pub(super) fn on_not_suspended(&mut self, id: &AttemptId, why: &SuspendFailure) -> Fit {
+        let from = [
+            Some(SuspensionPhase::Suspending),
+            Some(SuspensionPhase::Resuming),
+        ];
+        self.change_suspension(id, &from, |attempt| {
+            attempt.suspension = None;
+            attempt.not_suspended = Some(why.clone());
+        })?;
+        self.stand(id, StepState::Running, words::not_suspended(why))
+    }
+
+    pub(super) fn on_held(&mut self, id: &StepId) -> Fit {
+        let step = step_mut(&mut self.kept.steps, id)?;
+        need(!step.held && !step.state.is_terminal(), || {
+            format!("step `{id}` is {} or held already", step.state)
+        })?;
+        step.held = true;
+        self.kept.nominations.remove(id);
+        self.index.market_mut().dequeue(id);
+        Ok(())
+    }
+
+    pub(super) fn on_unheld(&mut self, at: Time, id: &StepId) -> Fit {
+        let step = step_mut(&mut self.kept.steps, id)?;
+        need(step.held, || format!("step `{id}` is not held"))?;
+        step.held = false;
+        if step.state == StepState::Queued {
+            self.index.enqueue(step);
+        }
+        if step.state == StepState::Suspended
+            && let Some(attempt) = step.attempts.last_mut()
+            && let Some(suspension) = &mut attempt.suspension
+        {
+            // From now on it is one that waits for its place.
+            suspension.since = at;
+            let id = step.attempt_id(step.latest().map_or(0, |latest| latest.number));
+            self.index.market_mut().await_resumption(&id);
+        }
+        Ok(())
+    }
+
+    /// Changes how an attempt that runs stands with being frozen, and counts what it holds anew.
+    fn change_suspension(
+        &mut self,
+        id: &AttemptId,
+        from: &[Option<SuspensionPhase>],
+        change: impl FnOnce(&mut Attempt),
+    ) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let attempt = attempt_mut(step, id)?;
+        let phase = attempt.suspension();
+        let runs = attempt.stopping.is_none() && !attempt.has_ended();
+        need(runs && from.contains(&phase), || {
+            format!("attempt {id} stands at {phase:?}")
+        })?;
+        let before = attempt.clone();
+        change(attempt);
+        let after = attempt.clone();
+        self.index.hold_otherwise(id, step, &before, &after);
+        let nodes = after.parts.iter().map(|part| &part.node);
+        self.place_nodes(nodes)
+    }
+
+    fn stand(
+        &mut self,
+        id: &AttemptId,
+        state: StepState,
+        reason: sluice_common::reason::Reason,
+    ) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        step.state = state;
+        step.reason = reason;
+        Ok(())
+    }
+}

@@ -1,0 +1,281 @@
+//! Steps are frozen instead of stopped, and brought back; callers hold steps, let them go and have them start anew.
+//!
+//! ```text
+//!           gives way, or somebody suspends it            granted again
+//! running -------------------------------> suspending -> suspended -> resuming -> running
+//!                                              |             |            |
+//!           it cannot be done                  +-------------+------------+--> stopping: it waits to start anew
+//! ```
+//! A frozen attempt keeps its memory and waits with all else for its own host and GPUs, in its old place. One that
+//! somebody suspended is *held* beside that: it waits for nothing until somebody resumes it. Hosts are told again
+//! after each break of the link; what they say is taken in by `reconcile.rs`.
+
+use alloc::vec::Vec;
+
+use sluice_common::amount::megabytes_up;
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
+use sluice_common::state::StepState;
+use sluice_common::time::Time;
+use sluice_common::wire::{StopWhy, SuspendFailure, ToNode};
+
+use crate::core::Core;
+use crate::input::{ReplyId, Steer, TimerKey};
+use crate::output::{Answer, Refusal};
+use crate::record::Record;
+use crate::state::{Step, SuspensionPhase};
+
+impl Core {
+    pub(crate) fn on_steer(&mut self, reply: ReplyId, id: StepId, steer: Steer) {
+        let done = self.check_steer(&id, steer).map(|()| match steer {
+            Steer::Suspend => self.hold_step(&id),
+            Steer::Resume => self.let_go(&id),
+            Steer::Requeue => self.start_anew(&id),
+        });
+        self.reply(reply, Answer::Steered(done.map(|()| id)));
+    }
+
+    fn check_steer(&self, id: &StepId, steer: Steer) -> Result<(), Refusal> {
+        let step = id.clone();
+        let Some(known) = self.state.step(id) else {
+            return Err(Refusal::UnknownStep { step });
+        };
+        if known.state.is_terminal() {
+            let state = known.state;
+            return Err(Refusal::StepOver { step, state });
+        }
+        let hosts = known.spec.nodes;
+        if steer == Steer::Suspend && hosts > 1 && known.live().is_some() {
+            return Err(Refusal::CannotSuspend { step, hosts });
+        }
+        Ok(())
+    }
+
+    /// Somebody suspends a step: what runs is frozen, and what waits is not considered.
+    fn hold_step(&mut self, id: &StepId) {
+        let Some(step) = self.state.step(id).filter(|step| !step.held) else {
+            return;
+        };
+        let (state, attempt) = (step.state, latest_id(step));
+        self.record(Record::Held { step: id.clone() });
+        let Some(attempt) = attempt else { return };
+        match state {
+            StepState::Running => self.suspend_attempt(&attempt, None),
+            // Nothing is lost by starting it later.
+            StepState::Allocated | StepState::Starting => {
+                self.stop_attempt(&attempt, StopWhy::Requeued, None);
+            }
+            // It is frozen when it has come back.
+            StepState::Resuming
+            | StepState::Queued
+            | StepState::Suspending
+            | StepState::Suspended
+            | StepState::Stopping
+            | StepState::Succeeded
+            | StepState::Failed
+            | StepState::Cancelled
+            | StepState::Rejected
+            | StepState::Preempted => {}
+        }
+    }
+
+    /// Somebody lets a step go on that was held; what is not held goes on already.
+    fn let_go(&mut self, id: &StepId) {
+        let held = self.state.step(id).filter(|step| step.held);
+        let Some(attempt) = held.map(latest_id) else {
+            return;
+        };
+        self.record(Record::Unheld { step: id.clone() });
+        if let Some(attempt) = attempt {
+            self.await_overdue(&attempt);
+        }
+    }
+
+    /// Somebody wants a step to start anew: what runs is stopped, and it waits in its old place.
+    fn start_anew(&mut self, id: &StepId) {
+        self.let_go(id);
+        let Some(step) = self.state.step(id) else {
+            return;
+        };
+        let stays = step.live().is_some_and(|live| live.stopping.is_none());
+        if let Some(attempt) = latest_id(step).filter(|_| stays) {
+            self.stop_attempt(&attempt, StopWhy::Requeued, None);
+        }
+    }
+
+    /// Records that an attempt is to be frozen, and tells its host.
+    pub(crate) fn suspend_attempt(&mut self, id: &AttemptId, by: Option<StepId>) {
+        let room_mb = self.room_for(id);
+        self.record(Record::Suspending {
+            attempt: id.clone(),
+            by,
+            room_mb,
+        });
+        self.send_suspension(id);
+    }
+
+    /// How much of its host's memory is kept for what will be moved from its GPUs: as much as they have, as far as it is
+    /// free and nobody was promised it.
+    fn room_for(&self, id: &AttemptId) -> u64 {
+        let step = self.state.step(&id.step);
+        let attempt = step.and_then(|step| step.attempt(id.number));
+        let Some(part) = attempt.and_then(|attempt| attempt.parts.first()) else {
+            return 0;
+        };
+        let node = self.state.node(&part.node);
+        let gpus = node.into_iter().flat_map(|node| &node.inventory.gpus);
+        let held = gpus.filter(|gpu| part.gpus.contains(&gpu.uuid));
+        let wanted = held.map(|gpu| megabytes_up(gpu.memory_bytes)).sum();
+        self.state.market().room_beside(id, &part.node, wanted)
+    }
+
+    /// Records that a frozen attempt holds all that it asked for again, and tells its host.
+    pub(crate) fn resume_attempt(
+        &mut self,
+        id: &AttemptId,
+        backfill: alloc::collections::BTreeSet<StepId>,
+    ) {
+        self.record(Record::Resuming {
+            attempt: id.clone(),
+            backfill,
+        });
+        self.send_suspension(id);
+    }
+
+    /// Tells an attempt's host to freeze it or to bring it back, as it stands here.
+    fn send_suspension(&mut self, id: &AttemptId) {
+        let step = self.state.step(&id.step);
+        let Some(attempt) = step.and_then(|step| step.attempt(id.number)) else {
+            return;
+        };
+        let Some(node) = attempt.unended().next().map(|part| part.node.clone()) else {
+            return;
+        };
+        let suspension = attempt.suspension.as_ref();
+        let order = match suspension.map(|it| (it.phase, it.moved_mb)) {
+            Some((SuspensionPhase::Suspending | SuspensionPhase::Suspended, room_mb)) => {
+                let attempt = id.clone();
+                ToNode::Suspend { attempt, room_mb }
+            }
+            Some((SuspensionPhase::Resuming, _)) | None => ToNode::Resume {
+                attempt: id.clone(),
+            },
+        };
+        self.send(&node, order);
+    }
+
+    /// A hello shows where an attempt stands: what it missed is said again. `is_frozen` is whether it is, or is on its
+    /// way there.
+    pub(crate) fn steer_again(&mut self, id: &AttemptId, is_frozen: bool) {
+        let step = self.state.step(&id.step);
+        let attempt = step.and_then(|step| step.attempt(id.number));
+        let Some(attempt) = attempt.filter(|a| a.stopping.is_none() && !a.has_ended()) else {
+            return;
+        };
+        let wanted = match attempt.suspension() {
+            Some(SuspensionPhase::Suspending | SuspensionPhase::Suspended) => true,
+            Some(SuspensionPhase::Resuming) | None => false,
+        };
+        let is_under_way = attempt.suspension() == Some(SuspensionPhase::Suspending);
+        if wanted != is_frozen || is_under_way {
+            self.send_suspension(id);
+        }
+    }
+
+    /// A host has frozen an attempt.
+    pub(crate) fn on_host_suspended(&mut self, node: &NodeName, id: &AttemptId, moved_mb: u64) {
+        if self.suspension_of(id) == Some(SuspensionPhase::Suspending) {
+            self.record(Record::Suspended {
+                attempt: id.clone(),
+                node: node.clone(),
+                moved_mb,
+            });
+            self.await_overdue(id);
+        }
+    }
+
+    /// A host runs an attempt: one that was to be brought back is.
+    pub(crate) fn on_host_runs(&mut self, node: &NodeName, id: &AttemptId) {
+        if self.suspension_of(id) != Some(SuspensionPhase::Resuming) {
+            return;
+        }
+        self.record(Record::Resumed {
+            attempt: id.clone(),
+            node: node.clone(),
+        });
+        if self.state.step(&id.step).is_some_and(|step| step.held) {
+            self.suspend_attempt(id, None);
+        }
+    }
+
+    /// A host could not freeze an attempt, or not bring it back: it is stopped instead.
+    pub(crate) fn on_host_not_suspended(
+        &mut self,
+        node: &NodeName,
+        id: &AttemptId,
+        why: SuspendFailure,
+    ) {
+        let (Some(SuspensionPhase::Suspending | SuspensionPhase::Resuming), Some(step)) =
+            (self.suspension_of(id), self.state.step(&id.step))
+        else {
+            return;
+        };
+        let by = step.live().and_then(|live| live.preempted_by.clone());
+        self.record(Record::NotSuspended {
+            attempt: id.clone(),
+            node: node.clone(),
+            why,
+        });
+        self.stop_attempt(id, StopWhy::NotSuspended, by);
+    }
+
+    /// How an attempt that is not being stopped stands with being frozen.
+    fn suspension_of(&self, id: &AttemptId) -> Option<SuspensionPhase> {
+        let attempt = self.state.step(&id.step)?.attempt(id.number)?;
+        let stays = attempt.stopping.is_none() && !attempt.has_ended();
+        attempt.suspension().filter(|_| stays)
+    }
+
+    /// Wakes us when attempts that earlier runs saw frozen have been so for too long.
+    pub(crate) fn await_all_overdue(&mut self) {
+        let steps = self.state.steps().values();
+        let frozen = steps.filter(|step| step.state == StepState::Suspended);
+        for id in frozen.filter_map(latest_id).collect::<Vec<_>>() {
+            self.await_overdue(&id);
+        }
+    }
+
+    fn await_overdue(&mut self, id: &AttemptId) {
+        let at = self.state.step(&id.step).and_then(overdue_at);
+        if let Some(at) = at {
+            self.set_timer(TimerKey::Suspension(id.clone()), at);
+        }
+    }
+
+    /// The timer came due; the attempt may run again by now, or have been let go later.
+    pub(crate) fn on_suspension_timer(&mut self, id: &AttemptId) {
+        let step = self.state.step(&id.step);
+        let same = step.filter(|step| latest_id(step).as_ref() == Some(id));
+        match same.and_then(overdue_at) {
+            Some(at) if at <= self.now => {
+                self.stop_attempt(id, StopWhy::SuspendedTooLong, None);
+            }
+            Some(at) => self.set_timer(TimerKey::Suspension(id.clone()), at),
+            None => {}
+        }
+    }
+}
+
+/// When a frozen step has been so for too long. One that somebody holds may be so for ever, unless it says itself how
+/// long.
+fn overdue_at(step: &Step) -> Option<Time> {
+    let attempt = step.live().filter(|_| step.state == StepState::Suspended)?;
+    let since = attempt.suspension.as_ref()?.since;
+    let unsaid = (!step.held).then_some(DEFAULT_SUSPEND_TIMEOUT);
+    Some(since + step.spec.suspend_timeout.or(unsaid)?)
+}
+
+fn latest_id(step: &Step) -> Option<AttemptId> {
+    let latest = step.latest()?;
+    Some(step.attempt_id(latest.number))
+}
