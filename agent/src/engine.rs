@@ -405,6 +405,10 @@ fn may_write(phase: &AttemptPhase) -> bool {
         AttemptPhase::Starting
         | AttemptPhase::Running(_)
         | AttemptPhase::Stopping { .. }
+        | AttemptPhase::Suspending(_)
+        | AttemptPhase::Suspended { .. }
+        | AttemptPhase::Resuming(_)
+        | AttemptPhase::NotSuspended { .. }
         | AttemptPhase::Ended(_) => true,
         AttemptPhase::Released(_) => false,
     }
@@ -415,7 +419,10 @@ fn assigned(input: &Input) -> Option<AttemptId> {
     match input {
         Input::Command { command, .. } => match &command.order {
             ToNode::Assign(assignment) => Some(assignment.attempt.clone()),
-            ToNode::Stop { .. } | ToNode::Forget { .. } => None,
+            ToNode::Stop { .. }
+            | ToNode::Forget { .. }
+            | ToNode::Suspend { .. }
+            | ToNode::Resume { .. } => None,
         },
         Input::Dialled { .. }
         | Input::Welcomed { .. }

@@ -10,6 +10,7 @@
 //!                  (the signal waits until a process is seen)
 //! ```
 //! Between "nothing left" and `Released` it is `Releasing`, until its GPUs were seen free: see [`crate::release`].
+//! One that runs may be frozen and brought back, any number of times: see [`crate::suspend`].
 //! Any phase may be passed over: what the supervisor shows is adopted as it stands, and an attempt that it no longer
 //! knows is over.
 //!
@@ -22,14 +23,16 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
+    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
+    StopSignal,
 };
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
+use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy, SuspendFailure};
 
 use crate::input::Now;
 use crate::stop::{Stop, later};
+use crate::suspend::{Suspension, still_runs};
 
 /// Where an attempt stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +51,8 @@ pub(crate) enum Attempt {
         /// Between the signal and the kill when it times out.
         grace: Span,
     },
+    /// It is being frozen, is frozen or is brought back.
+    Frozen(Suspension),
     /// It is being stopped.
     Stopping {
         /// The process, if it was seen.
@@ -89,6 +94,12 @@ pub(crate) enum Effect {
     WakeTimeout(BootMillis),
     /// Wait for its GPUs, then say [`Attempt::on_free`].
     AwaitGpus,
+    /// Let none of its processes run.
+    Freeze,
+    /// Let them run again.
+    Thaw,
+    /// Wake what freezes or thaws then.
+    WakeSuspension(BootMillis),
 }
 
 impl Effect {
@@ -96,7 +107,13 @@ impl Effect {
     pub(crate) fn is_signal(&self) -> bool {
         match self {
             Self::Signal(_) => true,
-            Self::Report(_) | Self::WakeStop(_) | Self::WakeTimeout(_) | Self::AwaitGpus => false,
+            Self::Report(_)
+            | Self::WakeStop(_)
+            | Self::WakeTimeout(_)
+            | Self::AwaitGpus
+            | Self::Freeze
+            | Self::Thaw
+            | Self::WakeSuspension(_) => false,
         }
     }
 }
@@ -104,13 +121,13 @@ impl Effect {
 /// In order.
 pub(crate) type Effects = Vec<Effect>;
 
-type Next = (Attempt, Effects);
+pub(crate) type Next = (Attempt, Effects);
 
 impl Attempt {
     /// An attempt that the core meets in a view: it is taken over as it stands.
     pub(crate) fn seen(now: Now, view: &AttemptView) -> Next {
         match &view.phase {
-            HostPhase::Running(process) => run(&view.memo, *process),
+            HostPhase::Running(process) => meet(now, view, *process),
             HostPhase::Ended(end) => sweep(now, view.memo.grace, ended(end, None, None)),
             HostPhase::Gone(end) => gone(ended(end, None, None)),
         }
@@ -121,6 +138,7 @@ impl Attempt {
         match self {
             Self::Starting { .. } => AttemptPhase::Starting,
             Self::Running { process, .. } => AttemptPhase::Running(started(*process)),
+            Self::Frozen(suspension) => suspension.status(),
             Self::Stopping { process, why, .. } => AttemptPhase::Stopping {
                 started: process.map(started),
                 why: *why,
@@ -136,6 +154,14 @@ impl Attempt {
             Self::Starting { .. } => self.turn(Self::seen(now, view)),
             Self::Running { process, .. } => {
                 let process = *process;
+                self.on_view_running(now, process, view)
+            }
+            Self::Frozen(suspension) if still_runs(view) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_freezer(now, &view.freezer))
+            }
+            Self::Frozen(suspension) => {
+                let process = suspension.process;
                 self.on_view_running(now, process, view)
             }
             Self::Stopping { process, why, stop } => {
@@ -158,13 +184,15 @@ impl Attempt {
     }
 
     fn on_view_running(&mut self, now: Now, process: Process, view: &AttemptView) -> Effects {
-        match &view.phase {
-            HostPhase::Running(_) => Effects::new(),
-            HostPhase::Ended(end) => {
+        match (&view.phase, &view.freezer) {
+            // Nobody has a reason to freeze what is to run.
+            (HostPhase::Running(_), FreezerState::Frozen) => vec![Effect::Thaw],
+            (HostPhase::Running(_), _) => Effects::new(),
+            (HostPhase::Ended(end), _) => {
                 let end = ended(end, Some(process), None);
                 self.turn(sweep(now, view.memo.grace, end))
             }
-            HostPhase::Gone(end) => self.turn(gone(ended(end, Some(process), None))),
+            (HostPhase::Gone(end), _) => self.turn(gone(ended(end, Some(process), None))),
         }
     }
 
@@ -195,6 +223,10 @@ impl Attempt {
                 let process = Some(*process);
                 self.turn(stopping(now, process, why, grace))
             }
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_stop(now, why, grace))
+            }
             Self::Stopping { stop, process, .. } => {
                 let effects = pursue(stop, stop.shortened(now.boot, grace), process.is_some());
                 self.reporting(effects)
@@ -216,6 +248,7 @@ impl Attempt {
             Self::Ended { stop, .. } => pursue(stop, stop.woken(now.boot), true),
             Self::Starting { .. }
             | Self::Running { .. }
+            | Self::Frozen(_)
             | Self::Releasing { .. }
             | Self::Released { .. } => Effects::new(),
         }
@@ -236,6 +269,7 @@ impl Attempt {
                 self.turn(stopping(now, Some(process), StopWhy::TimedOut, grace))
             }
             Self::Running { .. }
+            | Self::Frozen(_)
             | Self::Starting { .. }
             | Self::Stopping { .. }
             | Self::Ended { .. }
@@ -247,7 +281,7 @@ impl Attempt {
     /// A GPU of it is lost: what computed there can come to nothing any more. What is being stopped already goes on.
     pub(crate) fn on_gpu_lost(&mut self, now: Now) -> Effects {
         match self {
-            Self::Starting { .. } | Self::Running { .. } => {
+            Self::Starting { .. } | Self::Running { .. } | Self::Frozen(_) => {
                 self.on_stop(now, StopWhy::GpuLost, Span::ZERO)
             }
             Self::Stopping { .. }
@@ -266,6 +300,7 @@ impl Attempt {
             }
             Self::Starting { .. }
             | Self::Running { .. }
+            | Self::Frozen(_)
             | Self::Stopping { .. }
             | Self::Ended { .. }
             | Self::Released { .. } => Effects::new(),
@@ -281,6 +316,7 @@ impl Attempt {
                 ..
             }
             | Self::Ended { stop, .. } => vec![Effect::Signal(stop.signal())],
+            Self::Frozen(suspension) => suspension.order_again(),
             Self::Stopping { process: None, .. }
             | Self::Starting { .. }
             | Self::Running { .. }
@@ -296,6 +332,10 @@ impl Attempt {
             Self::Starting { .. } => Effects::new(),
             Self::Running { process, .. } => {
                 let end = unseen(now, Some(*process), None);
+                self.turn(gone(end))
+            }
+            Self::Frozen(suspension) => {
+                let end = unseen(now, Some(suspension.process), None);
                 self.turn(gone(end))
             }
             Self::Stopping { process, why, .. } => {
@@ -315,6 +355,65 @@ impl Attempt {
         self.turn(releasing(end))
     }
 
+    /// It is to be frozen; `unable` is why it cannot be on this host, where that is known. Only what runs can be. Always
+    /// reports.
+    pub(crate) fn on_suspend(&mut self, now: Now, unable: Option<SuspendFailure>) -> Effects {
+        match self {
+            Self::Running {
+                process,
+                timeout_at,
+                grace,
+            } => {
+                let (process, timeout_at, grace) = (*process, *timeout_at, *grace);
+                self.turn(match unable {
+                    None => Suspension::begin(now, process, timeout_at, grace),
+                    Some(why) => Suspension::refuse(now, process, timeout_at, grace, why),
+                })
+            }
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_suspend())
+            }
+            Self::Starting { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => self.reporting(Effects::new()),
+        }
+    }
+
+    /// It is to run again, where it is frozen. Always reports.
+    pub(crate) fn on_resume(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_resume(now))
+            }
+            Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => self.reporting(Effects::new()),
+        }
+    }
+
+    /// The timer of what freezes or thaws has fired.
+    pub(crate) fn on_suspension_timer(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_timer(now))
+            }
+            Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => Effects::new(),
+        }
+    }
+
     fn turn(&mut self, (next, effects): Next) -> Effects {
         *self = next;
         effects
@@ -329,9 +428,7 @@ impl Attempt {
 /// The process was seen. Its timeout runs from its start, which may lie before the agent's, on the clock that nobody
 /// can set.
 fn run(memo: &Memo, process: Process) -> Next {
-    let timeout_at = memo
-        .timeout
-        .map(|timeout| later(process.started(), timeout));
+    let timeout_at = timeout_at(memo, process);
     let next = Attempt::Running {
         process,
         timeout_at,
@@ -342,7 +439,19 @@ fn run(memo: &Memo, process: Process) -> Next {
     (next, effects)
 }
 
-fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: Span) -> Next {
+fn timeout_at(memo: &Memo, process: Process) -> Option<BootMillis> {
+    let timeout = memo.timeout?;
+    Some(later(process.started(), timeout))
+}
+
+/// A process is met that runs, or is frozen since before the agent began.
+fn meet(now: Now, view: &AttemptView, process: Process) -> Next {
+    let (memo, freezer) = (&view.memo, &view.freezer);
+    let frozen = Suspension::met(now, process, timeout_at(memo, process), memo.grace, freezer);
+    frozen.unwrap_or_else(|| run(memo, process))
+}
+
+pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: Span) -> Next {
     let stop = Stop::begin(now.boot, grace);
     let next = Attempt::Stopping { process, why, stop };
     let mut effects = vec![Effect::Report(next.status())];
@@ -416,7 +525,7 @@ fn pursue(stop: &mut Stop, next: Stop, has_process: bool) -> Effects {
     effects
 }
 
-fn started(process: Process) -> Started {
+pub(crate) fn started(process: Process) -> Started {
     Started {
         pid: process.pid,
         at: process.started_at,

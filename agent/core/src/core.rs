@@ -15,8 +15,8 @@ use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
-    Welcome,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy,
+    SuspendFailure, ToNode, Welcome,
 };
 
 use crate::attempt::{Attempt, Effect, Effects};
@@ -115,6 +115,9 @@ impl Core {
             Input::Timer(TimerKey::Timeout(id)) => self.change(&id, |a| a.on_timeout_timer(now)),
             Input::Timer(TimerKey::Release(id)) => self.on_release_timer(now, &id),
             Input::Timer(TimerKey::Look) => self.on_look_timer(),
+            Input::Timer(TimerKey::Suspension(id)) => {
+                self.change(&id, |a| a.on_suspension_timer(now));
+            }
             Input::Gpus(look) => self.on_gpus(now, look),
             Input::GpuHealth(health) => self.on_gpu_health(health),
         }
@@ -293,12 +296,8 @@ impl Core {
                 grace,
             } => self.on_stop(now, attempt, why, grace),
             ToNode::Forget { attempt } => self.on_forget(attempt),
-            // It runs on, and says so.
-            ToNode::Suspend { attempt, .. } | ToNode::Resume { attempt } => {
-                if let Some(phase) = self.status(&attempt) {
-                    self.report(&attempt, phase);
-                }
-            }
+            ToNode::Suspend { attempt, .. } => self.on_suspend(now, attempt),
+            ToNode::Resume { attempt } => self.on_resume(now, attempt),
         }
     }
 
@@ -348,6 +347,24 @@ impl Core {
             self.change(&id, |attempt| attempt.on_stop(now, why, grace));
         } else {
             self.settle(id, never_started(now, Exit::Unknown, Some(why)));
+        }
+    }
+
+    /// What holds GPUs keeps their memory when it is frozen, so it is frozen only where that can be moved.
+    fn on_suspend(&mut self, now: Now, id: AttemptId) {
+        if !self.attempts.contains_key(&id) {
+            return self.settle(id, never_started(now, Exit::Unknown, None));
+        }
+        let holds_gpus = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
+        let unable = holds_gpus.then_some(SuspendFailure::NoCheckpoint);
+        self.change(&id, |attempt| attempt.on_suspend(now, unable));
+    }
+
+    fn on_resume(&mut self, now: Now, id: AttemptId) {
+        if self.attempts.contains_key(&id) {
+            self.change(&id, |attempt| attempt.on_resume(now));
+        } else {
+            self.settle(id, never_started(now, Exit::Unknown, None));
         }
     }
 
@@ -447,6 +464,13 @@ impl Core {
                 Effect::WakeStop(at) => self.wake(TimerKey::Grace(id.clone()), at),
                 Effect::WakeTimeout(at) => self.wake(TimerKey::Timeout(id.clone()), at),
                 Effect::AwaitGpus => self.await_gpus(id),
+                Effect::Freeze => self.supervise(ToSupervisor::Freeze {
+                    attempt: id.clone(),
+                }),
+                Effect::Thaw => self.supervise(ToSupervisor::Thaw {
+                    attempt: id.clone(),
+                }),
+                Effect::WakeSuspension(at) => self.wake(TimerKey::Suspension(id.clone()), at),
             }
         }
     }

@@ -87,6 +87,8 @@ pub enum TimerKey {
     Release(AttemptId),
     /// The GPUs are to be looked at again.
     Look,
+    /// An attempt should have been frozen, or thawed, by now.
+    Suspension(AttemptId),
 }
 
 /// What one look at the GPUs has shown. A driver that does not answer at all shows nothing, and nothing is concluded.

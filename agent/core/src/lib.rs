@@ -40,6 +40,7 @@ mod output;
 mod release;
 mod spawn;
 mod stop;
+mod suspend;
 
 pub use crate::core::Core;
 pub use gpus::{Holders, KeptGpu, KeptGpus};

@@ -163,6 +163,7 @@ impl Core {
                 Some(
                     Attempt::Starting { .. }
                     | Attempt::Running { .. }
+                    | Attempt::Frozen(_)
                     | Attempt::Stopping { .. }
                     | Attempt::Ended { .. },
                 ) => return Hands::Attempt,

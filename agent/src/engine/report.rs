@@ -13,6 +13,7 @@ use tracing::{error_span, info, warn};
 #[derive(Clone, Copy, Debug, Default)]
 struct Said {
     start: bool,
+    frozen: bool,
     stop: bool,
     end: bool,
 }
@@ -34,11 +35,17 @@ impl Touched {
         match input {
             Input::Command { command, .. } => Touched::One(match &command.order {
                 ToNode::Assign(assignment) => assignment.attempt.clone(),
-                ToNode::Stop { attempt, .. } | ToNode::Forget { attempt } => attempt.clone(),
+                ToNode::Stop { attempt, .. }
+                | ToNode::Forget { attempt }
+                | ToNode::Suspend { attempt, .. }
+                | ToNode::Resume { attempt } => attempt.clone(),
             }),
             Input::Attempt(view) => Touched::One(view.attempt.clone()),
             Input::Timer(
-                TimerKey::Grace(attempt) | TimerKey::Timeout(attempt) | TimerKey::Release(attempt),
+                TimerKey::Grace(attempt)
+                | TimerKey::Timeout(attempt)
+                | TimerKey::Release(attempt)
+                | TimerKey::Suspension(attempt),
             ) => Touched::One(attempt.clone()),
             // One look stops those whose GPU is lost.
             Input::Gpus(_) | Input::SupervisorUp { .. } => Touched::All,
@@ -78,7 +85,21 @@ impl Report {
         let _in_span = span.enter();
         match phase {
             AttemptPhase::Starting => {}
-            AttemptPhase::Running(process) => said.start(process, start),
+            AttemptPhase::Running(process) => {
+                said.start(process, start);
+                said.freeze("attempt runs", false);
+            }
+            AttemptPhase::Suspending(process) | AttemptPhase::Resuming(process) => {
+                said.start(process, start);
+            }
+            AttemptPhase::Suspended { started, .. } => {
+                said.start(started, start);
+                said.freeze("attempt is frozen", true);
+            }
+            AttemptPhase::NotSuspended { started, why } => {
+                said.start(started, start);
+                warn!(?why, "attempt could not be suspended, or not be resumed");
+            }
             AttemptPhase::Stopping { started, why } => {
                 started
                     .iter()
@@ -94,6 +115,12 @@ impl Said {
     fn start(&mut self, process: &Started, words: &str) {
         if !std::mem::replace(&mut self.start, true) {
             info!(pid = process.pid, "{words}");
+        }
+    }
+
+    fn freeze(&mut self, words: &str, frozen: bool) {
+        if std::mem::replace(&mut self.frozen, frozen) != frozen {
+            info!("{words}");
         }
     }
 
@@ -143,6 +170,9 @@ fn words(why: StopWhy) -> &'static str {
         StopWhy::Preempted => "it gives way to another",
         StopWhy::Superseded => "the coordinator has given it up",
         StopWhy::GpuLost => "a GPU of it is lost",
+        StopWhy::Requeued => "it is to start anew",
+        StopWhy::NotSuspended => "it could not be suspended",
+        StopWhy::SuspendedTooLong => "it was suspended for too long",
         StopWhy::PeerEnded => "a part of it on another host has ended",
     }
 }

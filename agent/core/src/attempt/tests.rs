@@ -114,6 +114,10 @@ fn word(phase: &AttemptPhase) -> String {
         AttemptPhase::Running(started) => format!("running {}", started.pid),
         AttemptPhase::Stopping { started: None, why } => format!("stopping unseen {why:?}"),
         AttemptPhase::Stopping { why, .. } => format!("stopping {why:?}"),
+        AttemptPhase::Suspending(_) => "suspending".into(),
+        AttemptPhase::Suspended { .. } => "suspended".into(),
+        AttemptPhase::Resuming(_) => "resuming".into(),
+        AttemptPhase::NotSuspended { why, .. } => format!("not suspended {why:?}"),
         AttemptPhase::Ended(found) => end("ended", found),
         AttemptPhase::Released(found) => end("released", found),
     }
@@ -129,6 +133,9 @@ fn words(effects: &Effects) -> String {
             Effect::WakeStop(at) => format!("wake {}", at.0),
             Effect::WakeTimeout(at) => format!("timeout {}", at.0),
             Effect::AwaitGpus => "gpus".to_string(),
+            Effect::Freeze => "freeze".to_string(),
+            Effect::Thaw => "thaw".to_string(),
+            Effect::WakeSuspension(at) => format!("suspension {}", at.0),
         })
         .collect();
     words.join(", ")

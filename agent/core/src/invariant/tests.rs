@@ -183,6 +183,7 @@ fn a_release_that_waits_for_nothing_or_for_too_long_is_found() {
         started: None,
         exit: Exit::Unknown,
         stopped: None,
+        usage: Default::default(),
         at: Time::from_unix_millis(0),
     };
     core.attempts

@@ -261,6 +261,10 @@ pub(crate) fn words(outputs: &[Output]) -> String {
 
 fn word(output: &Output) -> String {
     match output {
+        Output::SetTimer {
+            key: TimerKey::Suspension(id),
+            at,
+        } => format!("suspension of {id} at {}", at.0),
         Output::SaveEpoch(epoch) => format!("save {}", epoch.counter),
         Output::Greet {
             link,
@@ -345,6 +349,10 @@ fn phase_word(phase: &AttemptPhase) -> String {
         AttemptPhase::Starting => "starting".to_owned(),
         AttemptPhase::Running(_) => "running".to_owned(),
         AttemptPhase::Stopping { why, .. } => format!("stopping {why:?}"),
+        AttemptPhase::Suspending(_) => "suspending".to_owned(),
+        AttemptPhase::Suspended { moved_mb, .. } => format!("suspended {moved_mb}"),
+        AttemptPhase::Resuming(_) => "resuming".to_owned(),
+        AttemptPhase::NotSuspended { why, .. } => format!("not suspended {why:?}"),
         AttemptPhase::Ended(end) => format!("ended {:?}", end.exit),
         AttemptPhase::Released(end) => format!("released {:?}", end.exit),
     }

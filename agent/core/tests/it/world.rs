@@ -1,7 +1,8 @@
 //! The world around a core, for the model test: a supervisor with steps that heed, resist or fail to start, timers
 //! that fire on time, and a note of every promise. It panics at the first that is broken.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 use agent_core::{Core, GpuLook, Input, KeptGpus, LinkId, Output, Seen, Settings, TimerKey, check};
 use sluice_common::gpu_state::GpuFaults;
@@ -51,7 +52,12 @@ struct Truth {
     kills: u32,
     /// When nothing of it was left.
     gone_at: Option<u64>,
+    /// A signal that it hears when it is thawed.
+    unheard: Option<StopSignal>,
 }
+
+/// Attempts without a GPU, of every nature but those that cannot be made.
+const HAVE_NONE: RangeInclusive<u32> = 4..=6;
 
 /// How long a GPU stays busy after the last process of a step that used it; each attempt has one of its own.
 fn lingers(id: &AttemptId) -> Option<u64> {
@@ -96,6 +102,8 @@ pub(crate) struct World {
     /// Whether the driver of the GPUs answers.
     pub(crate) driver_answers: bool,
     truth: BTreeMap<AttemptId, Truth>,
+    /// Those whose timeout has stood still for a time.
+    frozen_once: BTreeSet<AttemptId>,
     /// Whether somebody asked for a look at the GPUs.
     look_wanted: bool,
     /// What the coordinator was told is wrong with GPUs.
@@ -126,6 +134,7 @@ impl World {
             kept_gpus: KeptGpus::new(),
             driver_answers: true,
             truth: BTreeMap::new(),
+            frozen_once: BTreeSet::new(),
             look_wanted: false,
             faults: GpuFaults::new(),
             heard_at: 0,
@@ -157,8 +166,11 @@ impl World {
 
     // The GPUs.
 
-    /// Every GPU is one attempt's, so that a number tells which.
+    /// Every GPU is one attempt's, so that a number tells which. Some have none, and can be frozen.
     pub(crate) fn gpus_of(id: &AttemptId) -> Vec<String> {
+        if HAVE_NONE.contains(&id.number) {
+            return vec![];
+        }
         vec![format!("GPU-{}", id.number)]
     }
 
@@ -399,6 +411,7 @@ impl World {
             lease_until,
             kills: 0,
             gone_at: None,
+            unheard: None,
         };
         for uuid in &truth.view.memo.gpus {
             self.busy.insert(uuid.clone(), None);
@@ -433,6 +446,10 @@ impl World {
             return;
         };
         let is_kill = signal == StopSignal::Kill;
+        if truth.view.freezer == FreezerState::Frozen && !is_kill {
+            truth.unheard = Some(signal);
+            return;
+        }
         truth.kills += u32::from(is_kill);
         let (dies, leaves_a_child) = match truth.nature {
             Nature::Heeds => (true, false),
@@ -444,6 +461,16 @@ impl World {
         }
         if dies && !leaves_a_child {
             self.vanish(id);
+        }
+    }
+
+    /// Answered by a view, whatever it was before.
+    fn freeze(&mut self, id: &AttemptId, freezer: FreezerState) {
+        if let Some(truth) = self.truth.get_mut(id).filter(|truth| truth.is_alive()) {
+            self.frozen_once.insert(id.clone());
+            truth.view.freezer = freezer;
+            let phase = truth.view.phase.clone();
+            self.show(id, phase);
         }
     }
 
@@ -529,6 +556,11 @@ impl World {
             "{id} went back: {:?}",
             status.phase
         );
+        if let AttemptPhase::Suspended { .. } = status.phase {
+            let freezer = self.truth.get(id).map(|truth| &truth.view.freezer);
+            let frozen = freezer.is_none_or(|freezer| *freezer == FreezerState::Frozen);
+            assert!(frozen, "{id} is called frozen and is {freezer:?}");
+        }
         if let AttemptPhase::Released(_) = status.phase {
             let is_alive = self.truth.get(id).is_some_and(Truth::is_alive);
             assert!(!is_alive, "{id} is released and runs");
@@ -555,8 +587,13 @@ impl World {
                 );
             }
             ToSupervisor::List => panic!("a list could cross an order"),
-            ToSupervisor::Freeze { attempt } | ToSupervisor::Thaw { attempt } => {
-                panic!("nobody asked for a freeze of {attempt}")
+            ToSupervisor::Freeze { attempt } => self.freeze(&attempt, FreezerState::Frozen),
+            ToSupervisor::Thaw { attempt } => {
+                self.freeze(&attempt, FreezerState::Thawed);
+                let truth = self.truth.get_mut(&attempt);
+                if let Some(signal) = truth.and_then(|truth| truth.unheard.take()) {
+                    self.signal(&attempt, signal);
+                }
             }
         }
     }
@@ -609,6 +646,10 @@ impl World {
             Some(
                 AttemptPhase::Running(_)
                 | AttemptPhase::Stopping { .. }
+                | AttemptPhase::Suspending(_)
+                | AttemptPhase::Suspended { .. }
+                | AttemptPhase::Resuming(_)
+                | AttemptPhase::NotSuspended { .. }
                 | AttemptPhase::Ended(_)
                 | AttemptPhase::Released(_),
             ) => true,
@@ -637,6 +678,7 @@ impl World {
         for status in self.core.statuses() {
             let truth = self.truth.get(&status.attempt);
             let timeout = truth.and_then(|truth| truth.view.memo.timeout);
+            let timeout = timeout.filter(|_| !self.frozen_once.contains(&status.attempt));
             if let (AttemptPhase::Running(started), Some(timeout)) = (&status.phase, timeout) {
                 let ran_for = now(self.boot).wall.since(started.at);
                 assert!(
@@ -661,7 +703,12 @@ fn view(id: &AttemptId, phase: HostPhase, memo: Memo) -> AttemptView {
 fn rank(phase: &AttemptPhase) -> u8 {
     match phase {
         AttemptPhase::Starting => 0,
-        AttemptPhase::Running(_) => 1,
+        // It may be frozen and run again any number of times.
+        AttemptPhase::Running(_)
+        | AttemptPhase::Suspending(_)
+        | AttemptPhase::Suspended { .. }
+        | AttemptPhase::Resuming(_)
+        | AttemptPhase::NotSuspended { .. } => 1,
         AttemptPhase::Stopping { .. } => 2,
         AttemptPhase::Ended(_) => 3,
         AttemptPhase::Released(_) => 4,

@@ -1,0 +1,316 @@
+//! Freezing an attempt and letting it run again, as states of one attempt. Pure: [`crate::attempt`] hands the events of
+//! an attempt that is being frozen, is frozen or is brought back to this file, and takes it back when it runs.
+//!
+//! ```text
+//!           suspend                   seen frozen              resume                   seen thawed
+//! Running ----------> Suspending ------------------> Suspended --------> Resuming --------------------> Running
+//!                         |  refused, or too late                            | too late
+//!                         +-------------> Failed <--------------------------+
+//! ```
+//! What failed runs on as far as it can, and is reported until it is told to stop or to run on. A stop ends each of
+//! them: one that is frozen is killed at once, for it holds no units with which it could end by itself; any other is
+//! thawed first. The step's `timeout` stands still from the order to freeze until it runs again; an agent that starts
+//! anew while it is frozen knows only since when the process is there, and lets that count.
+
+use alloc::borrow::ToOwned;
+use alloc::vec;
+
+use sluice_common::supervision::{
+    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, Process,
+};
+use sluice_common::time::Span;
+use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
+
+use crate::attempt::{Attempt, Effect, Effects, Next, started, stopping};
+use crate::input::Now;
+use crate::stop::later;
+
+/// Longest time that freezing or thawing may take. A group of a thousand processes takes milliseconds; what does not
+/// come to rest in this time waits for something that the kernel will not interrupt.
+pub(crate) const SUSPEND_LIMIT: Span = Span::from_secs(30);
+
+/// An attempt that is not simply running.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Suspension {
+    /// The process.
+    pub(crate) process: Process,
+    /// Between the signal and the kill when it times out.
+    grace: Span,
+    /// How much of its `timeout` is left.
+    left: Option<Span>,
+    /// How far it has come.
+    pub(crate) stage: Stage,
+    /// Whether the other way is wanted as soon as this one has been gone: two orders that are not answered yet could not be
+    /// told apart by their answers.
+    turns: bool,
+}
+
+/// How far it has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The supervisor was told to freeze it.
+    Suspending {
+        /// When that has taken too long.
+        until: BootMillis,
+    },
+    /// None of its processes runs.
+    Suspended,
+    /// The supervisor was told to thaw it.
+    Resuming {
+        /// When that has taken too long.
+        until: BootMillis,
+    },
+    /// It could not be frozen, or not be thawed.
+    Failed(SuspendFailure),
+}
+
+impl Suspension {
+    /// One that runs is to be frozen.
+    pub(crate) fn begin(
+        now: Now,
+        process: Process,
+        timeout_at: Option<BootMillis>,
+        grace: Span,
+    ) -> Next {
+        let suspension = Self {
+            process,
+            grace,
+            left: timeout_at.map(|at| Span::from_millis(at.0.saturating_sub(now.boot.0))),
+            stage: Stage::Suspending {
+                until: later(now.boot, SUSPEND_LIMIT),
+            },
+            turns: false,
+        };
+        suspension.entered()
+    }
+
+    /// One that runs cannot be frozen on this host.
+    pub(crate) fn refuse(
+        now: Now,
+        process: Process,
+        timeout_at: Option<BootMillis>,
+        grace: Span,
+        why: SuspendFailure,
+    ) -> Next {
+        let (next, _) = Self::begin(now, process, timeout_at, grace);
+        let Attempt::Frozen(suspension) = next else {
+            return (next, Effects::new());
+        };
+        suspension.failed(now, why)
+    }
+
+    /// One that a new agent meets while it is frozen, or is being frozen.
+    pub(crate) fn met(
+        now: Now,
+        process: Process,
+        timeout_at: Option<BootMillis>,
+        grace: Span,
+        freezer: &FreezerState,
+    ) -> Option<Next> {
+        let (next, mut effects) = Self::begin(now, process, timeout_at, grace);
+        match (freezer, next) {
+            (FreezerState::Thawed | FreezerState::Refused(_), _) => None,
+            (FreezerState::Frozen, Attempt::Frozen(suspension)) => Some(suspension.frozen(now)),
+            (_, next) => {
+                // It is on its way already.
+                effects.retain(|effect| *effect != Effect::Freeze);
+                Some((next, effects))
+            }
+        }
+    }
+
+    /// As the coordinator is told.
+    pub(crate) fn status(&self) -> AttemptPhase {
+        let started = started(self.process);
+        match &self.stage {
+            Stage::Suspending { .. } => AttemptPhase::Suspending(started),
+            Stage::Suspended => {
+                let moved_mb = 0;
+                AttemptPhase::Suspended { started, moved_mb }
+            }
+            Stage::Resuming { .. } => AttemptPhase::Resuming(started),
+            Stage::Failed(why) => {
+                let why = why.clone();
+                AttemptPhase::NotSuspended { started, why }
+            }
+        }
+    }
+
+    /// It is to be frozen, perhaps once more. Always reports.
+    pub(crate) fn on_suspend(mut self) -> Next {
+        self.turns = matches!(self.stage, Stage::Resuming { .. });
+        self.reported()
+    }
+
+    /// It is to run again. Always reports.
+    pub(crate) fn on_resume(self, now: Now) -> Next {
+        match self.stage {
+            Stage::Suspended => self.resuming(now),
+            Stage::Suspending { .. } => Self {
+                turns: true,
+                ..self
+            }
+            .reported(),
+            Stage::Resuming { .. } => Self {
+                turns: false,
+                ..self
+            }
+            .reported(),
+            Stage::Failed(_) => self.running(now),
+        }
+    }
+
+    fn resuming(self, now: Now) -> Next {
+        Self {
+            stage: Stage::Resuming {
+                until: later(now.boot, SUSPEND_LIMIT),
+            },
+            turns: false,
+            ..self
+        }
+        .entered()
+    }
+
+    /// It is to stop.
+    pub(crate) fn on_stop(self, now: Now, why: StopWhy, grace: Span) -> Next {
+        let grace = match self.stage {
+            Stage::Suspended => Span::ZERO,
+            Stage::Suspending { .. } | Stage::Resuming { .. } | Stage::Failed(_) => grace,
+        };
+        let is_frozen = self.stage == Stage::Suspended;
+        let (next, mut effects) = stopping(now, Some(self.process), why, grace);
+        if !is_frozen {
+            // Before the signal, which none that is frozen hears.
+            effects.insert(1, Effect::Thaw);
+        }
+        (next, effects)
+    }
+
+    /// The supervisor shows its freezer. What is shown may be older than the last order, so only what is waited for
+    /// counts.
+    pub(crate) fn on_freezer(self, now: Now, freezer: &FreezerState) -> Next {
+        match (&self.stage, freezer) {
+            (Stage::Suspending { .. }, FreezerState::Frozen) => self.frozen(now),
+            (Stage::Suspending { .. }, FreezerState::Refused(why)) => {
+                let why = refusal(why);
+                self.failed(now, why)
+            }
+            // Somebody has thawed it, who must not: what it held may be another's.
+            (Stage::Suspended, FreezerState::Thawed | FreezerState::Refused(_)) => {
+                (Attempt::Frozen(self), vec![Effect::Freeze])
+            }
+            (Stage::Resuming { .. }, FreezerState::Thawed) => self.running(now),
+            (Stage::Suspending { .. }, FreezerState::Thawed | FreezerState::Freezing)
+            | (Stage::Suspended, FreezerState::Freezing | FreezerState::Frozen)
+            | (
+                Stage::Resuming { .. },
+                FreezerState::Freezing | FreezerState::Frozen | FreezerState::Refused(_),
+            )
+            | (Stage::Failed(_), _) => (Attempt::Frozen(self), Effects::new()),
+        }
+    }
+
+    /// It has taken too long, or the timer fires needlessly.
+    pub(crate) fn on_timer(self, now: Now) -> Next {
+        match self.stage {
+            Stage::Suspending { until } if until <= now.boot => {
+                let (next, mut effects) = self.failed(now, SuspendFailure::TimedOut);
+                effects.insert(0, Effect::Thaw);
+                (next, effects)
+            }
+            Stage::Resuming { until } if until <= now.boot => {
+                let limit = SUSPEND_LIMIT;
+                let sentence = alloc::format!("it did not run again within {limit}");
+                self.failed(now, SuspendFailure::NotResumed(sentence))
+            }
+            Stage::Suspending { until } | Stage::Resuming { until } => {
+                (Attempt::Frozen(self), vec![Effect::WakeSuspension(until)])
+            }
+            Stage::Suspended | Stage::Failed(_) => (Attempt::Frozen(self), Effects::new()),
+        }
+    }
+
+    /// The order of the stage, for a supervisor that has come back and may have missed it.
+    pub(crate) fn order_again(&self) -> Effects {
+        match self.stage {
+            Stage::Suspending { .. } => vec![Effect::Freeze],
+            Stage::Resuming { .. } | Stage::Failed(_) => vec![Effect::Thaw],
+            Stage::Suspended => Effects::new(),
+        }
+    }
+
+    /// Tells the supervisor what the stage is about, and the coordinator that it has come.
+    fn entered(self) -> Next {
+        let order = self.order_again();
+        let wake = match self.stage {
+            Stage::Suspending { until } | Stage::Resuming { until } => {
+                Some(Effect::WakeSuspension(until))
+            }
+            Stage::Suspended | Stage::Failed(_) => None,
+        };
+        let (next, mut effects) = self.reported();
+        effects.extend(order);
+        effects.extend(wake);
+        (next, effects)
+    }
+
+    fn reported(self) -> Next {
+        let report = Effect::Report(self.status());
+        (Attempt::Frozen(self), vec![report])
+    }
+
+    fn frozen(self, now: Now) -> Next {
+        if self.turns {
+            return self.resuming(now);
+        }
+        let stage = Stage::Suspended;
+        Self { stage, ..self }.reported()
+    }
+
+    fn failed(self, now: Now, why: SuspendFailure) -> Next {
+        if self.turns && matches!(self.stage, Stage::Suspending { .. }) {
+            return self.running(now);
+        }
+        let stage = Stage::Failed(why);
+        Self {
+            stage,
+            turns: false,
+            ..self
+        }
+        .reported()
+    }
+
+    /// It runs, and its time runs on.
+    fn running(self, now: Now) -> Next {
+        let timeout_at = self.left.map(|left| later(now.boot, left));
+        if self.turns && matches!(self.stage, Stage::Resuming { .. }) {
+            return Self::begin(now, self.process, timeout_at, self.grace);
+        }
+        let next = Attempt::Running {
+            process: self.process,
+            timeout_at,
+            grace: self.grace,
+        };
+        let mut effects = vec![Effect::Report(next.status())];
+        effects.extend(timeout_at.map(Effect::WakeTimeout));
+        (next, effects)
+    }
+}
+
+fn refusal(why: &FreezeRefusal) -> SuspendFailure {
+    match why {
+        FreezeRefusal::Unsupported => SuspendFailure::NoFreezer,
+        FreezeRefusal::Failed(sentence) => SuspendFailure::Refused(sentence.to_owned()),
+    }
+}
+
+/// A view of an attempt that is frozen, or on its way: whether its process is still there.
+pub(crate) fn still_runs(view: &AttemptView) -> bool {
+    match view.phase {
+        HostPhase::Running(_) => true,
+        HostPhase::Ended(_) | HostPhase::Gone(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

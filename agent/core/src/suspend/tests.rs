@@ -1,0 +1,215 @@
+//! Every way through freezing and thawing, as orders and views bring it about.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{Memo, StopSignal};
+use sluice_common::time::Time;
+
+use super::*;
+
+const GRACE: Span = Span::from_secs(10);
+
+fn now(boot: u64) -> Now {
+    Now {
+        wall: Time::from_unix_millis(1_000_000 + boot),
+        boot: BootMillis(boot),
+    }
+}
+
+fn process() -> Process {
+    Process {
+        pid: 7,
+        start_ticks: 100,
+        started_at: Time::from_unix_millis(1_001_000),
+    }
+}
+
+fn view(freezer: FreezerState) -> AttemptView {
+    AttemptView {
+        attempt: AttemptId {
+            step: "a".parse().unwrap(),
+            number: 1,
+        },
+        phase: HostPhase::Running(process()),
+        memo: Memo {
+            timeout: Some(Span::from_secs(60)),
+            grace: GRACE,
+            gpus: Vec::new(),
+        },
+        freezer,
+    }
+}
+
+/// An attempt that runs since 1 s and has 60 s.
+fn running() -> Attempt {
+    Attempt::seen(now(1000), &view(FreezerState::Thawed)).0
+}
+
+/// One that is frozen since 11 s.
+fn frozen() -> Attempt {
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), None);
+    attempt.on_view(now(11_000), &view(FreezerState::Frozen));
+    attempt
+}
+
+fn in_words(effects: &Effects) -> Vec<String> {
+    let words = effects.iter().map(|effect| match effect {
+        Effect::Report(phase) => match phase {
+            AttemptPhase::Running(_) => String::from("running"),
+            AttemptPhase::Suspending(_) => String::from("suspending"),
+            AttemptPhase::Suspended { .. } => String::from("suspended"),
+            AttemptPhase::Resuming(_) => String::from("resuming"),
+            AttemptPhase::NotSuspended { why, .. } => alloc::format!("not suspended: {why:?}"),
+            AttemptPhase::Stopping { why, .. } => alloc::format!("stopping: {why:?}"),
+            AttemptPhase::Starting | AttemptPhase::Ended(_) | AttemptPhase::Released(_) => {
+                alloc::format!("{phase:?}")
+            }
+        },
+        Effect::Freeze => String::from("freeze"),
+        Effect::Thaw => String::from("thaw"),
+        Effect::Signal(StopSignal::Kill) => String::from("KILL"),
+        Effect::Signal(StopSignal::Terminate) => String::from("TERM"),
+        Effect::WakeSuspension(at) => alloc::format!("look at {}", at.0),
+        Effect::WakeTimeout(at) => alloc::format!("timeout at {}", at.0),
+        Effect::WakeStop(at) => alloc::format!("stop at {}", at.0),
+        Effect::AwaitGpus => String::from("await GPUs"),
+    });
+    words.collect()
+}
+
+#[test]
+fn it_is_frozen_and_brought_back_and_its_time_stands_still_meanwhile() {
+    let mut attempt = running();
+    let effects = attempt.on_suspend(now(11_000), None);
+    assert_eq!(
+        in_words(&effects),
+        ["suspending", "freeze", "look at 41000"]
+    );
+    let effects = attempt.on_view(now(11_005), &view(FreezerState::Freezing));
+    assert!(effects.is_empty());
+    let effects = attempt.on_view(now(11_009), &view(FreezerState::Frozen));
+    assert_eq!(in_words(&effects), ["suspended"]);
+    assert_eq!(attempt.on_timeout_timer(now(61_000)), Effects::new());
+    let effects = attempt.on_resume(now(3_600_000));
+    assert_eq!(in_words(&effects), ["resuming", "thaw", "look at 3630000"]);
+    let effects = attempt.on_view(now(3_600_004), &view(FreezerState::Thawed));
+    // Ten of its sixty seconds were used before.
+    assert_eq!(in_words(&effects), ["running", "timeout at 3650004"]);
+}
+
+#[test]
+fn repeats_report_and_change_nothing() {
+    let mut attempt = frozen();
+    let before = attempt.clone();
+    assert_eq!(
+        in_words(&attempt.on_suspend(now(12_000), None)),
+        ["suspended"]
+    );
+    assert_eq!(attempt, before);
+    let mut attempt = running();
+    assert_eq!(in_words(&attempt.on_resume(now(2000))), ["running"]);
+    assert_eq!(attempt, running());
+}
+
+#[test]
+fn an_order_to_the_contrary_waits_for_the_answer_to_the_first() {
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), None);
+    assert_eq!(in_words(&attempt.on_resume(now(11_001))), ["suspending"]);
+    let effects = attempt.on_view(now(11_002), &view(FreezerState::Frozen));
+    assert_eq!(in_words(&effects), ["resuming", "thaw", "look at 41002"]);
+    assert_eq!(
+        in_words(&attempt.on_suspend(now(11_003), None)),
+        ["resuming"]
+    );
+    let effects = attempt.on_view(now(11_004), &view(FreezerState::Thawed));
+    assert_eq!(
+        in_words(&effects),
+        ["suspending", "freeze", "look at 41004"]
+    );
+}
+
+#[test]
+fn what_cannot_be_frozen_says_why_and_runs_on() {
+    for (refusal, why) in [
+        (FreezeRefusal::Unsupported, SuspendFailure::NoFreezer),
+        (
+            FreezeRefusal::Failed("no such group".into()),
+            SuspendFailure::Refused("no such group".into()),
+        ),
+    ] {
+        let mut attempt = running();
+        attempt.on_suspend(now(11_000), None);
+        let view = view(FreezerState::Refused(refusal));
+        let effects = attempt.on_view(now(11_001), &view);
+        assert_eq!(
+            in_words(&effects),
+            [alloc::format!("not suspended: {why:?}")]
+        );
+        let effects = attempt.on_stop(now(12_000), StopWhy::NotSuspended, GRACE);
+        let words = ["stopping: NotSuspended", "thaw", "TERM", "stop at 22000"];
+        assert_eq!(in_words(&effects), words);
+    }
+    let mut attempt = running();
+    let effects = attempt.on_suspend(now(11_000), Some(SuspendFailure::NoCheckpoint));
+    assert_eq!(in_words(&effects), ["not suspended: NoCheckpoint"]);
+    assert_eq!(
+        in_words(&attempt.on_resume(now(11_000))),
+        ["running", "timeout at 61000"]
+    );
+}
+
+#[test]
+fn neither_way_takes_for_ever() {
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), None);
+    let early = attempt.on_suspension_timer(now(40_999));
+    assert_eq!(in_words(&early), ["look at 41000"]);
+    let late = attempt.on_suspension_timer(now(41_000));
+    assert_eq!(in_words(&late), ["thaw", "not suspended: TimedOut"]);
+
+    let mut attempt = frozen();
+    attempt.on_resume(now(20_000));
+    let late = attempt.on_suspension_timer(now(50_000));
+    let words = "not suspended: NotResumed(\"it did not run again within 30s\")";
+    assert_eq!(in_words(&late), [words]);
+}
+
+#[test]
+fn what_is_frozen_is_killed_at_once_and_what_is_not_yet_is_thawed_first() {
+    let effects = frozen().on_stop(now(12_000), StopWhy::Cancelled, GRACE);
+    assert_eq!(
+        in_words(&effects),
+        ["stopping: Cancelled", "KILL", "stop at 13000"]
+    );
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), None);
+    let effects = attempt.on_stop(now(12_000), StopWhy::Cancelled, GRACE);
+    let words = ["stopping: Cancelled", "thaw", "TERM", "stop at 22000"];
+    assert_eq!(in_words(&effects), words);
+}
+
+#[test]
+fn an_agent_that_begins_anew_takes_over_what_is_frozen() {
+    let (attempt, effects) = Attempt::seen(now(30_000), &view(FreezerState::Frozen));
+    assert_eq!(in_words(&effects), ["suspended"]);
+    assert_eq!(attempt.signal_again(), Effects::new());
+    let (mut attempt, effects) = Attempt::seen(now(30_000), &view(FreezerState::Freezing));
+    assert_eq!(in_words(&effects), ["suspending", "look at 60000"]);
+    assert_eq!(in_words(&attempt.signal_again()), ["freeze"]);
+    let effects = attempt.on_view(now(30_001), &view(FreezerState::Frozen));
+    assert_eq!(in_words(&effects), ["suspended"]);
+}
+
+#[test]
+fn what_somebody_else_thaws_is_frozen_again_and_what_he_freezes_is_thawed() {
+    let mut attempt = frozen();
+    let effects = attempt.on_view(now(12_000), &view(FreezerState::Thawed));
+    assert_eq!(in_words(&effects), ["freeze"]);
+    assert!(matches!(attempt.status(), AttemptPhase::Suspended { .. }));
+    let effects = running().on_view(now(12_000), &view(FreezerState::Frozen));
+    assert_eq!(in_words(&effects), ["thaw"]);
+}
