@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
+use crate::gpu_state::GpuFault;
 use crate::inventory::Capability;
 use crate::reason::{Detail, Reason};
 use crate::request::{ResourceSettings, StepRequest};
@@ -226,6 +227,29 @@ pub struct NodeView {
     /// Capabilities that its pool requires and it does not have. While there are any it gets no new work.
     #[serde(default)]
     pub lacks: BTreeSet<Capability>,
+    /// Its GPUs that are granted to nobody, and why.
+    #[serde(default)]
+    pub unfit_gpus: Vec<UnfitGpuView>,
+}
+
+/// A GPU that is granted to nobody. A step that runs on it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "UnfitGpu")
+)]
+pub struct UnfitGpuView {
+    /// The driver's index; absent where the host does not list it any more.
+    pub index: Option<u32>,
+    /// Which.
+    pub uuid: String,
+    /// What an admin said who closed it; absent where none did.
+    pub cordon: Option<String>,
+    /// What its host finds wrong with it; absent where nothing.
+    pub fault: Option<GpuFault>,
+    /// Why it is granted to nobody, in one sentence.
+    pub message: String,
 }
 
 /// A node that an admin closed to new work.

@@ -109,6 +109,8 @@ codes! {
     UnknownAttempt = "unknown_attempt", 404;
     /// No node has this name.
     UnknownNode = "unknown_node", 404;
+    /// The node has no such GPU.
+    UnknownGpu = "unknown_gpu", 404;
     /// No pool has this name.
     UnknownPool = "unknown_pool", 404;
     /// The subject has no policy in the pool.

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
     AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView,
-    PoolView, StepView, duration, timestamp,
+    PoolView, StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
@@ -191,7 +191,30 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         heard_at: core.heard_at(&node.name).map(timestamp),
         leaving: node.leaving,
         lacks: state.lacking(node),
+        unfit_gpus: unfit_gpus(node),
     }
+}
+
+/// Those that it lists, by index, and then those that it lists no more.
+fn unfit_gpus(node: &Node) -> Vec<UnfitGpuView> {
+    let named = node.gpu_cordons.keys().chain(node.gpus.faults.keys());
+    let named: BTreeSet<&String> = named.collect();
+    let index = |uuid: &str| {
+        let mut gpus = node.inventory.gpus.iter();
+        gpus.find(|gpu| gpu.uuid == uuid).map(|gpu| gpu.index)
+    };
+    let views = named.into_iter().filter_map(|uuid| {
+        Some(UnfitGpuView {
+            index: index(uuid),
+            uuid: uuid.clone(),
+            cordon: node.gpu_cordons.get(uuid).map(|it| it.reason.clone()),
+            fault: node.gpus.faults.get(uuid).cloned(),
+            message: node.unfit(uuid)?,
+        })
+    });
+    let mut views: Vec<UnfitGpuView> = views.collect();
+    views.sort_by_key(|view| view.index.unwrap_or(u32::MAX));
+    views
 }
 
 fn cordon(cordon: &Cordon) -> CordonView {

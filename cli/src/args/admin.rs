@@ -16,6 +16,9 @@ pub(crate) struct CordonArgs {
     /// Why, for whoever wonders. Without it, what was said before stays.
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
+    /// Close only this GPU, by its index or UUID. A step that runs on it goes on.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -23,6 +26,9 @@ pub(crate) struct UncordonArgs {
     /// Which.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
+    /// Open only this GPU, by its index or UUID. Without it closed GPUs stay closed.
+    #[arg(long, value_name = "GPU")]
+    pub(crate) gpu: Option<String>,
 }
 
 #[derive(Debug, clap::Args)]

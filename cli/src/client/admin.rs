@@ -17,8 +17,12 @@ impl Client {
     }
 
     /// `POST /v1/nodes/{node}:uncordon`.
-    pub(crate) fn uncordon(&self, node: &str) -> Result<NodeView, ApiError> {
-        self.post(&verb(node, "uncordon"), &UncordonRequest {})
+    pub(crate) fn uncordon(
+        &self,
+        node: &str,
+        request: &UncordonRequest,
+    ) -> Result<NodeView, ApiError> {
+        self.post(&verb(node, "uncordon"), request)
     }
 
     /// `POST /v1/nodes/{node}:drain`.

@@ -59,6 +59,14 @@ impl ApiError {
         }
     }
 
+    /// The code of a refusal.
+    pub(crate) fn code(&self) -> Option<&str> {
+        match self {
+            ApiError::Refused { error, .. } => Some(&error.code),
+            ApiError::Unreachable { .. } | ApiError::Garbled { .. } | ApiError::Gone(_) => None,
+        }
+    }
+
     /// The HTTP status of a refusal.
     pub(crate) fn status(&self) -> Option<u16> {
         match self {

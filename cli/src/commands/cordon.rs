@@ -1,7 +1,8 @@
 //! `sluice cordon` and `sluice uncordon`: closes nodes to new steps, and opens them. Each is tried, whatever becomes of
 //! the others.
 
-use sluice_common::api::{CordonRequest, NodeView};
+use sluice_common::api::{CordonRequest, NodeView, UncordonRequest};
+use sluice_common::error_code::ErrorCode;
 
 use super::get::explained;
 use super::outage_note;
@@ -15,6 +16,7 @@ use crate::{render, show};
 pub(crate) fn cordon(client: &Client, args: &CordonArgs, out: Out) -> Result<u8, Failure> {
     let request = CordonRequest {
         reason: args.reason.clone(),
+        gpu: args.gpu.clone(),
     };
     let (views, code) = change(client, &args.nodes, out, |node| {
         client.cordon(node, &request)
@@ -25,7 +27,12 @@ pub(crate) fn cordon(client: &Client, args: &CordonArgs, out: Out) -> Result<u8,
 
 /// Runs `sluice uncordon`.
 pub(crate) fn uncordon(client: &Client, args: &UncordonArgs, out: Out) -> Result<u8, Failure> {
-    let (views, code) = change(client, &args.nodes, out, |node| client.uncordon(node));
+    let request = UncordonRequest {
+        gpu: args.gpu.clone(),
+    };
+    let (views, code) = change(client, &args.nodes, out, |node| {
+        client.uncordon(node, &request)
+    });
     show::each(&views, out, |node| line(node, out))?;
     Ok(code)
 }
@@ -53,16 +60,20 @@ pub(super) fn change<T>(
 
 /// Why a change of a node was refused and, where there is none of this name, which was meant.
 pub(super) fn refusal(client: &Client, node: &str, error: &ApiError) -> String {
-    if error.status() == Some(404) {
+    if error.code() == Some(ErrorCode::UnknownNode.as_str()) {
         return explained::<NodeView>(client, node, error);
     }
     error.to_string()
 }
 
-/// A node and how it stands now, such as `gpu-1 ready,cordoned`.
+/// A node and how it stands now, such as `gpu-1 ready,cordoned`, with how many of its GPUs are granted to nobody.
 pub(super) fn line(node: &NodeView, out: Out) -> String {
+    let unfit = match node.unfit_gpus.len() {
+        0 => String::new(),
+        count => format!(", {count} of its GPUs unfit"),
+    };
     format!(
-        "{} {}",
+        "{} {}{unfit}",
         render::safe(&node.name),
         render::node::standing(node, out)
     )

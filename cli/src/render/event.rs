@@ -4,6 +4,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sluice_common::gpu_state::{GpuFault, Pids};
 
 use super::age::age;
 use super::listed::Listed;
@@ -109,6 +110,7 @@ fn details(event: &Value) -> String {
     words.extend(deadline(fields));
     words.extend(labels(fields));
     words.extend(exit(fields));
+    words.extend(gpus(fields));
     words.extend(others(fields));
     words.extend(sentence.map(safe));
     if words.is_empty() {
@@ -170,6 +172,28 @@ fn others(fields: &Map<String, Value>) -> Vec<String> {
         (!names.is_empty()).then(|| format!("{name}={}", names.join(",")))
     };
     lists.into_iter().filter_map(list).collect()
+}
+
+/// GPUs that an admin closed or opened, and what is wrong with those of a host, such as `GPU-a=lost`.
+fn gpus(fields: &Map<String, Value>) -> Vec<String> {
+    let states = fields.get("states");
+    let faults = states.and_then(|states| states.get("faults")?.as_object());
+    let faults = faults.into_iter().flatten();
+    let faults = faults.map(|(gpu, fault)| format!("{}={}", safe(gpu), fault_of(fault)));
+    let drain = states.and_then(|states| states.get("drain")?.as_str());
+    let drain = drain.map(|why| format!("drain={}", safe(why)));
+    let named = fields.get("gpus").and_then(Value::as_array);
+    let named = named.into_iter().flatten().filter_map(Value::as_str);
+    faults.chain(drain).chain(named.map(safe)).collect()
+}
+
+fn fault_of(fault: &Value) -> String {
+    let known: Result<GpuFault, _> = serde_json::from_value(fault.clone());
+    known.map_or("?".to_owned(), |fault| match &fault {
+        GpuFault::Quarantined { why, .. } => format!("quarantined ({})", safe(why)),
+        GpuFault::Foreign { pids } => format!("foreign ({})", Pids(pids)),
+        GpuFault::Lost => fault.as_str().to_owned(),
+    })
 }
 
 /// How an attempt ended, such as `code=7`.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB};
-use sluice_common::api::{CordonView, HostView, NodeView, StepView};
+use sluice_common::api::{CordonView, HostView, NodeView, StepView, UnfitGpuView};
 use sluice_common::state::NodeState;
 
 use super::age::age;
@@ -70,12 +70,20 @@ fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
         safe(&node.name).into(),
         or_dash(Some(&node.pool)).into(),
         state(node),
-        format!("{gpus}/{all_gpus}").into(),
+        gpus_of(node, gpus, all_gpus),
         format!("{}/{}", amounts::cores(mcpu), amounts::cores(all_mcpu)).into(),
         amounts::megabytes_of(memory, all_memory).into(),
         node.steps.len().to_string().into(),
         age(node.joined_at, now).into(),
     ]
+}
+
+/// What is granted of its GPUs, and how many are granted to nobody, such as `3/8,1 unfit`.
+fn gpus_of(node: &NodeView, used: u64, all: u64) -> Cell {
+    match node.unfit_gpus.len() {
+        0 => format!("{used}/{all}").into(),
+        unfit => Cell::toned(Tone::Pending, format!("{used}/{all},{unfit} unfit")),
+    }
 }
 
 /// What an admin made of it and how far that has come: `cordoned`, `draining` or `drained`.
@@ -187,6 +195,9 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
             node.heard_at.map_or("-".to_owned(), |at| moment(at, now)),
         )
         .field("GPUs", platforms(&node.inventory));
+    if !node.unfit_gpus.is_empty() {
+        text.section("Unfit GPUs", |text| why_unfit(text, &node.unfit_gpus));
+    }
     text.section("Hardware", |text| host::facts(text, &node.inventory));
     text.finish()
         + &capacity::of_node(&node.capacity, &node.used, out)
@@ -199,6 +210,14 @@ fn why_closed(text: &mut Sections, cordon: &CordonView, now: Timestamp) {
         .field("Since", moment(cordon.since, now))
         .optional("Deadline", cordon.deadline.map(|at| due(at, now)))
         .optional("Empty", cordon.empty_since.map(|at| moment(at, now)));
+}
+
+fn why_unfit(text: &mut Sections, gpus: &[UnfitGpuView]) {
+    for gpu in gpus {
+        let index = gpu.index.map_or("-".to_owned(), |index| index.to_string());
+        let why = format!("{}: {}", safe(&gpu.uuid), safe(&gpu.message));
+        text.field(&format!("GPU {index}"), why);
+    }
 }
 
 /// A time that comes, with how long it takes.
@@ -340,5 +359,23 @@ State:            ready,lacks:devices+pids
 Lacks:            devices, pids: pool default requires this, so it gets no new work
 ";
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn gpus_that_are_granted_to_nobody_are_counted_and_explained() {
+        let mut node = node();
+        node.unfit_gpus = serde_json::from_value(serde_json::json!([{
+            "index": 0, "uuid": "GPU-a", "cordon": null, "fault": {"quarantined": {"why": "it is still held by pid 7", "pids": [7]}},
+            "message": "quarantined: it is still held by pid 7"
+        }]))
+        .unwrap();
+        let text = describe(&node, &[], now(), Out::plain());
+        let expected = "\
+Unfit GPUs:
+  GPU 0:          GPU-a: quarantined: it is still held by pid 7
+";
+        assert!(text.contains(expected), "{text}");
+        let list = table(&[node], now(), Out::plain());
+        assert!(list.contains("1/1,1 unfit"), "{list}");
     }
 }

@@ -12,6 +12,9 @@ pub struct CordonRequest {
     /// Why, for people. Where it is absent, what was said before stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Only one GPU of the node, by its index or UUID; the UUID of one that is cut means all of its instances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
 }
 
 /// The body of `:drain`.
@@ -28,11 +31,15 @@ pub struct DrainRequest {
     pub deadline: Option<String>,
 }
 
-/// The body of `:uncordon`: there is nothing to say.
+/// The body of `:uncordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub struct UncordonRequest {}
+#[serde(deny_unknown_fields, default)]
+pub struct UncordonRequest {
+    /// Only one GPU of the node, by its index or UUID. Without it the node, whose closed GPUs stay closed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<String>,
+}
 
 /// Labels to set, by key; those with `null` are taken away, others stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -47,6 +47,8 @@ impl Core {
             NodeChange::Drain { reason, deadline } => self.drain(name, reason, deadline),
             NodeChange::Label(labels) => return self.label(name, labels),
             NodeChange::Delete { force } => return self.delete(name, force),
+            NodeChange::CordonGpu { gpu, reason } => return self.cordon_gpus(name, &gpu, reason),
+            NodeChange::UncordonGpu { gpu } => return self.uncordon_gpus(name, &gpu),
         }
         Ok(())
     }
@@ -64,7 +66,12 @@ impl Core {
         }
     }
 
-    fn drain(&mut self, name: &NodeName, reason: Option<String>, deadline: Option<Span>) {
+    pub(crate) fn drain(
+        &mut self,
+        name: &NodeName,
+        reason: Option<String>,
+        deadline: Option<Span>,
+    ) {
         let before = self.cordon_of(name);
         let reason = or_before(reason, before);
         let drain = before.and_then(|before| before.drain);

@@ -11,7 +11,7 @@ mod waiting;
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use sluice_common::amount::STEP_RUN;
+use sluice_common::amount::{GPU, STEP_RUN};
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::reason::{Reason, ReasonCode};
@@ -135,11 +135,13 @@ impl Core {
                 .with("key", STEP_RUN)
                 .with("node", node.as_str()),
                 Some((node, key, asked, free)) => {
+                    let unfit = self.state.node(node).filter(|_| key == GPU).and_then(unfit);
                     let message = format!(
                         "it starts in pool `{pool}` when enough is free {}: it asks {}for {asked} {key}, and `{node}`, \
-                         which comes closest, has {free} free",
+                         which comes closest, has {free} free{}",
                         on(request),
                         if request.hosts > 1 { "each " } else { "" },
+                        unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
                     );
                     short(pool, message, key, asked, free).with("node", node.as_str())
                 }
@@ -161,7 +163,10 @@ impl Core {
 /// How a node is closed, in the admin's words where one closed it.
 fn closed_by(node: &Node) -> String {
     let Some(cordon) = &node.cordon else {
-        return node.state.as_str().to_string();
+        return match unfit(node) {
+            Some(unfit) if node.is_open() => format!("short of GPUs, for {unfit}"),
+            Some(_) | None => node.state.as_str().to_string(),
+        };
     };
     let word = match cordon.drain {
         None => "cordoned",
@@ -171,6 +176,18 @@ fn closed_by(node: &Node) -> String {
         "" => word.to_string(),
         reason => format!("{word} ({reason})"),
     }
+}
+
+/// The GPUs of a node that are granted to nobody, the first of them with why.
+fn unfit(node: &Node) -> Option<String> {
+    let gpus = node.unfit_gpus();
+    let ((_, gpu), why) = gpus.first_key_value()?;
+    Some(match gpus.len() {
+        1 => format!("1 of its GPUs is granted to nobody (`{gpu}` is {why})"),
+        count => {
+            format!("{count} of its GPUs are granted to nobody (the first is `{gpu}`, {why})")
+        }
+    })
 }
 
 /// On how many hosts it must find room.

@@ -193,6 +193,18 @@ pub enum NodeChange {
         /// Where it is away and holds something, it is forgotten as soon as it is lost.
         force: bool,
     },
+    /// One of its GPUs gets no new work; what runs there goes on.
+    CordonGpu {
+        /// Its index or UUID; that of a GPU which is cut means all of its instances.
+        gpu: String,
+        /// In the admin's words. Without it one that was given before stays.
+        reason: Option<String>,
+    },
+    /// One of its GPUs gets work again.
+    UncordonGpu {
+        /// Its index or UUID.
+        gpu: String,
+    },
 }
 
 /// A step to be submitted.

@@ -106,10 +106,10 @@ fn grant_fits(before: &State, request: HostUnits, placement: &Placement) -> Held
     need(name, whole, || format!("{placement:?} for {request:?}"))?;
     let free = |uuid: &String| {
         let there = node.inventory.gpus.iter().any(|gpu| gpu.uuid == *uuid);
-        there && !before.index().is_granted(&node.name, uuid)
+        there && node.unfit(uuid).is_none() && !before.index().is_granted(&node.name, uuid)
     };
     need(name, distinct.into_iter().all(free), || {
-        format!("{placement:?} is not free")
+        format!("{placement:?} is not free and fit")
     })
 }
 

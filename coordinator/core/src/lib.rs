@@ -26,6 +26,7 @@ mod admit;
 mod cancel;
 mod core;
 mod explain;
+mod gpus;
 mod input;
 mod invariant;
 mod link;
@@ -53,8 +54,8 @@ pub use invariant::{Violation, check, check_record};
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use record::{Placement, Record, Stamped};
 pub use state::{
-    Attempt, Binding, Cordon, Drain, Finished, MAX_ATTEMPTS_KEPT, Misfit, Node, Part, PartPhase,
-    Pool, State, Step, Suspension, SuspensionPhase,
+    Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Node, Part,
+    PartPhase, Pool, State, Step, Suspension, SuspensionPhase,
 };
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.

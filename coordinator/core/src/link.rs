@@ -15,11 +15,12 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::nearest::nearest;
 use sluice_common::state::NodeState;
-use sluice_common::wire::{FromNode, Greeting, Hello, PROTOCOL_VERSION, Welcome};
+use sluice_common::wire::{AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Welcome};
 
 use crate::core::{Contact, Core};
 use crate::input::{SessionId, TimerKey};
@@ -39,7 +40,8 @@ impl Core {
         let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
         let node = hello.node.clone();
         self.link(session, &node);
-        let attempts = self.report_node(hello);
+        let (attempts, gpu_states) = self.report_node(hello);
+        self.take_gpu_states(&node, gpu_states);
         self.greet(session, Greeting::Welcome(self.welcome()));
         self.reconcile(&node, attempts, rebooted);
         self.settle_node(&node);
@@ -157,8 +159,9 @@ impl Core {
         }
     }
 
-    /// Stores what a hello says of the node where it is new; gives back what it says of attempts.
-    fn report_node(&mut self, hello: Hello) -> Vec<sluice_common::wire::AttemptStatus> {
+    /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
+    /// GPUs.
+    fn report_node(&mut self, hello: Hello) -> (Vec<AttemptStatus>, GpuStates) {
         let Hello {
             protocol: _,
             version,
@@ -170,7 +173,7 @@ impl Core {
             highest_epoch: _,
             inventory,
             attempts,
-            gpu_states: _,
+            gpu_states,
         } = hello;
         self.report(Record::NodeReported {
             node,
@@ -181,7 +184,7 @@ impl Core {
             boot_id,
             inventory: each_gpu_once(inventory),
         });
-        attempts
+        (attempts, gpu_states)
     }
 
     fn report(&mut self, record: Record) {
@@ -225,7 +228,8 @@ impl Core {
             }
             FromNode::Inventory(inventory) => self.on_inventory(node, *inventory),
             // Nothing is decided by them: whoever drives the core keeps the last.
-            FromNode::Readings(_) | FromNode::GpuStates(_) => {}
+            FromNode::Readings(_) => {}
+            FromNode::GpuStates(states) => self.take_gpu_states(node, *states),
         }
     }
 

@@ -44,8 +44,6 @@ use core::cmp::Reverse;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 
-use crate::state::HostUnits;
-
 pub use account::Policy;
 pub use block::Block;
 pub use candidates::Spared;
@@ -56,7 +54,7 @@ pub(crate) use fit::Before;
 pub(crate) use frozen::Frozen;
 pub use look::{Exposure, Holder, KeyTerms, Look, Stops};
 pub use nomination::Nomination;
-pub(crate) use pool::Host;
+pub(crate) use pool::{Host, Size};
 pub use pool::{Pool, PoolTerms};
 pub use remedy::Remedy;
 pub(crate) use request::demand;
@@ -178,17 +176,9 @@ impl Market {
 
     /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
     /// takes work.
-    pub(crate) fn put_host(
-        &mut self,
-        node: &NodeName,
-        pool: &PoolName,
-        capacity: HostUnits,
-        vanished: HostUnits,
-        open: bool,
-    ) {
+    pub(crate) fn put_host(&mut self, node: &NodeName, pool: &PoolName, size: Size, open: bool) {
         let mut host = self.remove_host(node).unwrap_or_default();
-        host.capacity = capacity;
-        host.vanished = vanished;
+        host.set_size(size);
         host.open = open;
         self.homes.insert(node.clone(), pool.clone());
         self.pools

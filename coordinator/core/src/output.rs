@@ -198,6 +198,16 @@ pub enum Refusal {
         /// Who, and what of.
         uses: Vec<Use>,
     },
+    /// The node has no such GPU.
+    #[error("node `{node}` has no GPU `{gpu}`: {}", gpus_of(known))]
+    UnknownGpu {
+        /// The node.
+        node: NodeName,
+        /// As it was named.
+        gpu: String,
+        /// The UUIDs of those that it has, by index.
+        known: Vec<String>,
+    },
     /// Hosts are in the pool.
     #[error(
         "{} in pool `{pool}`: point their agents at another pool (`pool` in agent.toml), or `sluice delete node` them \
@@ -318,4 +328,14 @@ fn in_use(uses: &[Use]) -> String {
         "{}: free it first, or change it all the same with `--force` (`force=true`), which stops nothing that runs",
         uses.join("; ")
     )
+}
+
+fn gpus_of(known: &[String]) -> String {
+    match known {
+        [] => String::from("it has none"),
+        known => format!(
+            "name one by its index or by UUID, such as `{}`",
+            known.join("`, `")
+        ),
+    }
 }

@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
@@ -338,6 +339,29 @@ pub enum Record {
         /// Its id.
         step: StepId,
     },
+    /// A node's agent told which of its GPUs are not to be granted, and why; of all others that they are.
+    GpusReported {
+        /// The node.
+        node: NodeName,
+        /// All that is wrong.
+        states: GpuStates,
+    },
+    /// An admin closed GPUs of a node to new work, or changed why. What runs on them goes on.
+    GpusCordoned {
+        /// The node.
+        node: NodeName,
+        /// Their UUIDs.
+        gpus: Vec<String>,
+        /// In the admin's words; empty where none were given.
+        reason: String,
+    },
+    /// An admin opened GPUs of a node again.
+    GpusUncordoned {
+        /// The node.
+        node: NodeName,
+        /// Their UUIDs.
+        gpus: Vec<String>,
+    },
 }
 
 impl Record {
@@ -380,7 +404,10 @@ impl Record {
             | Record::NodeLeaving { .. }
             | Record::NodeDeleted { .. }
             | Record::NodeDrained { .. }
-            | Record::PoolDeleted { .. } => None,
+            | Record::PoolDeleted { .. }
+            | Record::GpusReported { .. }
+            | Record::GpusCordoned { .. }
+            | Record::GpusUncordoned { .. } => None,
         }
     }
 
@@ -399,6 +426,9 @@ impl Record {
             | Record::NodeLeaving { node }
             | Record::NodeDeleted { node }
             | Record::NodeDrained { node }
+            | Record::GpusReported { node, .. }
+            | Record::GpusCordoned { node, .. }
+            | Record::GpusUncordoned { node, .. }
             | Record::Starting { node, .. }
             | Record::Started { node, .. }
             | Record::Ended { node, .. }

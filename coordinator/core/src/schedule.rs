@@ -37,6 +37,9 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::NodeUncordoned { node }
         | Record::NodeLabelled { node, .. }
         | Record::NodeLeaving { node }
+        | Record::GpusReported { node, .. }
+        | Record::GpusCordoned { node, .. }
+        | Record::GpusUncordoned { node, .. }
         | Record::NodeDeleted { node } => home(state, node).into_iter().collect(),
         Record::Released { attempt, node } => {
             let run = state.market().run(attempt);
@@ -87,10 +90,11 @@ fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
     pools.map(|(name, _)| name.clone()).collect()
 }
 
-/// The GPUs with the lowest indexes that are free on `node`, but those last for which frozen steps wait.
+/// The GPUs with the lowest indexes that are free on `node` and fit, but those last for which frozen steps wait.
 fn place(state: &State, node: &Node, request: HostUnits) -> Placement {
     let gpus = node.inventory.gpus.iter();
-    let free = gpus.filter(|gpu| !state.index().is_granted(&node.name, &gpu.uuid));
+    let free = gpus
+        .filter(|gpu| node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid));
     let free = free.map(|gpu| (gpu.index, gpu.uuid.clone()));
     let wanted = usize::try_from(request.gpus()).unwrap_or(usize::MAX);
     Placement {

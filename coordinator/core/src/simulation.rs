@@ -24,7 +24,7 @@ use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 
 use crate::market::{
-    BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, demand,
+    BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
 };
 use crate::state::HostUnits;
 
@@ -246,8 +246,7 @@ impl Simulation {
     pub fn open(&mut self, node: &NodeName, open: bool) -> Result<(), Impossible> {
         let host = self.hosts.get(node);
         let (pool, units) = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
-        let nothing = HostUnits::default();
-        self.market.put_host(node, pool, *units, nothing, open);
+        self.market.put_host(node, pool, Size::sound(*units), open);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ use sluice_common::time::{Span, Time};
 use crate::market::{Market, Nomination};
 
 pub use apply::Misfit;
-pub use node::{Binding, Cordon, Drain, Node, Pool};
+pub use node::{Binding, Cordon, Drain, GpuCordon, Node, Pool};
 pub use step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
 };

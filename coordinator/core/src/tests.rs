@@ -6,6 +6,7 @@ mod cancel;
 mod ends;
 mod explain;
 mod gangs;
+mod gpus;
 mod link;
 mod log;
 mod random;

@@ -8,6 +8,7 @@ use std::fmt;
 
 use coordinator_core::{Placement, Record, Stamped, State};
 use sluice_common::api::timestamp;
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::reason::Reason;
@@ -153,6 +154,13 @@ impl Report {
             } => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
             Record::Held { step } => info!(%step, "step held"),
             Record::Unheld { step } => info!(%step, "step let go"),
+            Record::GpusReported { node, states } => gpus_reported(node, states),
+            Record::GpusCordoned { node, gpus, reason } => {
+                info!(%node, gpus = gpus.join(","), why = %reason, "GPU cordoned");
+            }
+            Record::GpusUncordoned { node, gpus } => {
+                info!(%node, gpus = gpus.join(","), "GPU uncordoned");
+            }
         }
     }
 
@@ -181,6 +189,15 @@ impl Report {
             (NodeState::Unreachable, _) => warn!(%node, "node unreachable: no new work"),
             (NodeState::Lost, _) => warn!(%node, "node lost: its steps go on elsewhere"),
         }
+    }
+}
+
+fn gpus_reported(node: &NodeName, states: &GpuStates) {
+    if states.faults.is_empty() {
+        info!(%node, "every GPU of the node is fit to be granted");
+    }
+    for (gpu, fault) in &states.faults {
+        warn!(%node, %gpu, "GPU is granted to nobody: {fault}");
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn act(
     let change = match verb {
         Some("cordon") => cordon(optional(&json)?)?,
         Some("drain") => drain(optional(&json)?)?,
-        _ => optional(&json).map(|UncordonRequest {}| NodeChange::Uncordon)?,
+        _ => uncordon(optional(&json)?),
     };
     let view = change_node(&api, node, change).await?;
     Ok(Json(view.expect("a node that was changed is there")))
@@ -58,9 +58,19 @@ fn optional<T: DeserializeOwned + Default>(json: &[u8]) -> Result<T, ApiError> {
     body::parse(json, "")
 }
 
-fn cordon(CordonRequest { reason }: CordonRequest) -> Result<NodeChange, ApiError> {
+fn cordon(CordonRequest { reason, gpu }: CordonRequest) -> Result<NodeChange, ApiError> {
     let reason = check_reason(reason)?;
-    Ok(NodeChange::Cordon { reason })
+    Ok(match gpu {
+        Some(gpu) => NodeChange::CordonGpu { gpu, reason },
+        None => NodeChange::Cordon { reason },
+    })
+}
+
+fn uncordon(UncordonRequest { gpu }: UncordonRequest) -> NodeChange {
+    match gpu {
+        Some(gpu) => NodeChange::UncordonGpu { gpu },
+        None => NodeChange::Uncordon,
+    }
 }
 
 fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, ApiError> {

@@ -309,6 +309,7 @@ fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::BadPolicy { .. } => C::InvalidPolicy,
         Refusal::IdInUse { .. } => C::IdInUse,
         Refusal::UnknownNode { .. } => C::UnknownNode,
+        Refusal::UnknownGpu { .. } => C::UnknownGpu,
         Refusal::NodeLinked { .. } => C::NodeLinked,
         Refusal::NodeHoldsSteps { .. } => C::NodeHoldsSteps,
         Refusal::TooManyLabels { .. } => C::TooManyLabels,
@@ -338,6 +339,9 @@ fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         }
         Refusal::UnknownNode { node } | Refusal::NodeLinked { node } => {
             vec![("node", text(node.as_str()))]
+        }
+        Refusal::UnknownGpu { node, gpu, .. } => {
+            vec![("node", text(node.as_str())), ("gpu", text(gpu))]
         }
         Refusal::NodeHoldsSteps { node, steps } => {
             vec![

@@ -92,6 +92,9 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::NodeDraining { node, .. }
         | Record::NodeUncordoned { node }
         | Record::NodeLeaving { node }
+        | Record::GpusReported { node, .. }
+        | Record::GpusCordoned { node, .. }
+        | Record::GpusUncordoned { node, .. }
         | Record::NodeDrained { node } => vec![Thing::Node(node.clone())],
         // A pool keeps one promise to wait for others, which may pass on; and a promise awaits those that hold units.
         Record::Nominated { .. } | Record::Released { .. } | Record::Suspended { .. } => {

@@ -132,8 +132,7 @@ impl<'a> Before<'a> {
                 return Some(Block::NoOpenHost { nearest });
             }
             let mut known = self.pool.known.covering(self.request.each);
-            let closed =
-                known.find(|(node, _)| !self.pool.hosts().get(*node).is_some_and(|h| h.open));
+            let closed = known.find(|(node, _)| !self.could_hold(core::slice::from_ref(*node)));
             let (nearest, _) = closed?;
             return Some(Block::NoOpenHost { nearest });
         }

@@ -274,7 +274,7 @@ impl<'a> Before<'a> {
     pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
         hosts.iter().all(|node| {
             let host = self.pool.hosts().get(node);
-            host.is_some_and(|host| host.open && host.capacity.cover(self.request.each))
+            host.is_some_and(|host| host.open && host.fit().cover(self.request.each))
         })
     }
 

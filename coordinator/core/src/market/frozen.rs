@@ -317,7 +317,7 @@ impl<'a> Before<'a> {
         resumes.is_none_or(|resumes| resumes.node == *node)
     }
 
-    /// How many of its own GPUs are another's, or promised to another, on a host from which the runs for which `is_gone`
+    /// How many of its own GPUs are another's, promised to another, or not fit to be granted, on a host from which the runs for which `is_gone`
     /// holds are thought away.
     pub(crate) fn own_gpus_taken(
         &self,
@@ -331,13 +331,15 @@ impl<'a> Before<'a> {
         if resumes.gpus.is_empty() {
             return 0;
         }
-        let host = self.pool.hosts().get(node).into_iter();
+        let host = self.pool.hosts().get(node);
         let runs = host
+            .into_iter()
             .flat_map(|host| &host.runs)
             .filter(|id| !is_gone(id))
             .filter_map(|id| self.market.run(id)?.gpus_on(node));
         let mut taken: BTreeSet<&String> = runs.flatten().collect();
         taken.extend(kept.gpus.get(node).into_iter().flatten());
+        taken.extend(host.into_iter().flat_map(|host| &host.unfit_gpus));
         resumes
             .gpus
             .iter()

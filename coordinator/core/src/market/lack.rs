@@ -120,7 +120,7 @@ impl<'a> Before<'a> {
         let asked = each.iter().filter(|(_, asked)| *asked > 0);
         let lacks = asked.filter_map(|(key, asked)| {
             let needed = asked.saturating_add(taken.get(key));
-            let more = needed.saturating_sub(host.capacity.get(key));
+            let more = needed.saturating_sub(host.fit().get(key));
             (more > 0).then_some((key, more))
         });
         let lacks: Vec<(&'static str, u64)> = lacks.collect();

@@ -64,7 +64,9 @@ impl Kept {
             awaited.add(&demand);
             for node in &run.holding {
                 let sum = on.entry(node.clone()).or_default();
-                *sum = sum.plus(each);
+                let host = market.pool(&nomination.pool);
+                let host = host.and_then(|pool| pool.hosts().get(node));
+                *sum = sum.plus(host.map_or(each, |host| host.given_back(id, each)));
             }
         }
         self.awaited.extend(nomination.awaits.iter().cloned());

@@ -1,6 +1,7 @@
 //! One pool: its terms, its accounts, its hosts and what is granted of it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 
 use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
@@ -33,7 +34,7 @@ pub struct Pool {
     detected: HostUnits,
     /// All remembered hosts, by capacity.
     pub(crate) known: Ranks,
-    /// Those that take work, by capacity.
+    /// Those that take work, by what of them can be granted.
     pub(crate) open: Ranks,
     /// Those that take work, by what is free.
     pub(crate) free: Ranks,
@@ -60,17 +61,64 @@ pub(crate) struct Host {
     pub(crate) open: bool,
     /// What is granted of it.
     pub(crate) used: HostUnits,
-    /// The part of that which the host no longer has: it takes nothing from what is there.
+    /// The part of what it has that nobody is granted.
+    pub(crate) unfit: HostUnits,
+    /// The GPUs among it.
+    pub(crate) unfit_gpus: BTreeSet<String>,
+    /// The part of what is granted that the host no longer has or that is unfit: it takes nothing from what is there.
     pub(crate) vanished: HostUnits,
+    /// Whose that is.
+    pub(crate) stuck: BTreeMap<AttemptId, HostUnits>,
     /// What holds units of it.
     pub(crate) runs: BTreeSet<AttemptId>,
 }
 
+/// How large a host is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// What it has.
+    pub(crate) capacity: HostUnits,
+    /// The part of that which nobody is granted.
+    pub(crate) unfit: HostUnits,
+    /// The GPUs among it.
+    pub(crate) unfit_gpus: BTreeSet<String>,
+    /// What runs hold that it no longer has or that is unfit.
+    pub(crate) stuck: BTreeMap<AttemptId, HostUnits>,
+}
+
+impl Size {
+    /// One of which all can be granted.
+    pub(crate) fn sound(capacity: HostUnits) -> Self {
+        Self {
+            capacity,
+            ..Self::default()
+        }
+    }
+}
+
 impl Host {
+    pub(crate) fn set_size(&mut self, size: Size) {
+        let stuck = size.stuck.values();
+        self.vanished = stuck.fold(HostUnits::default(), |sum, units| sum.plus(*units));
+        self.capacity = size.capacity;
+        self.unfit = size.unfit;
+        self.unfit_gpus = size.unfit_gpus;
+        self.stuck = size.stuck;
+    }
+
+    /// What it has that can be granted, however full it is.
+    pub(crate) fn fit(&self) -> HostUnits {
+        self.capacity.less(self.unfit)
+    }
+
+    /// What comes free when a run ends that was granted `each`.
+    pub(crate) fn given_back(&self, id: &AttemptId, each: HostUnits) -> HostUnits {
+        each.less(self.stuck.get(id).copied().unwrap_or_default())
+    }
+
     /// What would be free if `freed` of what is granted were not.
     pub(crate) fn free_without(&self, freed: HostUnits) -> HostUnits {
-        self.capacity
-            .less(self.used.less(self.vanished).less(freed))
+        self.fit().less(self.used.less(self.vanished).less(freed))
     }
 
     /// What is not granted of it; nothing of a key of which more is granted than it has.
@@ -376,7 +424,7 @@ impl Pool {
         self.detected = self.detected.plus(host.capacity);
         self.known.insert(node.clone(), host.capacity);
         if host.open {
-            self.open.insert(node.clone(), host.capacity);
+            self.open.insert(node.clone(), host.fit());
             self.free.insert(node.clone(), host.free());
         }
         self.hosts.insert(node.clone(), host);
@@ -385,7 +433,7 @@ impl Pool {
     pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
         let host = self.hosts.remove(node)?;
         self.known.remove(node, host.capacity);
-        self.open.remove(node, host.capacity);
+        self.open.remove(node, host.fit());
         self.free.remove(node, host.free());
         self.detected = self.detected.less(host.capacity);
         Some(host)

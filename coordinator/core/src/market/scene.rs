@@ -75,8 +75,9 @@ impl<'a> Scene<'a> {
         let of = self.freed_of.entry(&run.request.subject).or_default();
         of.add(&demand);
         for node in &run.holding {
+            let freed = self.given_back(node, id, each);
             let on = self.freed_on.entry(node.clone()).or_default();
-            *on = on.plus(each);
+            *on = on.plus(freed);
         }
         self.gone.insert(id, Given { run, each, demand });
     }
@@ -91,10 +92,16 @@ impl<'a> Scene<'a> {
             of.take(&demand);
         }
         for node in &run.holding {
+            let freed = self.given_back(node, id, each);
             if let Some(on) = self.freed_on.get_mut(node) {
-                *on = on.less(each);
+                *on = on.less(freed);
             }
         }
+    }
+
+    fn given_back(&self, node: &NodeName, id: &AttemptId, each: HostUnits) -> HostUnits {
+        let host = self.before.pool.hosts().get(node);
+        host.map_or(each, |host| host.given_back(id, each))
     }
 
     /// Whether what a run holds comes to those for whom units are kept.

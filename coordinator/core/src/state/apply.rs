@@ -103,6 +103,11 @@ impl State {
                 self.on_node_labelled(node, set, removed)
             }
             Record::NodeDrained { node } => self.on_node_drained(at, node),
+            Record::GpusReported { node, states } => self.on_gpus_reported(node, states),
+            Record::GpusCordoned { node, gpus, reason } => {
+                self.on_gpus_cordoned(at, node, gpus, reason)
+            }
+            Record::GpusUncordoned { node, gpus } => self.on_gpus_uncordoned(node, gpus),
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
             Record::StepQueued { step, spec } => self.on_step_queued(at, step, spec),

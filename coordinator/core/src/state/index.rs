@@ -4,6 +4,7 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
@@ -13,7 +14,7 @@ use sluice_common::state::StepState;
 
 use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use super::{HostUnits, Kept, Node, Pool};
-use crate::market::{Frozen, Market, Nomination, Request, Run};
+use crate::market::{Frozen, Market, Nomination, Request, Run, Size};
 
 /// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,7 +35,7 @@ pub(crate) struct Index {
 struct Held {
     attempts: BTreeSet<AttemptId>,
     used: HostUnits,
-    gpus: BTreeSet<String>,
+    gpus: BTreeMap<String, AttemptId>,
 }
 
 impl Index {
@@ -196,7 +197,8 @@ impl Index {
         if held.attempts.insert(id.clone()) {
             held.used = held.used.plus(held_units(step, attempt));
             if !attempt.is_frozen() {
-                held.gpus.extend(part.gpus.iter().cloned());
+                let gpus = part.gpus.iter();
+                held.gpus.extend(gpus.map(|gpu| (gpu.clone(), id.clone())));
             }
         }
     }
@@ -250,16 +252,29 @@ impl Index {
 
     /// Tells the market of a node anew, after a change of it or of what is granted on it.
     ///
-    /// GPUs are counted one by one: one that vanished while it was granted takes nothing from those that are there.
+    /// GPUs are counted one by one: one that vanished while it was granted, or is not fit to be granted again, takes
+    /// nothing from those that are there and fit, and its release gives nothing back.
     pub(super) fn place_node(&mut self, node: &Node) {
         let capacity = HostUnits::of(&node.capacity()).with_steps(MAX_ATTEMPTS_PER_NODE as u64);
-        let there = |gpu: &&String| node.inventory.gpus.iter().any(|known| known.uuid == **gpu);
-        let held = self.held.get(&node.name);
-        let gone = held.map_or(0, |held| held.gpus.iter().filter(|gpu| !there(gpu)).count());
-        let vanished = HostUnits::default().with_gpus(gone as u64);
+        let gpus = node.inventory.gpus.iter();
+        let (fit, unfit): (Vec<_>, Vec<_>) = gpus.partition(|gpu| node.is_fit(&gpu.uuid));
+        let fit: BTreeSet<&str> = fit.iter().map(|gpu| gpu.uuid.as_str()).collect();
+        let mut stuck: BTreeMap<AttemptId, HostUnits> = BTreeMap::new();
+        let held = self.held.get(&node.name).into_iter();
+        for (gpu, id) in held.flat_map(|held| &held.gpus) {
+            if !fit.contains(gpu.as_str()) {
+                let of_it = stuck.entry(id.clone()).or_default();
+                *of_it = of_it.plus(HostUnits::default().with_gpus(1));
+            }
+        }
+        let size = Size {
+            capacity,
+            unfit: HostUnits::default().with_gpus(unfit.len() as u64),
+            unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
+            stuck,
+        };
         let open = node.is_open() && self.lacking(node).is_empty();
-        self.market
-            .put_host(&node.name, &node.pool, capacity, vanished, open);
+        self.market.put_host(&node.name, &node.pool, size, open);
     }
 
     /// Remembers where a node is reached.
@@ -304,7 +319,7 @@ impl Index {
 
     pub(crate) fn is_granted(&self, node: &NodeName, gpu: &str) -> bool {
         let held = self.held.get(node);
-        held.is_some_and(|held| held.gpus.contains(gpu))
+        held.is_some_and(|held| held.gpus.contains_key(gpu))
     }
 
     pub(crate) fn finished(&self) -> &BTreeMap<u64, StepId> {

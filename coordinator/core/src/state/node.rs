@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{BootId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
@@ -48,6 +49,21 @@ pub struct Node {
     /// Whether it is to be forgotten once it is lost. It is kept where it is heard again before.
     #[serde(default)]
     pub leaving: bool,
+    /// Which of its GPUs its agent calls unfit, and whether the host is.
+    #[serde(default)]
+    pub gpus: GpuStates,
+    /// Which of its GPUs an admin closed, by UUID. One that the host no longer lists stays closed.
+    #[serde(default)]
+    pub gpu_cordons: BTreeMap<String, GpuCordon>,
+}
+
+/// How a GPU was closed to new work by an admin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuCordon {
+    /// In the admin's words; empty where none were given.
+    pub reason: String,
+    /// Since when it is closed.
+    pub since: Time,
 }
 
 /// How a node was closed to new work by an admin. What runs there goes on, unless it is drained too.

@@ -8,6 +8,7 @@ use alloc::{format, vec};
 
 use proptest::prelude::*;
 use sluice_common::amount::{GPU, Key};
+use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::StepState;
@@ -64,6 +65,11 @@ enum Event {
         node: u8,
         gpus: u32,
     },
+    GpuStates {
+        node: u8,
+        bits: u8,
+        drain: bool,
+    },
     Heartbeat {
         node: u8,
     },
@@ -108,6 +114,9 @@ fn event() -> impl Strategy<Value = Event> {
             |(id, part, phase)| Event::Progress { id, part, phase }
         ),
         1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
+        3 => (0u8..3, 0u8..16, prop::bool::weighted(0.1)).prop_map(
+            |(node, bits, drain)| Event::GpuStates { node, bits, drain }
+        ),
         3 => (0u8..3).prop_map(|node| Event::Heartbeat { node }),
         1 => (0u8..3).prop_map(|node| Event::Gone { node }),
         1 => (0u8..3).prop_map(|node| Event::Timer { node }),
@@ -130,7 +139,24 @@ fn change() -> impl Strategy<Value = NodeChange> {
         3 => (reason(), deadline).prop_map(|(reason, deadline)| NodeChange::Drain { reason, deadline }),
         1 => prop::collection::btree_map(key, prop::option::of(value), 0..3).prop_map(NodeChange::Label),
         2 => any::<bool>().prop_map(|force| NodeChange::Delete { force }),
+        2 => gpu().prop_map(|gpu| NodeChange::CordonGpu { gpu, reason: None }),
+        2 => gpu().prop_map(|gpu| NodeChange::UncordonGpu { gpu }),
     ]
+}
+
+fn gpu() -> impl Strategy<Value = String> {
+    (0u32..4).prop_map(|index| format!("{index}"))
+}
+
+/// Some of a node's GPUs are not fit, told by the bits of a number.
+fn gpu_states(name: &str, bits: u8, drain: bool) -> GpuStates {
+    let bad = (0..4).filter(|index| bits >> index & 1 == 1);
+    GpuStates {
+        faults: bad
+            .map(|index| (format!("GPU-{name}-{index}"), GpuFault::Lost))
+            .collect(),
+        drain: drain.then(|| "XID 79".into()),
+    }
 }
 
 fn phase(number: u8) -> AttemptPhase {
@@ -268,6 +294,11 @@ fn play(rig: &mut Rig, event: Event) {
             let inventory = inventory(&name, gpus, 4);
             rig.say(&name, FromNode::Inventory(Box::new(inventory)));
         }
+        Event::GpuStates { node, bits, drain } => {
+            let name = node_name(node);
+            let states = gpu_states(&name, bits, drain);
+            rig.say(&name, FromNode::GpuStates(Box::new(states)));
+        }
         Event::Heartbeat { node } => {
             rig.heartbeat(&node_name(node));
         }
@@ -324,6 +355,10 @@ fn bring_to_an_end(rig: &mut Rig) {
             // Whatever boot it is, none of its namesakes is heard any more.
             rig.gone(&name);
             rig.change(&name, NodeChange::Uncordon);
+            for gpu in 0..4 {
+                let gpu = format!("GPU-{name}-{gpu}");
+                rig.change(&name, NodeChange::UncordonGpu { gpu });
+            }
             let list = if round == 0 { vec![] } else { held(rig, &name) };
             say_hello(rig, &name, 3, false, list);
         }

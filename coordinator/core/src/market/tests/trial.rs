@@ -14,7 +14,7 @@ use super::judge::{
     Ask, Breach, GPU, Ice, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN,
     Units,
 };
-use crate::market::{Market, Move, Policy, PoolTerms, Request, Run, Table, demand};
+use crate::market::{Market, Move, Policy, PoolTerms, Request, Run, Size, Table, demand};
 use crate::state::HostUnits;
 
 /// No event of these needs as many.
@@ -132,9 +132,8 @@ impl Trial {
     }
 
     pub(super) fn put_host(&mut self, node: &NodeName, pool: &PoolName, has: Units, open: bool) {
-        let nothing = HostUnits::default();
         self.market
-            .put_host(node, pool, host_units(has), nothing, open);
+            .put_host(node, pool, Size::sound(host_units(has)), open);
         let pool = pool.clone();
         let host = JudgedHost { pool, has, open };
         self.judge.hosts.insert(node.clone(), host);
@@ -422,7 +421,7 @@ impl Trial {
             }
         }
         for (node, JudgedHost { pool, has, open }) in &self.judge.hosts {
-            market.put_host(node, pool, host_units(*has), HostUnits::default(), *open);
+            market.put_host(node, pool, Size::sound(host_units(*has)), *open);
         }
         let fresh = self.judge.waiting.values().filter(|ask| ask.pin.is_none());
         fresh.for_each(|ask| market.enqueue(request(ask)));

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::NodeName;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
@@ -11,7 +12,7 @@ use sluice_common::time::Time;
 
 use super::{Fit, need};
 use crate::record::Record;
-use crate::state::{Cordon, Drain, Node, State};
+use crate::state::{Cordon, Drain, GpuCordon, Node, State};
 
 type Nodes = BTreeMap<NodeName, Node>;
 
@@ -55,6 +56,11 @@ impl State {
             joined_at: before.as_ref().map_or(at, |n| n.joined_at),
             labels_set: set.unwrap_or_default(),
             leaving: before.as_ref().is_some_and(|n| n.leaving),
+            gpus: before.as_ref().map(|n| n.gpus.clone()).unwrap_or_default(),
+            gpu_cordons: before
+                .as_ref()
+                .map(|n| n.gpu_cordons.clone())
+                .unwrap_or_default(),
             cordon: before.and_then(|n| n.cordon),
         };
         self.index.settle_node(&node);
@@ -128,6 +134,45 @@ impl State {
         let node = node_mut(&mut self.kept.nodes, name)?;
         let closed = node.cordon.take().is_some();
         need(closed, || format!("node `{name}` is not cordoned"))?;
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_gpus_reported(&mut self, name: &NodeName, states: &GpuStates) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        node.gpus = states.clone();
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_gpus_cordoned(
+        &mut self,
+        at: Time,
+        name: &NodeName,
+        gpus: &[String],
+        reason: &str,
+    ) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        for gpu in gpus {
+            let before = node.gpu_cordons.get(gpu);
+            let cordon = GpuCordon {
+                reason: reason.to_string(),
+                since: before.map_or(at, |before| before.since),
+            };
+            node.gpu_cordons.insert(gpu.clone(), cordon);
+        }
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_gpus_uncordoned(&mut self, name: &NodeName, gpus: &[String]) -> Fit {
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        for gpu in gpus {
+            let closed = node.gpu_cordons.remove(gpu).is_some();
+            need(closed, || {
+                format!("GPU `{gpu}` of node `{name}` is not cordoned")
+            })?;
+        }
         self.index.place_node(node);
         Ok(())
     }
