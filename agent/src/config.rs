@@ -71,6 +71,7 @@ pub(crate) struct Overrides {
     pub(crate) state_dir: Option<PathBuf>,
     pub(crate) supervisor_socket: Option<PathBuf>,
     pub(crate) nvml_library: Option<PathBuf>,
+    pub(crate) gpu_release_timeout: Option<String>,
 }
 
 /// Kept for the system and never offered to steps.
@@ -176,7 +177,9 @@ impl RawConfig {
                 .or(self.supervisor_socket)
                 .unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into()),
             path: self.path.unwrap_or_else(|| DEFAULT_PATH.to_owned()),
-            gpu_release_timeout: check_release_timeout(self.gpu_release_timeout)?,
+            gpu_release_timeout: check_release_timeout(
+                overrides.gpu_release_timeout.or(self.gpu_release_timeout),
+            )?,
             respect_foreign: self.respect_foreign.unwrap_or(true),
             tls: check_tls(self.tls)?,
         })

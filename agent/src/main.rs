@@ -73,6 +73,13 @@ struct Args {
     /// NVML's library, in place of the loader's choice.
     #[arg(long, env = "SLUICE_AGENT_NVML_LIBRARY", global = true)]
     nvml_library: Option<PathBuf>,
+    /// How long the GPUs of a step may take to come free once nothing of it is left.
+    #[arg(
+        long,
+        env = "SLUICE_AGENT_GPU_RELEASE_TIMEOUT",
+        value_name = "DURATION"
+    )]
+    gpu_release_timeout: Option<String>,
     /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
     #[arg(
         long,
@@ -155,6 +162,7 @@ fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
         state_dir: args.state_dir,
         supervisor_socket: args.supervisor_socket,
         nvml_library: args.nvml_library,
+        gpu_release_timeout: args.gpu_release_timeout,
     })?;
     let declared = declared_in
         .map(|file| read_declared(&file, &config))

@@ -10,6 +10,7 @@ use nvml_wrapper_sys::bindings as nvml;
 use serde::Deserialize;
 
 use crate::fault::{ErrorName, Errors, Slow};
+use crate::hold::Hold;
 use crate::mig::Instance;
 use crate::model::Model;
 use crate::pci::Address;
@@ -63,6 +64,9 @@ pub(crate) struct Gpu {
     pub(crate) memory_used_mib: u32,
     #[serde(default)]
     pub(crate) processes: Vec<Process>,
+    /// Processes of the test itself, and what lingers of them.
+    #[serde(default)]
+    pub(crate) holds: Vec<Hold>,
     /// In percent.
     #[serde(default)]
     pub(crate) utilization: Utilization,

@@ -29,6 +29,7 @@ mod fault;
 mod file;
 mod handle;
 pub mod health;
+mod hold;
 mod host;
 pub mod link;
 pub mod load;

@@ -5,6 +5,7 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
+use crate::hold;
 use crate::mig::Instance;
 use crate::out::Out;
 use crate::view::Device;
@@ -57,7 +58,9 @@ impl Memory {
         Self::new(
             bytes(gpu.memory_total_mib.unwrap_or(model.memory_mib)),
             bytes(gpu.memory_reserved_mib.unwrap_or(model.reserved_mib)),
-            known.max(bytes(gpu.memory_used_mib)),
+            hold::held(device).fold(known.max(bytes(gpu.memory_used_mib)), |sum, held| {
+                sum.saturating_add(held.bytes)
+            }),
         )
     }
 

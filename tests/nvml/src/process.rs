@@ -6,6 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use nvml_wrapper_sys::bindings as nvml;
 
 use crate::exports::exports;
+use crate::hold;
 use crate::host::Process;
 use crate::out::Out;
 use crate::view::Device;
@@ -61,7 +62,7 @@ fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
     let here = all.filter(|process| {
         process.graphics == draws && (unit.mig.is_none() || process.mig == unit.mig)
     });
-    here.map(|process| {
+    let shown = here.map(|process| {
         let device = Device {
             mig: process.mig,
             ..unit.clone()
@@ -73,8 +74,18 @@ fn running(unit: &Device, kind: Kind) -> Vec<nvml::nvmlProcessInfo_v2_t> {
             gpuInstanceId: gpu_instance,
             computeInstanceId: compute_instance,
         }
-    })
-    .collect()
+    });
+    let held = hold::held(unit).filter(|_| !draws && unit.mig.is_none());
+    let held = held.filter_map(|held| {
+        let (gpu_instance, compute_instance) = unit.instance_ids();
+        Some(nvml::nvmlProcessInfo_v2_t {
+            pid: held.pid?,
+            usedGpuMemory: held.bytes,
+            gpuInstanceId: gpu_instance,
+            computeInstanceId: compute_instance,
+        })
+    });
+    shown.chain(held).collect()
 }
 
 /// One sample of each process, taken now: processes share evenly what the GPU does.

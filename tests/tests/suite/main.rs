@@ -16,6 +16,7 @@ mod nvml;
 mod openapi;
 mod output;
 mod partition;
+mod release;
 mod replay;
 mod road;
 mod scenarios;

@@ -1,0 +1,256 @@
+//! From the end of a step to the next grant of its GPU, on a host whose driver takes its time, or never gives the memory
+//! back: seen through a stand-in for NVIDIA's library.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sluice_tests::{Dev, DevOptions, binaries, eventually};
+
+const TERMS: &str = "\
+kind: policy
+pool: default
+subject: low
+---
+kind: policy
+pool: default
+subject: vip
+priority: 10
+";
+
+/// A host of so many GPUs, whose file can be changed, with a cluster on it.
+struct Host {
+    dev: Dev,
+    folder: tempfile::TempDir,
+    file: Value,
+}
+
+impl Host {
+    /// The first GPU is used by whatever process writes its number to [`Host::pid_file`], and what it held lingers.
+    fn with(gpus: usize, linger: &Value, variables: &[(&'static str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/l40sx4.json");
+        let mut file: Value = serde_json::from_slice(&fs::read(source).unwrap()).unwrap();
+        file["gpus"].as_array_mut().unwrap().truncate(gpus);
+        let mut hold = json!({"pid_file": folder.path().join("pid"), "used_mib": 20_000});
+        let linger = linger.as_object().unwrap().clone();
+        hold.as_object_mut().unwrap().extend(linger);
+        file["gpus"][0]["holds"] = json!([hold]);
+        let path = folder.path().join("host.json");
+        fs::write(&path, file.to_string()).unwrap();
+        let terms = folder.path().join("terms.yaml");
+        fs::write(&terms, TERMS).unwrap();
+        let variables = variables.iter();
+        let dev = Dev::with(DevOptions {
+            gpus: Some((binaries().join("libsluice_nvml_standin.so"), path)),
+            files: vec![terms],
+            variables: variables
+                .map(|(name, value)| (*name, (*value).to_owned()))
+                .collect(),
+            ..DevOptions::default()
+        });
+        Self { dev, folder, file }
+    }
+
+    fn pid_file(&self) -> PathBuf {
+        self.folder.path().join("pid")
+    }
+
+    /// What was held is held no more.
+    fn let_go(&mut self) {
+        self.file["gpus"][0]["holds"] = json!([]);
+        self.rewrite();
+    }
+
+    fn rewrite(&self) {
+        let path = self.folder.path().join("host.json");
+        let beside = path.with_extension("new");
+        fs::write(&beside, self.file.to_string()).unwrap();
+        fs::rename(&beside, path).unwrap();
+    }
+
+    fn gpu(&self, index: usize) -> &str {
+        self.file["gpus"][index]["uuid"].as_str().unwrap()
+    }
+
+    /// A step of one GPU that runs until it is stopped; the first of them is seen on the GPU.
+    fn submit(&self, id: &str, subject: &str) {
+        let script = format!(
+            "test -e {0} || echo $$ > {0}; exec sleep 1000",
+            self.pid_file().display()
+        );
+        self.dev.ok(&[
+            "submit",
+            "--id",
+            id,
+            "--subject",
+            subject,
+            "--gpus",
+            "1",
+            "--",
+            "sh",
+            "-c",
+            &script,
+        ]);
+    }
+
+    fn node(&self) -> Value {
+        self.dev.call("GET", "/v1/nodes", None).1["items"][0].clone()
+    }
+
+    /// What is said of its first GPU that is granted to nobody.
+    fn unfit(&self) -> Option<Value> {
+        self.node()["unfit_gpus"].get(0).cloned()
+    }
+
+    fn events(&self) -> Vec<Value> {
+        let (_, page) = self.dev.call("GET", "/v1/events?limit=1000", None);
+        page["items"].as_array().unwrap().clone()
+    }
+
+    /// When the first event of a kind was that is about this attempt, in milliseconds.
+    fn at(&self, kind: &str, attempt: &str) -> u64 {
+        let events = self.events();
+        let mut events = events.iter();
+        let event = events
+            .find(|event| event["type"] == kind && event["attempt"] == attempt)
+            .unwrap();
+        event["at"].as_u64().unwrap()
+    }
+}
+
+fn placed(step: &Value) -> &Value {
+    &step["placements"][0]["gpus"][0]
+}
+
+#[test]
+fn a_waiter_starts_when_the_gpu_was_seen_free_and_not_before() {
+    let host = Host::with(1, &json!({"linger_ms": 3000}), &[]);
+    host.submit("first", "low");
+    host.dev.step_in("first", &["running"]);
+    eventually("its number", || fs::read_to_string(host.pid_file()).ok());
+    host.submit("second", "vip");
+    let second = host.dev.step_in("second", &["running"]);
+    assert_eq!(placed(&second), host.gpu(0));
+    let busy = host.at("released", "first.1") - host.at("ended", "first.1");
+    assert!(busy >= 2900, "released after {busy} ms");
+    assert!(host.at("allocated", "second.1") >= host.at("released", "first.1"));
+    assert_eq!(host.unfit(), None, "it came free in time");
+}
+
+#[test]
+fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() {
+    let variables = [("SLUICE_AGENT_GPU_RELEASE_TIMEOUT", "2s")];
+    let mut host = Host::with(2, &json!({"lingers_as": 4711}), &variables);
+    host.submit("first", "low");
+    let first = host.dev.step_in("first", &["running"]);
+    assert_eq!(placed(&first), host.gpu(0));
+    eventually("its number", || fs::read_to_string(host.pid_file()).ok());
+    host.submit("other", "vip");
+    host.dev.step_in("other", &["running"]);
+    host.submit("second", "vip");
+    let unfit = eventually("the quarantine", || host.unfit());
+    assert_eq!(unfit["uuid"], host.gpu(0));
+    assert_eq!(
+        unfit["message"],
+        "quarantined: it is still held by pid 4711"
+    );
+    assert_eq!(unfit["fault"]["quarantined"]["pids"], json!([4711]));
+
+    // The units are back in the accounts and granted to nobody.
+    eventually("its end", || {
+        let events = host.events();
+        let is_end = |event: &&Value| event["type"] == "released" && event["attempt"] == "first.1";
+        events.iter().find(is_end).map(|_| ())
+    });
+    let second = host.dev.step_in("second", &["queued"]);
+    let why = second["reason"]["message"].as_str().unwrap();
+    assert!(
+        why.contains("granted to nobody") && why.contains("pid 4711"),
+        "{why}"
+    );
+    let told = host
+        .dev
+        .ok(&["describe", "node", host.node()["name"].as_str().unwrap()]);
+    assert!(told.contains("held by pid 4711"), "{told}");
+    assert!(host.dev.ok(&["get", "nodes"]).contains("1 unfit"));
+    let events = host.dev.ok(&["get", "events"]);
+    assert!(
+        events.contains("quarantined (it is still held by pid 4711)"),
+        "{events}"
+    );
+
+    host.dev.ok(&["cancel", "other"]);
+    let second = host.dev.step_in("second", &["running"]);
+    assert_eq!(placed(&second), host.gpu(1));
+    host.let_go();
+    let first = host.dev.step_in("first", &["running"]);
+    assert_eq!(placed(&first), host.gpu(0), "it is free, and granted again");
+    assert_eq!(host.unfit(), None);
+}
+
+#[test]
+fn a_step_whose_gpu_falls_off_the_bus_fails_at_once() {
+    let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    host.submit("first", "low");
+    let first = host.dev.step_in("first", &["running"]);
+    assert_eq!(placed(&first), host.gpu(0));
+    host.file["gpus"][0]["lost"] = true.into();
+    host.rewrite();
+    let first = host.dev.step_in("first", &["failed"]);
+    assert_eq!(first["reason"]["code"], "gpu_lost");
+    assert_eq!(host.unfit().unwrap()["fault"], "lost");
+    assert_eq!(
+        host.dev
+            .ok(&["run", "--gpus", "1", "--", "echo", "goes on"]),
+        "goes on\n"
+    );
+    host.file["gpus"][0]["lost"] = false.into();
+    host.rewrite();
+    eventually("it is back", || host.unfit().is_none().then_some(()));
+}
+
+#[test]
+fn a_gpu_that_others_use_is_shown_and_not_granted() {
+    let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    host.file["gpus"][0]["processes"] = json!([{"pid": 4711, "used_bytes": 1 << 30}]);
+    host.rewrite();
+    let unfit = eventually("the stranger", || host.unfit());
+    assert_eq!(
+        unfit["message"],
+        "foreign: used by pid 4711, which no step started"
+    );
+    host.submit("first", "low");
+    let first = host.dev.step_in("first", &["running"]);
+    assert_eq!(placed(&first), host.gpu(1));
+    host.file["gpus"][0]["processes"] = json!([]);
+    host.rewrite();
+    host.submit("second", "low");
+    let second = host.dev.step_in("second", &["running"]);
+    assert_eq!(placed(&second), host.gpu(0));
+}
+
+#[test]
+fn an_admin_closes_one_gpu_and_opens_it() {
+    let host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    let node = host.node()["name"].as_str().unwrap().to_owned();
+    let said = host
+        .dev
+        .ok(&["cordon", &node, "--gpu", "0", "--reason", "a loud fan"]);
+    assert!(said.contains("1 of its GPUs unfit"), "{said}");
+    assert_eq!(host.unfit().unwrap()["message"], "cordoned: a loud fan");
+    host.submit("first", "low");
+    assert_eq!(
+        placed(&host.dev.step_in("first", &["running"])),
+        host.gpu(1)
+    );
+    let refused = host.dev.sluice(&["cordon", &node, "--gpu", "7"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("has no GPU `7`"), "{refused:?}");
+    host.dev.ok(&["uncordon", &node, "--gpu", host.gpu(0)]);
+    host.submit("second", "low");
+    assert_eq!(
+        placed(&host.dev.step_in("second", &["running"])),
+        host.gpu(0)
+    );
+}
