@@ -27,6 +27,12 @@ const NEW: &str = ".new";
 /// No attempt's file: their names hold a number before the suffix.
 const RENEWAL: &str = "renewal.json";
 
+/// No attempt's file either. Where it is not there, the form is the first.
+const FORM_FILE: &str = "form";
+/// The form of everything here, one higher with each change that an earlier supervisor could not read or would read
+/// wrongly. Adding an optional field is none.
+const FORM: u32 = 1;
+
 /// What is kept of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
@@ -61,11 +67,28 @@ pub struct Loaded {
 
 /// Why the spool could not be used.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {}", path.display())]
-pub struct SpoolError {
-    action: &'static str,
-    path: PathBuf,
-    source: io::Error,
+pub enum SpoolError {
+    /// A file or the directory.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A newer supervisor wrote it.
+    #[error(
+        "{} is of form {found:?} and this supervisor knows {FORM}: install the release that wrote it, or empty the \
+         directory once no step of it runs any more", dir.display()
+    )]
+    Form {
+        /// Where.
+        dir: PathBuf,
+        /// What it says.
+        found: String,
+    },
 }
 
 /// The directory of records.
@@ -86,7 +109,25 @@ impl Spool {
             .mode(0o700)
             .create(&dir)
             .map_err(|e| failed("make", &dir, e))?;
-        Ok(Self { dir })
+        let spool = Self { dir };
+        spool.check_form()?;
+        Ok(spool)
+    }
+
+    /// Refuses what another form was written in, before anything of it is taken for damaged.
+    fn check_form(&self) -> Result<(), SpoolError> {
+        let path = self.dir.join(FORM_FILE);
+        match fs::read_to_string(&path) {
+            Ok(found) if found.trim() == FORM.to_string() => Ok(()),
+            // What a host's crash may leave of a file that was not synced.
+            Ok(found) if found.is_empty() => self.write_json(&path, &FORM),
+            Ok(found) => Err(SpoolError::Form {
+                dir: self.dir.clone(),
+                found: found.trim().escape_debug().to_string(),
+            }),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self.write_json(&path, &FORM),
+            Err(e) => Err(failed("read", &path, e)),
+        }
     }
 
     /// Reads every record. One that is damaged is named in the log and set aside.
@@ -186,7 +227,7 @@ impl Spool {
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> SpoolError {
-    SpoolError {
+    SpoolError::Io {
         action,
         path: path.to_owned(),
         source,
@@ -303,6 +344,75 @@ mod tests {
         assert_eq!(damaged, ["cut.1", "empty.1", "noise.1", "other.1", "pid.1"]);
         assert!(spool.dir.join("cut.1.json.damaged").exists());
         assert!(spool.load().unwrap().damaged.is_empty());
+    }
+
+    /// A record as supervisors have written it since the first. Steps outlive the supervisor that wrote theirs.
+    const WRITTEN: &str = r#"{"attempt":"a.1","boot_id":"boot","memo":{"timeout":9000,"grace":1000},"lease":{"until":18446744073709551615,"grace":2000,"passed":false},"phase":{"Ended":{"process":{"pid":5,"start_ticks":18446744073709551615,"started_at":1},"exit":{"code":3},"ended_at":2}}}"#;
+
+    #[test]
+    fn what_was_written_by_an_earlier_supervisor_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(DIRECTORY)).unwrap();
+        let path = dir.path().join("spool/a.1.json");
+        fs::write(&path, WRITTEN).unwrap();
+        let loaded = Spool::open(dir.path()).unwrap().load().unwrap();
+        assert_eq!(loaded.records, [record("a.1", Exit::Code(3))]);
+    }
+
+    #[test]
+    fn a_spool_of_another_form_is_refused_and_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        spool.save(&record("a.1", Exit::Code(0))).unwrap();
+        Spool::open(dir.path()).unwrap();
+        fs::write(spool.dir.join(FORM_FILE), "").unwrap();
+        Spool::open(dir.path()).unwrap();
+        for found in ["2", "one"] {
+            fs::write(spool.dir.join(FORM_FILE), found).unwrap();
+            let told = Spool::open(dir.path()).unwrap_err().to_string();
+            assert!(told.contains("install the release that wrote it"), "{told}");
+        }
+        assert!(spool.path_of(&"a.1".parse().unwrap()).exists());
+    }
+
+    #[test]
+    fn wherever_a_write_was_cut_the_state_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let (before, after) = (record("a.1", Exit::Unknown), record("a.1", Exit::Code(3)));
+        let boot = BootId::new("boot").unwrap();
+        spool.save(&before).unwrap();
+        spool.save_renewal(&boot, BootMillis(7)).unwrap();
+        let whole = serde_json::to_vec(&after).unwrap();
+        for cut in 0..=whole.len() {
+            // A record is written beside its place: whoever dies while writing leaves this, and the old one.
+            fs::write(spool.dir.join(NEW), &whole[..cut]).unwrap();
+            let spool = Spool::open(dir.path()).unwrap();
+            let loaded = spool.load().unwrap();
+            assert_eq!(loaded.records, std::slice::from_ref(&before), "{cut}");
+            assert!(loaded.damaged.is_empty(), "{cut}");
+            assert_eq!(spool.load_renewal(&boot), Some(BootMillis(7)));
+        }
+        spool.save(&after).unwrap();
+        assert_eq!(spool.load().unwrap().records, [after]);
+    }
+
+    #[test]
+    fn a_file_that_ends_early_is_damaged_at_whichever_byte_and_its_name_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let whole = serde_json::to_vec(&record("a.1", Exit::Code(3))).unwrap();
+        let id: AttemptId = "a.1".parse().unwrap();
+        // A disk that lies may do it; this process does not.
+        for cut in 0..whole.len() {
+            fs::write(spool.path_of(&id), &whole[..cut]).unwrap();
+            let loaded = spool.load().unwrap();
+            assert_eq!(
+                (loaded.records.len(), loaded.damaged),
+                (0, vec![id.clone()]),
+                "{cut}"
+            );
+        }
     }
 
     #[test]

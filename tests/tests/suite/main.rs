@@ -22,4 +22,5 @@ mod road;
 mod scenarios;
 mod sim;
 mod simulate;
+mod supervision;
 mod tidy;

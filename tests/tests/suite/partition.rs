@@ -229,10 +229,19 @@ impl Net {
         );
         let file = state.join("agent.toml");
         fs::write(&file, config).unwrap();
+        // Network namespaces are root's, and so are the steps.
+        let rules = text(&state.join("supervisor.toml"));
+        fs::write(&rules, "default_user = \"root\"\nallow_root = true\n").unwrap();
         let supervisor = self.daemon(
             host,
             "sluice-supervisor",
-            &["--state-dir", &supervisor, "--stop-on-exit"],
+            &[
+                "--state-dir",
+                &supervisor,
+                "--stop-on-exit",
+                "--config",
+                &rules,
+            ],
         );
         let agent = self.daemon(host, "sluice-agent", &["--config", &text(&file)]);
         (supervisor, agent)

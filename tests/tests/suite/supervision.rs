@@ -1,0 +1,112 @@
+//! What the supervisor does by itself in a whole cluster: it keeps leases while the agent stands still, and becomes a
+//! newer program without the steps noticing.
+
+use std::fs;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ};
+
+fn pid_of(step: &str, attempt: u32) -> u32 {
+    eventually("the step's process", || {
+        let pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
+        pids.into_iter()
+            .find(|pid| sluice_tests::environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")))
+    })
+}
+
+#[test]
+fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
+    let terms = [
+        ("SLUICE_LEASE", "2s"),
+        ("SLUICE_STOP_LIMIT", "1s"),
+        ("SLUICE_HEARTBEAT", "300ms"),
+        ("SLUICE_UNREACHABLE_AFTER", "2s"),
+        ("SLUICE_LOST_AFTER", "60s"),
+    ];
+    let dev = Dev::with(DevOptions {
+        variables: terms.map(|(name, value)| (name, value.to_owned())).into(),
+        ..DevOptions::default()
+    });
+    dev.ok(&["submit", "--id", "leased", "--", "sleep", "1000"]);
+    let first = pid_of("leased", 1);
+    let agent = dev.daemon(Daemon::Agent).unwrap();
+    kill(agent, Signal::SIGSTOP);
+    // Nobody but the supervisor is there to do it, long before the coordinator gives the host up.
+    eventually("the lease to pass", || (!is_alive(first)).then_some(()));
+    let (_, node) = dev.call("GET", "/v1/nodes", None);
+    assert_ne!(node["items"][0]["state"], "lost");
+    kill(agent, Signal::SIGCONT);
+    let second = pid_of("leased", 2);
+    assert_ne!(first, second);
+    let step = dev.step_in("leased", &["running"]);
+    let told = step["attempts"][0]["exit"]["message"].as_str().unwrap();
+    assert!(told.contains("its lease passed"), "{step}");
+    dev.ok(&["cancel", "leased"]);
+}
+
+#[test]
+fn a_supervisor_that_upgrades_itself_loses_no_step_no_code_and_no_output() {
+    let dev = Dev::start();
+    let gate = dev.folder().join("go");
+    let script = format!(
+        "i=0; while [ ! -e {} ]; do i=$((i+1)); echo $i; sleep 0.02; done; echo last; exit 7",
+        gate.display()
+    );
+    dev.ok(&["submit", "--id", "kept", "--", "sh", "-c", &script]);
+    let pid = pid_of("kept", 1);
+    let supervisor = dev.daemon(Daemon::Supervisor).unwrap();
+    let log = dev.data().join("logs/supervisor.log");
+    for n in 1..=3 {
+        kill(supervisor, Signal::SIGHUP);
+        eventually("the upgrade", || {
+            let log = fs::read_to_string(&log).unwrap_or_default();
+            (log.matches("upgraded=true").count() == n).then_some(())
+        });
+        assert_eq!(dev.daemon(Daemon::Supervisor), Some(supervisor));
+        assert!(is_alive(pid));
+        // The agent has come back to it.
+        dev.ok(&["run", "--", "true"]);
+    }
+    fs::write(&gate, "").unwrap();
+    let step = dev.step_in("kept", &["failed"]);
+    assert_eq!(
+        (&step["exit"]["code"], &step["attempt"]),
+        (&Value::from(7), &Value::from(1)),
+        "{step}"
+    );
+    let output = dev.ok(&["logs", "kept"]);
+    let lines: Vec<&str> = output.lines().collect();
+    let (last, counted) = lines.split_last().unwrap();
+    assert_eq!(*last, "last");
+    let wanted: Vec<String> = (1..=counted.len()).map(|n| n.to_string()).collect();
+    assert_eq!(counted, wanted);
+    let (status, log) = dev.stop();
+    assert!(status.success() || status.code() == Some(130), "{log}");
+    assert!(!is_alive(supervisor));
+}
+
+#[test]
+fn steps_of_dev_run_as_whoever_started_it_with_its_home() {
+    for ordinary_user in [false, true] {
+        if ordinary_user && !nix::unistd::geteuid().is_root() {
+            // Only root can start it as somebody else.
+            return;
+        }
+        let dev = Dev::with(DevOptions {
+            ordinary_user,
+            ..DevOptions::default()
+        });
+        let uid = if ordinary_user {
+            nix::unistd::Uid::from_raw(65534)
+        } else {
+            nix::unistd::geteuid()
+        };
+        let said = dev.ok(&["run", "--", "sh", "-c", "id -u; echo $HOME; echo $USER"]);
+        let known = nix::unistd::User::from_uid(uid).unwrap();
+        let (home, name) = known.map_or_else(Default::default, |user| {
+            (user.dir.display().to_string(), user.name)
+        });
+        assert_eq!(said, format!("{uid}\n{home}\n{name}\n"));
+    }
+}
