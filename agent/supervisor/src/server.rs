@@ -6,6 +6,7 @@
 //! Decides nothing about attempts: that is `table`'s.
 
 mod beginning;
+mod upgrading;
 
 use std::io::{self, Read};
 use std::ops::ControlFlow;
@@ -26,7 +27,7 @@ use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
 use crate::connection::{Connection, PartError, peer_uid};
-use crate::handover::{self, FORMAT, Handover, HandoverError};
+use crate::handover::{Handover, HandoverError};
 use crate::identity::{Identities, IdentityError};
 use crate::notify::Init;
 use crate::options::Options;
@@ -167,18 +168,6 @@ impl Server {
         })
     }
 
-    /// Looks at all that [`Server::open`] could stumble over, and touches nothing.
-    ///
-    /// # Errors
-    /// What it would stumble over.
-    pub fn rehearse(options: Options, form: u32) -> Result<(), ServerError> {
-        if form != FORMAT {
-            return Err(HandoverError::Format { theirs: form }.into());
-        }
-        Identities::resolve(options.rules, options.agent_uid)?;
-        Ok(StateDir::check(&options.state_dir)?)
-    }
-
     /// Works until it is told to leave.
     ///
     /// # Errors
@@ -310,31 +299,6 @@ impl Server {
         self.go_on_stopping(now)?;
         self.go_on_upgrading();
         ControlFlow::Continue(())
-    }
-
-    /// Puts the new program in the place of this one, once the spool says all that it must know. The agent's connection
-    /// is closed by that; the agent comes back and is told everything.
-    fn go_on_upgrading(&mut self) {
-        let (Some(listener), None) = (&self.listener, self.stop) else {
-            return;
-        };
-        if !self.upgrade.is_due() || !self.table.is_saved() {
-            return;
-        }
-        let (children, killing, seen) = self.table.hand_over();
-        let handover = Handover {
-            format: FORMAT,
-            lock: handover::number(&self.state_dir.lock()),
-            listener: handover::number(listener),
-            children,
-            killing,
-            seen,
-        };
-        let mut kept = vec![self.state_dir.lock(), listener.as_fd()];
-        kept.extend(self.table.handed());
-        self.table.lower_own_limit(true);
-        self.upgrade.exec(&handover, &kept);
-        self.table.lower_own_limit(false);
     }
 
     fn on_signals(&mut self, now: BootMillis) -> ControlFlow<()> {

@@ -42,9 +42,7 @@ fn ends_clean(host: &Host, client: &mut Client, id: &AttemptId, how: &Exit) {
 
 #[test]
 fn a_fork_bomb_stays_within_its_processes_and_dies() {
-    let config = tempfile::NamedTempFile::new().unwrap();
-    fs::write(config.path(), "pids_max = 40\n").unwrap();
-    let host = Host::start_with(&["--config", config.path().to_str().unwrap()]);
+    let host = Host::start_under("default_user = 0\nallow_root = true\npids_max = 40\n", &[]);
     let mut client = host.client();
     if client.capabilities[&Capability::Pids] == Mechanism::None {
         // Nothing would hold it back here.
