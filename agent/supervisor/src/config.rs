@@ -10,6 +10,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, rlim_t};
+use nix::unistd::User;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::id::Subject;
@@ -132,6 +133,7 @@ pub enum ConfigError {
 #[serde(deny_unknown_fields, default)]
 struct RawConfig {
     agent_uid: Option<u32>,
+    agent_user: Option<UserRef>,
     log_format: Option<Format>,
     cgroup: Option<String>,
     pids_max: Option<u32>,
@@ -241,7 +243,7 @@ impl RawConfig {
             limits: self.limits.check()?,
         };
         Ok(Config {
-            agent_uid: self.agent_uid,
+            agent_uid: check_agent(self.agent_uid, self.agent_user)?,
             log_format: self.log_format,
             cgroup: self.cgroup,
             devices: DeviceOptions {
@@ -256,6 +258,27 @@ impl RawConfig {
             },
             rules,
         })
+    }
+}
+
+fn check_agent(uid: Option<u32>, user: Option<UserRef>) -> Result<Option<u32>, Wrong> {
+    let wrong = |message| ("agent_user".to_owned(), message);
+    match (uid, user) {
+        (uid, None) => Ok(uid),
+        (Some(_), Some(_)) => Err(wrong("agent_uid says it already: keep one".to_owned())),
+        (None, Some(UserRef::Uid(uid))) => Ok(Some(uid)),
+        (None, Some(UserRef::Name(name))) => match User::from_name(&name) {
+            Ok(Some(user)) => Ok(Some(user.uid.as_raw())),
+            Ok(None) => Err(wrong(format!(
+                "this host has no user `{}`: make it (`useradd`), or name another",
+                name.escape_debug()
+            ))),
+            Err(e) => Err(wrong(format!(
+                "user `{}` cannot be looked up: {}",
+                name.escape_debug(),
+                e.desc()
+            ))),
+        },
     }
 }
 
@@ -415,6 +438,14 @@ mod tests {
                 "default_user = true",
                 "expected the name of a user, or its number",
             ),
+            (
+                "agent_user = \"no-such-user\"",
+                "agent_user: this host has no user `no-such-user`",
+            ),
+            (
+                "agent_uid = 1\nagent_user = 1",
+                "agent_user: agent_uid says it already",
+            ),
             ("umask = \"999\"", "umask: `999` is no mask"),
             ("umask = \"7777\"", "umask: `7777` is no mask"),
             ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
@@ -430,6 +461,14 @@ mod tests {
                 told.starts_with("config /etc/s.toml: ") && told.contains(wanted),
                 "{told}"
             );
+        }
+    }
+
+    #[test]
+    fn the_agent_s_user_is_found_by_name_or_number() {
+        for text in ["agent_user = \"root\"", "agent_user = 0", "agent_uid = 0"] {
+            let config = parse(text, Path::new("s.toml")).unwrap();
+            assert_eq!(config.agent_uid, Some(0), "{text}");
         }
     }
 

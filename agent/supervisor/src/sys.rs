@@ -241,10 +241,10 @@ fn close_one_by_one(first: RawFd, last: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes every capability out of what this process and its children can ever get again.
+/// Takes every capability out of what this process and its children can ever get again, as far as it may.
 ///
 /// # Errors
-/// Where the process lacks the capability that this needs.
+/// Where the kernel knows of no bounding set.
 #[expect(unsafe_code, reason = "the bounding set has no safe form")]
 pub fn drop_bounding_set() -> nix::Result<()> {
     for capability in 0..=libc::c_ulong::from(u8::MAX) {
@@ -254,6 +254,9 @@ pub fn drop_bounding_set() -> nix::Result<()> {
             Ok(_) => {}
             // One past the last that this kernel knows.
             Err(Errno::EINVAL) if capability > 0 => break,
+            // Where this process may not (CAP_SETPCAP), nothing is lost by it: the step has no capabilities and may
+            // gain none by what it runs.
+            Err(Errno::EPERM) => break,
             Err(e) => return Err(e),
         }
     }
