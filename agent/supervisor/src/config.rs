@@ -526,6 +526,20 @@ mod tests {
     }
 
     #[test]
+    fn what_the_docs_show_is_understood() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/host.md");
+        let text = fs::read_to_string(path).unwrap();
+        let shown: Vec<&str> = text.split("```toml\n").skip(1).collect();
+        assert!(!shown.is_empty());
+        for block in shown {
+            let block = block.split("```").next().unwrap();
+            // The agent's user is there once a package is installed.
+            let block = block.replace("\"sluice-agent\"", "0");
+            parse(&block, Path::new("docs/host.md")).unwrap();
+        }
+    }
+
+    #[test]
     fn the_packaged_example_is_understood_as_it_is_and_with_every_line_of_it() {
         let path =
             Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/config/supervisor.toml");
