@@ -77,6 +77,8 @@ pub(crate) struct Identity {
     pub(crate) address: String,
     pub(crate) boot_id: BootId,
     pub(crate) inventory: Inventory,
+    /// Whether the inventory was declared by hand: then nothing that is found here goes into it.
+    pub(crate) is_declared: bool,
 }
 
 /// How the loop comes to know of GPUs, and where it keeps what it must.
@@ -96,9 +98,9 @@ pub(crate) struct Engine {
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
     supervised: watch::Sender<bool>,
-    /// What the supervisor does with attempts, once it has told.
-    capabilities: Option<BTreeMap<Capability, Mechanism>>,
     readings: Option<Readings>,
+    /// By which means the supervisor holds processes; empty until it has told.
+    capabilities: BTreeMap<Capability, Mechanism>,
     timers: BTreeMap<TimerKey, BootMillis>,
     report: Report,
 }
@@ -123,8 +125,8 @@ impl Engine {
             link: None,
             supervisor: None,
             supervised,
-            capabilities: None,
             readings: None,
+            capabilities: BTreeMap::new(),
             timers: BTreeMap::new(),
             report: Report::default(),
         }
@@ -158,8 +160,8 @@ impl Engine {
                 capabilities,
                 outbox,
             } => {
-                self.take_capabilities(capabilities);
                 self.supervisor = Some(outbox);
+                self.on_capabilities(capabilities);
                 self.feed(Input::SupervisorUp { boot_id, attempts })?;
                 self.live.replace(self.unreleased());
                 self.supervised.send_replace(true);
@@ -176,9 +178,7 @@ impl Engine {
             }
             Event::HostChanged(inventory) => {
                 self.identity.inventory = *inventory;
-                if let Some(capabilities) = &self.capabilities {
-                    self.identity.inventory.capabilities = capabilities.clone();
-                }
+                self.claim_capabilities();
                 self.tell_inventory();
                 Ok(())
             }
@@ -189,6 +189,22 @@ impl Engine {
                 self.expect_output(assigned);
                 Ok(())
             }
+        }
+    }
+
+    /// What the supervisor does counts, and not what the host would offer to others.
+    fn on_capabilities(&mut self, found: BTreeMap<Capability, Mechanism>) {
+        let before = self.identity.inventory.capabilities.clone();
+        self.capabilities = found;
+        self.claim_capabilities();
+        if self.identity.inventory.capabilities != before {
+            self.tell_inventory();
+        }
+    }
+
+    fn claim_capabilities(&mut self) {
+        if !self.identity.is_declared && !self.capabilities.is_empty() {
+            self.identity.inventory.capabilities = self.capabilities.clone();
         }
     }
 
@@ -318,19 +334,6 @@ impl Engine {
             inventory: self.identity.inventory.clone(),
             attempts,
             gpu_states: GpuStates::default(),
-        }
-    }
-
-    /// What the host offers is only half of it: what the supervisor may and does is what counts.
-    fn take_capabilities(&mut self, capabilities: BTreeMap<Capability, Mechanism>) {
-        let changed = self.identity.inventory.capabilities != capabilities;
-        self.identity
-            .inventory
-            .capabilities
-            .clone_from(&capabilities);
-        self.capabilities = Some(capabilities);
-        if changed {
-            self.tell_inventory();
         }
     }
 

@@ -254,7 +254,7 @@ async fn serve(
         Some(declared) => declared,
         None => detect::first(&mut host).await,
     };
-    let identity = identify(&config, inventory.clone())?;
+    let identity = identify(&config, inventory.clone(), is_declared)?;
     let live = Arc::new(Live::default());
     let watcher = Watcher::start()
         .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
@@ -312,7 +312,11 @@ async fn look(
     }
 }
 
-fn identify(config: &Config, inventory: Inventory) -> anyhow::Result<engine::Identity> {
+fn identify(
+    config: &Config,
+    inventory: Inventory,
+    is_declared: bool,
+) -> anyhow::Result<engine::Identity> {
     let path = "/proc/sys/kernel/random/boot_id";
     let boot_id = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
     info!(
@@ -327,6 +331,7 @@ fn identify(config: &Config, inventory: Inventory) -> anyhow::Result<engine::Ide
         address: config.address.clone(),
         boot_id: BootId::new(boot_id.trim())?,
         inventory,
+        is_declared,
     })
 }
 

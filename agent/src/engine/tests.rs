@@ -43,6 +43,7 @@ impl Rig {
             address: "box".to_owned(),
             boot_id: boot_id(),
             inventory: Inventory::default(),
+            is_declared: false,
         };
         let live = Arc::new(Live::default());
         let engine = Engine::new(
@@ -89,7 +90,7 @@ impl Rig {
         self.feed(Event::SupervisorUp {
             boot_id: boot_id(),
             attempts,
-            capabilities: [(Capability::Devices, Mechanism::Cgroup2)].into(),
+            capabilities: [(Capability::Kill, Mechanism::Cgroup2)].into(),
             outbox,
         });
     }
@@ -237,16 +238,16 @@ fn a_spawn_carries_the_devices_of_what_was_granted_and_of_all() {
 }
 
 #[test]
-fn what_the_supervisor_does_is_told_in_place_of_what_the_host_offers() {
-    let mut rig = Rig::linked();
-    let told: BTreeMap<_, _> = [(Capability::Devices, Mechanism::Cgroup2)].into();
-    assert_eq!(rig.engine.identity.inventory.capabilities, told);
-    let offered = Capability::ALL.map(|what| (what, Mechanism::Cgroup1));
-    rig.feed(Event::HostChanged(Box::new(Inventory {
-        cpus: 7,
-        capabilities: offered.into(),
+fn what_the_supervisor_does_counts_and_not_what_the_host_would_offer() {
+    let offered = || Inventory {
+        capabilities: [(Capability::Kill, Mechanism::Cgroup1)].into(),
         ..Inventory::default()
-    })));
-    let inventory = &rig.engine.identity.inventory;
-    assert_eq!((inventory.cpus, &inventory.capabilities), (7, &told));
+    };
+    let mut rig = Rig::linked();
+    rig.feed(Event::HostChanged(Box::new(offered())));
+    let told = |rig: &Rig| rig.engine.identity.inventory.capabilities.clone();
+    assert_eq!(told(&rig)[&Capability::Kill], Mechanism::Cgroup2);
+    rig.engine.identity.is_declared = true;
+    rig.feed(Event::HostChanged(Box::new(offered())));
+    assert_eq!(told(&rig)[&Capability::Kill], Mechanism::Cgroup1);
 }
