@@ -4,7 +4,6 @@
 //! The driver of the GPUs is asked on a thread of its own, because it may keep whoever asks waiting for ever. While it
 //! does, what it said last stays, and the agent does everything else.
 
-mod cgroups;
 mod cpu;
 mod memory;
 mod notes;
@@ -183,7 +182,10 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     cpu::detect(&mut inventory, &mut notes);
     memory::detect(&mut inventory, &mut notes);
     storage::detect(state_dir, &mut inventory, &mut notes);
-    inventory.capabilities = cgroups::detect(Path::new("/"), &mut notes);
+    inventory.capabilities = sluice_cgroups::offer::offered(Path::new("/")).unwrap_or_else(|e| {
+        notes.add(format!("control groups cannot be looked for: {e}"));
+        sluice_cgroups::offer::least()
+    });
     let Report {
         driver: version,
         cuda,

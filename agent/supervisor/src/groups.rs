@@ -1,7 +1,7 @@
 //! The control groups of attempts: one for each attempt, in the unified hierarchy (version 2) and in those of version 1
 //! that do what the unified one cannot. Chooses where they are made and by which mechanism each capability is had.
 //! `table` says when; what a file of the kernel means is in [`unified`] and [`legacy`], where hierarchies are in
-//! [`mounts`].
+//! [`sluice_cgroups`].
 //!
 //! Everything is made below one group of our own, named after the state directory, in the group that the supervisor was
 //! told of or else stands in. So no group of others is ever touched, and the next supervisor of the same directory
@@ -16,7 +16,6 @@ pub mod entrance;
 pub mod file;
 pub mod legacy;
 pub mod limits;
-pub mod mounts;
 pub mod unified;
 pub mod usage;
 pub mod watch;
@@ -27,6 +26,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
+use sluice_cgroups::{Controller, Hierarchies};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{Devices, FreezeRefusal, FreezerState, Limits};
@@ -41,7 +41,6 @@ use self::entrance::Entrance;
 use self::file::GroupError;
 use self::legacy::Legacy;
 use self::limits::Bounds;
-use self::mounts::{Controller, Hierarchies};
 use self::unified::Unified;
 use self::usage::OutOfMemory;
 use self::watch::Watch;
@@ -92,7 +91,7 @@ impl Groups {
             .as_ref()
             .and_then(|own| tell(Unified::open(&options.place, own, &name)));
         let lacking = |c: &Controller| unified.as_ref().is_none_or(|unified| !unified.does(*c));
-        let mut wanted: Vec<Controller> = Controller::WANTED.into_iter().filter(lacking).collect();
+        let mut wanted: Vec<Controller> = legacy::WANTED.into_iter().filter(lacking).collect();
         let filter = options.devices.filter;
         let by_program = unified
             .as_ref()

@@ -25,14 +25,21 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("agent-core", &["sluice-common"]),
+    ("sluice-cgroups", &["sluice-common"]),
     (
         "sluice-supervisor",
-        &["sluice-codec", "sluice-common", "sluice-log"],
+        &[
+            "sluice-cgroups",
+            "sluice-codec",
+            "sluice-common",
+            "sluice-log",
+        ],
     ),
     (
         "sluice-agent",
         &[
             "agent-core",
+            "sluice-cgroups",
             "sluice-codec",
             "sluice-common",
             "sluice-log",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::devices::DeviceOptions;
-use super::mounts::Own;
+use sluice_cgroups::Own;
 
 /// Where the groups of attempts are made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -11,14 +11,22 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use sluice_cgroups::{Controller, Own};
 use sluice_common::supervision::FreezerState;
 use sluice_common::usage::Usage;
 use tracing::warn;
 
 use super::file::{self, GroupError};
 use super::limits::{self, Bounds};
-use super::mounts::{Controller, Own};
 use super::usage;
+
+/// Those that attempts need from whichever version has them.
+pub(super) const WANTED: [Controller; 4] = [
+    Controller::Cpu,
+    Controller::CpuAccounting,
+    Controller::Pids,
+    Controller::Freezer,
+];
 
 /// The common roots of all attempts' groups, by controller.
 #[derive(Debug, Default)]

@@ -3,9 +3,8 @@
 
 use std::fs;
 
+use sluice_cgroups::Controller;
 use sluice_common::supervision::Limits;
-
-use super::mounts::Controller;
 
 /// Over how long the kernel counts processor time, in microseconds: its own default.
 const PERIOD_US: u64 = 100_000;

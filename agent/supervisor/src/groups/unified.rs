@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use sluice_cgroups::{Controller, Own};
 use sluice_common::supervision::FreezerState;
 
 use super::choice::Place;
 use super::file::{self, GroupError};
 use super::limits::{self, Bounds};
-use super::mounts::{Controller, Own};
 
 /// Controllers that are handed down to attempts wherever they can be had.
 const HANDED_DOWN: [&str; 5] = ["cpu", "memory", "pids", "io", "cpuset"];

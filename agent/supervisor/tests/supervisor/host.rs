@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use sluice_supervisor::groups::{self, mounts::Hierarchies};
-use sluice_supervisor::process;
+use sluice_cgroups::Hierarchies;
+use sluice_supervisor::{groups, process};
 
 use crate::client::{Client, DEADLINE};
 

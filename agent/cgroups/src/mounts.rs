@@ -23,15 +23,6 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// Those that attempts need, each from whichever version has it. The memory controller of version 1 is not among
-    /// them: see [`super::legacy`].
-    pub const WANTED: [Controller; 4] = [
-        Controller::Cpu,
-        Controller::CpuAccounting,
-        Controller::Pids,
-        Controller::Freezer,
-    ];
-
     /// The kernel's name.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,0 +1,172 @@
+//! What this host offers for holding the processes of a step, and by which means. This is what is there to be used by
+//! somebody who may; the supervisor tells what it uses.
+//!
+//! A mounted hierarchy of version 2 may have no controllers at all while it can still freeze and kill, so each
+//! capability is looked for by itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::{fs, io};
+
+use sluice_common::inventory::{Capability, Mechanism};
+
+use crate::mounts::{Controller, Hierarchies};
+
+/// Each capability with the best mechanism. `root` is `/`, or what a test puts in its place.
+///
+/// # Errors
+/// Where `/proc` does not tell of hierarchies.
+pub fn offered(root: &Path) -> io::Result<BTreeMap<Capability, Mechanism>> {
+    Hierarchies::read(root).map(|found| best(&found))
+}
+
+/// What every Linux offers.
+pub fn least() -> BTreeMap<Capability, Mechanism> {
+    best(&Hierarchies::default())
+}
+
+fn best(found: &Hierarchies) -> BTreeMap<Capability, Mechanism> {
+    let group = found.unified.as_ref().map(|own| own.group.as_path());
+    let controllers = group.map(controllers).unwrap_or_default();
+    let unified = |what| group.is_some_and(|group| offers(group, &controllers, what));
+    let legacy = |what| found.legacy.contains_key(legacy_controller(what));
+    Capability::ALL
+        .map(|what| (what, mechanism(what, unified(what), legacy(what))))
+        .into()
+}
+
+fn mechanism(what: Capability, unified: bool, legacy: bool) -> Mechanism {
+    match (unified, legacy, what) {
+        (true, ..) => Mechanism::Cgroup2,
+        // Its killer takes one process of a step and leaves the others: see the supervisor's `groups::legacy`.
+        (false, _, Capability::Memory) => Mechanism::None,
+        // Frozen first, nobody escapes a kill by forking.
+        (false, true, _) => Mechanism::Cgroup1,
+        (false, false, Capability::Kill) => Mechanism::ProcessGroup,
+        (false, false, _) => Mechanism::None,
+    }
+}
+
+fn controllers(group: &Path) -> BTreeSet<String> {
+    let text = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Whether a group of version 2 can do it. The root group has neither `cgroup.kill` nor `cgroup.freeze`, and every group
+/// that is made below it has, so a group is judged by the kernel's release of the feature where it is the root.
+fn offers(group: &Path, controllers: &BTreeSet<String>, what: Capability) -> bool {
+    let is_root = !group.join("cgroup.events").exists();
+    let file =
+        |name: &str| is_root && group.join("cgroup.procs").exists() || group.join(name).exists();
+    match what {
+        Capability::Kill => file("cgroup.kill"),
+        Capability::Freeze => file("cgroup.freeze"),
+        // Programs that filter devices are attached to any group.
+        Capability::Devices => group.join("cgroup.procs").exists(),
+        Capability::Cpu => controllers.contains(Controller::Cpu.as_str()),
+        Capability::Memory => controllers.contains(Controller::Memory.as_str()),
+        Capability::Pids => controllers.contains(Controller::Pids.as_str()),
+    }
+}
+
+fn legacy_controller(what: Capability) -> &'static str {
+    match what {
+        Capability::Kill | Capability::Freeze => Controller::Freezer.as_str(),
+        Capability::Devices => "devices",
+        Capability::Cpu => Controller::Cpu.as_str(),
+        Capability::Memory => Controller::Memory.as_str(),
+        Capability::Pids => Controller::Pids.as_str(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree with these files.
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        root
+    }
+
+    fn found(files: &[(&str, &str)]) -> Vec<(Capability, Mechanism)> {
+        let found = offered(tree(files).path()).unwrap();
+        assert_eq!(found.len(), Capability::ALL.len());
+        found.into_iter().collect()
+    }
+
+    #[test]
+    fn a_unified_host_does_all_by_version_2() {
+        let group = "sys/fs/cgroup/system.slice/a.service";
+        let file = |name: &str| format!("{group}/{name}");
+        let found = found(&[
+            (
+                "proc/self/mountinfo",
+                "25 20 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw,nsdelegate\n",
+            ),
+            ("proc/self/cgroup", "0::/system.slice/a.service\n"),
+            (&file("cgroup.controllers"), "cpuset cpu io memory pids\n"),
+            (&file("cgroup.events"), ""),
+            (&file("cgroup.procs"), ""),
+            (&file("cgroup.kill"), ""),
+            (&file("cgroup.freeze"), ""),
+        ]);
+        assert!(
+            found.iter().all(|(_, how)| *how == Mechanism::Cgroup2),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_hybrid_host_takes_from_each_what_it_has() {
+        let found = found(&[
+            (
+                "proc/self/mountinfo",
+                "29 28 0:25 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
+                 30 28 0:26 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n\
+                     32 28 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+                 31 28 0:27 / /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n",
+            ),
+            (
+                "proc/self/cgroup",
+                "5:pids:/x\n4:cpu,cpuacct:/\n3:memory:/\n0::/x\n",
+            ),
+            ("sys/fs/cgroup/unified/x/cgroup.controllers", "\n"),
+            ("sys/fs/cgroup/unified/x/cgroup.events", ""),
+            ("sys/fs/cgroup/unified/x/cgroup.procs", ""),
+            ("sys/fs/cgroup/unified/x/cgroup.kill", ""),
+            ("sys/fs/cgroup/unified/x/cgroup.freeze", ""),
+        ]);
+        let expected = [
+            (Capability::Kill, Mechanism::Cgroup2),
+            (Capability::Freeze, Mechanism::Cgroup2),
+            (Capability::Devices, Mechanism::Cgroup2),
+            (Capability::Cpu, Mechanism::Cgroup1),
+            (Capability::Memory, Mechanism::None),
+            (Capability::Pids, Mechanism::Cgroup1),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_host_without_any_has_process_groups_to_kill_and_nothing_else() {
+        let silent = tree(&[]);
+        assert!(offered(silent.path()).is_err());
+        let garbage = found(&[
+            ("proc/self/mountinfo", "garbage\n\n - \n"),
+            ("proc/self/cgroup", "garbage\n"),
+        ]);
+        for found in [garbage, least().into_iter().collect()] {
+            assert_eq!(found[0], (Capability::Kill, Mechanism::ProcessGroup));
+            assert!(
+                found[1..].iter().all(|(_, how)| *how == Mechanism::None),
+                "{found:?}"
+            );
+        }
+    }
+}
