@@ -20,6 +20,7 @@ mod hostile;
 mod identities;
 mod leases;
 mod leaving;
+mod legacy;
 mod restarts;
 mod storms;
 mod upgrades;
