@@ -8,6 +8,7 @@ mod bad_input;
 mod cli;
 mod crash;
 mod explain;
+mod fencing;
 mod gpus;
 mod hosts;
 mod logging;
