@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use sluice_common::amount::{GPU, Key};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{PoolName, Subject};
+use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
@@ -17,6 +18,7 @@ use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy};
 
 use super::rig::*;
+use crate::input::PoolWritten;
 use crate::market::{Policy, Table};
 use crate::{Answer, Change, Input, NodeChange, ReplyId, Settings, TimerKey, Wanted};
 
@@ -100,7 +102,7 @@ fn event() -> impl Strategy<Value = Event> {
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
-        2 => (0u8..6, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        2 => (0u8..7, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -222,6 +224,13 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
         2 => wanted_policy("default", "s", policy(few, Table::new())),
         3 => wanted_policy("default", "s", policy(Table::new(), few)),
         4 => wanted_policy("default", "s", Policy::default()),
+        5 => Wanted::Pool {
+            pool,
+            terms: PoolWritten {
+                require: [Capability::Freeze].into(),
+                ..PoolWritten::default()
+            },
+        },
         _ => Wanted::NoPolicy { pool, subject },
     };
     let before = rig.core.state().clone();
@@ -291,7 +300,12 @@ fn play(rig: &mut Rig, event: Event) {
         Event::Progress { id, part, phase } => progress(rig, id, part, phase),
         Event::Inventory { node, gpus } => {
             let name = node_name(node);
-            let inventory = inventory(&name, gpus, 4);
+            let mut inventory = inventory(&name, gpus, 4);
+            // It says of itself now that it can freeze and now that it cannot.
+            if gpus % 2 == 0 {
+                let can = [(Capability::Freeze, Mechanism::Cgroup2)];
+                inventory.capabilities = can.into();
+            }
             rig.say(&name, FromNode::Inventory(Box::new(inventory)));
         }
         Event::GpuStates { node, bits, drain } => {
