@@ -378,7 +378,8 @@ impl Engine {
     fn order(&mut self, mut order: ToSupervisor) {
         if let ToSupervisor::Spawn(spec) = &mut order {
             self.live.add(spec.attempt.clone());
-            let unknown = devices::fill(&mut spec.devices, &self.identity.inventory.gpus);
+            let (devices, unknown) = devices::of(&spec.memo.gpus, &self.identity.inventory.gpus);
+            spec.devices = devices;
             for gpu in unknown {
                 let AttemptId { step, number } = &spec.attempt;
                 warn!(%step, attempt = number, gpu, "the device of a granted GPU is not known: a fenced step cannot open it");

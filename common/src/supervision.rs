@@ -133,9 +133,7 @@ pub struct SpawnSpec {
 /// has which GPU, and can close more; it cannot open what it does not name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Devices {
-    /// UUIDs of the GPUs and instances that it was granted.
-    pub gpus: Vec<String>,
-    /// The devices of those. Instances of one GPU share the device of that GPU.
+    /// Those of the GPUs and instances that it was granted. Instances of one GPU share the device of that GPU.
     pub granted: Vec<DeviceNumber>,
     /// The devices of every GPU of the host, as far as the agent knows them.
     pub fenced: Vec<DeviceNumber>,

@@ -22,15 +22,12 @@ pub(crate) fn spec(assignment: Assignment, settings: &Settings, terms: Terms) ->
         memo: Memo {
             timeout: assignment.timeout,
             grace: assignment.grace,
-            gpus: assignment.gpus.clone(),
+            gpus: assignment.gpus,
         },
         subject: assignment.subject,
         limits: limits(&assignment.units),
         // Which devices those are the driver knows, who sees the host.
-        devices: Devices {
-            gpus: assignment.gpus,
-            ..Devices::default()
-        },
+        devices: Devices::default(),
     }
 }
 

@@ -7,25 +7,27 @@ use sluice_common::device::DeviceNumber;
 use sluice_common::inventory::Gpu;
 use sluice_common::supervision::Devices;
 
-/// Fills in the devices of the GPUs that were granted, and of all that there are. Comes back with those of which the
-/// driver told no device: a step that is fenced cannot open them.
-pub(super) fn fill(devices: &mut Devices, host: &[Gpu]) -> Vec<String> {
+/// The devices of the GPUs that were granted, and of all that there are; and those of which the driver told no device: a
+/// step that is fenced cannot open them.
+pub(super) fn of(gpus: &[String], host: &[Gpu]) -> (Devices, Vec<String>) {
     let numbers =
         |gpu: &Gpu| -> Vec<DeviceNumber> { gpu.devices.iter().map(|node| node.number).collect() };
     // Instances of one GPU name its device each.
     let fenced: BTreeSet<DeviceNumber> = host.iter().flat_map(numbers).collect();
     let mut granted = BTreeSet::new();
     let mut unknown = Vec::new();
-    for uuid in &devices.gpus {
+    for uuid in gpus {
         let gpu = host.iter().find(|gpu| gpu.uuid == *uuid);
         match gpu.filter(|gpu| !gpu.devices.is_empty()) {
             Some(gpu) => granted.extend(numbers(gpu)),
             None => unknown.push(uuid.clone()),
         }
     }
-    devices.granted = granted.into_iter().collect();
-    devices.fenced = fenced.into_iter().collect();
-    unknown
+    let devices = Devices {
+        granted: granted.into_iter().collect(),
+        fenced: fenced.into_iter().collect(),
+    };
+    (devices, unknown)
 }
 
 #[cfg(test)]
@@ -56,11 +58,9 @@ mod tests {
             gpu("MIG-1", &[number(195, 1), number(234, 3), number(234, 4)]),
             gpu("MIG-2", &[number(195, 1), number(234, 5), number(234, 6)]),
         ];
-        let mut devices = Devices {
-            gpus: vec!["MIG-1".to_owned(), "GPU-gone".to_owned()],
-            ..Devices::default()
-        };
-        assert_eq!(fill(&mut devices, &host), ["GPU-gone"]);
+        let gpus = ["MIG-1", "GPU-gone"].map(str::to_owned);
+        let (devices, unknown) = of(&gpus, &host);
+        assert_eq!(unknown, ["GPU-gone"]);
         let expected = [number(195, 1), number(234, 3), number(234, 4)];
         assert_eq!(devices.granted, expected);
         let all = [
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn a_step_without_gpus_is_fenced_from_all() {
-        let mut devices = Devices::default();
-        assert!(fill(&mut devices, &[gpu("GPU-a", &[number(195, 0)])]).is_empty());
+        let (devices, unknown) = of(&[], &[gpu("GPU-a", &[number(195, 0)])]);
+        assert!(unknown.is_empty());
         assert!(devices.granted.is_empty());
         assert_eq!(devices.fenced, [number(195, 0)]);
     }

@@ -96,13 +96,17 @@ impl Rig {
     }
 
     fn assign(&mut self) {
+        self.assign_gpus(vec![]);
+    }
+
+    fn assign_gpus(&mut self, gpus: Vec<String>) {
         let assignment = Assignment {
             attempt: attempt(),
             pool: PoolName::new("default").unwrap(),
             command: vec!["true".to_owned()],
             env: Default::default(),
             workdir: None,
-            gpus: vec!["GPU-a".to_owned()],
+            gpus,
             timeout: None,
             grace: Span::ZERO,
             gang: Gang::alone("box"),
@@ -225,7 +229,7 @@ fn a_spawn_carries_the_devices_of_what_was_granted_and_of_all() {
         gpus: vec![gpu("GPU-b", 0), gpu("GPU-a", 1)],
         ..Inventory::default()
     })));
-    rig.assign();
+    rig.assign_gpus(vec!["GPU-a".to_owned()]);
     let mut told = std::iter::from_fn(|| rig.orders[0].try_recv().ok());
     let spec = told.find_map(|order| match order {
         ToSupervisor::Spawn(spec) => Some(spec),

@@ -22,7 +22,6 @@ fn host() -> GpuDevices {
 
 fn fence(granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> Fence {
     let devices = Devices {
-        gpus: Vec::new(),
         granted: granted.to_vec(),
         fenced: fenced.to_vec(),
     };

@@ -24,7 +24,6 @@ fn host(filter: &str, gpus: &[&Path]) -> Host {
 fn granted(id: &str, script: &str, granted: &[DeviceNumber], fenced: &[DeviceNumber]) -> SpawnSpec {
     SpawnSpec {
         devices: Devices {
-            gpus: Vec::new(),
             granted: granted.to_vec(),
             fenced: fenced.to_vec(),
         },

@@ -60,7 +60,6 @@ fn spawns() {
             memory_bytes: Some(1 << 30),
         },
         devices: Devices {
-            gpus: vec!["GPU-a".into()],
             granted: vec![DeviceNumber::new(195, 0)],
             fenced: vec![DeviceNumber::new(195, 0), DeviceNumber::new(195, 1)],
         },
@@ -80,8 +79,6 @@ fn spawns() {
          0100000000000000 's'        # subject
          01 dc05000000000000        # mcpu
          01 0000004000000000        # memory_bytes
-         0100000000000000           # gpus: one
-           0500000000000000 'GPU-a'
          0100000000000000           # granted: one
            c3000000 00000000
          0200000000000000           # fenced: two
@@ -109,7 +106,7 @@ fn spawns() {
          0800000000000000       # lease_grace
          00 0700000000000000 0000000000000000 # memo
          0100000000000000 's' 00 00
-         0000000000000000 0000000000000000 0000000000000000 # devices"
+         0000000000000000 0000000000000000 # devices"
     );
     check(&bare, &golden);
 }
