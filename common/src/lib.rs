@@ -12,6 +12,7 @@ extern crate std;
 
 pub mod amount;
 pub mod api;
+pub mod attempt_dir;
 pub mod chain;
 pub mod device;
 pub mod environment;

@@ -20,6 +20,7 @@ use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
+use crate::wire::StopWhy;
 
 /// The version of this protocol. A supervisor and an agent of different versions part with a message.
 pub const SUPERVISION_VERSION: u32 = 1;
@@ -72,6 +73,15 @@ pub enum ToSupervisor {
         /// Whose processes.
         attempt: AttemptId,
     },
+    /// Tell an attempt that it is being stopped, by its notice file. No answer; a repeat replaces what was told.
+    Notice {
+        /// Which.
+        attempt: AttemptId,
+        /// Why.
+        why: StopWhy,
+        /// When it is killed.
+        kill_at: BootMillis,
+    },
 }
 
 /// From the supervisor.
@@ -108,8 +118,9 @@ pub struct SpawnSpec {
     pub attempt: AttemptId,
     /// Program and arguments, not empty.
     pub command: Vec<String>,
-    /// The environment; nothing is inherited, and the supervisor adds only `HOME`, `USER`, `LOGNAME` and `SHELL` of the
-    /// user that the step runs as, where they are not here. The program is looked up in its `PATH`.
+    /// The environment; nothing is inherited, and the supervisor adds only the paths of its notice and checkpoint files
+    /// and, where they are not here, `HOME`, `USER`, `LOGNAME` and `SHELL` of the user that the step runs as. The program
+    /// is looked up in its `PATH`.
     pub env: Environment,
     /// Absolute path; `None` is the attempt's own directory.
     pub workdir: Option<String>,

@@ -23,6 +23,7 @@ use crate::attempt::{Attempt, Effect, Effects};
 use crate::gpus::{Gpus, KeptGpus};
 use crate::input::{GpuLook, Input, LinkId, Now, Settings, TimerKey};
 use crate::link::{Link, LinkStage, Rejection, Standing, Terms, judge};
+use crate::notice::notice;
 use crate::output::Output;
 use crate::release::Release;
 use crate::spawn;
@@ -454,6 +455,10 @@ impl Core {
     }
 
     fn act(&mut self, id: &AttemptId, effects: Effects) {
+        let stopping = self.attempts.get(id);
+        if let Some(notice) = stopping.and_then(|attempt| notice(id, attempt, &effects)) {
+            self.supervise(notice);
+        }
         for effect in effects {
             match effect {
                 Effect::Report(phase) => self.report(id, phase),

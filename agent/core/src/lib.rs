@@ -36,6 +36,7 @@ mod gpus;
 mod input;
 mod invariant;
 mod link;
+mod notice;
 mod output;
 mod release;
 mod spawn;

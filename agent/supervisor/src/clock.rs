@@ -28,6 +28,11 @@ pub fn after(at: BootMillis, span: Span) -> BootMillis {
     BootMillis(at.0.saturating_add(span.millis()))
 }
 
+/// What the wall clock will show at `at`, if nobody sets it.
+pub fn wall_at(at: BootMillis, now: BootMillis) -> Time {
+    wall_now() + Span::from_millis(at.0.saturating_sub(now.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

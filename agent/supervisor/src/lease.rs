@@ -74,7 +74,8 @@ impl Lease {
         (now < self.kill_at()).then(|| self.kill_at())
     }
 
-    fn kill_at(&self) -> BootMillis {
+    /// When its grace has passed, too.
+    pub fn kill_at(&self) -> BootMillis {
         clock::after(self.until, self.grace)
     }
 }

@@ -21,6 +21,7 @@
 //! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
 //! | [`fence`] | keeping an attempt from the GPUs of others |
+//! | [`notice`] | what a step is told of its stop |
 //! | [`owner`] | whose process is this |
 //! | [`output`] | what is kept of output |
 //! | [`process`] | reading `/proc` |
@@ -39,6 +40,7 @@ pub mod groups;
 pub mod handover;
 pub mod identity;
 pub mod lease;
+pub mod notice;
 pub mod notify;
 pub mod options;
 pub mod output;

@@ -22,6 +22,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use sluice_common::attempt_dir::{
+    CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, STEP_DIR,
+};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
@@ -248,12 +251,14 @@ impl Spawner {
         let identity = self.identities.of(&spec.subject)?;
         let program = child::Program {
             argv: arguments(spec)?,
-            envp: environment(spec, identity)?,
+            envp: environment(spec, identity, &self.attempt_dir(&spec.attempt))?,
             path: spec.env.get("PATH").cloned(),
         };
-        let dir = self.attempts_dir.join(spec.attempt.to_string());
+        let dir = self.attempt_dir(&spec.attempt);
         let workdir = workdir(spec, &dir)?;
         self.make_anew(&dir, identity)?;
+        // The agent looks at the time of a file in it, and at nothing else.
+        make_dir(&dir.join(STEP_DIR), PASSED_THROUGH, Some(identity))?;
         if spec.workdir.is_none() {
             make_dir(&workdir, PRIVATE, Some(identity))?;
         }
@@ -295,6 +300,11 @@ impl Spawner {
                 failure: None,
             },
         })
+    }
+
+    /// Where an attempt has its files.
+    pub fn attempt_dir(&self, attempt: &AttemptId) -> PathBuf {
+        self.attempts_dir.join(attempt.to_string())
     }
 
     /// An attempt that is not known has no past: what lies in its place is of a step that was forgotten and whose id is
@@ -393,12 +403,23 @@ fn arguments(spec: &SpawnSpec) -> Result<Vec<CString>, SpawnError> {
         .collect()
 }
 
-/// What the step brings, over what its user's entry in the database says.
-fn environment(spec: &SpawnSpec, identity: &Identity) -> Result<Vec<CString>, SpawnError> {
+/// What the step brings, over what its user's entry in the database says; and where it finds what is only known here.
+fn environment(
+    spec: &SpawnSpec,
+    identity: &Identity,
+    dir: &Path,
+) -> Result<Vec<CString>, SpawnError> {
     let mut env = spec.env.clone();
     for (name, value) in &identity.variables {
         env.entry((*name).to_owned())
             .or_insert_with(|| value.clone());
+    }
+    let checkpoint = dir.join(STEP_DIR).join(CHECKPOINT_FILE);
+    for (name, path) in [
+        (NOTICE_VARIABLE, dir.join(NOTICE_FILE)),
+        (CHECKPOINT_VARIABLE, checkpoint),
+    ] {
+        env.insert(name.to_owned(), path.display().to_string());
     }
     env.iter()
         .map(|(name, value)| {

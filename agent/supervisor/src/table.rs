@@ -31,6 +31,7 @@ use crate::clock;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
 use crate::lease::{Lease, Stage};
+use crate::notice::Notice;
 use crate::output::{cap::Cap, sweep::Sweep};
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
@@ -134,6 +135,16 @@ impl Table {
                 self.on_thaw(&attempt);
                 None
             }
+            ToSupervisor::Notice {
+                attempt,
+                why,
+                kill_at,
+            } => {
+                if self.attempts.get(&attempt).is_some_and(Attempt::is_led) {
+                    self.notify(&attempt, &Notice::stop(why, clock::wall_at(kill_at, now)));
+                }
+                None
+            }
         }
     }
 
@@ -222,6 +233,12 @@ impl Table {
         };
         attempt.killing |= signal == StopSignal::Kill;
         self.wanted.push((id, signal));
+    }
+
+    fn notify(&self, id: &AttemptId, notice: &Notice) {
+        if let Err(e) = notice.write(&self.spawner.attempt_dir(id)) {
+            warn!(step = %id.step, attempt = id.number, "it is stopped without a notice: {e}");
+        }
     }
 
     fn on_renew(&mut self, until: BootMillis) {
@@ -332,6 +349,7 @@ impl Table {
     pub fn on_time(&mut self, now: BootMillis) {
         self.cap.on_time(now);
         self.sweep.on_time(now, self.attempts.keys());
+        let mut expired = Vec::new();
         for (id, attempt) in &mut self.attempts {
             if attempt.is_gone() {
                 continue;
@@ -344,12 +362,17 @@ impl Table {
             if lease.has_passed() && !had_passed {
                 warn!(step = %id.step, attempt = id.number, "its lease has passed: stopping it");
                 attempt.unsaved = true;
+                let deadline = clock::wall_at(lease.kill_at(), now);
+                expired.push((id.clone(), Notice::lease_expired(deadline)));
                 self.wanted.push((id.clone(), StopSignal::Terminate));
             }
             if stage == Stage::Kill && !attempt.killing {
                 attempt.killing = true;
                 self.wanted.push((id.clone(), StopSignal::Kill));
             }
+        }
+        for (id, notice) in &expired {
+            self.notify(id, notice);
         }
     }
 

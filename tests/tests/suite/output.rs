@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive};
 
 /// A `dev` whose supervisor reads this config.
@@ -258,4 +258,32 @@ fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
     }
     dev.stop();
     drop(ours);
+}
+
+#[test]
+fn a_step_that_is_stopped_reads_why_and_until_when() {
+    let dev = Dev::start();
+    let script = "trap 'cat $SLUICE_NOTICE_FILE; exit 0' TERM; ls -A $SLUICE_NOTICE_FILE; echo ready; \
+                  while :; do sleep 0.02; done";
+    let body = json!({"id": "told", "command": ["sh", "-c", script], "grace_period": "20s"});
+    let (status, answer) = dev.call("POST", "/v1/steps", Some(&body.to_string()));
+    assert_eq!(status, 201, "{answer}");
+    eventually("it to be ready", || {
+        dev.ok(&["logs", "told", "--stdout"])
+            .contains("ready")
+            .then_some(())
+    });
+    dev.ok(&["cancel", "told"]);
+    let step = dev.step_in("told", &["cancelled", "succeeded"]);
+    let ran = dev.sluice(&["logs", "told"]);
+    assert!(
+        ran.stderr.contains("No such file"),
+        "it was not there before: {ran:?}"
+    );
+    let notice: Value = serde_json::from_str(ran.stdout.trim_start_matches("ready\n")).unwrap();
+    assert_eq!(notice["reason"], "cancelled", "{notice}");
+    // Both are in UTC, so their texts stand in the order of time, seconds and all before them.
+    let [deadline, finished] = [&notice["deadline"], &step["finished_at"]]
+        .map(|time| time.as_str().unwrap()[..19].to_owned());
+    assert!(deadline > finished, "{notice} {step}");
 }

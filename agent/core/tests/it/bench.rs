@@ -337,6 +337,9 @@ fn supervise_word(message: &ToSupervisor) -> String {
         ToSupervisor::List => "list".to_owned(),
         ToSupervisor::Freeze { attempt } => format!("freeze {attempt}"),
         ToSupervisor::Thaw { attempt } => format!("thaw {attempt}"),
+        ToSupervisor::Notice {
+            attempt, kill_at, ..
+        } => format!("notice {attempt} {}", kill_at.0),
     }
 }
 

@@ -11,7 +11,10 @@ use crate::bench::*;
 fn a_stop_asks_waits_kills_and_kills_again_until_nothing_is_left() {
     let mut bench = Bench::running();
     let told = bench.told(stop("a.1", 5));
-    assert_eq!(told, "1: a.1 stopping Cancelled; TERM a.1; wake a.1 105000");
+    assert_eq!(
+        told,
+        "notice a.1 105000; 1: a.1 stopping Cancelled; TERM a.1; wake a.1 105000"
+    );
     bench.pass(5000);
     assert_eq!(bench.told(grace_timer("a.1")), "KILL a.1; wake a.1 106000");
     bench.pass(1000);
@@ -44,7 +47,10 @@ fn a_stop_while_starting_signals_as_soon_as_there_is_a_process() {
     let told = bench.told(stop("a.1", 5));
     assert_eq!(told, "1: a.1 stopping Cancelled; wake a.1 105000");
     let told = bench.told(Input::Attempt(running("a.1")));
-    assert_eq!(told, "1: a.1 stopping Cancelled; TERM a.1");
+    assert_eq!(
+        told,
+        "notice a.1 105000; 1: a.1 stopping Cancelled; TERM a.1"
+    );
 }
 
 #[test]
@@ -62,7 +68,10 @@ fn a_timeout_stops_with_the_steps_own_grace() {
     assert_eq!(early, "timeout a.1 160000");
     bench.pass(1000);
     let told = bench.told(timeout_timer("a.1"));
-    assert_eq!(told, "1: a.1 stopping TimedOut; TERM a.1; wake a.1 170000");
+    assert_eq!(
+        told,
+        "notice a.1 170000; 1: a.1 stopping TimedOut; TERM a.1; wake a.1 170000"
+    );
     let told = bench.told(stop("a.1", 3600));
     assert_eq!(
         told, "1: a.1 stopping TimedOut; wake a.1 170000",

@@ -50,7 +50,7 @@ fn a_spawn_that_was_lost_is_said_again_and_one_that_arrived_is_not() {
 
 #[test]
 fn a_stop_sends_its_signal_again_by_its_stage() {
-    for (secs, signal) in [(5, "TERM a.1"), (0, "KILL a.1")] {
+    for (secs, signal) in [(5, "notice a.1 105000; TERM a.1"), (0, "KILL a.1")] {
         let mut bench = Bench::running();
         bench.feed(stop("a.1", secs));
         bench.feed(Input::SupervisorDown);

@@ -595,6 +595,7 @@ impl World {
                     self.signal(&attempt, signal);
                 }
             }
+            ToSupervisor::Notice { .. } => {}
         }
     }
 

@@ -11,6 +11,7 @@ use sluice_common::supervision::{
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
+use sluice_common::wire::StopWhy;
 
 /// The version that the bytes below belong to.
 #[test]
@@ -132,6 +133,13 @@ fn other_orders() {
     check(&freeze, &format!("05000000 {ATTEMPT}"));
     let thaw = ToSupervisor::Thaw { attempt: attempt() };
     check(&thaw, &format!("06000000 {ATTEMPT}"));
+    let notice = ToSupervisor::Notice {
+        attempt: attempt(),
+        why: StopWhy::Preempted,
+        kill_at: BootMillis(258),
+    };
+    let golden = format!("07000000 {ATTEMPT} 03000000 0201000000000000");
+    check(&notice, &golden);
 }
 
 fn view(phase: HostPhase) -> AttemptView {

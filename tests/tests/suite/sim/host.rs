@@ -196,6 +196,7 @@ impl Host {
                 }
                 Vec::new()
             }
+            ToSupervisor::Notice { .. } => Vec::new(),
             ToSupervisor::List => panic!("agent-core never asks for a list"),
             ToSupervisor::Freeze { attempt } | ToSupervisor::Thaw { attempt } => {
                 panic!("nobody asked for a freeze of {attempt}")

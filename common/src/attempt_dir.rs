@@ -1,0 +1,17 @@
+//! What lies in the directory of an attempt on its host, beside its output, and by which variables a step finds it. The
+//! supervisor makes it, the step and the agent look there.
+
+/// The variable that names the file which appears when the step is being stopped.
+pub const NOTICE_VARIABLE: &str = "SLUICE_NOTICE_FILE";
+
+/// That file: JSON with `reason` and `deadline`.
+pub const NOTICE_FILE: &str = "notice";
+
+/// The variable that names the file whose change tells of a checkpoint.
+pub const CHECKPOINT_VARIABLE: &str = "SLUICE_CHECKPOINT_FILE";
+
+/// A directory that is the step's to write to, whatever its working directory is.
+pub const STEP_DIR: &str = "step";
+
+/// The file in it whose change tells of a checkpoint; absent until the step makes it.
+pub const CHECKPOINT_FILE: &str = "checkpoint";
