@@ -74,7 +74,7 @@ fn a_timeout_stops_with_the_steps_own_grace() {
     );
     let told = bench.told(stop("a.1", 3600));
     assert_eq!(
-        told, "1: a.1 stopping TimedOut; wake a.1 170000",
+        told, "notice a.1 170000; 1: a.1 stopping TimedOut; wake a.1 170000",
         "never later"
     );
 }
