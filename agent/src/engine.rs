@@ -17,6 +17,7 @@ use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
+use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
@@ -52,6 +53,8 @@ pub(crate) enum Event {
     HostChanged(Box<Inventory>),
     /// How the host does.
     Readings(Box<Readings>),
+    /// An attempt saved its work so long ago.
+    Checkpoint { attempt: AttemptId, ago: Span },
     /// Anything that needs no wiring.
     Core(Input),
     /// Somebody wants to know whether the loop turns.
@@ -174,6 +177,14 @@ impl Engine {
             }
             Event::Asked(answer) => {
                 let _nobody_waits_any_more = answer.send(());
+                Ok(())
+            }
+            Event::Checkpoint { attempt, ago } => {
+                // As with readings: it is told again.
+                if let Some((_, outbox)) = &self.link {
+                    let message = FromNode::Checkpoint { attempt, ago };
+                    let _ = outbox.try_send(ToLink::Say(message));
+                }
                 Ok(())
             }
             Event::HostChanged(inventory) => {

@@ -1,6 +1,7 @@
 //! `sluice-agent`: tells the coordinator what this host has, runs what it is told to, and serves the output. Never
 //! root: whatever needs more rights than this user has is the supervisor's.
 
+mod checkpoint;
 mod clock;
 mod config;
 mod detect;
@@ -264,7 +265,7 @@ async fn serve(
         .parent()
         .unwrap_or(Path::new("/"))
         .join("attempts");
-    let logs = Arc::new(Logs::new(attempts, Arc::clone(&live), watcher));
+    let logs = Arc::new(Logs::new(attempts.clone(), Arc::clone(&live), watcher));
 
     let (events, inbox) = mpsc::channel(INBOX);
     let (supervised, is_supervised) = watch::channel(false);
@@ -272,6 +273,7 @@ async fn serve(
     let core = core.with_gpus(file.load());
     let (looks, looks_wanted) = mpsc::channel(1);
     let gpus = engine::Gpus { looks, file };
+    let checkpoints = checkpoint::watch(attempts, Arc::clone(&live), events.clone());
     let engine = Engine::new(core, identity, epoch, gpus, live, supervised);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
@@ -288,6 +290,7 @@ async fn serve(
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
         () = look(host, inventory, is_declared, events, looks_wanted) => bail!("the detector's task has ended"),
+        () = checkpoints => bail!("the task that looks for checkpoints has ended"),
         () = link.run(is_supervised) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);

@@ -76,6 +76,14 @@ impl Add for Span {
     }
 }
 
+impl Time {
+    /// `span` before; the epoch where that would lie before it.
+    #[must_use]
+    pub const fn before(self, span: Span) -> Time {
+        Time(self.0.saturating_sub(span.0))
+    }
+}
+
 impl Sub for Span {
     type Output = Span;
     fn sub(self, other: Span) -> Span {

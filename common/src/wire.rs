@@ -104,6 +104,13 @@ pub enum FromNode {
     Readings(Readings),
     /// Which GPUs are not to be granted. Said before a status that returns units of one of them.
     GpuStates(Box<GpuStates>),
+    /// An attempt has saved its work. Said again from time to time, so that nothing hangs on one message.
+    Checkpoint {
+        /// Which.
+        attempt: AttemptId,
+        /// How long ago: the host's clock need not be right.
+        ago: Span,
+    },
 }
 
 /// To the agent: an order, and by whom.

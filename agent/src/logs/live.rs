@@ -40,6 +40,11 @@ impl Live {
         self.lock().contains(attempt)
     }
 
+    /// All that may write.
+    pub(crate) fn all(&self) -> Vec<AttemptId> {
+        self.lock().iter().cloned().collect()
+    }
+
     /// Ends at the next change after this call, not after its first poll.
     pub(crate) fn changed(&self) -> impl Future<Output = ()> {
         self.changed.notified()

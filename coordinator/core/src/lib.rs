@@ -24,6 +24,7 @@ extern crate std;
 mod admin;
 mod admit;
 mod cancel;
+mod checkpoint;
 mod core;
 mod explain;
 mod gpus;

@@ -230,6 +230,7 @@ impl Core {
             // Nothing is decided by them: whoever drives the core keeps the last.
             FromNode::Readings(_) => {}
             FromNode::GpuStates(states) => self.take_gpu_states(node, *states),
+            FromNode::Checkpoint { attempt, ago } => self.on_checkpoint(node, attempt, ago),
         }
     }
 

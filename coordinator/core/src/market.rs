@@ -248,6 +248,13 @@ impl Market {
         }
     }
 
+    /// A run has saved its work: what its loss would cost counts from here.
+    pub fn save(&mut self, attempt: &AttemptId, at: Time) {
+        if let Some(run) = self.runs.get_mut(attempt) {
+            run.saved = Some(at);
+        }
+    }
+
     /// A run is being stopped: its units come back by themselves, so it is no victim any more.
     pub fn stop(&mut self, attempt: &AttemptId) {
         if let Some(run) = self.runs.get_mut(attempt) {

@@ -418,7 +418,11 @@ impl Core {
     }
 
     /// An attempt that holds units on a node.
-    fn live_on(&self, node: &NodeName, id: &AttemptId) -> Option<(&Step, &Attempt, &Part)> {
+    pub(crate) fn live_on(
+        &self,
+        node: &NodeName,
+        id: &AttemptId,
+    ) -> Option<(&Step, &Attempt, &Part)> {
         let step = self.state.step(&id.step)?;
         let attempt = step.attempt(id.number)?;
         let part = attempt.on(node)?;

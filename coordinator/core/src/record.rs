@@ -362,6 +362,13 @@ pub enum Record {
         /// Their UUIDs.
         gpus: Vec<String>,
     },
+    /// An attempt has saved its work: what its loss would cost counts from there.
+    Checkpointed {
+        /// The attempt.
+        attempt: AttemptId,
+        /// When, by the coordinator's clock; earlier than the record.
+        saved_at: Time,
+    },
 }
 
 impl Record {
@@ -381,6 +388,7 @@ impl Record {
             | Record::Starting { attempt, .. }
             | Record::Started { attempt, .. }
             | Record::Stopping { attempt, .. }
+            | Record::Checkpointed { attempt, .. }
             | Record::Ended { attempt, .. }
             | Record::Released { attempt, .. }
             | Record::Suspending { attempt, .. }
@@ -447,6 +455,7 @@ impl Record {
             | Record::StepRejected { .. }
             | Record::Withdrawn { .. }
             | Record::Stopping { .. }
+            | Record::Checkpointed { .. }
             | Record::Requeued { .. }
             | Record::StepEnded { .. }
             | Record::StepForgotten { .. }

@@ -74,6 +74,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::Started { .. }
         | Record::Resumed { .. }
         | Record::NotSuspended { .. }
+        | Record::Checkpointed { .. }
         | Record::StepForgotten { .. } => Vec::new(),
     }
 }

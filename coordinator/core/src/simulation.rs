@@ -454,6 +454,7 @@ impl Simulation {
             holding: hosts.iter().cloned().collect(),
             granted: self.now,
             started: Some(self.now),
+            saved: None,
             stopping: false,
             backfill,
         };

@@ -3,6 +3,7 @@
 
 mod admin;
 mod cancel;
+mod checkpoint;
 mod ends;
 mod explain;
 mod gangs;

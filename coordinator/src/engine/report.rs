@@ -89,6 +89,10 @@ impl Report {
             } => {
                 info!(%step, attempt = number, %node, pid = process.pid, "step started");
             }
+            Record::Checkpointed {
+                attempt: AttemptId { step, number },
+                ..
+            } => debug!(%step, attempt = number, "step saved its work"),
             Record::Stopping { attempt, why, by } => stopping(attempt, *why, by.as_ref()),
             Record::Ended {
                 attempt: AttemptId { step, number },

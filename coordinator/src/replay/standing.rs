@@ -110,6 +110,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::Starting { .. }
         | Record::Started { .. }
         | Record::Stopping { .. }
+        | Record::Checkpointed { .. }
         | Record::Ended { .. }
         | Record::Requeued { .. }
         | Record::Suspending { .. }

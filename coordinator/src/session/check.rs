@@ -203,6 +203,7 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
         FromNode::Readings(found) => readings(found)?,
         FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),
+        FromNode::Checkpoint { .. } => {}
     }
     Ok(message)
 }

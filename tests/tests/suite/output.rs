@@ -287,3 +287,25 @@ fn a_step_that_is_stopped_reads_why_and_until_when() {
         .map(|time| time.as_str().unwrap()[..19].to_owned());
     assert!(deadline > finished, "{notice} {step}");
 }
+
+#[test]
+fn work_that_was_saved_is_an_event() {
+    let dev = Dev::start();
+    let script = "sleep 0.1; touch $SLUICE_CHECKPOINT_FILE; exec sleep 1000";
+    submit(&dev, "saves", script);
+    dev.step_in("saves", &["running"]);
+    let event = eventually("the event", || {
+        let (_, page) = dev.call("GET", "/v1/events?step=saves", None);
+        let events = page["items"].as_array().unwrap();
+        let found = events.iter().find(|event| event["type"] == "checkpointed");
+        found.cloned()
+    });
+    assert_eq!(event["attempt"], "saves.1", "{event}");
+    let (saved, at) = (
+        event["saved_at"].as_u64().unwrap(),
+        event["at"].as_u64().unwrap(),
+    );
+    assert!(saved < at && at - saved < 60_000, "{event}");
+    let table = dev.ok(&["get", "events", "--step", "saves"]);
+    assert!(table.contains("checkpointed"), "{table}");
+}

@@ -544,6 +544,7 @@ impl World {
             FromNode::Status(status) => self.note(&status),
             FromNode::GpuStates(states) => self.faults = states.faults,
             FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
+            FromNode::Checkpoint { .. } => panic!("the core knows no files"),
         }
     }
 

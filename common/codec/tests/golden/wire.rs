@@ -306,6 +306,15 @@ fn readings() {
     check(&FromNode::Readings(readings), golden);
 }
 
+#[test]
+fn a_checkpoint() {
+    let checkpoint = FromNode::Checkpoint {
+        attempt: attempt(),
+        ago: Span::from_millis(258),
+    };
+    check(&checkpoint, &format!("03000000 {ATTEMPT} 0201000000000000"));
+}
+
 fn command(order: ToNode) -> Command {
     Command {
         epoch: epoch(),

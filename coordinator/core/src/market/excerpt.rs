@@ -182,6 +182,7 @@ impl Market {
             holding: hosts.into_iter().collect(),
             granted: now,
             started: None,
+            saved: None,
             stopping: false,
             backfill,
             gpus: BTreeMap::new(),

@@ -51,6 +51,8 @@ pub struct Run {
     pub granted: Time,
     /// When it began to work, if it did.
     pub started: Option<Time>,
+    /// When it last saved its work, if it did.
+    pub saved: Option<Time>,
     /// Whether it is being stopped, or has ended: its units come back by themselves.
     pub stopping: bool,
     /// The waiters around which it was granted: they may take it back.
@@ -116,10 +118,13 @@ impl Request {
 }
 
 impl Run {
-    /// What its loss would cost now, in seconds of a GPU, or of a core where it holds none. A run that has not begun
-    /// costs nothing. Only whole seconds of its age count: who gives way must not hang on how fast a host starts.
+    /// What its loss would cost now, in seconds of a GPU, or of a core where it holds none, since it began or last saved
+    /// its work. A run that has not begun costs nothing. Only whole seconds of its age count: who gives way must not hang on how fast a host starts.
     pub(crate) fn work(&self, now: Time) -> u128 {
-        let age = self.started.map_or(Span::ZERO, |began| now.since(began));
+        let since = self
+            .started
+            .map(|began| self.saved.map_or(began, |saved| saved.max(began)));
+        let age = since.map_or(Span::ZERO, |since| now.since(since));
         let elapsed = age.millis() / Span::from_secs(1).millis();
         let Request { each, hosts, .. } = &self.request;
         let per_host = match each.gpus() {
@@ -167,6 +172,7 @@ mod tests {
             holding: BTreeSet::new(),
             granted: start,
             started: Some(start),
+            saved: None,
             stopping: false,
             backfill: BTreeSet::new(),
             gpus: BTreeMap::new(),
@@ -177,6 +183,11 @@ mod tests {
         }
         run.request.each = HostUnits::of(&Amounts::new().with(MCPU, 9000));
         assert_eq!(run.work(start + Span::from_secs(1)), 18);
+        run.saved = Some(start + Span::from_secs(60));
+        assert_eq!(run.work(start + Span::from_secs(61)), 18, "from there");
+        run.started = Some(start + Span::from_secs(60));
+        run.saved = Some(start);
+        assert_eq!(run.work(start + Span::from_secs(61)), 18, "never before");
         run.started = None;
         assert_eq!(run.work(start + Span::from_secs(1)), 0);
     }

@@ -132,6 +132,7 @@ impl State {
             Record::Stopping { attempt, why, by } => {
                 self.on_stopping(at, attempt, *why, by.as_ref())
             }
+            Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
             Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
             Record::Requeued { step, reason } => self.on_requeued(step, reason),
@@ -321,6 +322,7 @@ impl State {
             pool: pool.clone(),
             allocated_at: at,
             began_at: None,
+            saved_at: None,
             stopping: None,
             stopping_at: None,
             preempted_by: None,
@@ -354,6 +356,13 @@ impl State {
         attempt_mut(step, id)?.began_at.get_or_insert(at);
         self.index.market_mut().start(id, at);
         follow_parts(step, id, node)
+    }
+
+    fn on_checkpointed(&mut self, id: &AttemptId, at: Time) -> Fit {
+        let step = step_mut(&mut self.kept.steps, &id.step)?;
+        attempt_mut(step, id)?.saved_at = Some(at);
+        self.index.market_mut().save(id, at);
+        Ok(())
     }
 
     fn on_stopping(&mut self, at: Time, id: &AttemptId, why: StopWhy, by: Option<&StepId>) -> Fit {

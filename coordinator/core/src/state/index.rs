@@ -185,6 +185,7 @@ impl Index {
             holding,
             granted: attempt.allocated_at,
             started: attempt.began_at,
+            saved: attempt.saved_at,
             stopping: attempt.stopping.is_some() || attempt.has_ended(),
             backfill: attempt.backfill.clone(),
         };

@@ -69,6 +69,9 @@ pub struct Attempt {
     /// When its first process was seen to run, by the coordinator's clock.
     #[serde(default)]
     pub began_at: Option<Time>,
+    /// When it last saved its work, as far as its hosts have told, by the coordinator's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_at: Option<Time>,
     /// Why it is being stopped, or was when it ended.
     pub stopping: Option<StopWhy>,
     /// When it was told to stop, by the coordinator's clock.

@@ -484,6 +484,7 @@ fn market_run(run: &JudgedRun) -> Run {
         holding: run.holding.clone(),
         granted: began,
         started: Some(began),
+        saved: None,
         stopping: false,
         gpus: run.gpus.clone(),
         frozen: None,
