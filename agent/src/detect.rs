@@ -5,6 +5,7 @@
 //! does, what it said last stays, and the agent does everything else.
 
 mod cpu;
+mod health;
 mod memory;
 mod notes;
 mod nvml;
@@ -14,7 +15,7 @@ mod system;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent_core::{GpuLook, Input, Seen};
+use agent_core::{GpuHealth, GpuLook, Input, Seen};
 use sluice_common::inventory::{HostReading, Inventory, Readings};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -24,6 +25,7 @@ use crate::clock;
 use crate::config::Reserve;
 use crate::engine::Event;
 
+use health::Judged;
 use notes::Notes;
 use nvml::{Driver, Report, Xids};
 
@@ -48,6 +50,7 @@ pub(crate) struct Host {
     reserve: Reserve,
     driver: DriverThread,
     xids: Xids,
+    judged: Judged,
 }
 
 /// What the driver is asked.
@@ -86,6 +89,7 @@ impl Host {
             reserve,
             driver: DriverThread::start(nvml_library.clone()),
             xids: nvml::listen(nvml_library),
+            judged: Judged::default(),
         }
     }
 
@@ -104,6 +108,14 @@ impl Host {
     /// Who used them at the last look, once.
     pub(crate) fn seen(&mut self) -> Option<GpuLook> {
         self.driver.glance.take()
+    }
+
+    /// What the last look and the driver's reports of errors ask for, each once.
+    fn verdicts(&mut self) -> Vec<GpuHealth> {
+        let last = &self.driver.last;
+        self.judged.note_slowed(&last.slowed);
+        self.judged
+            .verdicts(&last.gpus, &last.readings, &self.xids.all())
     }
 
     /// How it does, by the last look.
@@ -268,7 +280,9 @@ pub(crate) async fn watch(
             return;
         }
         let found = host.look(DRIVER_LIMIT).await;
-        if tell_seen(host.seen(), &events).await.is_err() {
+        if tell_seen(host.seen(), &events).await.is_err()
+            || tell_health(&mut host, &events).await.is_err()
+        {
             return;
         }
         if found == last {
@@ -312,6 +326,14 @@ async fn tell_seen(seen: Option<GpuLook>, events: &mpsc::Sender<Event>) -> Resul
         }
         None => Ok(()),
     }
+}
+
+async fn tell_health(host: &mut Host, events: &mpsc::Sender<Event>) -> Result<(), Over> {
+    for verdict in host.verdicts() {
+        let event = Event::Core(Input::GpuHealth(verdict));
+        events.send(event).await.map_err(|_| Over)?;
+    }
+    Ok(())
 }
 
 /// Answers for GPUs that are declared and not there: nobody can tell who uses them. Ends with the loop.

@@ -14,7 +14,7 @@ mod nodes;
 mod reading;
 mod xid;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +40,8 @@ pub(crate) struct Report {
     pub(crate) cuda: Option<String>,
     pub(crate) gpus: Vec<Gpu>,
     pub(crate) readings: Vec<GpuReading>,
+    /// Which whole GPUs are held below their clocks by their hardware, and by what of it.
+    pub(crate) slowed: BTreeMap<String, &'static str>,
     pub(crate) notes: Notes,
 }
 
@@ -130,6 +132,10 @@ impl Driver {
                     let whole = self
                         .facts
                         .of(nvml, &device, index, &uuid, &mut report.notes);
+                    let slowed = reading::slowed(&device);
+                    report
+                        .slowed
+                        .extend(slowed.map(|why| (whole.uuid.clone(), why)));
                     mig::units(&device, whole, &mut report);
                 }
                 Ok((uuid, _)) => {

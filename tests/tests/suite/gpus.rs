@@ -309,12 +309,12 @@ fn readings_and_xids_reach_whoever_asks_and_are_no_facts() {
     };
     let before = records();
     let mut file: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    file["gpus"][1]["xids"] = serde_json::json!([79]);
+    file["gpus"][1]["xids"] = serde_json::json!([45]);
     file["gpus"][1]["temperature_c"] = 88.into();
     rewrite(&path, &file);
     sluice_tests::eventually("the XID and the heat", || {
         let reading = gpu()["reading"].clone();
-        (reading["xids"]["79"] == 1 && reading["temperature_celsius"] == 88).then_some(())
+        (reading["xids"]["45"] == 1 && reading["temperature_celsius"] == 88).then_some(())
     });
     assert_eq!(
         records(),
@@ -322,7 +322,7 @@ fn readings_and_xids_reach_whoever_asks_and_are_no_facts() {
         "how a host does is not in the log of facts"
     );
     let log = fs::read_to_string(dev.data().join("logs/agent.log")).unwrap();
-    assert!(log.contains("xid=79"), "{log}");
+    assert!(log.contains("xid=45"), "{log}");
 }
 
 #[test]

@@ -201,8 +201,16 @@ fn a_step_whose_gpu_falls_off_the_bus_fails_at_once() {
     assert_eq!(first["reason"]["code"], "gpu_lost");
     assert_eq!(host.unfit().unwrap()["fault"], "lost");
     assert_eq!(
-        host.dev
-            .ok(&["run", "--gpus", "1", "--", "echo", "goes on"]),
+        host.dev.ok(&[
+            "run",
+            "--subject",
+            "low",
+            "--gpus",
+            "1",
+            "--",
+            "echo",
+            "goes on"
+        ]),
         "goes on\n"
     );
     host.file["gpus"][0]["lost"] = false.into();
@@ -214,7 +222,7 @@ fn a_step_whose_gpu_falls_off_the_bus_fails_at_once() {
 fn a_gpu_that_others_use_is_shown_and_not_granted() {
     let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
     host.file["gpus"][0]["processes"] = json!([{"pid": 4711, "used_bytes": 1 << 30}]);
-    host.rewrite();
+    host.let_go();
     let unfit = eventually("the stranger", || host.unfit());
     assert_eq!(
         unfit["message"],
@@ -228,6 +236,38 @@ fn a_gpu_that_others_use_is_shown_and_not_granted() {
     host.submit("second", "low");
     let second = host.dev.step_in("second", &["running"]);
     assert_eq!(placed(&second), host.gpu(0));
+}
+
+#[test]
+fn a_gpu_that_fails_is_quarantined_and_a_host_that_fails_is_drained() {
+    let mut host = Host::with(2, &json!({"linger_ms": 0}), &[]);
+    let raise = |host: &mut Host, xids: Value| {
+        host.file["gpus"][0]["xids"] = xids;
+        host.rewrite();
+    };
+    // What was raised before the agent listened counts as told.
+    eventually("the first reading", || {
+        let node = host.node();
+        node["inventory"]["gpus"][0]["reading"]
+            .is_object()
+            .then_some(())
+    });
+    raise(&mut host, json!([31, 48]));
+    let unfit = eventually("the quarantine", || host.unfit());
+    assert_eq!(
+        unfit["message"],
+        "quarantined: XID 48, double bit ECC error"
+    );
+    assert_eq!(host.node()["cordon"], Value::Null);
+    raise(&mut host, json!([31, 48, 79]));
+    let why = eventually("the drain", || {
+        host.node()["cordon"]["reason"].as_str().map(str::to_owned)
+    });
+    let expected = format!(
+        "closed by itself: GPU {}: XID 79, GPU has fallen off the bus",
+        host.gpu(0)
+    );
+    assert_eq!(why, expected);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What changes by itself on a GPU or an instance: each question on its own, and nothing where it is refused.
 
 use nvml_wrapper::Device;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
@@ -33,6 +34,18 @@ pub(super) fn of(device: &Device<'_>, uuid: &str, notes: &mut Notes) -> GpuReadi
         xids: Default::default(),
         processes: processes(device),
     }
+}
+
+/// What of its hardware holds a GPU below its clocks, where something does.
+pub(super) fn slowed(device: &Device<'_>) -> Option<&'static str> {
+    let reasons = device.current_throttle_reasons().ok()?;
+    let known = [
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, "power brake"),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, "heat"),
+        (ThrottleReasons::HW_SLOWDOWN, "heat or a power brake"),
+    ];
+    let found = known.iter().find(|(reason, _)| reasons.contains(*reason));
+    found.map(|(_, words)| *words)
 }
 
 /// Those that compute and those that draw; each process once.

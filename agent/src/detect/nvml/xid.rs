@@ -12,6 +12,7 @@ use nvml_wrapper::error::NvmlError;
 use tracing::{debug, warn};
 
 use super::{line, open};
+use crate::detect::health::{Action, of_xid};
 
 /// How long the driver keeps us waiting. Long, because each return wakes the processor for nothing.
 const WAIT_MILLIS: u32 = 60_000;
@@ -24,9 +25,6 @@ const MAX_KINDS: usize = 256;
 /// What the driver says where it does not know which.
 const UNKNOWN: u64 = 999;
 
-/// XIDs that tell of what a program did rather than of the hardware, by NVIDIA's device plugin for Kubernetes.
-const OF_APPLICATIONS: [u64; 6] = [13, 31, 43, 45, 68, 109];
-
 /// How often each XID was raised, by GPU. Clones are the same.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Xids(Arc<Mutex<BTreeMap<String, BTreeMap<u64, u64>>>>);
@@ -36,6 +34,14 @@ impl Xids {
     pub(crate) fn of(&self, uuid: &str) -> BTreeMap<u64, u64> {
         let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.get(uuid).cloned().unwrap_or_default()
+    }
+
+    /// All of them, by GPU.
+    pub(crate) fn all(&self) -> BTreeMap<String, BTreeMap<u64, u64>> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn count(&self, uuid: &str, xid: u64) {
@@ -112,12 +118,13 @@ fn listen_once(library: Option<&std::path::Path>, xids: &Xids) -> Result<(), Str
 
 fn note(uuid: &str, xid: u64, xids: &Xids) {
     xids.count(uuid, xid);
-    if OF_APPLICATIONS.contains(&xid) {
-        warn!(gpu = uuid, xid, "an XID that programs cause");
+    let (action, name) = of_xid(xid);
+    if action == Action::BlameStep {
+        warn!(gpu = uuid, xid, "an XID that programs cause: {name}");
     } else {
         warn!(
             gpu = uuid,
-            xid, "an XID: look it up in NVIDIA's list and at the host's kernel log"
+            xid, "an XID: {name}; the host's kernel log says more"
         );
     }
 }
