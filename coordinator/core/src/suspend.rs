@@ -185,6 +185,11 @@ impl Core {
     /// A host has frozen an attempt.
     pub(crate) fn on_host_suspended(&mut self, node: &NodeName, id: &AttemptId, moved_mb: u64) {
         if self.suspension_of(id) == Some(SuspensionPhase::Suspending) {
+            // More than there was room for cannot have been moved, whatever the host says.
+            let step = self.state.step(&id.step);
+            let live = step.and_then(|step| step.live());
+            let room_mb = live.and_then(|live| Some(live.suspension.as_ref()?.moved_mb));
+            let moved_mb = moved_mb.min(room_mb.unwrap_or(0));
             self.record(Record::Suspended {
                 attempt: id.clone(),
                 node: node.clone(),

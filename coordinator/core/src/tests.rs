@@ -16,4 +16,5 @@ mod require;
 mod rig;
 mod schedule;
 mod submit;
+mod suspend;
 mod terms;

@@ -8,7 +8,7 @@ use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS};
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{AttemptPhase, FromNode, Hello};
+use sluice_common::wire::{AttemptPhase, FromNode, Hello, SuspendFailure};
 
 /// A label's key, in bytes.
 const MAX_LABEL_KEY_BYTES: usize = 128;
@@ -209,6 +209,13 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
 }
 
 fn phase(phase: &mut AttemptPhase) {
+    if let AttemptPhase::NotSuspended {
+        why: SuspendFailure::Refused(sentence) | SuspendFailure::NotResumed(sentence),
+        ..
+    } = phase
+    {
+        sentence.truncate(sentence.floor_char_boundary(MAX_SENTENCE_BYTES));
+    }
     let (AttemptPhase::Ended(end) | AttemptPhase::Released(end)) = phase else {
         return;
     };

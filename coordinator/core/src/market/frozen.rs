@@ -242,7 +242,11 @@ impl Market {
         let mut kept = Kept::default();
         for step in &pool.firm {
             if let (Some(request), Some(nomination)) = (self.request(step), self.nomination(step)) {
-                kept.add(self, request, nomination);
+                // It is not said to be freezing yet.
+                kept.add_where(self, request, nomination, |id, run| match id == attempt {
+                    true => run.gives_when_frozen(),
+                    false => run.gives(),
+                });
             }
         }
         let host = pool.hosts().get(node);

@@ -16,7 +16,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName};
 
 use super::Market;
 use super::frozen::{Gpus, Resumption};
-use super::request::{ByHost, Request};
+use super::request::{ByHost, Request, Run};
 use crate::state::HostUnits;
 
 /// A promise.
@@ -54,13 +54,24 @@ pub(crate) struct Kept {
 impl Kept {
     /// Adds what a promise to `request` keeps: what it needs beyond what the runs that it awaits still hold.
     pub(crate) fn add(&mut self, market: &Market, request: &Request, nomination: &Nomination) {
+        self.add_where(market, request, nomination, |_, run| run.gives());
+    }
+
+    /// The same, where `gives` says what comes back of each of those runs.
+    pub(crate) fn add_where(
+        &mut self,
+        market: &Market,
+        request: &Request,
+        nomination: &Nomination,
+        gives: impl Fn(&AttemptId, &Run) -> (HostUnits, Amounts),
+    ) {
         let mut awaited = Amounts::new();
         let mut on: ByHost = ByHost::new();
         for id in &nomination.awaits {
             let Some(run) = market.run(id).filter(|run| run.pool == nomination.pool) else {
                 continue;
             };
-            let (each, demand) = run.gives();
+            let (each, demand) = gives(id, run);
             awaited.add(&demand);
             for node in &run.holding {
                 let sum = on.entry(node.clone()).or_default();

@@ -13,14 +13,15 @@ use sluice_common::id::{PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::StepState;
+use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure};
 
 use super::rig::*;
 use crate::input::PoolWritten;
 use crate::market::{Policy, Table};
-use crate::{Answer, Change, Input, NodeChange, ReplyId, Settings, TimerKey, Wanted};
+use crate::{Answer, Change, Input, NodeChange, ReplyId, Settings, Steer, TimerKey, Wanted};
 
 /// One event, in numbers that are read against whatever there is when it comes.
 #[derive(Clone, Debug)]
@@ -33,9 +34,14 @@ enum Event {
         pending: bool,
         preemptible: bool,
         nodes: u32,
+        suspends: bool,
     },
     Cancel {
         id: u8,
+    },
+    Steer {
+        id: u8,
+        steer: Steer,
     },
     /// Terms of the pool, or of the subject in it, of few GPUs.
     Terms {
@@ -94,14 +100,17 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let lie = (0u8..8, 1u8..4, 0u8..13);
+    let lie = (0u8..8, 1u8..4, 0u8..18);
+    let steer = prop::sample::select(vec![Steer::Suspend, Steer::Resume, Steer::Requeue]);
+    let kind = (prop::bool::weighted(0.8), prop::bool::weighted(0.4));
     prop_oneof![
-        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), prop::bool::weighted(0.8), 1u32..4).prop_map(
-            |(id, gpus, mcpu, retries, pending, preemptible, nodes)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible, nodes
+        6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), kind, 1u32..4).prop_map(
+            |(id, gpus, mcpu, retries, pending, (preemptible, suspends), nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
+        3 => (0u8..8, steer).prop_map(|(id, steer)| Event::Steer { id, steer }),
         2 => (0u8..7, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
@@ -109,10 +118,10 @@ fn event() -> impl Strategy<Value = Event> {
             prop::collection::vec(lie, 0..4)).prop_map(
             |(node, gpus, reboot, honest, lies)| Event::Hello { node, gpus, reboot, honest, lies }
         ),
-        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..13).prop_map(
+        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..18).prop_map(
             |(node, id, attempt, phase)| Event::Status { node, id, attempt, phase }
         ),
-        12 => (0u8..8, any::<prop::sample::Index>(), 0u8..13).prop_map(
+        14 => (0u8..8, any::<prop::sample::Index>(), 0u8..18).prop_map(
             |(id, part, phase)| Event::Progress { id, part, phase }
         ),
         1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
@@ -174,6 +183,16 @@ fn phase(number: u8) -> AttemptPhase {
         9 => released(Exit::Unknown),
         10 => released(Exit::StartFailed(String::from("no"))),
         11 => released(Exit::HostFailed(String::from("no"))),
+        12 => AttemptPhase::Suspending(process()),
+        13 | 14 => AttemptPhase::Suspended {
+            started: process(),
+            moved_mb: 0,
+        },
+        15 => AttemptPhase::Resuming(process()),
+        16 => AttemptPhase::NotSuspended {
+            started: process(),
+            why: SuspendFailure::TimedOut,
+        },
         _ => released(Exit::Code(0)),
     }
 }
@@ -257,11 +276,15 @@ fn play(rig: &mut Rig, event: Event) {
             pending,
             preemptible,
             nodes,
+            suspends,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
             spec.nodes = nodes;
+            if suspends {
+                spec.on_preempt = OnPreempt::Suspend;
+            }
             // An id that is in use may be refused: that is part of the life.
             let _ = rig.submit(&format!("s{id}"), spec);
         }
@@ -273,6 +296,9 @@ fn play(rig: &mut Rig, event: Event) {
         } => change_terms(rig, change, gpus, force, dry_run),
         Event::Cancel { id } => {
             rig.cancel(&format!("s{id}"));
+        }
+        Event::Steer { id, steer } => {
+            rig.steer(&format!("s{id}"), steer);
         }
         Event::Hello {
             node,
@@ -363,6 +389,10 @@ fn its_policy() -> Policy {
 fn bring_to_an_end(rig: &mut Rig) {
     rig.apply(vec![wanted_pool("default", &[])]);
     rig.put_policy("default", "s", its_policy());
+    let steps: Vec<_> = rig.core.state().steps().keys().cloned().collect();
+    for step in steps {
+        rig.steer(step.as_str(), Steer::Resume);
+    }
     for round in 0..200 {
         for number in 0..3 {
             let name = node_name(number);
@@ -412,7 +442,8 @@ proptest! {
                 // One whose subject lost its policy while it ran waits for one, in no pool.
                 let mut pools = rig.core.state().pools().values();
                 let bound = pools.any(|pool| pool.policies.contains_key(&step.spec.subject));
-                let waits = step.state == StepState::Queued && bound;
+                let frozen = step.state == StepState::Suspended;
+                let waits = (step.state == StepState::Queued || frozen) && bound && !step.held;
                 prop_assert_eq!(waits, !explained.pools.is_empty(), "{:?}", step);
                 for pool in explained.pools {
                     prop_assert!(!pool.reason.message.is_empty() && !pool.stops.is_empty());

@@ -26,7 +26,7 @@ use sluice_common::wire::{
 use crate::market::Policy;
 use crate::{
     Answer, Change, Core, Input, NewStep, NodeChange, Output, PoolWritten, Record, Refusal,
-    ReplyId, SessionId, Settings, Stamped, State, Step, Submitted, TimerKey, Wanted, check,
+    ReplyId, SessionId, Settings, Stamped, State, Steer, Step, Submitted, TimerKey, Wanted, check,
     check_record,
 };
 
@@ -258,6 +258,14 @@ impl Rig {
         self.feed(Input::Cancel {
             reply: ReplyId(2),
             step: step(id),
+        })
+    }
+
+    pub(super) fn steer(&mut self, id: &str, steer: Steer) -> Fed {
+        self.feed(Input::Steer {
+            reply: ReplyId(5),
+            step: step(id),
+            steer,
         })
     }
 

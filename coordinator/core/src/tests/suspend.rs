@@ -1,0 +1,414 @@
+//! Freezing instead of stopping, bringing back, holding and starting anew, record by record and order by order.
+
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{GPU, Key, MEMORY_MB};
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
+use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
+use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
+
+use super::rig::*;
+use crate::market::Policy;
+use crate::{Answer, NodeChange, Refusal, Steer};
+
+/// One that gives way frozen.
+fn freezing(mut spec: StepSpec) -> StepSpec {
+    spec.on_preempt = OnPreempt::Suspend;
+    spec
+}
+
+fn of(subject: &str, mut spec: StepSpec) -> StepSpec {
+    spec.subject = subject.parse().unwrap();
+    spec
+}
+
+fn suspended() -> AttemptPhase {
+    let started = process();
+    AttemptPhase::Suspended {
+        started,
+        moved_mb: 0,
+    }
+}
+
+fn not_suspended(why: SuspendFailure) -> AttemptPhase {
+    let started = process();
+    AttemptPhase::NotSuspended { started, why }
+}
+
+/// A host of four cores on which `a` runs, of `low`, and is to be frozen for `b`, of `high`.
+fn giving_way() -> (Rig, Fed) {
+    let mut rig = Rig::one_node(2, 4);
+    rig.put_policy("default", "low", Policy::default());
+    let priority = 1;
+    let high = Policy {
+        priority,
+        ..Policy::default()
+    };
+    rig.put_policy("default", "high", high);
+    let a = with_memory(freezing(of("low", spec(2, 3000))), 1000);
+    rig.submit("a", a).unwrap();
+    rig.run("a.1");
+    rig.submit("b", of("high", with_memory(spec(1, 2000), 1000)))
+        .unwrap();
+    let fed = Fed::default();
+    (rig, fed)
+}
+
+/// The same, with `a` frozen and `b` in its place.
+fn given_way() -> Rig {
+    let (mut rig, _) = giving_way();
+    rig.status("n", "a.1", suspended());
+    rig.status("n", "b.1", running());
+    rig
+}
+
+/// Lets time pass with the host heard all the while; the orders that came of it.
+fn live(rig: &mut Rig, secs: u64) -> Vec<String> {
+    let mut orders = Vec::new();
+    for _ in 0..secs / 5 {
+        orders.extend(rig.pass(5).orders);
+        orders.extend(rig.heartbeat("n").orders);
+    }
+    orders.extend(rig.pass(secs % 5).orders);
+    orders
+}
+
+fn used(rig: &Rig) -> Vec<(String, u64)> {
+    let used = rig.core.state().used_on(&node("n"));
+    let keys = [GPU, "mcpu", MEMORY_MB];
+    keys.iter()
+        .map(|key| (String::from(*key), used.get(key)))
+        .collect()
+}
+
+fn amounts(gpu: u64, mcpu: u64, memory: u64) -> Vec<(String, u64)> {
+    [(GPU, gpu), ("mcpu", mcpu), (MEMORY_MB, memory)]
+        .map(|(key, n)| (String::from(key), n))
+        .into()
+}
+
+#[test]
+fn a_victim_that_may_be_is_frozen_and_keeps_its_memory_alone() {
+    let (mut rig, _) = giving_way();
+    assert_eq!(rig.state("a"), StepState::Suspending);
+    assert_eq!(rig.code("a"), ReasonCode::Suspended);
+    // With room for what may be moved from its GPUs, beside what is promised to the other.
+    assert_eq!(used(&rig), amounts(2, 3000, 3000));
+    let fed = rig.status("n", "a.1", suspended());
+    assert_eq!(fed.types(), ["suspended", "allocated"]);
+    assert_eq!(fed.orders, ["assign b.1"]);
+    assert_eq!(used(&rig), amounts(1, 2000, 2000));
+    assert_eq!(rig.state("a"), StepState::Suspended);
+    let reason = rig.reason("a");
+    assert_eq!(reason.code, ReasonCode::Suspended);
+    assert!(reason.message.contains("starts in pool"), "{reason:?}");
+    assert_eq!(
+        rig.step("a").latest().unwrap().preempted_by,
+        Some(step("b"))
+    );
+}
+
+#[test]
+fn it_goes_on_with_its_own_gpus_when_there_is_room_again() {
+    let mut rig = given_way();
+    let fed = rig.status("n", "b.1", released(Exit::Code(0)));
+    assert!(fed.types().contains(&String::from("resuming")), "{fed:?}");
+    assert!(fed.orders.contains(&String::from("resume a.1")), "{fed:?}");
+    assert_eq!(rig.state("a"), StepState::Resuming);
+    assert_eq!(used(&rig), amounts(2, 3000, 1000));
+    let fed = rig.status("n", "a.1", running());
+    assert_eq!(fed.types(), ["resumed"]);
+    assert_eq!(rig.state("a"), StepState::Running);
+    assert_eq!(rig.step("a").attempts.len(), 1, "it is the same attempt");
+}
+
+#[test]
+fn its_own_gpus_are_given_last_and_waited_for_where_they_were_given_all_the_same() {
+    let mut rig = Rig::one_node(3, 8);
+    rig.submit("a", freezing(spec(1, 1000))).unwrap();
+    rig.run("a.1");
+    assert_eq!(rig.placed("a").1, ["GPU-n-0"]);
+    rig.steer("a", Steer::Suspend);
+    rig.status("n", "a.1", suspended());
+    rig.submit("b", spec(2, 1000)).unwrap();
+    assert_eq!(rig.placed("b").1, ["GPU-n-1", "GPU-n-2"]);
+    rig.submit("c", spec(1, 1000)).unwrap();
+    assert_eq!(rig.placed("c").1, ["GPU-n-0"], "better than none");
+    rig.status("n", "b.1", released(Exit::Code(0)));
+    rig.steer("a", Steer::Resume);
+    assert_eq!(
+        rig.state("a"),
+        StepState::Suspended,
+        "others are free, its own is not"
+    );
+    let reason = rig.reason("a");
+    assert!(reason.message.contains("1 gpu, and `n`"), "{reason:?}");
+    rig.status("n", "c.1", released(Exit::Code(0)));
+    assert_eq!(rig.state("a"), StepState::Resuming);
+}
+
+#[test]
+fn what_cannot_be_frozen_is_stopped_and_says_so() {
+    let (mut rig, _) = giving_way();
+    let fed = rig.status("n", "a.1", not_suspended(SuspendFailure::NoFreezer));
+    assert_eq!(fed.types(), ["not_suspended", "stopping"]);
+    assert_eq!(fed.orders, ["stop a.1 NotSuspended 7s"]);
+    assert_eq!(
+        rig.state("b"),
+        StepState::Queued,
+        "its place is not free yet"
+    );
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::NotSuspended));
+    assert_eq!(rig.state("b"), StepState::Allocated);
+    let reason = rig.reason("a");
+    assert_eq!(
+        (rig.state("a"), reason.code),
+        (StepState::Queued, ReasonCode::NotSuspended)
+    );
+    assert!(reason.message.contains("no way to freeze"), "{reason:?}");
+}
+
+#[test]
+fn a_frozen_step_that_cannot_be_brought_back_starts_anew() {
+    let mut rig = given_way();
+    rig.status("n", "b.1", released(Exit::Code(0)));
+    let why = SuspendFailure::NotResumed(String::from("no luck"));
+    let fed = rig.status("n", "a.1", not_suspended(why));
+    assert_eq!(fed.types(), ["not_suspended", "stopping"]);
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::NotSuspended));
+    assert_eq!(rig.step("a").attempts.len(), 2);
+}
+
+#[test]
+fn one_that_is_frozen_for_too_long_is_stopped_and_starts_anew() {
+    let mut rig = given_way();
+    assert_eq!(live(&mut rig, 3599), Vec::<String>::new());
+    assert_eq!(live(&mut rig, 1), ["stop a.1 SuspendedTooLong 7s"]);
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::SuspendedTooLong));
+    assert_eq!(rig.state("a"), StepState::Queued);
+    assert_eq!(rig.code("a"), ReasonCode::SuspendTimeout);
+}
+
+#[test]
+fn a_restart_keeps_count_of_how_long_it_was_frozen() {
+    let mut rig = given_way();
+    live(&mut rig, 3000);
+    rig.restart(0);
+    let both = vec![status("a.1", suspended()), status("b.1", running())];
+    rig.hello(holding(hello("n", 2, 4), both));
+    live(&mut rig, 600);
+    assert_eq!(rig.state("a"), StepState::Stopping);
+}
+
+#[test]
+fn one_that_somebody_holds_is_frozen_for_as_long_as_he_likes() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(0, 1000)).unwrap();
+    rig.run("a.1");
+    let fed = rig.steer("a", Steer::Suspend);
+    assert_eq!(fed.types(), ["held", "suspending"]);
+    assert_eq!(fed.orders, ["suspend a.1 0"], "nothing is to be moved");
+    assert_eq!(rig.steer("a", Steer::Suspend).types(), Vec::<String>::new());
+    rig.status("n", "a.1", suspended());
+    live(&mut rig, 10_000);
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Suspended, ReasonCode::Held)
+    );
+    let fed = rig.steer("a", Steer::Resume);
+    assert_eq!(fed.types(), ["unheld", "resuming"]);
+    rig.status("n", "a.1", running());
+    assert_eq!(rig.state("a"), StepState::Running);
+    let again = rig.steer("a", Steer::Resume);
+    assert_eq!(again.answers, [Answer::Steered(Ok(step("a")))]);
+    assert!(again.records.is_empty());
+}
+
+#[test]
+fn its_own_suspend_timeout_holds_for_one_that_is_held_too_and_it_stays_held() {
+    let mut rig = Rig::one_node(1, 4);
+    let mut spec = spec(0, 1000);
+    spec.suspend_timeout = Some(Span::from_secs(10));
+    rig.submit("a", spec).unwrap();
+    rig.run("a.1");
+    rig.steer("a", Steer::Suspend);
+    rig.status("n", "a.1", suspended());
+    rig.pass(10);
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::SuspendedTooLong));
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Queued, ReasonCode::Held)
+    );
+    rig.steer("a", Steer::Resume);
+    assert_eq!(rig.state("a"), StepState::Allocated);
+}
+
+#[test]
+fn a_queued_step_that_is_suspended_is_not_considered_until_it_is_resumed() {
+    let mut rig = Rig::new();
+    rig.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(rig.steer("a", Steer::Suspend).types(), ["held"]);
+    rig.hello(hello("n", 1, 4));
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Queued, ReasonCode::Held)
+    );
+    let fed = rig.steer("a", Steer::Resume);
+    assert_eq!(fed.types(), ["unheld", "allocated"]);
+}
+
+#[test]
+fn what_has_not_begun_is_not_frozen_but_waits_held() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let fed = rig.steer("a", Steer::Suspend);
+    assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
+    rig.status("n", "a.1", gone(Exit::Unknown, StopWhy::Requeued));
+    assert_eq!(
+        (rig.state("a"), rig.code("a")),
+        (StepState::Queued, ReasonCode::Held)
+    );
+}
+
+#[test]
+fn a_step_starts_anew_in_its_old_place_and_spends_no_retry() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.submit("b", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let fed = rig.steer("a", Steer::Requeue);
+    assert_eq!(fed.orders, ["stop a.1 Requeued 7s"]);
+    assert_eq!(rig.steer("a", Steer::Requeue).orders, Vec::<String>::new());
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Requeued));
+    assert_eq!(
+        (rig.state("a"), rig.state("b")),
+        (StepState::Allocated, StepState::Queued)
+    );
+    assert_eq!(rig.step("a").retries_spent, 0);
+    assert!(
+        rig.steer("b", Steer::Requeue).records.is_empty(),
+        "it waits already"
+    );
+}
+
+#[test]
+fn what_is_over_or_unknown_or_runs_on_several_hosts_is_refused() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.cancel("a");
+    rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Cancelled));
+    for steer in [Steer::Suspend, Steer::Resume, Steer::Requeue] {
+        let refusal = Refusal::StepOver {
+            step: step("a"),
+            state: StepState::Cancelled,
+        };
+        assert_eq!(
+            rig.steer("a", steer).answers,
+            [Answer::Steered(Err(refusal))]
+        );
+        let refusal = Refusal::UnknownStep { step: step("x") };
+        assert_eq!(
+            rig.steer("x", steer).answers,
+            [Answer::Steered(Err(refusal))]
+        );
+    }
+    rig.hello(hello("m", 1, 4));
+    let mut gang = spec(1, 1000);
+    gang.nodes = 2;
+    rig.submit("g", gang).unwrap();
+    let refusal = Refusal::CannotSuspend {
+        step: step("g"),
+        hosts: 2,
+    };
+    let fed = rig.steer("g", Steer::Suspend);
+    assert_eq!(fed.answers, [Answer::Steered(Err(refusal))]);
+    assert!(fed.records.is_empty());
+}
+
+#[test]
+fn a_frozen_step_is_cancelled_and_leaves_with_its_host() {
+    let mut rig = given_way();
+    let fed = rig.cancel("a");
+    assert_eq!(fed.orders, ["stop a.1 Cancelled 7s"]);
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::Cancelled));
+    assert_eq!(rig.state("a"), StepState::Cancelled);
+    assert_eq!(used(&rig), amounts(1, 2000, 1000));
+
+    let mut rig = given_way();
+    rig.gone("n");
+    rig.pass(400);
+    assert_eq!(rig.state("a"), StepState::Queued, "its host was lost");
+    assert_eq!(rig.code("a"), ReasonCode::HostLost);
+
+    let mut rig = given_way();
+    let (reason, deadline) = (None, None);
+    rig.change("n", NodeChange::Drain { reason, deadline });
+    assert_eq!(
+        rig.state("a"),
+        StepState::Stopping,
+        "it would never come back there"
+    );
+}
+
+#[test]
+fn a_hello_hears_again_what_it_missed() {
+    for (phase, order) in [(running(), "suspend a.1"), (suspended(), "")] {
+        let (mut rig, _) = giving_way();
+        let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", phase)]));
+        let expected = fed
+            .orders
+            .iter()
+            .any(|sent| !order.is_empty() && sent.starts_with(order));
+        assert_eq!(expected, !order.is_empty(), "{fed:?}");
+    }
+    let mut rig = given_way();
+    rig.status("n", "b.1", released(Exit::Code(0)));
+    let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
+    assert_eq!(fed.orders, ["resume a.1"]);
+    rig.status("n", "a.1", running());
+    let fed = rig.hello(holding(hello("n", 2, 4), vec![status("a.1", suspended())]));
+    assert_eq!(
+        fed.orders,
+        ["resume a.1"],
+        "what should run is brought back"
+    );
+}
+
+#[test]
+fn a_waiter_that_is_short_of_memory_has_a_frozen_step_stopped() {
+    let mut rig = given_way();
+    let has = rig.core.state().node(&node("n")).unwrap().capacity();
+    let rest = has.get(MEMORY_MB) - 1500;
+    rig.submit("c", of("high", with_memory(spec(0, 1000), rest)))
+        .unwrap();
+    assert_eq!(rig.state("a"), StepState::Stopping);
+    assert_eq!(rig.code("a"), ReasonCode::Preempted);
+    rig.status("n", "a.1", gone(Exit::Signal(9), StopWhy::Preempted));
+    assert_eq!(rig.state("c"), StepState::Allocated);
+    assert_eq!(rig.state("a"), StepState::Queued);
+}
+
+#[test]
+fn where_memory_is_short_the_victim_is_stopped_and_not_frozen() {
+    let mut rig = Rig::one_node(2, 4);
+    rig.put_policy("default", "low", Policy::default());
+    let high = Policy {
+        priority: 1,
+        limit: [(Key::new(GPU).unwrap(), 2)].into(),
+        ..Policy::default()
+    };
+    rig.put_policy("default", "high", high);
+    let has = rig.core.state().node(&node("n")).unwrap().capacity();
+    let most = has.get(MEMORY_MB) - 100;
+    rig.submit("a", with_memory(freezing(of("low", spec(1, 1000))), most))
+        .unwrap();
+    rig.run("a.1");
+    rig.submit("b", of("high", with_memory(spec(1, 1000), 1000)))
+        .unwrap();
+    assert_eq!(rig.state("a"), StepState::Stopping);
+}
