@@ -148,7 +148,7 @@ impl Client {
         match self.stream.read(&mut bytes) {
             Ok(0) => return false,
             Ok(len) => self.input.push(&bytes[..len]),
-            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(e) if is_passing(&e) => {}
             Err(e) if e.kind() == ErrorKind::ConnectionReset => return false,
             Err(e) => panic!("{e}"),
         }
@@ -182,6 +182,14 @@ impl Client {
             }
         }
     }
+}
+
+/// A machine that is put to sleep for a moment interrupts a read with a time limit.
+fn is_passing(e: &std::io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+    )
 }
 
 fn rank(phase: &HostPhase) -> u8 {
