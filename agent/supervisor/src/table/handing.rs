@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::HostPhase;
+use sluice_common::supervision::{FreezerState, HostPhase};
 
 use super::{Attempt, Phase, Table};
 use crate::attempt::Origin;
@@ -62,7 +62,11 @@ impl Left {
 impl Table {
     /// Whether the spool says all that the next program must know.
     pub fn is_saved(&self) -> bool {
-        self.attempts.values().all(|attempt| !attempt.unsaved)
+        // That one shall be frozen as soon as it has started is nowhere written.
+        let will_be_frozen =
+            |a: &Attempt| a.report().is_some() && a.freezer == FreezerState::Freezing;
+        let told = |attempt: &Attempt| !attempt.unsaved && !will_be_frozen(attempt);
+        self.attempts.values().all(told)
     }
 
     /// What the next program must know beside the spool, but for the descriptors that are not the table's.
