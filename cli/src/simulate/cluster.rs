@@ -9,6 +9,7 @@ use coordinator_core::market::{Policy, PoolTerms};
 use coordinator_core::simulation::{HostSize, Simulation};
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName, Subject};
+use sluice_common::inventory::Capability;
 use sluice_common::time::{Span, Time};
 
 use super::csv::{Row, Sheet};
@@ -69,6 +70,11 @@ impl Cluster {
                 Document::Pool(name, request) => {
                     let spare = request.min_runtime.as_deref().map(str::parse::<Span>);
                     let spare = spare.transpose().map_err(|e| wrong(e.to_string()))?;
+                    // A host on paper can do all that is required; what is no capability is a mistake on paper too.
+                    let required = request.require.iter();
+                    let required: Result<Vec<Capability>, _> =
+                        required.map(|it| it.parse()).collect();
+                    required.map_err(|e| wrong(format!("require: {e}")))?;
                     let terms = PoolTerms {
                         declared: request.capacity,
                         min_runtime: spare.unwrap_or_default(),
@@ -260,5 +266,26 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(error.contains("there is no pool `c`"), "{error}");
+    }
+
+    #[test]
+    fn what_a_pool_requires_every_host_on_paper_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.yaml");
+        let host = "---\nkind: host\nname: h\npool: a\ngpus: 1\ngpu_model: H100\ngpu_devices: [/no/such]\n";
+        let read = |word: &str| {
+            let text = format!("kind: pool\nname: a\nrequire: [{word}]\n{host}");
+            fs::write(&path, text).unwrap();
+            Cluster::read(&[], Some(&path))
+        };
+        assert_eq!(read("devices").unwrap().gpus(), 1);
+        let error = read("device")
+            .err()
+            .map(|e| e.to_string())
+            .unwrap_or_default();
+        assert!(
+            error.contains("require: `device` is no capability: did you mean `devices`?"),
+            "{error}"
+        );
     }
 }
