@@ -32,7 +32,7 @@ pub mod program;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use sluice_common::device::DeviceNumber;
@@ -174,13 +174,14 @@ impl Fence {
         !major.is_some_and(|closed| closed.closes(device.minor))
     }
 
-    /// Puts it around a group of version 2, given by its open directory. Whatever enters the group is within.
+    /// Hands it to the kernel, to be put around groups of version 2. This is the dear part: the kernel looks over every
+    /// way through a program before it takes it.
     ///
     /// # Errors
-    /// Where the kernel or the group does not take it.
-    pub fn attach(&self, group: BorrowedFd<'_>) -> Result<(), FenceError> {
-        let program = bpf::load(&program::assemble(self)).map_err(FenceError::Load)?;
-        bpf::attach(program.as_fd(), group).map_err(FenceError::Attach)
+    /// Where the kernel does not take it.
+    pub fn load(&self) -> Result<Loaded, FenceError> {
+        let program = bpf::load(&program::assemble(self));
+        program.map(Loaded).map_err(FenceError::Load)
     }
 
     /// Puts it around a group of the devices controller of version 1, given by its directory, which has no groups below
@@ -195,6 +196,20 @@ impl Fence {
     /// Every major number that it says anything of.
     pub(crate) fn majors(&self) -> impl Iterator<Item = (u32, &Closed)> {
         self.majors.iter().map(|(major, closed)| (*major, closed))
+    }
+}
+
+/// A fence that the kernel has taken.
+#[derive(Debug)]
+pub struct Loaded(OwnedFd);
+
+impl Loaded {
+    /// Puts it around a group of version 2, given by its open directory. Whatever enters the group is within.
+    ///
+    /// # Errors
+    /// Where the group does not take it.
+    pub fn attach(&self, group: BorrowedFd<'_>) -> Result<(), FenceError> {
+        bpf::attach(self.0.as_fd(), group).map_err(FenceError::Attach)
     }
 }
 

@@ -195,7 +195,7 @@ impl Groups {
     ///
     /// # Errors
     /// Where the kernel refuses: nothing may run in the groups then.
-    pub fn fence(&self, attempt: &AttemptId, granted: &Devices) -> Result<(), FenceError> {
+    pub fn fence(&mut self, attempt: &AttemptId, granted: &Devices) -> Result<(), FenceError> {
         let name = directory(attempt);
         let unified = self.unified.as_ref().map(|unified| unified.group(&name));
         let legacy = self.legacy.root(Controller::Devices);

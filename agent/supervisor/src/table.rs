@@ -213,7 +213,7 @@ impl Table {
         Ok(attempt)
     }
 
-    fn fence(&self, spec: &SpawnSpec) -> Result<(), SpawnError> {
+    fn fence(&mut self, spec: &SpawnSpec) -> Result<(), SpawnError> {
         let fenced = self.groups.fence(&spec.attempt, &spec.devices);
         fenced.map_err(|e| SpawnError::Host {
             action: "keep the attempt from the GPUs of others".to_owned(),

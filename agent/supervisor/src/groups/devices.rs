@@ -13,10 +13,12 @@ use sluice_common::supervision::Devices;
 use tracing::warn;
 
 use crate::fence::gpus::{self, GpuDevices};
-use crate::fence::{Fence, FenceError};
+use crate::fence::{Fence, FenceError, Loaded};
 
 /// The group in which it is tried out.
 const TRIAL: &str = "trial";
+/// Fences that are kept for the next attempt: one for each GPU of a large host, and one for steps without any.
+const MOST_LOADED: usize = 17;
 
 /// Which mechanism the config wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -67,6 +69,8 @@ pub struct DeviceOptions {
 pub(super) struct Fences {
     pub(super) mechanism: Mechanism,
     gpus: Vec<PathBuf>,
+    /// Those that the kernel has taken, the latest last: most steps of a host are kept from the same devices.
+    loaded: Vec<(Fence, Loaded)>,
 }
 
 impl Fences {
@@ -84,15 +88,25 @@ impl Fences {
         {
             warn!("gpu_devices: {e}: it is closed to steps that start when it is there");
         }
-        Self {
+        let mut fences = Self {
             mechanism,
             gpus: options.gpus.clone(),
+            loaded: Vec::new(),
+        };
+        // The one for steps without GPUs; where it cannot be loaded the first of them says why.
+        let host = GpuDevices::look(Path::new("/"), &fences.gpus);
+        if mechanism == Mechanism::Cgroup2
+            && let Ok(fence) = Fence::new(&host, &Devices::default())
+            && let Ok(loaded) = fence.load()
+        {
+            fences.loaded.push((fence, loaded));
         }
+        fences
     }
 
     /// Fences a group by the mechanism in use: `unified` and `legacy` are its directories.
     pub(super) fn fence(
-        &self,
+        &mut self,
         devices: &Devices,
         unified: Option<&Path>,
         legacy: Option<&Path>,
@@ -100,16 +114,29 @@ impl Fences {
         let host = GpuDevices::look(Path::new("/"), &self.gpus);
         let fence = Fence::new(&host, devices)?;
         match (self.mechanism, unified, legacy) {
-            (Mechanism::Cgroup2, Some(group), _) => attach(&fence, group),
+            (Mechanism::Cgroup2, Some(group), _) => self.attach(fence, group),
             (Mechanism::Cgroup1, _, Some(group)) => fence.write_to(group),
             _ => Ok(()),
         }
     }
-}
 
-fn attach(fence: &Fence, group: &Path) -> Result<(), FenceError> {
-    let opened = File::open(group).map_err(FenceError::Attach)?;
-    fence.attach(opened.as_fd())
+    fn attach(&mut self, fence: Fence, group: &Path) -> Result<(), FenceError> {
+        let opened = File::open(group).map_err(FenceError::Attach)?;
+        let known = self.loaded.iter().position(|(known, _)| *known == fence);
+        let latest = match known {
+            Some(at) => self.loaded.remove(at),
+            None => {
+                let loaded = fence.load()?;
+                (fence, loaded)
+            }
+        };
+        let attached = latest.1.attach(opened.as_fd());
+        if self.loaded.len() >= MOST_LOADED {
+            self.loaded.remove(0);
+        }
+        self.loaded.push(latest);
+        attached
+    }
 }
 
 /// Whether a mechanism works below `root`, by a group that is made for it and removed again.
@@ -132,9 +159,10 @@ fn try_out(mechanism: Mechanism, group: &Path) -> Result<(), FenceError> {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(FenceError::Attach(e)),
         Ok(()) | Err(_) => {}
     }
-    let fences = Fences {
+    let mut fences = Fences {
         mechanism,
         gpus: Vec::new(),
+        loaded: Vec::new(),
     };
     fences.fence(&Devices::default(), Some(group), Some(group))
 }

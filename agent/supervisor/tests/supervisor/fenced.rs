@@ -174,3 +174,36 @@ fn an_attempt_that_cannot_be_fenced_is_not_started_and_leaves_nothing() {
     }
     assert_eq!(client.run(&sh("next.1", "exit 3")), Exit::Code(3));
 }
+
+#[test]
+fn fences_that_are_used_again_are_those_that_were_asked_for() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = nodes(dir.path());
+    let host = host("auto", &[&first, &second]);
+    let mut client = host.client();
+    let files = |pid| crate::host::open_files(pid);
+    let mut most = 0;
+    for round in 1..=30 {
+        // Each round grants another device besides, so that fences come and go.
+        let other = DeviceNumber::new(195, round);
+        for (name, grant, open, closed) in [
+            ("a", FIRST, &first, &second),
+            ("b", SECOND, &second, &first),
+        ] {
+            let script = format!("{} && ! {}", opens(open), opens(closed));
+            let spec = granted(&format!("{name}.{round}"), &script, &[grant, other], &[]);
+            assert_eq!(client.run(&spec), Exit::Code(0), "{name}.{round}");
+            client.forget(&spec.attempt);
+        }
+        if round == 20 {
+            most = files(host.pid());
+        }
+    }
+    assert!(
+        files(host.pid()) <= most + 2,
+        "no descriptor is kept for ever"
+    );
+}

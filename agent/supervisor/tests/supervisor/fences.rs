@@ -44,7 +44,10 @@ impl Group {
 
     fn fence(&self, fence: &Fence) {
         match self.version {
-            Version::Unified => fence.attach(File::open(&self.path).unwrap().as_fd()),
+            Version::Unified => {
+                let group = File::open(&self.path).unwrap();
+                fence.load().and_then(|loaded| loaded.attach(group.as_fd()))
+            }
             Version::Legacy => fence.write_to(&self.path),
         }
         .unwrap();
@@ -299,7 +302,12 @@ fn what_is_no_group_is_refused_with_what_was_tried() {
     }
     let dir = tempfile::tempdir().unwrap();
     let open = File::open(dir.path()).unwrap();
-    let message = fence(&[]).attach(open.as_fd()).unwrap_err().to_string();
+    let message = fence(&[])
+        .load()
+        .unwrap()
+        .attach(open.as_fd())
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("BPF_PROG_ATTACH"), "{message}");
     let message = fence(&[]).write_to(dir.path()).unwrap_err().to_string();
     assert!(message.contains("devices.list"), "{message}");
