@@ -166,7 +166,7 @@ fn a_gpu_that_another_attempt_was_given_is_not_waited_for() {
     bench.feed(look(100_100, &[("GPU-a", there(&[42], 70_000))]));
     assert_eq!(bench.phase("a.1"), "released Code(0)");
     bench.feed(Input::Dialled { link: LINK });
-    assert_eq!(bench.told(welcomed(LINK, 5)).contains("gpus"), false);
+    assert!(!bench.told(welcomed(LINK, 5)).contains("gpus"));
 }
 
 #[test]
