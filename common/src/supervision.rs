@@ -253,6 +253,16 @@ pub struct HostEnd {
     pub usage: Usage,
 }
 
+/// A kill for want of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OutOfMemory {
+    /// What the attempt was allowed, in bytes; `None` where it was the host that had no more.
+    pub limit_bytes: Option<u64>,
+    /// The most that it held at once, in bytes, where the kernel tells.
+    pub peak_bytes: Option<u64>,
+}
+
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -273,12 +283,7 @@ pub enum Exit {
     /// It could not be made, by no fault of its own: the host lacks what a process needs. The sentence says what.
     HostFailed(String),
     /// The kernel killed it for want of memory.
-    OutOfMemory {
-        /// What it was allowed, in bytes; `None` where it was the host that had no more.
-        limit_bytes: Option<u64>,
-        /// The most that it held at once, in bytes, where the kernel tells.
-        peak_bytes: Option<u64>,
-    },
+    OutOfMemory(OutOfMemory),
 }
 
 impl Exit {
@@ -291,7 +296,7 @@ impl Exit {
             | Exit::LeaseExpired
             | Exit::HostRebooted
             | Exit::HostFailed(_)
-            | Exit::OutOfMemory { .. }
+            | Exit::OutOfMemory(_)
             | Exit::Unknown => None,
         }
     }
@@ -305,7 +310,7 @@ impl Exit {
             | Exit::LeaseExpired
             | Exit::HostRebooted
             | Exit::HostFailed(_)
-            | Exit::OutOfMemory { .. }
+            | Exit::OutOfMemory(_)
             | Exit::Unknown => None,
         }
     }

@@ -163,7 +163,7 @@ fn exit_view(exit: &Exit) -> ExitView {
             told("its lease passed before the coordinator was heard again, so its host stopped it")
         }
         Exit::HostRebooted => told("its host was rebooted under it"),
-        Exit::OutOfMemory { .. } => told("the kernel killed it for want of memory"),
+        Exit::OutOfMemory(_) => told("the kernel killed it for want of memory"),
         Exit::Unknown => told("nobody saw how it ended"),
     }
 }

@@ -150,12 +150,11 @@ impl Said {
             Exit::StartFailed(why) => info!("attempt ended: it could not be started: {why}"),
             Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease passed"),
             Exit::HostRebooted => info!(duration_ms, "attempt ended: the host was rebooted"),
-            Exit::OutOfMemory {
-                limit_bytes,
-                peak_bytes,
-            } => info!(
-                limit_bytes,
-                peak_bytes, duration_ms, "attempt ended: the kernel killed it for want of memory"
+            Exit::OutOfMemory(found) => info!(
+                limit_bytes = found.limit_bytes,
+                peak_bytes = found.peak_bytes,
+                duration_ms,
+                "attempt ended: the kernel killed it for want of memory"
             ),
             Exit::Unknown => info!(duration_ms, "attempt ended: nobody saw how"),
         }

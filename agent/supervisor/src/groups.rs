@@ -29,7 +29,7 @@ use std::{fs, io};
 use sluice_cgroups::{Controller, Hierarchies};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
-use sluice_common::supervision::{Devices, FreezeRefusal, FreezerState, Limits};
+use sluice_common::supervision::{Devices, FreezeRefusal, FreezerState, Limits, OutOfMemory};
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
@@ -42,7 +42,6 @@ use self::file::GroupError;
 use self::legacy::Legacy;
 use self::limits::Bounds;
 use self::unified::Unified;
-use self::usage::OutOfMemory;
 use self::watch::Watch;
 
 /// What the directory of an attempt's group begins with: the kernel's own files never do.

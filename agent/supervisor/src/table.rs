@@ -304,7 +304,7 @@ impl Table {
             attempt.on_start_failed(exit, now);
         } else {
             let (exit_code, signal) = (exit.code(), exit.signal());
-            let out_of_memory = matches!(exit, Exit::OutOfMemory { .. });
+            let out_of_memory = matches!(exit, Exit::OutOfMemory(_));
             info!(step = %id.step, attempt = id.number, exit_code, signal, out_of_memory, "process ended");
             attempt.on_exit(exit, now, usage);
         }
@@ -318,10 +318,7 @@ impl Table {
     fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
         let killed = seen != Exit::Code(0);
         match self.groups.out_of_memory(id).filter(|_| killed) {
-            Some(found) => Exit::OutOfMemory {
-                limit_bytes: found.limit_bytes,
-                peak_bytes: found.peak_bytes,
-            },
+            Some(found) => Exit::OutOfMemory(found),
             None => seen,
         }
     }

@@ -230,7 +230,7 @@ impl Core {
             | Exit::StartFailed(_)
             | Exit::LeaseExpired
             | Exit::HostRebooted
-            | Exit::OutOfMemory { .. }
+            | Exit::OutOfMemory(_)
             | Exit::Unknown => None,
         };
         let stopped = end.stopped;

@@ -143,7 +143,7 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
         | Exit::Signal(_)
         | Exit::LeaseExpired
         | Exit::HostRebooted
-        | Exit::OutOfMemory { .. }
+        | Exit::OutOfMemory(_)
         | Exit::Unknown => Verdict::Again(why),
     }
 }
@@ -161,13 +161,7 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
         ),
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
-        Exit::OutOfMemory {
-            limit_bytes,
-            peak_bytes,
-        } => failed_or_again(
-            step,
-            of(words::out_of_memory(node, *limit_bytes, *peak_bytes)),
-        ),
+        Exit::OutOfMemory(found) => failed_or_again(step, of(words::out_of_memory(node, *found))),
         Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
     }
 }

@@ -11,6 +11,7 @@ use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::wire::{StopWhy, SuspendFailure};
+use sluice_common::supervision::OutOfMemory;
 
 use crate::record::Placement;
 use crate::state::Attempt;
@@ -218,7 +219,8 @@ pub(crate) fn killed_by_signal(signal: i32) -> Reason {
 }
 
 /// Says what would help: more memory for the step where its own limit stopped it, another host where that was full.
-pub(crate) fn out_of_memory(node: &NodeName, limit: Option<u64>, peak: Option<u64>) -> Reason {
+pub(crate) fn out_of_memory(node: &NodeName, found: OutOfMemory) -> Reason {
+    let (limit, peak) = (found.limit_bytes, found.peak_bytes);
     let held = peak.map_or_else(String::new, |bytes| {
         format!(", having held {}", show_memory(bytes))
     });

@@ -244,7 +244,7 @@ fn exit(exit: &Exit) -> String {
         Exit::StartFailed(_) | Exit::HostFailed(_) => "not started".to_owned(),
         Exit::LeaseExpired => "lease expired".to_owned(),
         Exit::HostRebooted => "host rebooted".to_owned(),
-        Exit::OutOfMemory { .. } => "out of memory".to_owned(),
+        Exit::OutOfMemory(_) => "out of memory".to_owned(),
         Exit::Unknown => "nobody saw how".to_owned(),
     }
 }

@@ -40,6 +40,11 @@ impl GroupError {
         self.source.kind() == io::ErrorKind::NotFound
     }
 
+    /// Whether this user may not.
+    pub fn is_denied(&self) -> bool {
+        self.source.kind() == io::ErrorKind::PermissionDenied
+    }
+
     /// Whether the kernel knows the file and does not take the value.
     pub fn is_invalid(&self) -> bool {
         self.source.kind() == io::ErrorKind::InvalidInput

@@ -45,6 +45,8 @@ impl Legacy {
             let root = own.group.join(name);
             match file::make(&root) {
                 Ok(()) => drop(roots.insert(*controller, root)),
+                // Who may not in one hierarchy may not in any: the line of the capabilities says enough.
+                Err(e) if e.is_denied() => tracing::debug!("{e}"),
                 Err(e) => warn!("a control group of version 1 is not used: {e}"),
             }
         }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use sluice_common::supervision::OutOfMemory;
 use sluice_common::usage::Usage;
 
 use super::file;
@@ -26,15 +27,6 @@ pub(super) fn legacy(group: &Path) -> Usage {
         cpu_us: number(&group.join("cpuacct.usage")).map(|nanos| nanos / NANOS_A_MICRO),
         ..Usage::default()
     }
-}
-
-/// A kill for want of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory {
-    /// What the group was allowed, in bytes; `None` where it was not limited.
-    pub limit_bytes: Option<u64>,
-    /// The most that it held at once, in bytes.
-    pub peak_bytes: Option<u64>,
 }
 
 /// Whether the kernel has killed in a group of version 2, or below it, for want of memory.

@@ -6,8 +6,7 @@ use sluice_common::device::DeviceNumber;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd,
-    HostPhase, Limits, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits, Memo, OutOfMemory, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -230,9 +229,9 @@ fn exits() {
     check(&Exit::Unknown, "05000000");
     let failed = Exit::HostFailed("no".into());
     check(&failed, "06000000 0200000000000000 'no'");
-    let killed = Exit::OutOfMemory {
+    let killed = Exit::OutOfMemory(OutOfMemory {
         limit_bytes: Some(258),
         peak_bytes: None,
-    };
+    });
     check(&killed, "07000000 01 0201000000000000 00");
 }

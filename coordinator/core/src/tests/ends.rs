@@ -5,7 +5,7 @@ use alloc::vec;
 
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
-use sluice_common::supervision::Exit;
+use sluice_common::supervision::{Exit, OutOfMemory};
 use sluice_common::wire::{AttemptPhase, StopWhy};
 
 use super::rig::*;
@@ -61,9 +61,11 @@ fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
     use ReasonCode as R;
     use StepState::{Allocated, Cancelled, Failed, Succeeded};
     let start_failed = || Exit::StartFailed("no such file".into());
-    let out_of_memory = || Exit::OutOfMemory {
-        limit_bytes: Some(1 << 30),
-        peak_bytes: None,
+    let out_of_memory = || {
+        Exit::OutOfMemory(OutOfMemory {
+            limit_bytes: Some(1 << 30),
+            peak_bytes: None,
+        })
     };
     let cases: [Case; 21] = [
         (out_of_memory(), None, 0, Failed, R::OutOfMemory),
