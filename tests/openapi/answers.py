@@ -254,6 +254,8 @@ def close(judge):
     assert shown["cordon"]["deadline"], shown
     judge.error(400, "invalid_duration", "post", path + ":drain", body={"deadline": "soon"}, node=node)
     assert judge.call(200, "post", path + ":uncordon", body={}, node=node)["cordon"] is None
+    judge.error(404, "unknown_gpu", "post", path + ":cordon", body={"gpu": "7"}, node=node)
+    judge.error(404, "unknown_gpu", "post", path + ":uncordon", body={"gpu": "7"}, node=node)
     labels = {"zone": "a", "gone": None}
     assert judge.call(200, "patch", path + "/labels", body=labels, node=node)["labels"]["zone"] == "a"
     judge.error(400, "invalid_label", "patch", path + "/labels", body={"-": "a"}, node=node)

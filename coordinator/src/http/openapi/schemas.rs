@@ -43,6 +43,7 @@ pub(super) fn all() -> Map<String, Value> {
     split(&mut all, "Event", "type");
     split(&mut all, "PutDocument", "kind");
     split(&mut all, "DeleteDocument", "kind");
+    name_alternatives(&mut all, "GpuFault");
     all
 }
 
@@ -143,6 +144,28 @@ fn split(all: &mut Map<String, Value>, whole: &str, tag: &str) {
         "discriminator": { "propertyName": tag, "mapping": mapping },
     });
     all.extend(kinds.into_iter().map(|(name, _, schema)| (name, schema)));
+}
+
+/// Gives each alternative of `whole` that is an object of one property a schema of its own, and that property too:
+/// generators of clients stumble over what has no name.
+fn name_alternatives(all: &mut Map<String, Value>, whole: &str) {
+    let mut union = all[whole].take();
+    let alternatives = union["oneOf"].as_array_mut().into_iter().flatten();
+    for alternative in alternatives {
+        let properties = alternative.get_mut("properties");
+        let properties = properties.and_then(Value::as_object_mut);
+        let Some((word, body)) = properties.and_then(|all| all.iter_mut().next()) else {
+            continue;
+        };
+        let name = format!("{whole}{}", camel(word));
+        let body_name = format!("{name}Body");
+        let reference = |name: &str| json!({ "$ref": format!("#/components/schemas/{name}") });
+        let body = std::mem::replace(body, reference(&body_name));
+        all.insert(body_name, body);
+        let schema = std::mem::replace(alternative, reference(&name));
+        all.insert(name, schema);
+    }
+    all[whole] = union;
 }
 
 /// `step_queued` as `StepQueued`.
