@@ -243,6 +243,7 @@ async fn serve(
         path: config.path.clone(),
         gpu_release_timeout: config.gpu_release_timeout,
         respect_foreign: config.respect_foreign,
+        gpus_are_declared: declared.is_some(),
     };
     let core = Core::new(settings, epoch.load()?);
     let mut host = detect::Host::new(

@@ -356,8 +356,9 @@ impl Core {
         if !self.attempts.contains_key(&id) {
             return self.settle(id, never_started(now, Exit::Unknown, None));
         }
-        let holds_gpus = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
-        let unable = holds_gpus.then_some(SuspendFailure::NoCheckpoint);
+        let given = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
+        let holds_memory = given && !self.settings.gpus_are_declared;
+        let unable = holds_memory.then_some(SuspendFailure::NoCheckpoint);
         self.change(&id, |attempt| attempt.on_suspend(now, unable));
     }
 

@@ -74,6 +74,7 @@ mod tests {
             path: "/usr/bin:/bin".to_owned(),
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
+            gpus_are_declared: false,
         };
         environment(&assignment(env, gpus), &settings)
     }
@@ -128,6 +129,7 @@ mod tests {
             path: String::new(),
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
+            gpus_are_declared: false,
         };
         let env = environment(&part, &settings);
         assert_eq!(env["SLUICE_NODE_RANK"], "1");

@@ -144,4 +144,7 @@ pub struct Settings {
     pub gpu_release_timeout: Span,
     /// Whether a GPU is kept back while processes use it that are no step's.
     pub respect_foreign: bool,
+    /// Whether the GPUs of this host are only said to be there, as those of hosts that are made for trials: then there is no
+    /// memory on them that a frozen step would keep.
+    pub gpus_are_declared: bool,
 }

@@ -35,6 +35,7 @@ impl Rig {
             path: String::new(),
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
+            gpus_are_declared: false,
         };
         let identity = Identity {
             node,

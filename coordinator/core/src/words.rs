@@ -10,8 +10,8 @@ use sluice_common::amount::show_memory;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::wire::{StopWhy, SuspendFailure};
 use sluice_common::supervision::OutOfMemory;
+use sluice_common::wire::{StopWhy, SuspendFailure};
 
 use crate::record::Placement;
 use crate::state::Attempt;

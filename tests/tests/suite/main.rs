@@ -24,4 +24,5 @@ mod scenarios;
 mod sim;
 mod simulate;
 mod supervision;
+mod suspend;
 mod tidy;

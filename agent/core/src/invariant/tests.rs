@@ -20,6 +20,7 @@ fn core() -> Core {
         path: "/bin".into(),
         gpu_release_timeout: Span::from_secs(30),
         respect_foreign: true,
+        gpus_are_declared: false,
     };
     Core::new(settings, None)
 }

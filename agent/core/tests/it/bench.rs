@@ -97,6 +97,7 @@ pub(crate) fn settings() -> Settings {
         path: "/usr/bin:/bin".to_owned(),
         gpu_release_timeout: RELEASE_TIMEOUT,
         respect_foreign: true,
+        gpus_are_declared: false,
     }
 }
 

@@ -6,7 +6,9 @@ use sluice_common::device::DeviceNumber;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits, Memo, OutOfMemory, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd,
+    HostPhase, Limits, Memo, OutOfMemory, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal,
+    ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;

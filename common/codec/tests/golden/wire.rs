@@ -17,7 +17,7 @@ use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Greeting,
     Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Started,
-    StopWhy, StreamKind, ToNode, Welcome,
+    StopWhy, StreamKind, SuspendFailure, ToNode, Welcome,
 };
 
 /// The version that the bytes below belong to.
@@ -393,6 +393,14 @@ fn orders_to_stop_and_to_forget() {
     check(&command(stop), &golden);
     let forget = ToNode::Forget { attempt: attempt() };
     check(&command(forget), &format!("{EPOCH} 02000000 {ATTEMPT}"));
+    let suspend = ToNode::Suspend {
+        attempt: attempt(),
+        room_mb: 258,
+    };
+    let golden = format!("{EPOCH} 03000000 {ATTEMPT} 0201000000000000");
+    check(&command(suspend), &golden);
+    let resume = ToNode::Resume { attempt: attempt() };
+    check(&command(resume), &format!("{EPOCH} 04000000 {ATTEMPT}"));
 }
 
 #[test]
@@ -404,6 +412,9 @@ fn reasons_to_stop() {
     check(&StopWhy::Superseded, "04000000");
     check(&StopWhy::PeerEnded, "05000000");
     check(&StopWhy::GpuLost, "06000000");
+    check(&StopWhy::Requeued, "07000000");
+    check(&StopWhy::NotSuspended, "08000000");
+    check(&StopWhy::SuspendedTooLong, "09000000");
 }
 
 #[test]
@@ -448,6 +459,42 @@ fn phases_at_the_end() {
     };
     let golden = "04000000 00 02000000 0200000000000000 'no' 00 e903000000000000 00 00 00 00";
     check(&AttemptPhase::Released(end), golden);
+}
+
+#[test]
+fn phases_of_what_is_frozen() {
+    let suspending = AttemptPhase::Suspending(started());
+    check(&suspending, &format!("05000000 {STARTED}"));
+    let suspended = AttemptPhase::Suspended {
+        started: started(),
+        moved_mb: 258,
+    };
+    let golden = format!("06000000 {STARTED} 0201000000000000");
+    check(&suspended, &golden);
+    let resuming = AttemptPhase::Resuming(started());
+    check(&resuming, &format!("07000000 {STARTED}"));
+    let not_suspended = AttemptPhase::NotSuspended {
+        started: started(),
+        why: SuspendFailure::NoFreezer,
+    };
+    check(&not_suspended, &format!("08000000 {STARTED} 00000000"));
+}
+
+#[test]
+fn reasons_not_to_freeze() {
+    check(&SuspendFailure::NoCheckpoint, "01000000");
+    check(&SuspendFailure::SeveralProcesses, "02000000");
+    let no_room = SuspendFailure::NoRoom {
+        wanted_mb: 2,
+        room_mb: 1,
+    };
+    check(&no_room, "03000000 0200000000000000 0100000000000000");
+    let refused = SuspendFailure::Refused("no".into());
+    check(&refused, "04000000 0200000000000000 'no'");
+    check(&SuspendFailure::TimedOut, "05000000");
+    check(&SuspendFailure::GpusBusy, "06000000");
+    let not_resumed = SuspendFailure::NotResumed("no".into());
+    check(&not_resumed, "07000000 0200000000000000 'no'");
 }
 
 #[test]

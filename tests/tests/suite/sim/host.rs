@@ -104,6 +104,7 @@ impl Host {
             path: "/bin".to_owned(),
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
+            gpus_are_declared: false,
         };
         self.core = Some(Core::new(settings, self.epoch.clone()));
         self.life += 1;
