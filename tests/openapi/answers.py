@@ -164,11 +164,21 @@ def see(judge):
     assert pool["platforms"] and pool["used"]["gpu"] == 1, pool
     judge.call(200, "get", "/v1/pools/{pool}/policies", pool="default")
     judge.call(200, "get", "/v1/pools/{pool}/policies/{subject}", pool="default", subject="prod")
+    steer(judge)
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="whole")
     assert judge.state_of("whole", "cancelled")["exit"]["signal"] == 15
     judge.call(200, "get", "/v1/steps", "?state=cancelled,failed&limit=2")
     step = judge.call(200, "get", "/v1/steps/{step}", step="whole")
     assert step["attempts"][0]["placements"][0]["gpus"], step
+
+
+def steer(judge):
+    judge.call(201, "post", "/v1/steps", body={"id": "napper", "command": ["sleep", "1000"]})
+    judge.state_of("napper", "running")
+    assert judge.call(200, "post", "/v1/steps/{step}:suspend", step="napper")["held"]
+    assert not judge.call(200, "post", "/v1/steps/{step}:resume", step="napper")["held"]
+    judge.call(200, "post", "/v1/steps/{step}:requeue", step="napper")
+    judge.call(200, "post", "/v1/steps/{step}:cancel", step="napper")
 
 
 def explain(judge, gpus):
@@ -213,6 +223,7 @@ def refuse(judge):
     nobody = {"pool": "default", "subject": "nobody"}
     judge.error(404, "unknown_policy", "get", "/v1/pools/{pool}/policies/{subject}", **nobody)
     judge.error(404, "unknown_attempt", "get", "/v1/steps/{step}/logs", query="?attempt=9", step="whole")
+    judge.error(409, "step_over", "post", "/v1/steps/{step}:suspend", step="short")
     judge.error(409, "id_in_use", "post", "/v1/steps", body={"id": "short", "command": ["true"]})
     judge.error(413, "body_too_large", "post", "/v1/steps", body={"command": ["x" * (2 << 20)]})
     judge.error(416, "offset_beyond_end", "get", "/v1/steps/{step}/logs", query="?offset=5", step="whole")
