@@ -31,8 +31,8 @@ use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy, SuspendFailure};
 
 use crate::input::Now;
-use crate::stop::{Stop, later};
-use crate::suspend::{Suspension, still_runs};
+use crate::stop::Stop;
+use crate::suspend::{Suspension, meet, still_runs, timeout_at};
 
 /// Where an attempt stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -355,71 +355,12 @@ impl Attempt {
         self.turn(releasing(end))
     }
 
-    /// It is to be frozen; `unable` is why it cannot be on this host, where that is known. Only what runs can be. Always
-    /// reports.
-    pub(crate) fn on_suspend(&mut self, now: Now, unable: Option<SuspendFailure>) -> Effects {
-        match self {
-            Self::Running {
-                process,
-                timeout_at,
-                grace,
-            } => {
-                let (process, timeout_at, grace) = (*process, *timeout_at, *grace);
-                self.turn(match unable {
-                    None => Suspension::begin(now, process, timeout_at, grace),
-                    Some(why) => Suspension::refuse(now, process, timeout_at, grace, why),
-                })
-            }
-            Self::Frozen(suspension) => {
-                let suspension = suspension.clone();
-                self.turn(suspension.on_suspend())
-            }
-            Self::Starting { .. }
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => self.reporting(Effects::new()),
-        }
-    }
-
-    /// It is to run again, where it is frozen. Always reports.
-    pub(crate) fn on_resume(&mut self, now: Now) -> Effects {
-        match self {
-            Self::Frozen(suspension) => {
-                let suspension = suspension.clone();
-                self.turn(suspension.on_resume(now))
-            }
-            Self::Starting { .. }
-            | Self::Running { .. }
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => self.reporting(Effects::new()),
-        }
-    }
-
-    /// The timer of what freezes or thaws has fired.
-    pub(crate) fn on_suspension_timer(&mut self, now: Now) -> Effects {
-        match self {
-            Self::Frozen(suspension) => {
-                let suspension = suspension.clone();
-                self.turn(suspension.on_timer(now))
-            }
-            Self::Starting { .. }
-            | Self::Running { .. }
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => Effects::new(),
-        }
-    }
-
-    fn turn(&mut self, (next, effects): Next) -> Effects {
+    pub(crate) fn turn(&mut self, (next, effects): Next) -> Effects {
         *self = next;
         effects
     }
 
-    fn reporting(&self, mut effects: Effects) -> Effects {
+    pub(crate) fn reporting(&self, mut effects: Effects) -> Effects {
         effects.insert(0, Effect::Report(self.status()));
         effects
     }
@@ -427,7 +368,7 @@ impl Attempt {
 
 /// The process was seen. Its timeout runs from its start, which may lie before the agent's, on the clock that nobody
 /// can set.
-fn run(memo: &Memo, process: Process) -> Next {
+pub(crate) fn run(memo: &Memo, process: Process) -> Next {
     let timeout_at = timeout_at(memo, process);
     let next = Attempt::Running {
         process,
@@ -437,18 +378,6 @@ fn run(memo: &Memo, process: Process) -> Next {
     let mut effects = vec![Effect::Report(next.status())];
     effects.extend(timeout_at.map(Effect::WakeTimeout));
     (next, effects)
-}
-
-fn timeout_at(memo: &Memo, process: Process) -> Option<BootMillis> {
-    let timeout = memo.timeout?;
-    Some(later(process.started(), timeout))
-}
-
-/// A process is met that runs, or is frozen since before the agent began.
-fn meet(now: Now, view: &AttemptView, process: Process) -> Next {
-    let (memo, freezer) = (&view.memo, &view.freezer);
-    let frozen = Suspension::met(now, process, timeout_at(memo, process), memo.grace, freezer);
-    frozen.unwrap_or_else(|| run(memo, process))
 }
 
 pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: Span) -> Next {

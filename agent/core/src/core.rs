@@ -15,8 +15,8 @@ use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy,
-    SuspendFailure, ToNode, Welcome,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
+    Welcome,
 };
 
 use crate::attempt::{Attempt, Effect, Effects};
@@ -26,7 +26,7 @@ use crate::link::{Link, LinkStage, Rejection, Standing, Terms, judge};
 use crate::notice::notice;
 use crate::output::Output;
 use crate::release::Release;
-use crate::spawn;
+use crate::spawn::{self, never_started};
 use crate::stop::later;
 
 /// All that one host knows of its attempts and of whom it obeys.
@@ -116,9 +116,7 @@ impl Core {
             Input::Timer(TimerKey::Timeout(id)) => self.change(&id, |a| a.on_timeout_timer(now)),
             Input::Timer(TimerKey::Release(id)) => self.on_release_timer(now, &id),
             Input::Timer(TimerKey::Look) => self.on_look_timer(),
-            Input::Timer(TimerKey::Suspension(id)) => {
-                self.change(&id, |a| a.on_suspension_timer(now));
-            }
+            Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(now, &id),
             Input::Gpus(look) => self.on_gpus(now, look),
             Input::GpuHealth(health) => self.on_gpu_health(health),
         }
@@ -336,7 +334,7 @@ impl Core {
 
     /// Reports an attempt that never was as released, and remembers that, so that a late assignment of it starts
     /// nothing. A host that holds as many as it may only reports.
-    fn settle(&mut self, id: AttemptId, end: AttemptEnd) {
+    pub(crate) fn settle(&mut self, id: AttemptId, end: AttemptEnd) {
         self.report(&id, AttemptPhase::Released(end.clone()));
         if self.attempts.len() < MAX_ATTEMPTS_PER_NODE {
             self.attempts.insert(id, Attempt::Released { end });
@@ -348,25 +346,6 @@ impl Core {
             self.change(&id, |attempt| attempt.on_stop(now, why, grace));
         } else {
             self.settle(id, never_started(now, Exit::Unknown, Some(why)));
-        }
-    }
-
-    /// What holds GPUs keeps their memory when it is frozen, so it is frozen only where that can be moved.
-    fn on_suspend(&mut self, now: Now, id: AttemptId) {
-        if !self.attempts.contains_key(&id) {
-            return self.settle(id, never_started(now, Exit::Unknown, None));
-        }
-        let given = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
-        let holds_memory = given && !self.settings.gpus_are_declared;
-        let unable = holds_memory.then_some(SuspendFailure::NoCheckpoint);
-        self.change(&id, |attempt| attempt.on_suspend(now, unable));
-    }
-
-    fn on_resume(&mut self, now: Now, id: AttemptId) {
-        if self.attempts.contains_key(&id) {
-            self.change(&id, |attempt| attempt.on_resume(now));
-        } else {
-            self.settle(id, never_started(now, Exit::Unknown, None));
         }
     }
 
@@ -470,12 +449,8 @@ impl Core {
                 Effect::WakeStop(at) => self.wake(TimerKey::Grace(id.clone()), at),
                 Effect::WakeTimeout(at) => self.wake(TimerKey::Timeout(id.clone()), at),
                 Effect::AwaitGpus => self.await_gpus(id),
-                Effect::Freeze => self.supervise(ToSupervisor::Freeze {
-                    attempt: id.clone(),
-                }),
-                Effect::Thaw => self.supervise(ToSupervisor::Thaw {
-                    attempt: id.clone(),
-                }),
+                Effect::Freeze => self.freeze(id),
+                Effect::Thaw => self.thaw(id),
                 Effect::WakeSuspension(at) => self.wake(TimerKey::Suspension(id.clone()), at),
             }
         }
@@ -519,7 +494,7 @@ impl Core {
     }
 
     /// While the supervisor is down nothing is said to it: when it is back, its views tell what it has missed.
-    fn supervise(&mut self, message: ToSupervisor) {
+    pub(crate) fn supervise(&mut self, message: ToSupervisor) {
         if self.supervisor == Supervisor::Up {
             self.outputs.push(Output::Supervise(message));
         }

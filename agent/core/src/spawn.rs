@@ -1,12 +1,12 @@
 //! What the supervisor is told to start, from what the coordinator has assigned. Pure.
 
 use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
-use sluice_common::supervision::{Devices, Limits, Memo, SpawnSpec};
+use sluice_common::supervision::{Devices, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::Span;
-use sluice_common::wire::Assignment;
+use sluice_common::wire::{Assignment, AttemptEnd, StopWhy};
 
 use crate::environment::environment;
-use crate::input::Settings;
+use crate::input::{Now, Settings};
 use crate::link::Terms;
 
 /// Everything but the lease, which is filled in when the order goes out.
@@ -44,6 +44,16 @@ fn limits(units: &Amounts) -> Limits {
 /// may be started elsewhere: so at most five sixths of it pass before the kill, and the rest is for dying.
 fn lease_grace(grace: Span, stop_limit: Span) -> Span {
     grace.min(stop_limit - Span::from_millis(stop_limit.millis().div_ceil(6)))
+}
+
+/// The end of an attempt that never had a process.
+pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+    AttemptEnd {
+        started: None,
+        exit,
+        stopped,
+        at: now.wall,
+    }
 }
 
 #[cfg(test)]

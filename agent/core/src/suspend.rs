@@ -15,14 +15,18 @@
 use alloc::borrow::ToOwned;
 use alloc::vec;
 
+use sluice_common::id::AttemptId;
 use sluice_common::supervision::{
-    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, Process,
+    AttemptView, BootMillis, Exit, FreezeRefusal, FreezerState, HostPhase, Memo, Process,
+    ToSupervisor,
 };
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
 
-use crate::attempt::{Attempt, Effect, Effects, Next, started, stopping};
+use crate::attempt::{Attempt, Effect, Effects, Next, run, started, stopping};
+use crate::core::Core;
 use crate::input::Now;
+use crate::spawn::never_started;
 use crate::stop::later;
 
 /// Longest time that freezing or thawing may take. A group of a thousand processes takes milliseconds; what does not
@@ -295,6 +299,115 @@ impl Suspension {
         effects.extend(timeout_at.map(Effect::WakeTimeout));
         (next, effects)
     }
+}
+
+impl Attempt {
+    /// It is to be frozen; `unable` is why it cannot be on this host, where that is known. Only what runs can be. Always
+    /// reports.
+    pub(crate) fn on_suspend(&mut self, now: Now, unable: Option<SuspendFailure>) -> Effects {
+        match self {
+            Self::Running {
+                process,
+                timeout_at,
+                grace,
+            } => {
+                let (process, timeout_at, grace) = (*process, *timeout_at, *grace);
+                self.turn(match unable {
+                    None => Suspension::begin(now, process, timeout_at, grace),
+                    Some(why) => Suspension::refuse(now, process, timeout_at, grace, why),
+                })
+            }
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_suspend())
+            }
+            Self::Starting { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => self.reporting(Effects::new()),
+        }
+    }
+
+    /// It is to run again, where it is frozen. Always reports.
+    pub(crate) fn on_resume(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_resume(now))
+            }
+            Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => self.reporting(Effects::new()),
+        }
+    }
+
+    /// The timer of what freezes or thaws has fired.
+    pub(crate) fn on_suspension_timer(&mut self, now: Now) -> Effects {
+        match self {
+            Self::Frozen(suspension) => {
+                let suspension = suspension.clone();
+                self.turn(suspension.on_timer(now))
+            }
+            Self::Starting { .. }
+            | Self::Running { .. }
+            | Self::Stopping { .. }
+            | Self::Ended { .. }
+            | Self::Releasing { .. }
+            | Self::Released { .. } => Effects::new(),
+        }
+    }
+}
+
+impl Core {
+    /// What holds GPUs keeps their memory when it is frozen, so it is frozen only where that can be moved.
+    pub(crate) fn on_suspend(&mut self, now: Now, id: AttemptId) {
+        if !self.attempts.contains_key(&id) {
+            return self.settle(id, never_started(now, Exit::Unknown, None));
+        }
+        let given = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
+        let holds_memory = given && !self.settings.gpus_are_declared;
+        let unable = holds_memory.then_some(SuspendFailure::NoCheckpoint);
+        self.change(&id, |attempt| attempt.on_suspend(now, unable));
+    }
+
+    pub(crate) fn on_resume(&mut self, now: Now, id: AttemptId) {
+        if self.attempts.contains_key(&id) {
+            self.change(&id, |attempt| attempt.on_resume(now));
+        } else {
+            self.settle(id, never_started(now, Exit::Unknown, None));
+        }
+    }
+
+    pub(crate) fn on_suspension_timer(&mut self, now: Now, id: &AttemptId) {
+        self.change(id, |attempt| attempt.on_suspension_timer(now));
+    }
+
+    pub(crate) fn freeze(&mut self, id: &AttemptId) {
+        let attempt = id.clone();
+        self.supervise(ToSupervisor::Freeze { attempt });
+    }
+
+    pub(crate) fn thaw(&mut self, id: &AttemptId) {
+        let attempt = id.clone();
+        self.supervise(ToSupervisor::Thaw { attempt });
+    }
+}
+
+/// When a process has run for its `timeout`.
+pub(crate) fn timeout_at(memo: &Memo, process: Process) -> Option<BootMillis> {
+    let timeout = memo.timeout?;
+    Some(later(process.started(), timeout))
+}
+
+/// A process is met that runs, or is frozen since before the agent began.
+pub(crate) fn meet(now: Now, view: &AttemptView, process: Process) -> Next {
+    let (memo, freezer) = (&view.memo, &view.freezer);
+    let frozen = Suspension::met(now, process, timeout_at(memo, process), memo.grace, freezer);
+    frozen.unwrap_or_else(|| run(memo, process))
 }
 
 fn refusal(why: &FreezeRefusal) -> SuspendFailure {

@@ -10,15 +10,15 @@
 //! It does not go through the coordinator's records: those say how agents are told and what survives a restart, and
 //! neither changes who gets what.
 
+mod frozen;
+mod life;
 pub mod scenario;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
-use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
@@ -27,12 +27,10 @@ use crate::market::{
     BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
 };
 use crate::state::HostUnits;
+use life::Life;
 
 /// More of a key than anything asks for, and little enough to be added up over many hosts.
 const UNLIMITED: u64 = 1 << 44;
-
-/// More GPUs of one host than frozen runs wait for.
-const MOST_AWAITED: u64 = 4096;
 
 /// A cluster on paper.
 #[derive(Clone, Debug, Default)]
@@ -81,19 +79,6 @@ pub struct Job {
     pub free_preemptions: bool,
     /// What becomes of it when it gives way.
     pub on_preempt: OnPreempt,
-}
-
-/// How often a job has been tried, and may be.
-#[derive(Clone, Debug)]
-struct Life {
-    attempts: u32,
-    retries_left: u32,
-    free_preemptions: bool,
-    on_preempt: OnPreempt,
-    /// Whether it holds units.
-    runs: bool,
-    /// Since when it is frozen, where it is.
-    frozen_since: Option<Time>,
 }
 
 /// What came of it.
@@ -345,12 +330,6 @@ impl Simulation {
         spared.chain(self.overdue_at()).min()
     }
 
-    /// When each frozen job has been frozen for too long.
-    fn overdue_at(&self) -> impl Iterator<Item = Time> {
-        let since = self.jobs.values().filter_map(|life| life.frozen_since);
-        since.map(|since| since + DEFAULT_SUSPEND_TIMEOUT)
-    }
-
     /// The market itself, for tests that change it otherwise.
     #[cfg(test)]
     pub(crate) fn market_mut(&mut self) -> &mut Market {
@@ -361,18 +340,6 @@ impl Simulation {
     pub fn settle(&mut self) {
         self.stop_overdue();
         while self.make_next_move() {}
-    }
-
-    /// Stops what has been frozen for too long; it waits to start anew.
-    fn stop_overdue(&mut self) {
-        let now = self.now;
-        let frozen = self.jobs.iter().filter_map(|(step, life)| {
-            let since = life.frozen_since?;
-            (since + DEFAULT_SUSPEND_TIMEOUT <= now).then(|| attempt(step, life.attempts))
-        });
-        for id in frozen.collect::<Vec<_>>() {
-            self.end_attempt(&id, Life::may_run_again_after_giving_way);
-        }
     }
 
     /// Makes one move; whether there was one.
@@ -462,46 +429,6 @@ impl Simulation {
         self.happened.push(Happening::Started { step, pool, hosts });
     }
 
-    /// GPUs of a host on paper are called by their numbers.
-    fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
-        if wanted == 0 {
-            return Vec::new();
-        }
-        let has = self.hosts.get(node).map_or(0, |(_, units)| units.gpus());
-        let runs = self.market.runs_on(node);
-        let runs = runs.iter().filter_map(|id| self.market.run(id));
-        let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
-        // However many it has, so many hold enough free ones.
-        let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
-        let names = (0..looked_at).map(|n| (n, n.to_string()));
-        let free = names.filter(|(_, name)| !held.contains(name));
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        self.market.choose_gpus(node, free, wanted)
-    }
-
-    fn suspend(&mut self, id: &AttemptId, by: &StepId) {
-        self.market.suspend(id, 0);
-        self.market.freeze(id, 0);
-        self.market.await_resumption(id);
-        if let Some(life) = self.jobs.get_mut(&id.step) {
-            life.frozen_since = Some(self.now);
-        }
-        self.happened.push(Happening::Suspended {
-            step: id.step.clone(),
-            by: by.clone(),
-        });
-    }
-
-    fn preempt(&mut self, id: &AttemptId, by: &StepId) {
-        self.market.stop(id);
-        let again = self.end_attempt(id, Life::may_run_again_after_giving_way);
-        self.happened.push(Happening::Preempted {
-            step: id.step.clone(),
-            by: by.clone(),
-            again,
-        });
-    }
-
     /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
     fn end_attempt(&mut self, id: &AttemptId, may: impl FnOnce(&mut Life) -> bool) -> bool {
         let request = self.market.run(id).map(|run| run.request.clone());
@@ -525,21 +452,6 @@ impl Simulation {
         for node in holding.into_iter().flatten() {
             self.market.release(id, &node);
         }
-    }
-}
-
-impl Life {
-    fn may_run_again_after_loss(&mut self) -> bool {
-        if self.free_preemptions {
-            return true;
-        }
-        let may = self.retries_left > 0;
-        self.retries_left = self.retries_left.saturating_sub(1);
-        may
-    }
-
-    fn may_run_again_after_giving_way(&mut self) -> bool {
-        self.on_preempt != OnPreempt::Fail && self.may_run_again_after_loss()
     }
 }
 

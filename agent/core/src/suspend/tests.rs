@@ -3,8 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::AttemptId;
-use sluice_common::supervision::{Memo, StopSignal};
+use sluice_common::supervision::StopSignal;
 use sluice_common::time::Time;
 
 use super::*;

@@ -3,6 +3,7 @@
 //! What changes nodes is in `apply/node.rs`.
 
 mod node;
+mod promise;
 mod suspend;
 
 use alloc::collections::BTreeSet;
@@ -20,7 +21,7 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 use super::step::{Attempt, Broken, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use super::{Binding, Pool, State};
 use crate::input::PoolWritten;
-use crate::market::{Nomination, Policy};
+use crate::market::{Nomination, Policy, Table};
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
 
@@ -230,31 +231,6 @@ impl State {
             .nominations
             .retain(|_, nomination| nomination.pool != *name);
         self.index.remove_pool(name);
-        Ok(())
-    }
-
-    fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> Fit {
-        let state = step_mut(&mut self.kept.steps, step)?.state;
-        need(state == StepState::Queued, || {
-            format!("step `{step}` is {state} and is promised a place")
-        })?;
-        if !nomination.is_firm() {
-            // A pool keeps one soft promise.
-            self.kept
-                .nominations
-                .retain(|_, other| other.is_firm() || other.pool != nomination.pool);
-        }
-        self.kept
-            .nominations
-            .insert(step.clone(), nomination.clone());
-        self.index.nominate(step, nomination);
-        Ok(())
-    }
-
-    fn on_withdrawn(&mut self, step: &StepId) -> Fit {
-        let known = self.kept.nominations.remove(step).is_some();
-        need(known, || format!("step `{step}` is promised nothing"))?;
-        self.index.market_mut().withdraw(step);
         Ok(())
     }
 

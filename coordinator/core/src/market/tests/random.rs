@@ -157,7 +157,7 @@ pub(super) fn play(simulation: &mut Simulation, n: usize, event: &Event, world: 
                 pool: None,
                 retries: 1_000_000,
                 free_preemptions: false,
-                on_preempt: if n % 3 == 0 {
+                on_preempt: if n.is_multiple_of(3) {
                     OnPreempt::Suspend
                 } else {
                     OnPreempt::Requeue

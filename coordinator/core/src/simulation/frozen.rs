@@ -1,0 +1,75 @@
+//! Jobs that give way, frozen or stopped, and the GPUs that they wait for.
+
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
+use sluice_common::time::Time;
+
+use super::life::Life;
+use super::{Happening, Simulation, attempt};
+
+/// More GPUs of one host than frozen runs wait for.
+const MOST_AWAITED: u64 = 4096;
+
+impl Simulation {
+    /// When each frozen job has been frozen for too long.
+    pub(super) fn overdue_at(&self) -> impl Iterator<Item = Time> {
+        let since = self.jobs.values().filter_map(|life| life.frozen_since);
+        since.map(|since| since + DEFAULT_SUSPEND_TIMEOUT)
+    }
+
+    /// Stops what has been frozen for too long; it waits to start anew.
+    pub(super) fn stop_overdue(&mut self) {
+        let now = self.now;
+        let frozen = self.jobs.iter().filter_map(|(step, life)| {
+            let since = life.frozen_since?;
+            (since + DEFAULT_SUSPEND_TIMEOUT <= now).then(|| attempt(step, life.attempts))
+        });
+        for id in frozen.collect::<Vec<_>>() {
+            self.end_attempt(&id, Life::may_run_again_after_giving_way);
+        }
+    }
+
+    /// GPUs of a host on paper are called by their numbers.
+    pub(super) fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
+        if wanted == 0 {
+            return Vec::new();
+        }
+        let has = self.hosts.get(node).map_or(0, |(_, units)| units.gpus());
+        let runs = self.market.runs_on(node);
+        let runs = runs.iter().filter_map(|id| self.market.run(id));
+        let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
+        // However many it has, so many hold enough free ones.
+        let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
+        let names = (0..looked_at).map(|n| (n, n.to_string()));
+        let free = names.filter(|(_, name)| !held.contains(name));
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        self.market.choose_gpus(node, free, wanted)
+    }
+
+    pub(super) fn suspend(&mut self, id: &AttemptId, by: &StepId) {
+        self.market.suspend(id, 0);
+        self.market.freeze(id, 0);
+        self.market.await_resumption(id);
+        if let Some(life) = self.jobs.get_mut(&id.step) {
+            life.frozen_since = Some(self.now);
+        }
+        self.happened.push(Happening::Suspended {
+            step: id.step.clone(),
+            by: by.clone(),
+        });
+    }
+
+    pub(super) fn preempt(&mut self, id: &AttemptId, by: &StepId) {
+        self.market.stop(id);
+        let again = self.end_attempt(id, Life::may_run_again_after_giving_way);
+        self.happened.push(Happening::Preempted {
+            step: id.step.clone(),
+            by: by.clone(),
+            again,
+        });
+    }
+}

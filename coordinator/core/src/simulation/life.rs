@@ -1,0 +1,32 @@
+//! How often a job has been tried, and whether it may be again.
+
+use sluice_common::step::OnPreempt;
+use sluice_common::time::Time;
+
+/// How often a job has been tried, and may be.
+#[derive(Clone, Debug)]
+pub(super) struct Life {
+    pub(super) attempts: u32,
+    pub(super) retries_left: u32,
+    pub(super) free_preemptions: bool,
+    pub(super) on_preempt: OnPreempt,
+    /// Whether it holds units.
+    pub(super) runs: bool,
+    /// Since when it is frozen, where it is.
+    pub(super) frozen_since: Option<Time>,
+}
+
+impl Life {
+    pub(super) fn may_run_again_after_loss(&mut self) -> bool {
+        if self.free_preemptions {
+            return true;
+        }
+        let may = self.retries_left > 0;
+        self.retries_left = self.retries_left.saturating_sub(1);
+        may
+    }
+
+    pub(super) fn may_run_again_after_giving_way(&mut self) -> bool {
+        self.on_preempt != OnPreempt::Fail && self.may_run_again_after_loss()
+    }
+}
