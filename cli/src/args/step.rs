@@ -51,6 +51,9 @@ pub(crate) struct StepFlags {
     /// The kind of work that it does, which fills in what is not said.
     #[arg(long, value_name = "WORK", value_parser = words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Step")]
     pub(crate) work: Option<Work>,
+    /// How long it may be frozen before it is stopped and starts anew, such as 2h; 1h where absent.
+    #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Placement")]
+    pub(crate) suspend_timeout: Option<Span>,
     /// A variable of its environment; may be repeated.
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
     pub(crate) env: Vec<(String, String)>,
