@@ -6,6 +6,7 @@ mod error;
 mod filter;
 mod patience;
 mod sse;
+mod steer;
 mod stream;
 
 use std::io::Read;
@@ -31,6 +32,7 @@ use error::wordless;
 pub(crate) use filter::StepFilter;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
+pub(crate) use steer::StepVerb;
 pub(crate) use stream::{EventFilter, Stream};
 
 /// How long a coordinator may take to accept a connection.
@@ -77,17 +79,6 @@ pub(crate) struct Client {
 }
 
 type Query<'a> = Vec<(&'a str, String)>;
-
-/// What is wanted of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StepVerb {
-    /// It is frozen, or held back.
-    Suspend,
-    /// It goes on.
-    Resume,
-    /// It starts anew.
-    Requeue,
-}
 
 impl Client {
     /// For the cluster of `context`. No proxy is used: the address in a context is meant as it stands.
@@ -169,27 +160,6 @@ impl Client {
     /// `GET /v1/steps`, every page of it.
     pub(crate) fn steps(&self, filter: &StepFilter) -> Result<Vec<StepView>, ApiError> {
         self.all_pages("/v1/steps", filter.query())
-    }
-
-    /// `POST /v1/steps/{id}:cancel`.
-    pub(crate) fn cancel(&self, id: &str) -> Result<StepView, ApiError> {
-        self.post(
-            &format!("/v1/steps/{}:cancel", segment(id)),
-            &serde_json::json!({}),
-        )
-    }
-
-    /// `POST /v1/steps/{id}:suspend`, `:resume` and `:requeue`.
-    pub(crate) fn steer(&self, id: &str, verb: StepVerb) -> Result<StepView, ApiError> {
-        let verb = match verb {
-            StepVerb::Suspend => "suspend",
-            StepVerb::Resume => "resume",
-            StepVerb::Requeue => "requeue",
-        };
-        self.post(
-            &format!("/v1/steps/{}:{verb}", segment(id)),
-            &serde_json::json!({}),
-        )
     }
 
     /// `GET /v1/steps/{id}:wait`: the step when it is in `state` (or has ended, where `None`), when it can never be, or

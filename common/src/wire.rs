@@ -294,12 +294,7 @@ pub enum SuspendFailure {
     /// Several of its processes use GPUs, which may have links to each other.
     SeveralProcesses,
     /// There is too little memory on the host for what is on its GPUs.
-    NoRoom {
-        /// How much there is to be moved, in units of 10^6 bytes.
-        wanted_mb: u64,
-        /// How much of that there is room for.
-        room_mb: u64,
-    },
+    NoRoom(Room),
     /// The host tried and could not; the sentence says what stood in the way.
     Refused(String),
     /// It took longer than it may.
@@ -308,6 +303,20 @@ pub enum SuspendFailure {
     GpusBusy,
     /// It was frozen, and could not be brought back; the sentence says what stood in the way.
     NotResumed(String),
+}
+
+/// Room for what is on GPUs, in units of 10^6 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "RoomForGpus")
+)]
+pub struct Room {
+    /// How much there is to be moved.
+    pub wanted_mb: u64,
+    /// How much of that there is room for.
+    pub room_mb: u64,
 }
 
 /// A process that runs or ran.

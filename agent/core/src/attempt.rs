@@ -28,7 +28,7 @@ use sluice_common::supervision::{
 };
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy, SuspendFailure};
+use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
 
 use crate::input::Now;
 use crate::stop::Stop;

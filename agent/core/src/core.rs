@@ -13,7 +13,6 @@ use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
-use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
     Welcome,
@@ -498,16 +497,5 @@ impl Core {
         if self.supervisor == Supervisor::Up {
             self.outputs.push(Output::Supervise(message));
         }
-    }
-}
-
-/// The end of an attempt that never had a process.
-fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
-    AttemptEnd {
-        started: None,
-        exit,
-        stopped,
-        at: now.wall,
-        usage: Usage::default(),
     }
 }

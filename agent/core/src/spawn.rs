@@ -3,6 +3,7 @@
 use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
 use sluice_common::supervision::{Devices, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::Span;
+use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, AttemptEnd, StopWhy};
 
 use crate::environment::environment;
@@ -53,6 +54,7 @@ pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> A
         exit,
         stopped,
         at: now.wall,
+        usage: Usage::default(),
     }
 }
 

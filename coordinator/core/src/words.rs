@@ -11,7 +11,7 @@ use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::supervision::OutOfMemory;
-use sluice_common::wire::{StopWhy, SuspendFailure};
+use sluice_common::wire::{Room, StopWhy, SuspendFailure};
 
 use crate::record::Placement;
 use crate::state::Attempt;
@@ -145,7 +145,7 @@ pub(crate) fn not_suspended(why: &SuspendFailure) -> Reason {
         SuspendFailure::NoFreezer
         | SuspendFailure::NoCheckpoint
         | SuspendFailure::SeveralProcesses
-        | SuspendFailure::NoRoom { .. }
+        | SuspendFailure::NoRoom(_)
         | SuspendFailure::Refused(_)
         | SuspendFailure::TimedOut
         | SuspendFailure::GpusBusy => {
@@ -157,9 +157,9 @@ pub(crate) fn not_suspended(why: &SuspendFailure) -> Reason {
     };
     let reason = Reason::new(ReasonCode::NotSuspended, message);
     match why {
-        SuspendFailure::NoRoom { wanted_mb, room_mb } => reason
-            .with("wanted_mb", *wanted_mb)
-            .with("room_mb", *room_mb),
+        SuspendFailure::NoRoom(room) => reason
+            .with("wanted_mb", room.wanted_mb)
+            .with("room_mb", room.room_mb),
         SuspendFailure::NoFreezer
         | SuspendFailure::NoCheckpoint
         | SuspendFailure::SeveralProcesses
@@ -179,7 +179,7 @@ fn failure(why: &SuspendFailure) -> String {
         SuspendFailure::SeveralProcesses => {
             String::from("several of its processes use GPUs, and may have links to each other")
         }
-        SuspendFailure::NoRoom { wanted_mb, room_mb } => format!(
+        SuspendFailure::NoRoom(Room { wanted_mb, room_mb }) => format!(
             "{wanted_mb} MB are to be moved from its GPUs, and there is room for {room_mb} MB of host memory"
         ),
         SuspendFailure::Refused(sentence) | SuspendFailure::NotResumed(sentence) => {

@@ -16,8 +16,8 @@ use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Greeting,
-    Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Started,
-    StopWhy, StreamKind, SuspendFailure, ToNode, Welcome,
+    Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Room,
+    Started, StopWhy, StreamKind, SuspendFailure, ToNode, Welcome,
 };
 
 /// The version that the bytes below belong to.
@@ -484,10 +484,10 @@ fn phases_of_what_is_frozen() {
 fn reasons_not_to_freeze() {
     check(&SuspendFailure::NoCheckpoint, "01000000");
     check(&SuspendFailure::SeveralProcesses, "02000000");
-    let no_room = SuspendFailure::NoRoom {
+    let no_room = SuspendFailure::NoRoom(Room {
         wanted_mb: 2,
         room_mb: 1,
-    };
+    });
     check(&no_room, "03000000 0200000000000000 0100000000000000");
     let refused = SuspendFailure::Refused("no".into());
     check(&refused, "04000000 0200000000000000 'no'");

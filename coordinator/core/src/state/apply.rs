@@ -21,7 +21,7 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 use super::step::{Attempt, Broken, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use super::{Binding, Pool, State};
 use crate::input::PoolWritten;
-use crate::market::{Nomination, Policy, Table};
+use crate::market::Policy;
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
 
