@@ -18,6 +18,8 @@ const HANDED_DOWN: [&str; 5] = ["cpu", "memory", "pids", "io", "cpuset"];
 /// The common root of all attempts' groups.
 #[derive(Debug)]
 pub struct Unified {
+    /// The group above, where that was given to us.
+    delegated: Option<PathBuf>,
     root: PathBuf,
     controllers: BTreeSet<String>,
     kills: bool,
@@ -33,16 +35,14 @@ impl Unified {
         let base = place.below(own);
         let root = base.join(name);
         // A group that was not given to us hands down what it does: that is not ours to change.
-        if place.is_delegated() {
-            hand_down(&base);
-        }
-        file::make(&root)?;
-        hand_down(&root);
+        let delegated = place.is_delegated().then_some(base);
+        make_root(delegated.as_deref(), &root)?;
         let handed = fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
         Ok(Self {
             kills: root.join("cgroup.kill").exists(),
             freezes: root.join("cgroup.freeze").exists(),
             controllers: handed.split_whitespace().map(str::to_owned).collect(),
+            delegated,
             root,
         })
     }
@@ -73,7 +73,14 @@ impl Unified {
 
     pub(super) fn make(&self, name: &Path, bounds: &Bounds) -> Result<PathBuf, GroupError> {
         let group = self.group(name);
-        file::make(&group)?;
+        match file::make(&group) {
+            // An init system that starts the unit anew whose group was given to us removes what was empty below it.
+            Err(e) if e.is_absent() => {
+                make_root(self.delegated.as_deref(), &self.root)?;
+                file::make(&group)?;
+            }
+            made => made?,
+        }
         for setting in limits::unified(bounds, |controller| self.does(controller)) {
             match file::write(&group.join(setting.file), &setting.value) {
                 Err(e) if !(setting.may_lack && e.is_absent()) => return Err(e),
@@ -126,6 +133,15 @@ impl Unified {
         // It holds the groups of attempts that run on: then it stays, for the next supervisor.
         let _ = fs::remove_dir(&self.root);
     }
+}
+
+fn make_root(delegated: Option<&Path>, root: &Path) -> Result<(), GroupError> {
+    if let Some(base) = delegated {
+        hand_down(base);
+    }
+    file::make(root)?;
+    hand_down(root);
+    Ok(())
 }
 
 /// Hands controllers down, one by one: one that is not there must not keep the others back. The kernel refuses where
@@ -245,5 +261,20 @@ mod tests {
             assert_eq!(unified.freezer(Path::new("a")), wanted);
             assert!(unified.is_populated(Path::new("a")));
         }
+    }
+
+    #[test]
+    fn a_root_that_was_taken_away_is_made_again() {
+        let tree = Tree::new();
+        let unified = tree.open(&Place::from("own"));
+        for place in [Place::from("own"), Place::from("/own")] {
+            let unified = tree.open(&place);
+            fs::remove_dir_all(unified.root()).unwrap();
+            let group = unified.make(Path::new("attempt-a.1"), &bounds()).unwrap();
+            assert!(group.is_dir());
+        }
+        fs::remove_dir_all(&tree.own.group).unwrap();
+        let refused = unified.make(Path::new("attempt-a.1"), &bounds());
+        assert!(refused.is_err_and(|e| e.is_absent()));
     }
 }
