@@ -26,3 +26,4 @@ mod simulate;
 mod supervision;
 mod suspend;
 mod tidy;
+mod units;

@@ -1,0 +1,193 @@
+//! The units of `packaging/`: that systemd understands them, that they open no more than they must, and that the daemons
+//! speak its protocol as they promise. How they do under a real init is seen in the guest, `tests/guest/`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::IoSliceMut;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use nix::sys::socket::sockopt::PassCred;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt};
+use sluice_tests::{Daemon, Dev, DevOptions, binaries, kill};
+
+/// What `systemd-analyze security` may count, in tenths: the supervisor cannot be closed without closing its steps in.
+const EXPOSURE: &[(&str, u32)] = &[
+    ("sluice-agent.service", 24),
+    ("sluice-coordinator.service", 24),
+    ("sluice-steps.service", 24),
+    ("sluice-supervisor.service", 88),
+];
+
+fn packaging() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging")
+}
+
+/// Every unit with its text.
+fn units() -> BTreeMap<String, String> {
+    let entries = fs::read_dir(packaging().join("systemd")).unwrap();
+    let read = |path: PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        (name, fs::read_to_string(path).unwrap())
+    };
+    entries.map(|entry| read(entry.unwrap().path())).collect()
+}
+
+/// The values of a key in a unit.
+fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
+    let lines = text.lines();
+    let values = lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+    values.collect()
+}
+
+/// What `systemd-analyze` says to stdout and stderr, and whether it is content.
+fn analyze(args: &[&str], files: &[PathBuf]) -> (String, String, bool) {
+    let output = Command::new("systemd-analyze")
+        .args(args)
+        .args(files)
+        .output()
+        .expect("systemd-analyze is there: apt-get install systemd");
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        text(output.stdout),
+        text(output.stderr),
+        output.status.success(),
+    )
+}
+
+/// Where the packages put the programs, there are none on the machine of a test: so the units name those of this build.
+#[test]
+fn systemd_understands_every_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let installed = format!("{}/sluice-", binaries().display());
+    let files: Vec<PathBuf> = units()
+        .into_iter()
+        .map(|(name, text)| {
+            let path = folder.path().join(name);
+            fs::write(&path, text.replace("/usr/bin/sluice-", &installed)).unwrap();
+            path
+        })
+        .collect();
+    assert_eq!(files.len(), EXPOSURE.len());
+    let (stdout, stderr, is_content) = analyze(&["verify", "--man=no"], &files);
+    // A key that it does not know is a word on stderr and no failure.
+    assert!(is_content && stderr.is_empty(), "{stdout}{stderr}");
+}
+
+#[test]
+fn units_open_no_more_than_they_must() {
+    for (name, most) in EXPOSURE {
+        let threshold = format!("--threshold={most}");
+        let args = ["security", "--offline=true", "--no-pager", &threshold];
+        let (stdout, stderr, is_content) =
+            analyze(&args, &[packaging().join("systemd").join(name)]);
+        assert!(is_content, "{name}: {stdout}{stderr}");
+        assert!(
+            stdout.contains("Overall exposure level"),
+            "{name}: {stdout}"
+        );
+    }
+}
+
+#[test]
+fn users_of_units_are_made_and_their_directories_too() {
+    let users = fs::read_to_string(packaging().join("sysusers.d/sluice.conf")).unwrap();
+    let places = fs::read_to_string(packaging().join("tmpfiles.d/sluice.conf")).unwrap();
+    let word = |text: &str, place: usize, first: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter(|line| line.starts_with(first));
+        lines
+            .filter_map(|line| line.split_whitespace().nth(place))
+            .map(str::to_owned)
+            .collect()
+    };
+    let made = word(&users, 1, "u ");
+    let dirs = word(&places, 1, "d ");
+    for (name, text) in units() {
+        for user in values(&text, "User") {
+            assert!(user == "root" || made.contains(user), "{name}: {user}");
+        }
+        for dir in values(&text, "StateDirectory") {
+            assert!(dirs.contains(&format!("/var/lib/{dir}")), "{name}: {dir}");
+        }
+    }
+    assert_eq!(made.len(), 2);
+}
+
+/// Who says what to an init system: a pid and a text.
+type Said = (u32, String);
+
+/// Always listens, as an init system does: whoever tells it something waits while its queue is full.
+fn listen(path: &Path) -> Receiver<Said> {
+    let socket = UnixDatagram::bind(path).unwrap();
+    setsockopt(&socket, PassCred, &true).unwrap();
+    let (tell, told) = channel();
+    thread::spawn(move || while tell.send(next(&socket)).is_ok() {});
+    told
+}
+
+fn next(socket: &UnixDatagram) -> Said {
+    let mut bytes = [0; 256];
+    let mut control = nix::cmsg_space!(UnixCredentials);
+    let mut text = [IoSliceMut::new(&mut bytes)];
+    let flags = MsgFlags::empty();
+    let heard = recvmsg::<()>(socket.as_raw_fd(), &mut text, Some(&mut control), flags);
+    let heard = heard.expect("a daemon says something");
+    let sender = heard.cmsgs().unwrap().find_map(|message| match message {
+        ControlMessageOwned::ScmCredentials(sender) => u32::try_from(sender.pid()).ok(),
+        _ => None,
+    });
+    let length = heard.bytes;
+    let text = String::from_utf8(bytes[..length].to_vec()).unwrap();
+    (sender.expect("the kernel says who it was"), text)
+}
+
+/// Listens until each of these has said each word so many times.
+fn hear(told: &Receiver<Said>, from: &[u32], words: &[(&str, usize)]) {
+    let mut heard: BTreeMap<Said, usize> = BTreeMap::new();
+    let count = |heard: &BTreeMap<Said, usize>, pid: u32, word: &str| {
+        let key = (pid, format!("{word}\n"));
+        heard.get(&key).copied().unwrap_or_default()
+    };
+    while from.iter().any(|pid| {
+        let lacks = |(word, times): &(&str, usize)| count(&heard, *pid, word) < *times;
+        words.iter().any(lacks)
+    }) {
+        let said = told.recv_timeout(Duration::from_secs(60));
+        let said = said.unwrap_or_else(|_| panic!("waited for {words:?} of {from:?}: {heard:?}"));
+        *heard.entry(said).or_default() += 1;
+    }
+}
+
+#[test]
+fn daemons_say_when_they_are_ready_that_they_live_and_that_they_leave() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notify.sock");
+    let told = listen(&path);
+    let dev = Dev::with(DevOptions {
+        variables: vec![
+            ("NOTIFY_SOCKET", path.to_str().unwrap().to_owned()),
+            ("WATCHDOG_USEC", "200000".to_owned()),
+        ],
+        ..DevOptions::default()
+    });
+    let pid = |daemon| dev.daemon(daemon).unwrap();
+    let remote = [pid(Daemon::Coordinator), pid(Daemon::Agent)];
+    let all = [remote[0], remote[1], pid(Daemon::Supervisor)];
+    hear(&told, &all, &[("READY=1", 1), ("WATCHDOG=1", 3)]);
+    // What is the daemons' own is not handed down to steps.
+    let seen = dev.ok(&["run", "--", "env"]);
+    assert!(
+        seen.contains("SLUICE_STEP_ID=") && !seen.contains("NOTIFY") && !seen.contains("WATCHDOG"),
+        "{seen}"
+    );
+    for pid in remote {
+        kill(pid, Signal::SIGTERM);
+        hear(&told, &[pid], &[("STOPPING=1", 1)]);
+    }
+}
