@@ -6,8 +6,30 @@ steps=/sys/fs/cgroup/system.slice/sluice-steps.service
 say() { echo "--- $*"; }
 fail() {
     echo "FAILED: $*"
-    journalctl --no-pager -o cat -n 40 -u 'sluice-*'
+    journalctl --no-pager -o cat -n 25 -u 'sluice-*'
     exit 1
+}
+
+# trial WHAT FUNCTION: each is done even where an earlier one failed; `verdict` is the last line of a scenario.
+failed=()
+trial() {
+    say "$1"
+    set +e
+    (
+        set -e
+        "$2"
+    )
+    local code=$?
+    set -e
+    [ "$code" = 0 ] || failed+=("$1")
+}
+verdict() {
+    [ ${#failed[@]} = 0 ] || {
+        say 'what failed'
+        printf '%s\n' "${failed[@]}"
+        exit 1
+    }
+    say 'all of it holds'
 }
 
 # eventually SECONDS WHAT COMMAND...: until the command succeeds.
@@ -46,6 +68,7 @@ TOML
 
 supervisor_config() {
     echo "agent_uid = $(id -u sluice-agent)"
+    echo "pids_max = 60"
 }
 
 export HOME=/root

@@ -15,8 +15,8 @@ after_reboot() {
     local step
     step=$(cat /var/lib/step)
     eventually 60 'the attempt to end' is_over "$step"
-    field "$step" '.attempts[] | "attempt \(.number): \(.reason)"'
-    [ "$(field "$step" '.attempts[0].reason')" = host_rebooted ] || fail 'the attempt did not end with the boot of its host'
+    field "$step" '.attempts[] | "attempt \(.number): \(.exit)"'
+    field "$step" '.attempts[0].exit.message' | grep -q rebooted || fail 'the attempt did not end with the boot of its host'
     # It could be requeued, so it was: by now it counts from one again.
     eventually 60 'the next attempt to count' counts_on "$step" 3
     sluice cancel "$step" >/dev/null
@@ -26,7 +26,7 @@ after_reboot() {
     reaches "$again" succeeded
     exit 0
 }
-is_over() { [ "$(field "$1" '.attempts[0].reason')" != null ]; }
+is_over() { [ "$(field "$1" '.attempts[0].exit')" != null ]; }
 
 [ ! -e /var/lib/step ] || after_reboot
 

@@ -1,0 +1,170 @@
+# Limits, kills and accounts of steps by a kernel that has every controller: what a step may use bites, what it became is
+# said, and nothing of it is left.
+. /scenario/cluster.sh
+
+# The group of a step's only attempt, and one of its files.
+group() { find "$steps" -maxdepth 2 -type d -name "attempt-$1*"; }
+read_file() { cat "$(group "$1")/$2"; }
+key() { read_file "$1" "$2" | awk -v key="$3" '$1 == key { print $2 }'; }
+has_no_group() { [ -z "$(group "$1")" ]; }
+is_at_least() { [ "$("${@:2}")" -ge "$1" ]; }
+# 64 MiB in the megabytes in which memory is granted, rounded up, and then down to whole pages.
+is_the_memory() { [ "$(read_file "$1" memory.max)" -eq $((68000000 / 4096 * 4096)) ]; }
+# An hour of nothing, as something that cannot be mistaken.
+idle='exec sleep 3600'
+
+limits_are_set() {
+    local step
+    step=$(submit --cpus 0.5 --memory 64MiB -- sh -c "$idle")
+    reaches "$step" running
+    for file in cpu.max memory.max memory.swap.max memory.oom.group pids.max; do
+        echo "$file: $(read_file "$step" $file 2>&1)"
+    done
+    [ "$(read_file "$step" cpu.max)" = '50000 100000' ]
+    is_the_memory "$step"
+    [ "$(read_file "$step" pids.max)" = 60 ]
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    eventually 10 'the group to be gone' has_no_group "$step"
+}
+
+memory_bites() {
+    local step
+    step=$(submit --cpus 0.5 --memory 64MiB -- sh -c 'tail /dev/zero')
+    reaches "$step" failed
+    field "$step" '"\(.reason) \(.exit)"'
+    field "$step" .reason | grep -q out_of_memory
+    eventually 10 'the group to be gone' has_no_group "$step"
+}
+
+# One process of several is taken; the step is what ran out of memory, and all of it ends.
+memory_of_a_child_bites() {
+    local step
+    step=$(submit --cpus 0.5 --memory 64MiB -- sh -c 'sleep 3600 & tail /dev/zero; sleep 3600')
+    reaches "$step" failed
+    field "$step" '"\(.reason) \(.exit)"'
+    field "$step" .reason | grep -q out_of_memory
+    eventually 10 'the group to be gone' has_no_group "$step"
+}
+
+processor_bites() {
+    local step before after start end
+    step=$(submit --cpus 0.25 -- sh -c 'while :; do :; done')
+    reaches "$step" running
+    eventually 20 'the kernel to hold it back' is_at_least 5 key "$step" cpu.stat nr_throttled
+    start=$(date +%s%N) before=$(key "$step" cpu.stat usage_usec)
+    sleep 6
+    end=$(date +%s%N) after=$(key "$step" cpu.stat usage_usec)
+    local percent=$(((after - before) * 100 / ((end - start) / 1000)))
+    echo "$percent % of a processor where 25 were granted; held back $(key "$step" cpu.stat nr_throttled) times"
+    # A busy machine may give it less, nothing may give it much more.
+    [ "$percent" -ge 5 ] && [ "$percent" -le 35 ]
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+}
+
+fork_bomb() {
+    local step other
+    step=$(submit --cpus 0.5 --memory 256MiB -- bash -c 'bomb() { bomb | bomb & }; bomb; while :; do sleep 1; done')
+    eventually 60 'the bomb to reach its limit' is_at_least 1 key "$step" pids.events max
+    echo "processes: $(read_file "$step" pids.current) of $(read_file "$step" pids.max), refused $(key "$step" pids.events max) times"
+    other=$(submit --cpus 0.1 -- true)
+    reaches "$other" succeeded
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    eventually 20 'the group to be gone' has_no_group "$step"
+}
+
+# A daemon of its own session, forked twice, that ignores signals, outlives the process that started it by nothing.
+daemon() {
+    local step pid
+    step=$(submit --cpus 0.1 --grace 2s -- bash -c 'trap "" TERM HUP INT; (setsid sleep 3600 & echo $! >/tmp/daemon) & wait; sleep 1')
+    reaches "$step" succeeded
+    pid=$(cat /tmp/daemon)
+    eventually 10 'the group to be gone' has_no_group "$step"
+    [ ! -d "/proc/$pid" ]
+}
+
+# Frozen by somebody else, a step can still be ended.
+frozen() {
+    local step
+    step=$(submit --cpus 0.1 -- sh -c "$idle")
+    reaches "$step" running
+    echo 1 >"$(group "$step")/cgroup.freeze"
+    eventually 10 'the group to be frozen' [ "$(key "$step" cgroup.events frozen)" = 1 ]
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    eventually 10 'the group to be gone' has_no_group "$step"
+}
+
+pid_of() { systemctl show -P MainPID "sluice-$1"; }
+
+# Steps keep group and limits through restarts and deaths of the daemons, and what the limits do is still seen.
+daemons_restart() {
+    local step hog unit
+    step=$(submit --cpus 0.1 --memory 64MiB -- sh -c "$idle")
+    hog=$(submit --cpus 0.5 --memory 64MiB -- sh -c 'while [ ! -e /tmp/go ]; do sleep 0.2; done; tail /dev/zero')
+    reaches "$step" running
+    reaches "$hog" running
+    for unit in supervisor agent; do
+        systemctl restart "sluice-$unit"
+        kill -KILL "$(pid_of $unit)"
+        eventually 30 "$unit to be back" systemctl is-active -q "sluice-$unit"
+    done
+    eventually 60 'the node to be ready' node_is_ready
+    is_state "$step" running
+    is_state "$hog" running
+    is_the_memory "$step"
+    touch /tmp/go
+    reaches "$hog" failed
+    field "$hog" '"\(.reason) \(.exit)"'
+    field "$hog" .reason | grep -q out_of_memory
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    eventually 10 'the groups to be gone' has_no_group "attempt"
+}
+
+# The unit that holds the tree is not to be stopped by hand. Where its process dies all the same, steps run on and others
+# start.
+holder_dies() {
+    local step other
+    ! systemctl stop sluice-steps 2>/dev/null
+    step=$(submit --cpus 0.1 -- sh -c "$idle")
+    reaches "$step" running
+    kill -KILL "$(pid_of steps)"
+    sleep 3
+    systemctl show -P ActiveState,SubState,Result sluice-steps
+    is_state "$step" running
+    [ -n "$(group "$step")" ]
+    other=$(submit --cpus 0.1 -- true)
+    reaches "$other" succeeded
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    eventually 60 'the holder to be back once nothing runs' systemctl is-active sluice-steps
+    other=$(submit --cpus 0.1 --memory 64MiB -- true)
+    reaches "$other" succeeded
+}
+
+nothing_is_left() {
+    eventually 20 'the tree to be empty' has_no_group ''
+    find "$steps" -mindepth 1 -type d
+    ! grep -l '^0::.*attempt-' /proc/[0-9]*/cgroup 2>/dev/null
+    ! ps -eo stat,args | grep '^Z'
+    [ "$(sluice get node guest -o json | jq '.used | map_values(select(. != 0)) | length')" = 0 ]
+}
+
+say 'up'
+cluster_up
+sluice get node guest -o json | jq -c .inventory.capabilities
+journalctl -o cat -u sluice-supervisor | grep 'are held by'
+trial 'limits are set' limits_are_set
+trial 'memory bites' memory_bites
+trial 'memory of a child bites' memory_of_a_child_bites
+trial 'processor bites' processor_bites
+trial 'a fork bomb' fork_bomb
+trial 'a daemon that ignores signals' daemon
+trial 'frozen' frozen
+trial 'daemons restart and die' daemons_restart
+trial 'the holder dies' holder_dies
+trial 'nothing is left' nothing_is_left
+verdict
