@@ -59,6 +59,7 @@ ca = "$host/ca.pem"
 cert = "$host/node.pem"
 key = "$host/node.key"
 TOML
+    useradd --create-home step
     supervisor_config >/etc/sluice/supervisor.toml
     mkdir -p /root/.config/sluice
     echo '{"http": "127.0.0.1:7070", "subject": "default"}' >/root/.config/sluice/context.json
@@ -67,8 +68,13 @@ TOML
 }
 
 supervisor_config() {
-    echo "agent_uid = $(id -u sluice-agent)"
-    echo "pids_max = 60"
+    cat <<TOML
+agent_user = "sluice-agent"
+default_user = "step"
+pids_max = 60
+# A device that every kernel has, in place of a GPU's.
+gpu_devices = ["/dev/full"]
+TOML
 }
 
 export HOME=/root
@@ -77,6 +83,8 @@ node_is_ready() { sluice get node guest -o json | jq -e '.state == "ready"'; }
 
 # submit OPTIONS... -- COMMAND...: prints the step's id.
 submit() { sluice submit -o name "$@" | sed 's,^step/,,'; }
+
+pid_of() { systemctl show -P MainPID "sluice-$1"; }
 
 # field STEP FILTER: what jq makes of the step, such as `.state`.
 field() { sluice get step "$1" -o json | jq -r "$2"; }

@@ -97,7 +97,40 @@ frozen() {
     eventually 10 'the group to be gone' has_no_group "$step"
 }
 
-pid_of() { systemctl show -P MainPID "sluice-$1"; }
+# Frozen by its caller, a step counts nothing and holds its place; then it goes on.
+counted() { sluice logs "$1" | tail -n 1; }
+suspended() {
+    local step seen
+    step=$(submit --cpus 0.1 -- sh -c 'n=0; while sleep 0.1; do n=$((n + 1)); echo $n; done')
+    eventually 30 'the step to count' is_at_least 3 counted "$step"
+    sluice suspend "$step" >/dev/null
+    reaches "$step" suspended
+    [ "$(key "$step" cgroup.events frozen)" = 1 ]
+    seen=$(counted "$step")
+    sleep 2
+    [ "$(counted "$step")" = "$seen" ]
+    sluice resume "$step" >/dev/null
+    reaches "$step" running
+    eventually 30 'the step to count on' is_at_least $((seen + 3)) counted "$step"
+    sluice logs "$step" | awk '$1 != NR { exit 1 }'
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+}
+
+# Not root, nothing that it could become, and no device of a GPU that it was not granted.
+confined() {
+    local step seen
+    step=$(submit --cpus 0.1 -- sh -c 'id -un; grep -E "Cap|NoNew" /proc/self/status; echo x >/dev/full; cat /dev/null')
+    eventually 60 'the step to end' is_over "$step"
+    seen=$(sluice logs "$step"; sluice logs --stderr "$step")
+    echo "$seen"
+    grep -qx step <<<"$seen"
+    grep -qE 'NoNewPrivs:\s*1' <<<"$seen"
+    ! grep -qE 'Cap(Inh|Prm|Eff|Bnd|Amb):\s*0*[1-9a-f]' <<<"$seen"
+    grep -q 'full: Operation not permitted' <<<"$seen"
+    is_state "$step" succeeded
+}
+is_over() { case $(field "$1" .state) in succeeded | failed) ;; *) false ;; esac; }
 
 # Steps keep group and limits through restarts and deaths of the daemons, and what the limits do is still seen.
 daemons_restart() {
@@ -163,7 +196,9 @@ trial 'memory of a child bites' memory_of_a_child_bites
 trial 'processor bites' processor_bites
 trial 'a fork bomb' fork_bomb
 trial 'a daemon that ignores signals' daemon
-trial 'frozen' frozen
+trial 'frozen by somebody else' frozen
+trial 'suspended and resumed' suspended
+trial 'confined' confined
 trial 'daemons restart and die' daemons_restart
 trial 'the holder dies' holder_dies
 trial 'nothing is left' nothing_is_left
