@@ -7,6 +7,7 @@ group() { find "$steps" -maxdepth 2 -type d -name "attempt-$1*"; }
 read_file() { cat "$(group "$1")/$2"; }
 key() { read_file "$1" "$2" | awk -v key="$3" '$1 == key { print $2 }'; }
 has_no_group() { [ -z "$(group "$1")" ]; }
+is_frozen() { [ "$(key "$1" cgroup.events frozen)" = 1 ]; }
 is_at_least() { [ "$("${@:2}")" -ge "$1" ]; }
 # 64 MiB in the megabytes in which memory is granted, rounded up, and then down to whole pages.
 is_the_memory() { [ "$(read_file "$1" memory.max)" -eq $((68000000 / 4096 * 4096)) ]; }
@@ -91,7 +92,7 @@ frozen() {
     step=$(submit --cpus 0.1 -- sh -c "$idle")
     reaches "$step" running
     echo 1 >"$(group "$step")/cgroup.freeze"
-    eventually 10 'the group to be frozen' [ "$(key "$step" cgroup.events frozen)" = 1 ]
+    eventually 10 'the group to be frozen' is_frozen "$step"
     sluice cancel "$step" >/dev/null
     reaches "$step" cancelled
     eventually 10 'the group to be gone' has_no_group "$step"
@@ -105,7 +106,7 @@ suspended() {
     eventually 30 'the step to count' is_at_least 3 counted "$step"
     sluice suspend "$step" >/dev/null
     reaches "$step" suspended
-    [ "$(key "$step" cgroup.events frozen)" = 1 ]
+    is_frozen "$step"
     seen=$(counted "$step")
     sleep 2
     [ "$(counted "$step")" = "$seen" ]
