@@ -66,7 +66,7 @@ processor_bites() {
 
 fork_bomb() {
     local step other
-    step=$(submit --cpus 0.5 --memory 256MiB -- bash -c 'bomb() { bomb | bomb & }; bomb; while :; do sleep 1; done')
+    step=$(submit --cpus 0.5 --memory 256MiB --grace 2s -- bash -c 'bomb() { bomb | bomb & }; bomb; while :; do sleep 1; done')
     eventually 60 'the bomb to reach its limit' is_at_least 1 key "$step" pids.events max
     echo "processes: $(read_file "$step" pids.current) of $(read_file "$step" pids.max), refused $(key "$step" pids.events max) times"
     other=$(submit --cpus 0.1 -- true)
