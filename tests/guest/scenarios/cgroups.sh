@@ -11,6 +11,7 @@ is_frozen() { [ "$(key "$1" cgroup.events frozen)" = 1 ]; }
 is_at_least() { [ "$("${@:2}")" -ge "$1" ]; }
 # 64 MiB in the megabytes in which memory is granted, rounded up, and then down to whole pages.
 is_the_memory() { [ "$(read_file "$1" memory.max)" -eq $((68000000 / 4096 * 4096)) ]; }
+grep_log() { journalctl -o cat -u sluice-supervisor | grep -q "$1"; }
 # An hour of nothing, as something that cannot be mistaken.
 idle='exec sleep 3600'
 
@@ -86,13 +87,16 @@ daemon() {
     [ ! -d "/proc/$pid" ]
 }
 
-# Frozen by somebody else, a step can still be ended.
+# What nobody asked to be frozen is not left so.
+is_thawed() { ! is_frozen "$1"; }
 frozen() {
     local step
     step=$(submit --cpus 0.1 -- sh -c "$idle")
     reaches "$step" running
     echo 1 >"$(group "$step")/cgroup.freeze"
-    eventually 10 'the group to be frozen' is_frozen "$step"
+    eventually 10 'the freeze to be seen' grep_log "step=$step .*state=Frozen"
+    eventually 10 'the group to be thawed' is_thawed "$step"
+    is_state "$step" running
     sluice cancel "$step" >/dev/null
     reaches "$step" cancelled
     eventually 10 'the group to be gone' has_no_group "$step"
@@ -114,8 +118,11 @@ suspended() {
     reaches "$step" running
     eventually 30 'the step to count on' is_at_least $((seen + 3)) counted "$step"
     sluice logs "$step" | awk '$1 != NR { exit 1 }'
+    sluice suspend "$step" >/dev/null
+    reaches "$step" suspended
     sluice cancel "$step" >/dev/null
     reaches "$step" cancelled
+    eventually 10 'the group to be gone' has_no_group "$step"
 }
 
 # Not root, nothing that it could become, and no device of a GPU that it was not granted.
