@@ -312,7 +312,7 @@ fn a_checkpoint() {
         attempt: attempt(),
         ago: Span::from_millis(258),
     };
-    check(&checkpoint, &format!("03000000 {ATTEMPT} 0201000000000000"));
+    check(&checkpoint, &format!("04000000 {ATTEMPT} 0201000000000000"));
 }
 
 fn command(order: ToNode) -> Command {
