@@ -3,7 +3,7 @@
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
+use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
@@ -155,7 +155,7 @@ impl Core {
     }
 
     /// Says hello where one is due and the supervisor has told what runs.
-    fn greet(&mut self, now: Now) {
+    pub(crate) fn greet(&mut self, now: Now) {
         if self.supervisor == Supervisor::Unheard {
             return;
         }
@@ -262,7 +262,7 @@ impl Core {
         }
     }
 
-    fn lease_passed(&self, now: Now) -> bool {
+    pub(crate) fn lease_passed(&self, now: Now) -> bool {
         self.lease_until.is_none_or(|until| until <= now.boot)
     }
 
@@ -357,72 +357,6 @@ impl Core {
         }
     }
 
-    // The supervisor.
-
-    fn on_supervisor_up(&mut self, now: Now, views: &[AttemptView]) {
-        self.supervisor = Supervisor::Up;
-        if let Some(until) = self.lease_until {
-            self.supervise(ToSupervisor::Renew { until });
-        }
-        for view in views {
-            self.on_listed(now, view);
-        }
-        let listed: BTreeSet<&AttemptId> = views.iter().map(|view| &view.attempt).collect();
-        let unlisted = self.attempts.keys().filter(|id| !listed.contains(id));
-        let unlisted: Vec<AttemptId> = unlisted.cloned().collect();
-        for id in &unlisted {
-            self.on_unlisted(now, id);
-        }
-        self.judge_early_look(now);
-        self.greet(now);
-    }
-
-    /// Takes a view as usual. Whatever signal was due while the supervisor was away is lost, so where the view itself
-    /// brings about none, that of the stop's stage goes out again.
-    fn on_listed(&mut self, now: Now, view: &AttemptView) {
-        self.note_gpus(&view.attempt, &view.memo.gpus);
-        if !self.attempts.contains_key(&view.attempt) {
-            return self.on_view(now, view);
-        }
-        self.change(&view.attempt, |attempt| {
-            let mut effects = attempt.on_view(now, view);
-            if !effects.iter().any(Effect::is_signal) {
-                effects.extend(attempt.signal_again());
-            }
-            effects
-        });
-    }
-
-    /// What was to start is started now, unless its lease has passed meanwhile. Anything else is over.
-    fn on_unlisted(&mut self, now: Now, id: &AttemptId) {
-        let starting = matches!(self.attempts.get(id), Some(Attempt::Starting { .. }));
-        if starting && !self.lease_passed(now) {
-            return self.spawn(id);
-        }
-        self.change(id, |attempt| {
-            if starting {
-                return attempt.on_refused(never_started(now, Exit::LeaseExpired, None));
-            }
-            attempt.on_unlisted(now)
-        });
-    }
-
-    fn on_supervisor_down(&mut self) {
-        if self.supervisor == Supervisor::Up {
-            self.supervisor = Supervisor::Down;
-        }
-    }
-
-    fn on_view(&mut self, now: Now, view: &AttemptView) {
-        self.note_gpus(&view.attempt, &view.memo.gpus);
-        if self.attempts.contains_key(&view.attempt) {
-            return self.change(&view.attempt, |attempt| attempt.on_view(now, view));
-        }
-        let (attempt, effects) = Attempt::seen(now, view);
-        self.attempts.insert(view.attempt.clone(), attempt);
-        self.act(&view.attempt, effects);
-    }
-
     // Effects.
 
     /// Lets an event change an attempt, and does what follows; nothing where there is no such attempt.
@@ -433,7 +367,7 @@ impl Core {
         }
     }
 
-    fn act(&mut self, id: &AttemptId, effects: Effects) {
+    pub(crate) fn act(&mut self, id: &AttemptId, effects: Effects) {
         let stopping = self.attempts.get(id);
         if let Some(notice) = stopping.and_then(|attempt| notice(id, attempt, &effects)) {
             self.supervise(notice);
@@ -483,7 +417,7 @@ impl Core {
         }
     }
 
-    fn spawn(&mut self, id: &AttemptId) {
+    pub(crate) fn spawn(&mut self, id: &AttemptId) {
         let Some(Attempt::Starting { spec }) = self.attempts.get(id) else {
             return;
         };

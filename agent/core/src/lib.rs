@@ -41,6 +41,7 @@ mod output;
 mod release;
 mod spawn;
 mod stop;
+mod supervised;
 mod suspend;
 
 pub use crate::core::Core;

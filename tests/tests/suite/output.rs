@@ -11,7 +11,8 @@ use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive};
 /// A `dev` whose supervisor reads this config.
 fn dev_with(folder: &Path, config: &str) -> Dev {
     let file = folder.join("supervisor.toml");
-    fs::write(&file, config).unwrap();
+    let whose = "default_user = 0\nallow_root = true\n";
+    fs::write(&file, format!("{whose}{config}")).unwrap();
     Dev::with(DevOptions {
         variables: vec![("SLUICE_SUPERVISOR_CONFIG", file.display().to_string())],
         ..DevOptions::default()
