@@ -155,6 +155,8 @@ codes! {
     StepOver = "step_over", 409;
     /// The step runs on several hosts at once and cannot be frozen.
     CannotSuspend = "cannot_suspend", 409;
+    /// The platforms are not well-formed names.
+    InvalidPlatform = "invalid_platform", 400;
 }
 
 impl fmt::Display for ErrorCode {

@@ -118,6 +118,9 @@ name!(
     /// A named group of nodes.
     PoolName, "pool name");
 name!(
+    /// A kind of hardware, such as `h100` or `cpu`.
+    PlatformName, "platform name");
+name!(
     /// On whose behalf steps are submitted: an orchestrator, a step operator, a person.
     Subject, "subject");
 name!(

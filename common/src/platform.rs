@@ -2,9 +2,55 @@
 //! model's name and no list is closed: a model that nobody knows yet gets a name of its own.
 
 use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::id::{NameError, PlatformName};
 
 /// Longest platform name, in bytes.
 const MAX_SLUG_BYTES: usize = 63;
+
+/// What a step asks for that takes any hardware.
+pub const ANY: &str = "any";
+
+/// The platform of hosts without GPUs.
+pub const CPU: &str = "cpu";
+
+/// The platform of GPUs that tell no model.
+pub const UNNAMED: &str = "gpu";
+
+/// The platforms that a step asks for, the one that it likes best first: names with `,` between them. Nothing where it
+/// takes `any`.
+///
+/// # Errors
+/// The first that is no name.
+pub fn asked(text: &str) -> Result<Vec<PlatformName>, NameError> {
+    let mut names: Vec<PlatformName> = Vec::new();
+    for word in text.split(',').map(str::trim) {
+        let name = PlatformName::new(word)?;
+        if word == ANY {
+            return Ok(Vec::new());
+        }
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+/// The platform of a GPU by its slug.
+pub fn of_slug(slug: &str) -> PlatformName {
+    let name = PlatformName::new(slug);
+    name.unwrap_or_else(|_| named(UNNAMED))
+}
+
+/// The platform of hosts without GPUs.
+pub fn cpu() -> PlatformName {
+    named(CPU)
+}
+
+fn named(text: &str) -> PlatformName {
+    PlatformName::new(text).expect("it follows the rule for names")
+}
 
 /// Words of a model's name that do not tell one product from another.
 const VENDOR: [&str; 3] = ["nvidia", "tesla", "geforce"];
@@ -91,6 +137,22 @@ mod tests {
         ] {
             assert_eq!(slug(model), platform, "{model}");
         }
+    }
+
+    #[test]
+    fn platforms_are_asked_for_by_name_in_order_of_liking() {
+        let names = |text| -> Vec<String> {
+            let asked = asked(text).unwrap();
+            asked.into_iter().map(String::from).collect()
+        };
+        assert_eq!(names("h100"), ["h100"]);
+        assert_eq!(names("h100, a100,h100"), ["h100", "a100"]);
+        assert!(names("any").is_empty() && names("h100, any").is_empty());
+        for text in ["", "h100,", "h 100", "-"] {
+            assert!(asked(text).is_err(), "{text}");
+        }
+        assert_eq!(of_slug("l40s").as_str(), "l40s");
+        assert_eq!(of_slug("").as_str(), UNNAMED);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
+use crate::platform;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, Work};
 use crate::time::Span;
 
@@ -42,7 +43,8 @@ pub struct StepRequest {
     /// The one pool that it may run in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
-    /// The kind of hardware.
+    /// The kind of hardware: a platform, or several with `,` between them, the one that it likes best first; `any` where
+    /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
     /// Program and arguments.
@@ -189,6 +191,7 @@ impl StepRequest {
             .map(PoolName::new)
             .transpose()
             .map_err(|e| FieldError::new(ErrorCode::InvalidPool, "pool", e))?;
+        check_platform(self.platform.as_deref())?;
         check_command(&self.command, &self.env, self.workdir.as_deref())?;
         let request = self.resources.demand()?;
         let name = self.name.clone();
@@ -297,6 +300,14 @@ fn check_command(
         return Err(FieldError::new(ErrorCode::TooLarge, "command", message));
     }
     Ok(())
+}
+
+fn check_platform(text: Option<&str>) -> Result<(), FieldError> {
+    let asked = text.map(platform::asked).transpose();
+    asked.map(drop).map_err(|e| {
+        let message = format!("{e}; with several, write `,` between them");
+        FieldError::new(ErrorCode::InvalidPlatform, "platform", message)
+    })
 }
 
 fn check_nodes(nodes: Option<u32>) -> Result<u32, FieldError> {
@@ -512,6 +523,11 @@ mod tests {
                 r#"{"command":["a"],"workdir":"here"}"#,
                 "invalid_workdir",
                 "workdir",
+            ),
+            (
+                r#"{"command":["a"],"platform":"h100,,a100"}"#,
+                "invalid_platform",
+                "platform",
             ),
             (r#"{"command":["a"],"nodes":0}"#, "invalid_nodes", "nodes"),
             (

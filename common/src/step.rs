@@ -119,7 +119,7 @@ pub struct StepSpec {
     pub subject: Subject,
     /// The one pool it may run in; `None` leaves the choice to the coordinator.
     pub pool: Option<PoolName>,
-    /// The kind of hardware it asks for.
+    /// The kind of hardware it asks for, as it was written: platforms with `,` between them, or `any`.
     pub platform: Option<String>,
     /// Program and arguments; never empty. The program is looked up in the `PATH` of the step's own environment.
     pub command: Vec<String>,

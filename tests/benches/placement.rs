@@ -156,6 +156,7 @@ fn ours(hosts: &[Units], pods: &[Units], _seed: u64) -> u64 {
             priority: 0,
             preemptible: true,
             pool: None,
+            platforms: Vec::new(),
             retries: 0,
             free_preemptions: true,
             on_preempt: OnPreempt::Requeue,

@@ -24,7 +24,7 @@ pub(crate) struct StepFlags {
     /// The one pool that it may run in.
     #[arg(long, value_name = "POOL", help_heading = "Placement")]
     pub(crate) pool: Option<String>,
-    /// The kind of hardware, such as h100.
+    /// The kind of hardware, such as h100; or several, the best first, such as h100,a100; or any.
     #[arg(long, value_name = "PLATFORM", help_heading = "Placement")]
     pub(crate) platform: Option<String>,
     /// On how many hosts it runs at once.

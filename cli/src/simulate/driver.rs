@@ -251,6 +251,7 @@ impl Asked {
             priority: 0,
             preemptible: self.preemptible,
             pool: None,
+            platforms: Vec::new(),
             retries: 0,
             free_preemptions: true,
             on_preempt: OnPreempt::Requeue,

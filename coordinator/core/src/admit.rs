@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::Key;
-use sluice_common::id::{PoolName, StepId};
+use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
@@ -14,7 +14,7 @@ use sluice_common::step::StepSpec;
 
 use crate::core::Core;
 use crate::input::{NewStep, ReplyId};
-use crate::market::{Never, Request};
+use crate::market::{Never, Pool, Request};
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::Record;
 use crate::state::HOST_KEYS;
@@ -64,7 +64,6 @@ impl Core {
         if let Some(pool) = &spec.pool {
             self.admit_pool(pool)?;
         }
-        admit_features(spec)?;
         let request = Request::of(step.clone(), 0, spec);
         let market = self.state.market();
         market
@@ -148,8 +147,13 @@ impl Core {
             );
             return reason(message);
         }
-        let known = self.state.market().pool(pool).map(|pool| &pool.known);
-        let closest = known.and_then(|known| known.closest(request.each));
+        let known = self.state.market().pool(pool);
+        let view = request.platforms.first();
+        if let Some(missing) = known.and_then(|known| without_platform(known, request)) {
+            return reason(format!("no host of pool `{pool}` is of {missing}"))
+                .with("platform", listed(&request.platforms).as_str());
+        }
+        let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each));
         let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
         let Some((node, (key, asked, has))) = miss else {
             return reason(format!("no host of pool `{pool}` is large enough"));
@@ -164,6 +168,34 @@ impl Core {
             .with("asked", asked)
             .with("available", has)
     }
+}
+
+/// The platforms of a request, where no host of the pool is of any of them, with those that there are.
+fn without_platform(pool: &Pool, request: &Request) -> Option<String> {
+    let there: Vec<&PlatformName> = pool.platforms().collect();
+    let asked = &request.platforms;
+    if asked.is_empty() || asked.iter().any(|asked| there.contains(&asked)) {
+        return None;
+    }
+    let there: Vec<PlatformName> = there.into_iter().cloned().collect();
+    let asked = match &asked[..] {
+        [one] => format!("platform `{one}`"),
+        several => format!("the platforms {}", quoted(several)),
+    };
+    Some(match &there[..] {
+        [] => asked,
+        there => format!("{asked}: ask for {} or `any`", quoted(there)),
+    })
+}
+
+fn quoted(names: &[PlatformName]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
+fn listed(names: &[PlatformName]) -> String {
+    let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
+    names.join(",")
 }
 
 fn no_policy(spec: &StepSpec) -> Reason {
@@ -197,22 +229,6 @@ fn unknown_resource(pool: &PoolName, request: &Request, key: &Key) -> Reason {
         .with("pool", pool.as_str())
         .with("key", key.as_str())
         .with("asked", asked)
-}
-
-/// What belongs to later versions, by the name of its field.
-fn admit_features(spec: &StepSpec) -> Result<(), Reason> {
-    let asked = [(
-        spec.platform.is_some(),
-        "platform",
-        "choosing a kind of hardware",
-    )];
-    match asked.into_iter().find(|(asked, ..)| *asked) {
-        None => Ok(()),
-        Some((_, field, what)) => {
-            let message = format!("{field}: {what} is not supported by this version: leave it out");
-            Err(Reason::new(ReasonCode::Unsupported, message).with("field", field))
-        }
-    }
 }
 
 /// The first field in which two specs differ, by the name that users write. What was computed from other fields

@@ -27,6 +27,7 @@ mod line;
 mod look;
 mod nomination;
 mod order;
+mod platform;
 mod pool;
 mod remedy;
 mod request;
@@ -54,6 +55,7 @@ pub(crate) use fit::Before;
 pub(crate) use frozen::Frozen;
 pub use look::{Exposure, Holder, KeyTerms, Look, Stops};
 pub use nomination::Nomination;
+pub(crate) use platform::Hardware;
 pub(crate) use pool::{Host, Size};
 pub use pool::{Pool, PoolTerms};
 pub use remedy::Remedy;
@@ -180,6 +182,12 @@ impl Market {
         let mut host = self.remove_host(node).unwrap_or_default();
         host.set_size(size);
         host.open = open;
+        host.held = BTreeMap::new();
+        for id in &host.runs.clone() {
+            if let Some(run) = self.runs.get(id) {
+                host.note_gpus(id, node, run);
+            }
+        }
         self.homes.insert(node.clone(), pool.clone());
         self.pools
             .entry(pool.clone())
@@ -235,6 +243,7 @@ impl Market {
                 home.change_host(node, |host| {
                     host.runs.insert(attempt.clone());
                     host.used = host.used.plus(run.each());
+                    host.note_gpus(attempt, node, &run);
                 });
             }
         }
@@ -278,6 +287,7 @@ impl Market {
         if let Some(home) = self.home_mut(node) {
             home.change_host(node, |host| {
                 host.runs.remove(attempt);
+                host.held.remove(attempt);
                 host.used = host.used.less(each);
             });
         }

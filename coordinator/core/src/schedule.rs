@@ -1,12 +1,14 @@
 //! Who starts, and who gives way: asks the market for the next move in each pool in which something stirred, and turns
 //! moves into records and orders, until there is none.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::platform;
 use sluice_common::wire::StopWhy;
 
 use crate::core::Core;
@@ -91,16 +93,40 @@ fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
     pools.map(|(name, _)| name.clone()).collect()
 }
 
-/// The GPUs with the lowest indexes that are free on `node` and fit, but those last for which frozen steps wait.
-fn place(state: &State, node: &Node, request: HostUnits) -> Placement {
-    let gpus = node.inventory.gpus.iter();
-    let free = gpus
-        .filter(|gpu| node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid));
-    let free = free.map(|gpu| (gpu.index, gpu.uuid.clone()));
+/// The GPUs that are free on `node` and fit, but those last for which frozen steps wait, and of the rest those with the
+/// lowest indexes: of a platform, or for who takes any of the one that has the fewest and enough, and of several only
+/// where none has enough.
+fn place(
+    state: &State,
+    node: &Node,
+    request: HostUnits,
+    platform: Option<&PlatformName>,
+) -> Placement {
+    let mut of: BTreeMap<PlatformName, Vec<(u32, String)>> = BTreeMap::new();
+    for gpu in node.inventory.gpus.iter() {
+        if node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid) {
+            let platform = platform::of_slug(&gpu.platform);
+            let free = of.entry(platform).or_default();
+            free.push((gpu.index, gpu.uuid.clone()));
+        }
+    }
     let wanted = usize::try_from(request.gpus()).unwrap_or(usize::MAX);
+    let awaited = state.market().awaited_gpus(&node.name);
+    let enough = of.iter().filter(|(_, free)| free.len() >= wanted);
+    let best = enough.min_by_key(|(_, free)| {
+        let spare = free.iter().filter(|(_, gpu)| !awaited.contains_key(gpu));
+        (wanted.saturating_sub(spare.count()), free.len())
+    });
+    let best = platform.or(best.map(|(platform, _)| platform)).cloned();
+    let free: Vec<(u32, String)> = match best {
+        Some(best) => of.remove(&best).unwrap_or_default(),
+        None => of.into_values().flatten().collect(),
+    };
     Placement {
         node: node.name.clone(),
-        gpus: state.market().choose_gpus(&node.name, free, wanted),
+        gpus: state
+            .market()
+            .choose_gpus(&node.name, free.into_iter(), wanted),
     }
 }
 
@@ -124,8 +150,9 @@ impl Core {
                 step,
                 pool,
                 hosts,
+                platform,
                 backfill,
-            } => self.grant(&step, pool, &hosts, backfill),
+            } => self.grant(&step, pool, &hosts, platform.as_ref(), backfill),
             Move::Nominate {
                 step,
                 nomination,
@@ -151,6 +178,7 @@ impl Core {
         id: &StepId,
         pool: PoolName,
         hosts: &[NodeName],
+        platform: Option<&PlatformName>,
         backfill: BTreeSet<StepId>,
     ) {
         let step = self.state.step(id).expect("what waits is remembered");
@@ -162,7 +190,7 @@ impl Core {
         let request = HostUnits::of(&step.spec.request);
         let nodes = hosts.iter().filter_map(|host| self.state.node(host));
         let placements = nodes
-            .map(|node| place(&self.state, node, request))
+            .map(|node| place(&self.state, node, request, platform))
             .collect();
         let port = self.meeting_port(hosts);
         self.record(Record::Allocated {

@@ -18,13 +18,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NameError, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
+use sluice_common::platform;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 
 use crate::market::{
-    BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
+    BadPolicy, Before, Hardware, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
 };
 use crate::state::HostUnits;
 use life::Life;
@@ -39,7 +41,7 @@ pub struct Simulation {
     now: Time,
     submitted: u64,
     jobs: BTreeMap<StepId, Life>,
-    hosts: BTreeMap<NodeName, (PoolName, HostUnits)>,
+    hosts: BTreeMap<NodeName, PaperHost>,
     happened: Vec<Happening>,
 }
 
@@ -54,6 +56,14 @@ pub struct HostSize {
     pub memory_mb: Option<u64>,
     /// Disk space in units of 10^6 bytes.
     pub storage_mb: Option<u64>,
+}
+
+/// A host as it was put.
+#[derive(Clone, Debug)]
+struct PaperHost {
+    pool: PoolName,
+    units: HostUnits,
+    hardware: Hardware,
 }
 
 /// What is submitted.
@@ -73,6 +83,8 @@ pub struct Job {
     pub preemptible: bool,
     /// The one pool that it may run in.
     pub pool: Option<PoolName>,
+    /// The platforms that it may run on, the one that it likes best first; none of them: any.
+    pub platforms: Vec<PlatformName>,
     /// How often it may be tried again.
     pub retries: u32,
     /// Whether preemptions and lost hosts spend none of these.
@@ -132,6 +144,9 @@ pub enum Impossible {
     /// No host has this name.
     #[error("there is no node `{0}`")]
     UnknownNode(NodeName),
+    /// A platform's name is none.
+    #[error("platform: {0}")]
+    BadName(NameError),
     /// Nothing of this name was submitted.
     #[error("there is no request `{0}`: submit it first")]
     UnknownRequest(StepId),
@@ -206,7 +221,7 @@ impl Simulation {
         })
     }
 
-    /// Adds a host that takes work, or changes one.
+    /// Adds a host that takes work, or changes one. What its GPUs are is not told.
     ///
     /// # Errors
     /// There is no such pool.
@@ -216,11 +231,34 @@ impl Simulation {
         pool: &PoolName,
         size: HostSize,
     ) -> Result<(), Impossible> {
+        self.put_host_of(node, pool, size, None)
+    }
+
+    /// The same, with the model of its GPUs.
+    ///
+    /// # Errors
+    /// There is no such pool.
+    pub fn put_host_of(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        size: HostSize,
+        model: Option<&str>,
+    ) -> Result<(), Impossible> {
         if self.market.pool(pool).is_none() {
             return Err(Impossible::UnknownPool(pool.clone()));
         }
-        self.hosts
-            .insert(node.clone(), (pool.clone(), size.units()));
+        let host = PaperHost {
+            pool: pool.clone(),
+            units: size.units(),
+            hardware: match model.filter(|_| size.gpus > 0) {
+                Some(model) => {
+                    Hardware::uniform(platform::of_slug(&platform::slug(model)), size.gpus)
+                }
+                None => Hardware::unnamed(size.gpus),
+            },
+        };
+        self.hosts.insert(node.clone(), host);
         self.open(node, true)
     }
 
@@ -230,8 +268,9 @@ impl Simulation {
     /// There is no such host.
     pub fn open(&mut self, node: &NodeName, open: bool) -> Result<(), Impossible> {
         let host = self.hosts.get(node);
-        let (pool, units) = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
-        self.market.put_host(node, pool, Size::sound(*units), open);
+        let host = host.ok_or_else(|| Impossible::UnknownNode(node.clone()))?;
+        let size = Size::sound(host.units, host.hardware.clone());
+        self.market.put_host(node, &host.pool, size, open);
         Ok(())
     }
 
@@ -269,14 +308,6 @@ impl Simulation {
         }
         self.market.enqueue(request);
         Ok(Ok(()))
-    }
-
-    /// A job is remembered and never runs.
-    ///
-    /// # Errors
-    /// A job of its name was submitted before.
-    pub fn reject(&mut self, job: Job) -> Result<(), Impossible> {
-        self.remember(&job)
     }
 
     fn remember(&mut self, job: &Job) -> Result<(), Impossible> {
@@ -378,6 +409,7 @@ impl Simulation {
                 step,
                 pool,
                 hosts,
+                platform: _,
                 backfill,
             } => self.grant(step, pool, hosts, backfill),
         }
@@ -427,6 +459,46 @@ impl Simulation {
         };
         self.market.hold(&id, run);
         self.happened.push(Happening::Started { step, pool, hosts });
+    }
+
+    /// GPUs of a host on paper are called by their numbers.
+    fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
+        if wanted == 0 {
+            return Vec::new();
+        }
+        let has = self.hosts.get(node).map_or(0, |host| host.units.gpus());
+        let runs = self.market.runs_on(node);
+        let runs = runs.iter().filter_map(|id| self.market.run(id));
+        let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
+        // However many it has, so many hold enough free ones.
+        let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
+        let names = (0..looked_at).map(|n| (n, n.to_string()));
+        let free = names.filter(|(_, name)| !held.contains(name));
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        self.market.choose_gpus(node, free, wanted)
+    }
+
+    fn suspend(&mut self, id: &AttemptId, by: &StepId) {
+        self.market.suspend(id, 0);
+        self.market.freeze(id, 0);
+        self.market.await_resumption(id);
+        if let Some(life) = self.jobs.get_mut(&id.step) {
+            life.frozen_since = Some(self.now);
+        }
+        self.happened.push(Happening::Suspended {
+            step: id.step.clone(),
+            by: by.clone(),
+        });
+    }
+
+    fn preempt(&mut self, id: &AttemptId, by: &StepId) {
+        self.market.stop(id);
+        let again = self.end_attempt(id, Life::may_run_again_after_giving_way);
+        self.happened.push(Happening::Preempted {
+            step: id.step.clone(),
+            by: by.clone(),
+            again,
+        });
     }
 
     /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.
@@ -482,6 +554,7 @@ fn request(job: Job, place: u64) -> Request {
         pool: job.pool,
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
+        platforms: job.platforms,
     }
 }
 

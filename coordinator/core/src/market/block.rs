@@ -126,23 +126,22 @@ impl<'a> Before<'a> {
         if self.place().is_some() {
             return None;
         }
-        if !self.has_large_hosts() {
+        if !self.each_view().any(|view| view.has_large_hosts()) {
             if let Some(resumes) = &self.request.resumes {
                 let nearest = &resumes.node;
                 return Some(Block::NoOpenHost { nearest });
             }
-            let mut known = self.pool.known.covering(self.request.each);
+            let mut known = self.shelf().known.covering(self.request.each);
             let closed = known.find(|(node, _)| !self.could_hold(core::slice::from_ref(*node)));
             let (nearest, _) = closed?;
             return Some(Block::NoOpenHost { nearest });
         }
         let promises = self.promises();
         let none = super::nomination::Kept::default();
-        if let Some((behind, _)) = promises
-            .soft
-            .as_ref()
-            .filter(|_| self.hosts(&promises.firm).is_some())
-        {
+        if let Some((behind, _)) = promises.soft.as_ref().filter(|_| {
+            let mut views = self.each_view();
+            views.any(|view| view.hosts(&promises.firm).is_some())
+        }) {
             let behind = behind.clone();
             return Some(Block::Turn { behind });
         }
@@ -157,7 +156,7 @@ impl<'a> Before<'a> {
         if let Some(resumes) = &self.request.resumes {
             return Some(self.block_on_own_host(&resumes.node));
         }
-        let closest = self.pool.free.closest(self.request.each);
+        let closest = self.shelf().free.closest(self.request.each);
         let closest = closest.and_then(|(node, free)| {
             let (key, asked, free) = free.first_shortage(self.request.each)?;
             Some((node, key, asked, free))

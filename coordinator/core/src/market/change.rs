@@ -149,8 +149,12 @@ impl Market {
 
     fn enlarge(&mut self, node: &NodeName, key: &'static str, more: u64) -> Option<()> {
         let more = HostUnits::of(&Amounts::new().with(key, more));
-        self.home_mut(node)?
-            .change_host(node, |host| host.capacity = host.capacity.plus(more));
+        self.home_mut(node)?.change_host(node, |host| {
+            host.capacity = host.capacity.plus(more);
+            if let Some(gpus) = host.hardware.gpus.values_mut().next() {
+                *gpus += more.gpus();
+            }
+        });
         Some(())
     }
 

@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::time::{Span, Time};
 
 use super::Market;
@@ -29,6 +29,8 @@ pub enum Move {
         pool: PoolName,
         /// On which hosts, by rank.
         hosts: Vec<NodeName>,
+        /// By which platform, where it asks for one: its GPUs are of this.
+        platform: Option<PlatformName>,
         /// The waiters around which it is granted.
         backfill: BTreeSet<StepId>,
     },
@@ -107,6 +109,7 @@ impl Market {
             let step = pool.soft.as_ref()?;
             let nomination = self.nomination(step)?;
             let before = Before::of(self, pool, self.request(step)?);
+            let before = before.map(|before| before.seeing(nomination.platform.as_ref()));
             let stands = before.is_some_and(|before| before.could_hold(&nomination.hosts));
             (!stands).then(|| Move::Withdraw { step: step.clone() })
         })
@@ -117,6 +120,7 @@ impl Market {
         let Some(before) = Before::of(self, pool, self.request(step)?) else {
             return Some(Move::Withdraw { step: step.clone() });
         };
+        let before = before.seeing(nomination.platform.as_ref());
         if !before.could_hold(&nomination.hosts) {
             return Some(Move::Withdraw { step: step.clone() });
         }
@@ -136,6 +140,7 @@ impl Market {
                 step: step.clone(),
                 pool: nomination.pool.clone(),
                 hosts: nomination.hosts.clone(),
+                platform: nomination.platform.clone(),
                 backfill,
             });
         }
@@ -176,12 +181,14 @@ impl Market {
     fn grant(&self, request: &Request, pools: &[(&PoolName, &Pool)]) -> Option<Move> {
         pools.iter().find_map(|(name, pool)| {
             let before = Before::of(self, pool, request)?;
-            let (hosts, mut backfill) = before.place()?;
+            let room = before.place()?;
+            let mut backfill = room.around;
             backfill.extend(before.passes());
             Some(Move::Grant {
                 step: request.step.clone(),
                 pool: (*name).clone(),
-                hosts,
+                hosts: room.hosts,
+                platform: room.view.cloned(),
                 backfill,
             })
         })
@@ -213,14 +220,20 @@ impl Market {
         let before = Before::of(self, pool, request);
         !elsewhere
             && before.is_some_and(|before| {
-                before.is_allowed(&Amounts::new()) && before.has_large_hosts()
+                let mut views = before.each_view();
+                before.is_allowed(&Amounts::new()) && views.any(|view| view.has_large_hosts())
             })
     }
 
     /// The promise that a head gets when no victims help.
     fn await_ends(&self, name: &PoolName, pool: &Pool, request: &Request) -> Option<Move> {
         let before = Before::of(self, pool, request)?;
-        let ends = ends::await_ends(before, &before.promised_in_full())?;
+        let kept = before.promised_in_full();
+        let mut views = before.each_view();
+        let (view, ends) = views.find_map(|before| {
+            let ends = ends::await_ends(before, &kept)?;
+            Some((before.view, ends))
+        })?;
         Some(Move::Nominate {
             step: request.step.clone(),
             nomination: Nomination {
@@ -228,6 +241,7 @@ impl Market {
                 hosts: ends.hosts,
                 awaits: ends.awaits,
                 firm: false,
+                platform: view.cloned(),
             },
             victims: BTreeSet::new(),
             frozen: BTreeSet::new(),
@@ -245,6 +259,7 @@ fn promise(request: &Request, pool: &PoolName, plan: Plan) -> Move {
             hosts: plan.hosts,
             awaits,
             firm: true,
+            platform: plan.platform,
         },
         victims: plan.victims,
         frozen: plan.frozen,

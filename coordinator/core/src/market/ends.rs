@@ -43,7 +43,7 @@ fn nearest_host<'a>(
     base: &Scene<'a>,
     hosts: &[NodeName],
 ) -> Option<(NodeName, Vec<Aged<'a>>)> {
-    let large = before.pool.open.covering(before.request.each);
+    let large = before.shelf().open.covering(before.request.each);
     let large = large.filter(|(node, _)| !hosts.contains(node) && before.may_be_on(node));
     let options = large.filter_map(|(node, _)| {
         let with: Vec<NodeName> = hosts.iter().chain([node]).cloned().collect();
@@ -81,7 +81,7 @@ fn must_end<'a>(
                 elsewhere.get_or_insert_with(|| oldest_first(before, others.clone()).into_iter());
             rest.next()
         })?;
-        if !scene.has(next.1) && shortage.helped(false, next.2) {
+        if !scene.has(next.1) && shortage.helped(&scene, false, next.1, next.2) {
             scene.take(next.1, next.2);
             taken.push(next);
         }

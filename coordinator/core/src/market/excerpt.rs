@@ -140,6 +140,7 @@ impl Market {
                     pool,
                     hosts,
                     backfill,
+                    platform: _,
                 } => self.suppose_grant(&step, pool, hosts, backfill, now),
                 Move::Nominate {
                     step: promised,

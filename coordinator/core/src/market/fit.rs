@@ -10,6 +10,7 @@ use super::Market;
 use super::account::Account;
 use super::nomination::{Kept, Nomination};
 use super::order::{self, Rank};
+use super::platform::{self, View};
 use super::pool::Pool;
 use super::request::Request;
 use crate::state::HostUnits;
@@ -25,6 +26,8 @@ pub(crate) struct Before<'a> {
     pub(crate) pool: &'a Pool,
     pub(crate) account: &'a Account,
     pub(crate) request: &'a Request,
+    /// The platform that it looks at.
+    pub(crate) view: View<'a>,
 }
 
 impl<'a> Before<'a> {
@@ -37,6 +40,7 @@ impl<'a> Before<'a> {
             pool,
             account,
             request,
+            view: platform::first_view(pool, request),
         })
     }
 
@@ -187,7 +191,7 @@ impl<'a> Before<'a> {
             if let Some(request) = self.market.request(step)
                 && let Some(nomination) = self.market.nomination(step)
             {
-                kept.add_in_full(request, nomination);
+                kept.add_in_full(self.market, request, nomination);
             }
         }
         kept
@@ -235,8 +239,12 @@ impl<'a> Before<'a> {
         } else {
             wanted.max(LOOK)
         };
-        let left = |(node, free): (&'a NodeName, HostUnits)| (node, free.less(kept.on(node)));
-        let fitting = self.pool.free.covering(each).map(left);
+        let kept_on = |node| {
+            let host = self.pool.hosts().get(node);
+            host.map_or(HostUnits::default(), |host| kept.on(node, host, self.view))
+        };
+        let left = |(node, free): (&'a NodeName, HostUnits)| (node, free.less(kept_on(node)));
+        let fitting = self.shelf().free.covering(each).map(left);
         let fitting = fitting.filter(|(_, free)| free.cover(each)).take(looked_at);
         let offers = fitting.map(|(node, free)| (appetite.stranded_by(each, free), node));
         let mut offers: Vec<(i128, &NodeName)> = offers.collect();
@@ -256,7 +264,7 @@ impl<'a> Before<'a> {
             return self.could_hold(core::slice::from_ref(&resumes.node));
         }
         let wanted = self.request.hosts as usize;
-        let large = self.pool.open.covering(self.request.each);
+        let large = self.shelf().open.covering(self.request.each);
         large.take(wanted).count() == wanted
     }
 
@@ -264,8 +272,12 @@ impl<'a> Before<'a> {
     pub(crate) fn fits_on(&self, hosts: &[NodeName], kept: &Kept) -> bool {
         let covers = |node: &NodeName| {
             let host = self.pool.hosts().get(node).filter(|host| host.open);
-            host.is_some_and(|host| host.free().less(kept.on(node)).cover(self.request.each))
-                && self.own_gpus_taken(node, kept, |_| false) == 0
+            let fits = host.is_some_and(|host| {
+                let free = host.free_seen(self.view, HostUnits::default());
+                let kept = kept.on(node, host, self.view);
+                free.less(kept).cover(self.request.each)
+            });
+            fits && self.own_gpus_taken(node, kept, |_| false) == 0
         };
         self.pool_covers(kept) && hosts.iter().all(covers)
     }
@@ -274,12 +286,24 @@ impl<'a> Before<'a> {
     pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
         hosts.iter().all(|node| {
             let host = self.pool.hosts().get(node);
-            host.is_some_and(|host| host.open && host.fit().cover(self.request.each))
+            host.is_some_and(|host| host.open && host.fit_seen(self.view).cover(self.request.each))
+        })
+    }
+
+    /// The free place that it would take now by the first of its views that has one, if its own policy lets it.
+    pub(crate) fn place(&self) -> Option<Room<'a>> {
+        self.each_view().find_map(|before| {
+            let (hosts, around) = before.room()?;
+            Some(Room {
+                hosts,
+                around,
+                view: before.view,
+            })
         })
     }
 
     /// The free place that it would take now, if its own policy lets it, and around whom it would be granted.
-    pub(crate) fn place(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
+    fn room(&self) -> Option<(Vec<NodeName>, BTreeSet<StepId>)> {
         if !self.is_allowed(&Amounts::new()) {
             return None;
         }
@@ -311,6 +335,16 @@ impl<'a> Before<'a> {
         });
         ahead.min().map(|(_, step)| step)
     }
+}
+
+/// A free place for a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Room<'a> {
+    pub(crate) hosts: Vec<NodeName>,
+    /// Around whom it would be granted.
+    pub(crate) around: BTreeSet<StepId>,
+    /// By which platform it was found.
+    pub(crate) view: View<'a>,
 }
 
 /// What is promised to others than a request.

@@ -250,7 +250,9 @@ impl Market {
             }
         }
         let host = pool.hosts().get(node);
-        let free = host.map_or(0, |host| host.free().less(kept.on(node)).get(MEMORY_MB));
+        let free = host.map_or(0, |host| {
+            host.free().less(kept.on(node, host, None)).get(MEMORY_MB)
+        });
         let declared = pool.declared(MEMORY_MB).map_or(u64::MAX, |declared| {
             let taken = pool.used().get(MEMORY_MB);
             declared.saturating_sub(taken.saturating_add(kept.pool.get(MEMORY_MB)))
@@ -270,6 +272,7 @@ impl Market {
             if let Some(home) = self.home_mut(node) {
                 home.change_host(node, |host| {
                     host.runs.remove(attempt);
+                    host.held.remove(attempt);
                     host.used = host.used.less(run.each());
                 });
             }
@@ -297,7 +300,7 @@ impl Market {
     }
 
     /// GPUs of a host for which frozen runs wait, each with whether it is promised.
-    fn awaited_gpus(&self, node: &NodeName) -> BTreeMap<&String, bool> {
+    pub(crate) fn awaited_gpus(&self, node: &NodeName) -> BTreeMap<&String, bool> {
         let mut awaited = BTreeMap::new();
         let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
         let runs = home.and_then(|pool| pool.hosts().get(node)).into_iter();

@@ -83,7 +83,7 @@ impl<'a> Before<'a> {
             false => promises.all(),
         };
         let mut changes: Vec<Change> = self.declared_lacks(kept).collect();
-        let known = self.pool.known.covering(self.request.each);
+        let known = self.shelf().known.covering(self.request.each);
         let mut hosts: Vec<HostLack<'a>> = known
             .filter(|(node, _)| self.may_be_on(node))
             .filter_map(|(node, _)| self.host_lack(node, kept))
@@ -114,13 +114,15 @@ impl<'a> Before<'a> {
 
     fn host_lack(&self, node: &'a NodeName, kept: &Kept) -> Option<HostLack<'a>> {
         let host = self.pool.hosts().get(node)?;
-        let taken = host.used.less(host.vanished).plus(kept.on(node));
+        let taken = host.taken_seen(self.view);
+        let taken = taken.plus(kept.on(node, host, self.view));
         let each = self.request.each;
         // Of what it does not ask for, others may hold more than there is.
         let asked = each.iter().filter(|(_, asked)| *asked > 0);
         let lacks = asked.filter_map(|(key, asked)| {
             let needed = asked.saturating_add(taken.get(key));
-            let more = needed.saturating_sub(host.fit().get(key));
+            let has = host.fit_seen(self.view);
+            let more = needed.saturating_sub(has.get(key));
             (more > 0).then_some((key, more))
         });
         let lacks: Vec<(&'static str, u64)> = lacks.collect();

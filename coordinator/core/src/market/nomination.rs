@@ -8,14 +8,16 @@
 //! | ends when | it starts, ends, is overtaken in order, or its hosts can no longer hold it | it starts or ends, or its hosts can no longer hold it |
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{AttemptId, NodeName, PoolName};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName};
 
 use super::Market;
 use super::frozen::{Gpus, Resumption};
+use super::pool::Host;
 use super::request::{ByHost, Request, Run};
 use crate::state::HostUnits;
 
@@ -31,6 +33,9 @@ pub struct Nomination {
     pub awaits: BTreeSet<AttemptId>,
     /// Whether these were told to go.
     pub firm: bool,
+    /// By which platform it was found, where the request asks for one: its GPUs there are of this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<PlatformName>,
 }
 
 impl Nomination {
@@ -40,10 +45,65 @@ impl Nomination {
     }
 }
 
+/// Units of a host that are kept free for others.
+#[derive(Clone, Debug, Default)]
+struct KeptOn {
+    /// With GPUs of whatever platform.
+    units: HostUnits,
+    /// GPUs of one platform.
+    gpus: BTreeMap<PlatformName, u64>,
+}
+
+impl KeptOn {
+    fn add(&mut self, platform: Option<&PlatformName>, units: HostUnits) {
+        let Some(platform) = platform else {
+            self.units = self.units.plus(units);
+            return;
+        };
+        self.units = self.units.plus(units.with_gpus(0));
+        *self.gpus.entry(platform.clone()).or_default() += units.gpus();
+    }
+
+    /// Adds GPUs that are to be free as they are, whatever they are.
+    fn add_own(&mut self, host: Option<&Host>, units: HostUnits, own: Vec<&String>) {
+        let units = units.with_gpus(own.len() as u64);
+        let Some(host) = host.filter(|host| host.is_mixed()) else {
+            return self.add(None, units);
+        };
+        self.add(None, units.with_gpus(0));
+        for (platform, gpus) in host.hardware.sorted(own.into_iter()) {
+            *self.gpus.entry(platform).or_default() += gpus;
+        }
+    }
+
+    /// The part of it that a request for a platform may not take.
+    fn seen(&self, host: &Host, view: Option<&PlatformName>) -> HostUnits {
+        let named: u64 = self.gpus.values().sum();
+        let whole = self.units.with_gpus(self.units.gpus() + named);
+        let Some(platform) = view.filter(|_| host.is_mixed()) else {
+            return whole;
+        };
+        let of = |platform: &PlatformName| self.gpus.get(platform).copied().unwrap_or(0);
+        // Whoever takes any GPU can have those of other platforms.
+        let others = host.platforms().filter(|other| *other != platform);
+        let elsewhere: u64 = others
+            .map(|other| host.free_gpus_of(other).saturating_sub(of(other)))
+            .sum();
+        let rest = self.units.gpus().saturating_sub(elsewhere);
+        self.units.with_gpus(of(platform) + rest)
+    }
+}
+
+/// A host in the pool of a promise.
+fn host_of<'a>(market: &'a Market, nomination: &Nomination, node: &NodeName) -> Option<&'a Host> {
+    let pool = market.pool(&nomination.pool)?;
+    pool.hosts().get(node)
+}
+
 /// Units that are kept free for others.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept {
-    pub(crate) hosts: ByHost,
+    hosts: BTreeMap<NodeName, KeptOn>,
     pub(crate) pool: Amounts,
     /// Runs whose units come to them.
     pub(crate) awaited: BTreeSet<AttemptId>,
@@ -65,6 +125,7 @@ impl Kept {
         nomination: &Nomination,
         gives: impl Fn(&AttemptId, &Run) -> (HostUnits, Amounts),
     ) {
+        let platform = nomination.platform.as_ref();
         let mut awaited = Amounts::new();
         let mut on: ByHost = ByHost::new();
         for id in &nomination.awaits {
@@ -75,27 +136,29 @@ impl Kept {
             awaited.add(&demand);
             for node in &run.holding {
                 let sum = on.entry(node.clone()).or_default();
-                let host = market.pool(&nomination.pool);
-                let host = host.and_then(|pool| pool.hosts().get(node));
-                *sum = sum.plus(host.map_or(each, |host| host.given_back(id, each)));
+                let host = host_of(market, nomination, node);
+                let back = host.map_or(each, |host| host.given_back(platform, id, each));
+                *sum = sum.plus(back);
             }
         }
         self.awaited.extend(nomination.awaits.iter().cloned());
         self.pool.add(&request.demand.less(&awaited));
         for node in &nomination.hosts {
             let held = on.get(node).copied().unwrap_or_default();
-            let mut missing = request.each.less(held);
-            if let Some(resumes) = &request.resumes {
-                // Which of its own GPUs those hold, not how many they hold in all.
-                let awaits = nomination.awaits.iter().filter_map(|id| market.run(id));
-                let coming: Vec<&Gpus> = awaits.filter_map(|run| run.gpus_on(node)).collect();
-                let own = resumes.gpus.iter();
-                let kept = own.filter(|gpu| !coming.iter().any(|gpus| gpus.contains(*gpu)));
-                missing = missing.with_gpus(kept.count() as u64);
-                self.keep_gpus(resumes);
-            }
+            let missing = request.each.less(held);
             let kept = self.hosts.entry(node.clone()).or_default();
-            *kept = kept.plus(missing);
+            match &request.resumes {
+                None => kept.add(platform, missing),
+                Some(resumes) => {
+                    // Which of its own GPUs those hold, not how many they hold in all.
+                    let awaits = nomination.awaits.iter().filter_map(|id| market.run(id));
+                    let coming: Vec<&Gpus> = awaits.filter_map(|run| run.gpus_on(node)).collect();
+                    let own = resumes.gpus.iter();
+                    let own = own.filter(|gpu| !coming.iter().any(|gpus| gpus.contains(*gpu)));
+                    kept.add_own(host_of(market, nomination, node), missing, own.collect());
+                    self.keep_gpus(resumes);
+                }
+            }
         }
     }
 
@@ -106,18 +169,36 @@ impl Kept {
     }
 
     /// Adds all that a promise to `request` is about.
-    pub(crate) fn add_in_full(&mut self, request: &Request, nomination: &Nomination) {
+    pub(crate) fn add_in_full(
+        &mut self,
+        market: &Market,
+        request: &Request,
+        nomination: &Nomination,
+    ) {
         self.pool.add(&request.demand);
         for node in &nomination.hosts {
             let kept = self.hosts.entry(node.clone()).or_default();
-            *kept = kept.plus(request.each);
+            match &request.resumes {
+                None => kept.add(nomination.platform.as_ref(), request.each),
+                Some(resumes) => {
+                    let host = host_of(market, nomination, node);
+                    kept.add_own(host, request.each, resumes.gpus.iter().collect());
+                }
+            }
         }
         if let Some(resumes) = &request.resumes {
             self.keep_gpus(resumes);
         }
     }
 
-    pub(crate) fn on(&self, node: &NodeName) -> HostUnits {
-        self.hosts.get(node).copied().unwrap_or_default()
+    /// What of a host a request for a platform, or for any, may not take.
+    pub(crate) fn on(
+        &self,
+        node: &NodeName,
+        host: &Host,
+        view: Option<&PlatformName>,
+    ) -> HostUnits {
+        let kept = self.hosts.get(node);
+        kept.map_or(HostUnits::default(), |kept| kept.seen(host, view))
     }
 }

@@ -4,14 +4,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
-use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
 use sluice_common::time::Span;
 
 use super::account::{Account, Policy};
 use super::nomination::Nomination;
+use super::platform::{GpusOf, Hardware, Shelf};
 use super::request::{Request, Run};
 use super::strand::Appetite;
-use crate::state::{HOST_KEYS, HostUnits, Ranks};
+use crate::state::{HOST_KEYS, HostUnits};
 
 /// What an admin sets of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,12 +33,12 @@ pub struct Pool {
     hosts: BTreeMap<NodeName, Host>,
     /// What all remembered hosts have.
     detected: HostUnits,
-    /// All remembered hosts, by capacity.
-    pub(crate) known: Ranks,
-    /// Those that take work, by what of them can be granted.
-    pub(crate) open: Ranks,
-    /// Those that take work, by what is free.
-    pub(crate) free: Ranks,
+    /// All its hosts, ranked.
+    pub(super) all: Shelf,
+    /// Those of each platform.
+    pub(super) shelves: BTreeMap<PlatformName, Shelf>,
+    /// Those of no platform that there is.
+    pub(super) empty: Shelf,
     /// Promises of units here that wait for victims to be gone.
     pub(crate) firm: BTreeSet<StepId>,
     /// The promise to the head that waits for others to end.
@@ -71,6 +72,10 @@ pub(crate) struct Host {
     pub(crate) stuck: BTreeMap<AttemptId, HostUnits>,
     /// What holds units of it.
     pub(crate) runs: BTreeSet<AttemptId>,
+    /// Of which platforms it is.
+    pub(crate) hardware: Hardware,
+    /// What each run holds of the GPUs that are fit. Said of hosts with several platforms alone: on others it is clear.
+    pub(crate) held: BTreeMap<AttemptId, GpusOf>,
 }
 
 /// How large a host is.
@@ -78,7 +83,9 @@ pub(crate) struct Host {
 pub(crate) struct Size {
     /// What it has.
     pub(crate) capacity: HostUnits,
-    /// The part of that which nobody is granted.
+    /// Of which platforms it is.
+    pub(crate) hardware: Hardware,
+    /// The part of its capacity that nobody is granted.
     pub(crate) unfit: HostUnits,
     /// The GPUs among it.
     pub(crate) unfit_gpus: BTreeSet<String>,
@@ -88,42 +95,19 @@ pub(crate) struct Size {
 
 impl Size {
     /// One of which all can be granted.
-    pub(crate) fn sound(capacity: HostUnits) -> Self {
+    pub(crate) fn sound(capacity: HostUnits, hardware: Hardware) -> Self {
         Self {
             capacity,
+            hardware,
             ..Self::default()
         }
     }
 }
 
 impl Host {
-    pub(crate) fn set_size(&mut self, size: Size) {
-        let stuck = size.stuck.values();
-        self.vanished = stuck.fold(HostUnits::default(), |sum, units| sum.plus(*units));
-        self.capacity = size.capacity;
-        self.unfit = size.unfit;
-        self.unfit_gpus = size.unfit_gpus;
-        self.stuck = size.stuck;
-    }
-
-    /// What it has that can be granted, however full it is.
-    pub(crate) fn fit(&self) -> HostUnits {
-        self.capacity.less(self.unfit)
-    }
-
-    /// What comes free when a run ends that was granted `each`.
-    pub(crate) fn given_back(&self, id: &AttemptId, each: HostUnits) -> HostUnits {
-        each.less(self.stuck.get(id).copied().unwrap_or_default())
-    }
-
-    /// What would be free if `freed` of what is granted were not.
-    pub(crate) fn free_without(&self, freed: HostUnits) -> HostUnits {
-        self.fit().less(self.used.less(self.vanished).less(freed))
-    }
-
     /// What is not granted of it; nothing of a key of which more is granted than it has.
     pub(crate) fn free(&self) -> HostUnits {
-        self.free_without(HostUnits::default())
+        self.free_seen(None, HostUnits::default())
     }
 }
 
@@ -279,9 +263,9 @@ impl Pool {
             accounts: accounts.collect(),
             hosts: self.hosts.clone(),
             detected: self.detected,
-            known: self.known.clone(),
-            open: self.open.clone(),
-            free: self.free.clone(),
+            all: self.all.clone(),
+            shelves: self.shelves.clone(),
+            empty: Shelf::default(),
             firm: BTreeSet::new(),
             soft: None,
             backfill: self.backfill.clone(),
@@ -422,19 +406,25 @@ impl Pool {
     /// Adds a host, or changes it; what is granted on it stays granted.
     pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
         self.detected = self.detected.plus(host.capacity);
-        self.known.insert(node.clone(), host.capacity);
-        if host.open {
-            self.open.insert(node.clone(), host.fit());
-            self.free.insert(node.clone(), host.free());
+        self.all.insert(node, &host, None);
+        for platform in host.platforms() {
+            let shelf = self.shelves.entry(platform.clone()).or_default();
+            shelf.insert(node, &host, Some(platform));
         }
         self.hosts.insert(node.clone(), host);
     }
 
     pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
         let host = self.hosts.remove(node)?;
-        self.known.remove(node, host.capacity);
-        self.open.remove(node, host.fit());
-        self.free.remove(node, host.free());
+        self.all.remove(node, &host, None);
+        for platform in host.platforms() {
+            if let Some(shelf) = self.shelves.get_mut(platform) {
+                shelf.remove(node, &host, Some(platform));
+                if shelf.is_empty() {
+                    self.shelves.remove(platform);
+                }
+            }
+        }
         self.detected = self.detected.less(host.capacity);
         Some(host)
     }

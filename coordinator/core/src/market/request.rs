@@ -2,9 +2,11 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, STEP_RUN};
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::platform;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
 
@@ -36,6 +38,8 @@ pub struct Request {
     pub suspends: bool,
     /// The frozen run that it would go on with; `None` where it would start anew.
     pub resumes: Option<Box<Resumption>>,
+    /// The platforms that it may run on, the one that it likes best first; none of them: any.
+    pub platforms: Vec<PlatformName>,
 }
 
 /// A run that holds units.
@@ -63,6 +67,12 @@ pub struct Run {
     pub(crate) frozen: Option<Box<Frozen>>,
 }
 
+/// The platforms that a step asks for. What is no name was refused when it was submitted.
+fn asked_by(spec: &StepSpec) -> Vec<PlatformName> {
+    let asked = spec.platform.as_deref().map(platform::asked);
+    asked.and_then(Result::ok).unwrap_or_default()
+}
+
 /// What `each` of `hosts` hosts gives, as a pool counts it.
 pub(crate) fn demand(each: &Amounts, hosts: u32) -> Amounts {
     each.iter()
@@ -81,6 +91,7 @@ pub(crate) struct Class {
     each: HostUnits,
     demand: Amounts,
     pool: Option<PoolName>,
+    platforms: Vec<PlatformName>,
     priority: i64,
     /// What is frozen goes on with itself alone.
     resumes: Option<AttemptId>,
@@ -101,6 +112,7 @@ impl Request {
             pool: spec.pool.clone(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
+            platforms: asked_by(spec),
         }
     }
 
@@ -111,6 +123,7 @@ impl Request {
             each: self.each,
             demand: self.demand.clone(),
             pool: self.pool.clone(),
+            platforms: self.platforms.clone(),
             priority: self.priority,
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
         }
@@ -165,6 +178,7 @@ mod tests {
             pool: None,
             suspends: false,
             resumes: None,
+            platforms: Vec::new(),
         };
         let mut run = Run {
             request,

@@ -75,7 +75,7 @@ impl<'a> Scene<'a> {
         let of = self.freed_of.entry(&run.request.subject).or_default();
         of.add(&demand);
         for node in &run.holding {
-            let freed = self.given_back(node, id, each);
+            let freed = self.before.given_back(node, id, each);
             let on = self.freed_on.entry(node.clone()).or_default();
             *on = on.plus(freed);
         }
@@ -92,16 +92,11 @@ impl<'a> Scene<'a> {
             of.take(&demand);
         }
         for node in &run.holding {
-            let freed = self.given_back(node, id, each);
+            let freed = self.before.given_back(node, id, each);
             if let Some(on) = self.freed_on.get_mut(node) {
                 *on = on.less(freed);
             }
         }
-    }
-
-    fn given_back(&self, node: &NodeName, id: &AttemptId, each: HostUnits) -> HostUnits {
-        let host = self.before.pool.hosts().get(node);
-        host.map_or(each, |host| host.given_back(id, each))
     }
 
     /// Whether what a run holds comes to those for whom units are kept.
@@ -120,11 +115,17 @@ impl<'a> Scene<'a> {
 
     /// Whether the request would fit on a host if `more` came free there, as far as the host goes.
     pub(crate) fn could_cover(&self, node: &NodeName, more: HostUnits) -> bool {
-        let Before { pool, request, .. } = self.before;
+        let Before {
+            pool,
+            request,
+            view,
+            ..
+        } = self.before;
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         pool.hosts().get(node).is_some_and(|host| {
-            let free = host.free_without(freed.plus(more));
-            free.less(self.kept.on(node)).cover(request.each)
+            let free = host.free_seen(view, freed.plus(more));
+            free.less(self.kept.on(node, host, view))
+                .cover(request.each)
         })
     }
 
@@ -181,14 +182,19 @@ impl<'a> Scene<'a> {
 
     /// What is missing by number, whichever GPUs it is that are free.
     fn counted_on(&self, node: &NodeName) -> HostUnits {
-        let Before { pool, request, .. } = self.before;
+        let Before {
+            pool,
+            request,
+            view,
+            ..
+        } = self.before;
         let Some(host) = pool.hosts().get(node) else {
             return request.each;
         };
         let freed = self.freed_on.get(node).copied().unwrap_or_default();
         // Of a host that shrank under its runs, what they give back is not all there.
-        let free = host.free_without(freed);
-        request.each.less(free.less(self.kept.on(node)))
+        let free = host.free_seen(view, freed);
+        request.each.less(free.less(self.kept.on(node, host, view)))
     }
 
     fn short_in_pool(&self) -> Vec<&'a str> {
@@ -312,29 +318,50 @@ impl Shortage<'_> {
 
     /// Whether the loss of a run would help, and its subject (if it is not the waiter's) holds more than its share of
     /// what it would help with.
-    pub(crate) fn helped_beyond_share(&self, scene: &Scene<'_>, run: &Run) -> bool {
+    pub(crate) fn helped_beyond_share(&self, scene: &Scene<'_>, id: &AttemptId, run: &Run) -> bool {
         let subject = &run.request.subject;
-        let mut keys = self.host_keys(run).chain(self.pool_keys(run));
+        let mut keys = self.keys(scene, id, run);
         keys.any(|key| scene.excess(subject, key) > 0 && scene.may_go_for(run, key))
     }
 
-    /// Whether the loss of a run of the waiter's own subject, or of one that was granted around it, would help.
-    pub(crate) fn helped(&self, own: bool, run: &Run) -> bool {
-        let mut keys = self.host_keys(run).chain(self.pool_keys(run));
-        let limited = |key: &&str| run.demand().get(key) > 0;
-        keys.next().is_some() || (own && self.limit.iter().any(limited))
+    /// Whether the loss of a run that was granted around the waiter would help.
+    pub(crate) fn helped_back(&self, scene: &Scene<'_>, id: &AttemptId, run: &Run) -> bool {
+        let own = run.request.subject == scene.before.request.subject;
+        let mut keys = self.keys(scene, id, run);
+        keys.any(|key| scene.may_go_for(run, key)) || (own && self.is_of_limit(run))
     }
 
-    fn host_keys<'b>(&'b self, run: &'b Run) -> impl Iterator<Item = &'b str> {
+    /// Whether the loss of a run would help: of the waiter's own subject, or of another's.
+    pub(crate) fn helped(&self, scene: &Scene<'_>, own: bool, id: &AttemptId, run: &Run) -> bool {
+        self.keys(scene, id, run).next().is_some() || (own && self.is_of_limit(run))
+    }
+
+    fn is_of_limit(&self, run: &Run) -> bool {
+        let mut limit = self.limit.iter();
+        limit.any(|key| run.demand().get(key) > 0)
+    }
+
+    /// The keys that are short and that a run holds, on the hosts where they are short or of the pool.
+    fn keys<'b>(
+        &'b self,
+        scene: &'b Scene<'_>,
+        id: &'b AttemptId,
+        run: &'b Run,
+    ) -> impl Iterator<Item = &'b str> {
         let here = self
             .hosts
             .iter()
             .filter(|(node, _)| run.holding.contains(node));
-        here.flat_map(|(node, missing)| missing.iter().map(move |(key, n)| (node, key, n)))
-            .filter(|(_, _, missing)| *missing > 0)
-            .filter(|(node, key, _)| *key != GPU || self.wants_gpus_of(run, node))
-            .map(|(_, key, _)| key)
-            .filter(|key| run.each().get(key) > 0)
+        let of_hosts = here.flat_map(move |(node, missing)| {
+            let each = scene.before.given_back(node, id, run.each());
+            let missing = missing.iter().filter(|(_, missing)| *missing > 0);
+            missing
+                .map(|(key, _)| key)
+                .filter(move |key| *key != GPU || self.wants_gpus_of(run, node))
+                .filter(move |key| each.get(key) > 0)
+        });
+        let of_pool = self.pool.iter().copied();
+        of_hosts.chain(of_pool.filter(|key| run.demand().get(key) > 0))
     }
 
     /// Whether GPUs of a run would do: any, or its own of what waits for these.
@@ -342,10 +369,5 @@ impl Shortage<'_> {
         let held = run.gpus_on(node);
         self.own_gpus
             .is_none_or(|own| held.is_some_and(|held| !own.is_disjoint(held)))
-    }
-
-    fn pool_keys<'b>(&'b self, run: &'b Run) -> impl Iterator<Item = &'b str> {
-        let keys = self.pool.iter().copied();
-        keys.filter(|key| run.demand().get(key) > 0)
     }
 }

@@ -287,12 +287,11 @@ impl Before<'_> {
             return None;
         }
         let wanted = self.request.hosts as usize;
-        let hosts = self
-            .pool
-            .known
-            .covering(self.request.each)
-            .take(wanted)
-            .count();
+        let large = |before: Before<'_>| {
+            let large = before.shelf().known.covering(self.request.each);
+            large.take(wanted).count()
+        };
+        let hosts = self.each_view().map(large).max().unwrap_or(0);
         (hosts < wanted).then_some(Never::NoHostFits { hosts })
     }
 }

@@ -7,7 +7,7 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::id::{AttemptId, NodeName, PlatformName};
 use sluice_common::time::Time;
 
 use super::candidates::{Candidate, Ground, candidates};
@@ -21,6 +21,8 @@ use crate::state::HostUnits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) hosts: Vec<NodeName>,
+    /// By which platform they were found.
+    pub(crate) platform: Option<PlatformName>,
     /// Runs to be stopped.
     pub(crate) victims: BTreeSet<AttemptId>,
     /// Those of them that are frozen instead.
@@ -73,7 +75,23 @@ pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
         // As most requests of a long queue: there is nobody whose end could help.
         return Outlook::Nothing(Hindrance::Nobody);
     }
-    let field = Field::of(&candidates);
+    let mut views = before.each_view();
+    let first = views.next().map(|before| by_view(before, &candidates));
+    let mut outlook = first.unwrap_or(Outlook::Nothing(Hindrance::NoCure));
+    for before in views {
+        if let Outlook::Nothing(why) = outlook {
+            outlook = match by_view(before, &candidates) {
+                Outlook::Nothing(_) => Outlook::Nothing(why),
+                found @ (Outlook::Take(_) | Outlook::Coming) => found,
+            };
+        }
+    }
+    outlook
+}
+
+/// The same on hosts of one view.
+fn by_view<'a>(before: Before<'a>, candidates: &[Candidate<'a>]) -> Outlook {
+    let field = Field::of(before, candidates);
     let promises = before.promises();
     let found = with_kept(before, promises.all(), &field);
     let again = promises.soft.is_some() && before.request.preemptible;
@@ -116,6 +134,7 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
         leaving: needed_of_leaving(scene, leaving(before, kept), &hosts),
         victims,
         frozen,
+        platform: before.view.cloned(),
         hosts,
     })
 }
@@ -170,12 +189,13 @@ fn leaving<'a>(before: Before<'a>, kept: &Kept) -> impl Iterator<Item = (&'a Att
 /// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
 /// elsewhere.
 struct Field<'a, 'c> {
+    before: Before<'a>,
     all: Vec<&'c Candidate<'a>>,
     on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>>,
 }
 
 impl<'a, 'c> Field<'a, 'c> {
-    fn of(candidates: &'c [Candidate<'a>]) -> Self {
+    fn of(before: Before<'a>, candidates: &'c [Candidate<'a>]) -> Self {
         let mut on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>> = BTreeMap::new();
         for candidate in candidates {
             for node in &candidate.run.holding {
@@ -183,6 +203,7 @@ impl<'a, 'c> Field<'a, 'c> {
             }
         }
         Self {
+            before,
             all: candidates.iter().collect(),
             on,
         }
@@ -206,7 +227,8 @@ impl<'a, 'c> Field<'a, 'c> {
 
     /// All that candidates hold of a host.
     fn held_on(&self, node: &NodeName) -> HostUnits {
-        let each = self.on(node).iter().map(|c| c.run.each());
+        let each = self.on(node).iter();
+        let each = each.map(|c| self.before.given_back(node, c.id, c.run.each()));
         each.fold(HostUnits::default(), HostUnits::plus)
     }
 }
@@ -220,13 +242,8 @@ struct Offer<'a, 'c> {
 
 impl<'a, 'c> Offer<'a, 'c> {
     /// What `hosts` cost, where nobody is taken but who is needed; `None` where no lawful set makes room there.
-    fn on(
-        before: Before<'a>,
-        mut scene: Scene<'a>,
-        field: &Field<'a, 'c>,
-        hosts: Vec<NodeName>,
-    ) -> Option<Self> {
-        let mut taken = fill(before, &mut scene, field, &hosts)?;
+    fn on(mut scene: Scene<'a>, field: &Field<'a, 'c>, hosts: Vec<NodeName>) -> Option<Self> {
+        let mut taken = fill(&mut scene, field, &hosts)?;
         prune(&mut scene, &hosts, &mut taken);
         Some(Self { hosts, taken })
     }
@@ -247,12 +264,12 @@ fn cheapest_host<'a, 'c>(
     base: &Scene<'a>,
     field: &Field<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
-    let large = before.pool.open.covering(before.request.each);
+    let large = before.shelf().open.covering(before.request.each);
     let large = large
         .filter(|(node, _)| before.may_be_on(node))
         .filter(|(node, _)| base.could_cover(node, field.held_on(node)));
     let offers =
-        large.filter_map(|(node, _)| Offer::on(before, base.clone(), field, [node.clone()].into()));
+        large.filter_map(|(node, _)| Offer::on(base.clone(), field, [node.clone()].into()));
     let priced = offers.map(|offer| (offer.price(), offer));
     let best = priced.min_by(|(a, one), (b, other)| (a, &one.hosts).cmp(&(b, &other.hosts)));
     best.map(|(_, offer)| offer)
@@ -263,14 +280,13 @@ fn cheapest_host<'a, 'c>(
 /// which a large one may go, and so spare the large one that would have been enough of all: then the small one is left
 /// out, and they are counted again.
 fn fill<'a, 'c>(
-    before: Before<'a>,
     scene: &mut Scene<'a>,
     field: &Field<'a, 'c>,
     hosts: &[NodeName],
 ) -> Option<Vec<&'c Candidate<'a>>> {
     let mut left_out = BTreeSet::new();
     loop {
-        match count_off(before, scene, field, hosts, &left_out) {
+        match count_off(scene, field, hosts, &left_out) {
             Counted::Enough(taken) => return Some(taken),
             Counted::Short { in_the_way } => left_out.insert(in_the_way?),
         };
@@ -289,7 +305,6 @@ enum Counted<'a, 'c> {
 /// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
 /// the line.
 fn count_off<'a, 'c>(
-    before: Before<'a>,
     scene: &mut Scene<'a>,
     field: &Field<'a, 'c>,
     hosts: &[NodeName],
@@ -312,18 +327,17 @@ fn count_off<'a, 'c>(
         if awaited || scene.has(candidate.id) || left_out.contains(candidate.id) {
             continue;
         }
-        let subject = &candidate.run.request.subject;
         let may = match candidate.ground {
-            Ground::Own | Ground::TakeBack => {
-                shortage.helped(*subject == before.request.subject, candidate.run)
-            }
-            Ground::Excess => shortage.helped_beyond_share(scene, candidate.run),
+            Ground::Own => shortage.helped(scene, true, candidate.id, candidate.run),
+            Ground::TakeBack => shortage.helped_back(scene, candidate.id, candidate.run),
+            Ground::Excess => shortage.helped_beyond_share(scene, candidate.id, candidate.run),
         };
         if may {
             scene.take(candidate.id, candidate.run);
             taken.push(*candidate);
             scene.shrink(&mut shortage, candidate.run);
-        } else if in_the_way.is_none() && shortage.helped(false, candidate.run) {
+        } else if in_the_way.is_none() && shortage.helped(scene, false, candidate.id, candidate.run)
+        {
             in_the_way = shield(scene, hosts, candidate, &taken, &whole);
         }
     }
@@ -351,13 +365,13 @@ fn shield<'a>(
         .clone()
         .filter(|other| other.run.request.subject == *subject);
     let same = same.next().map(|other| other.id);
-    if same.is_none() && !whole.helped_beyond_share(scene, spared.run) {
+    if same.is_none() && !whole.helped_beyond_share(scene, spared.id, spared.run) {
         return None;
     }
     let mut alone = others.filter(|other| {
         scene.spare(other.id);
         let shortage = scene.shortage(hosts);
-        let goes = shortage.helped_beyond_share(scene, spared.run);
+        let goes = shortage.helped_beyond_share(scene, spared.id, spared.run);
         scene.take(other.id, other.run);
         goes
     });

@@ -113,7 +113,7 @@ pub struct NodePut {
     /// How many GPUs it has.
     #[serde(default)]
     pub gpus: u64,
-    /// Which, for people: what may run where is told by pools.
+    /// Which: their platform is named after it, `h100` for `H100`.
     #[serde(default)]
     pub gpu_model: Option<String>,
     /// Thousandths of a core.
@@ -203,7 +203,7 @@ pub struct SubmitEvent {
     /// The one pool that it may run in.
     #[serde(default)]
     pub pool: Option<PoolName>,
-    /// The kind of hardware that it wants.
+    /// The platforms that it may run on, the one that it likes best first, with `,` between them; `any` where absent.
     #[serde(default)]
     pub platform: Option<String>,
     /// On how many hosts it runs at once; one where absent.

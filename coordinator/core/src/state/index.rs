@@ -10,11 +10,12 @@ use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::platform;
 use sluice_common::state::StepState;
 
 use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use super::{HostUnits, Kept, Node, Pool};
-use crate::market::{Frozen, Market, Nomination, Request, Run, Size};
+use crate::market::{Frozen, Hardware, Market, Nomination, Request, Run, Size};
 
 /// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -270,6 +271,7 @@ impl Index {
         }
         let size = Size {
             capacity,
+            hardware: hardware(node),
             unfit: HostUnits::default().with_gpus(unfit.len() as u64),
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
             stuck,
@@ -358,6 +360,12 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
         }
         false => whole.plus(moved),
     }
+}
+
+/// The platforms of a node.
+fn hardware(node: &Node) -> Hardware {
+    let gpus = node.inventory.gpus.iter();
+    Hardware::of(gpus.map(|gpu| (gpu.uuid.clone(), platform::of_slug(&gpu.platform))))
 }
 
 /// A step as scheduling sees it.

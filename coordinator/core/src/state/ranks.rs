@@ -27,6 +27,10 @@ impl Ranks {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// The hosts that cover `request`, tightest first: by GPUs, then thousandths of a core, then name.
     pub(crate) fn covering(
         &self,

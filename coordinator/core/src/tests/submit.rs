@@ -64,9 +64,9 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
             "did you mean `gpu`?",
         ),
         (
-            changed(|s| s.platform = Some("h100".into())),
-            ReasonCode::Unsupported,
-            "platform",
+            changed(|s| s.platform = Some("h100, a100".into())),
+            ReasonCode::NoHostFits,
+            "is of the platforms `h100`, `a100`: ask for `gpu` or `any`",
         ),
         (
             changed(|s| s.nodes = 2),

@@ -128,6 +128,7 @@ impl Judge {
                 step,
                 pool,
                 hosts,
+                platform: _,
                 backfill,
             } => self.judge_grant(step, pool, hosts, backfill),
             Move::Nominate {

@@ -155,6 +155,7 @@ pub(super) fn play(simulation: &mut Simulation, n: usize, event: &Event, world: 
                 priority: *priority,
                 preemptible: *preemptible,
                 pool: None,
+                platforms: Vec::new(),
                 retries: 1_000_000,
                 free_preemptions: false,
                 on_preempt: if n.is_multiple_of(3) {

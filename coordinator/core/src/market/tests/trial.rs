@@ -14,7 +14,7 @@ use super::judge::{
     Ask, Breach, GPU, Ice, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN,
     Units,
 };
-use crate::market::{Market, Move, Policy, PoolTerms, Request, Run, Size, Table, demand};
+use crate::market::{Hardware, Market, Move, Policy, PoolTerms, Request, Run, Size, Table, demand};
 use crate::state::HostUnits;
 
 /// No event of these needs as many.
@@ -132,8 +132,8 @@ impl Trial {
     }
 
     pub(super) fn put_host(&mut self, node: &NodeName, pool: &PoolName, has: Units, open: bool) {
-        self.market
-            .put_host(node, pool, Size::sound(host_units(has)), open);
+        let size = Size::sound(host_units(has), hardware(node, has));
+        self.market.put_host(node, pool, size, open);
         let pool = pool.clone();
         let host = JudgedHost { pool, has, open };
         self.judge.hosts.insert(node.clone(), host);
@@ -314,6 +314,7 @@ impl Trial {
                 step,
                 pool,
                 hosts,
+                platform: _,
                 backfill,
             } => self.grant(&step, &pool, &hosts, backfill)?,
             Move::Nominate {
@@ -421,7 +422,8 @@ impl Trial {
             }
         }
         for (node, JudgedHost { pool, has, open }) in &self.judge.hosts {
-            market.put_host(node, pool, Size::sound(host_units(*has)), *open);
+            let size = Size::sound(host_units(*has), hardware(node, *has));
+            market.put_host(node, pool, size, *open);
         }
         let fresh = self.judge.waiting.values().filter(|ask| ask.pin.is_none());
         fresh.for_each(|ask| market.enqueue(request(ask)));
@@ -450,6 +452,11 @@ impl Trial {
     }
 }
 
+/// All of one platform.
+fn hardware(_: &NodeName, has: Units) -> Hardware {
+    Hardware::unnamed(has[0])
+}
+
 fn terms(pool: &JudgedPool) -> PoolTerms {
     let declared: Vec<_> = pool.declared.iter().map(|(key, n)| (*key, *n)).collect();
     PoolTerms {
@@ -473,6 +480,7 @@ fn request(ask: &Ask) -> Request {
         pool: ask.pool.clone(),
         suspends: ask.suspends,
         resumes: None,
+        platforms: Vec::new(),
     }
 }
 

@@ -64,10 +64,11 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
     /// and as many of the others that have room as the gang could use.
     fn alone(&self) -> Vec<Priced<'a, 'c>> {
         let Before { pool, request, .. } = self.before;
+        let shelf = self.before.shelf();
         let busy = self.field.on.keys().copied().chain(self.base.freed_hosts());
         let busy: BTreeSet<&NodeName> = busy.collect();
         let fits = |node: &NodeName| self.base.could_cover(node, self.field.held_on(node));
-        let idle = pool.free.covering(request.each).map(|(node, _)| node);
+        let idle = shelf.free.covering(request.each).map(|(node, _)| node);
         let idle = idle.filter(|node| !busy.contains(node) && fits(node));
         let idle: Vec<&NodeName> = idle.take(self.wanted).collect();
         let open = |node: &&&NodeName| pool.hosts().get(**node).is_some_and(|host| host.open);
@@ -85,7 +86,7 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
     }
 
     fn on(&self, hosts: Vec<NodeName>) -> Option<Offer<'a, 'c>> {
-        Offer::on(self.before, self.base.clone(), self.field, hosts)
+        Offer::on(self.base.clone(), self.field, hosts)
     }
 
     /// The best of what is found from several beginnings; where nothing is found, from all.
@@ -151,11 +152,13 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
         mut others: Vec<&'o Priced<'a, 'c>>,
     ) -> Vec<&'o Priced<'a, 'c>> {
         let mut freed = ByHost::new();
-        let wide = offer.taken.iter().map(|candidate| candidate.run);
-        for run in wide.filter(|run| run.holding.len() > 1) {
-            for node in &run.holding {
+        let wide = offer.taken.iter();
+        for candidate in wide.filter(|candidate| candidate.run.holding.len() > 1) {
+            for node in &candidate.run.holding {
                 let sum = freed.entry(node.clone()).or_default();
-                *sum = sum.plus(run.request.each);
+                let each = candidate.run.each();
+                let each = self.before.given_back(node, candidate.id, each);
+                *sum = sum.plus(each);
             }
         }
         let is_far = |node: &NodeName| {

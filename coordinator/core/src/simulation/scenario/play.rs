@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
-use sluice_common::reason::ReasonCode;
+use sluice_common::platform;
 use sluice_common::time::{Span, Time};
 
 use super::expected::names;
@@ -146,7 +146,9 @@ impl Play {
             memory_mb: node.memory_mb,
             storage_mb: node.storage_mb,
         };
-        self.simulation.put_host(&node.name, &node.pool, size)
+        let model = node.gpu_model.as_deref();
+        self.simulation
+            .put_host_of(&node.name, &node.pool, size, model)
     }
 
     fn put_policy(&mut self, put: &PolicyPut) -> Result<(), Impossible> {
@@ -172,6 +174,8 @@ impl Play {
     }
 
     fn submit(&mut self, submit: &SubmitEvent) -> Result<(), Impossible> {
+        let platforms = submit.platform.as_deref().map(platform::asked);
+        let platforms = platforms.transpose().map_err(Impossible::BadName)?;
         let job = Job {
             step: submit.request.clone(),
             subject: submit.subject.clone(),
@@ -180,18 +184,12 @@ impl Play {
             priority: submit.priority,
             preemptible: submit.preemptible,
             pool: submit.pool.clone(),
+            platforms: platforms.unwrap_or_default(),
             retries: submit.retries,
             free_preemptions: submit.free_preemptions,
             on_preempt: submit.on_preempt,
         };
-        let unsupported = submit.platform.is_some();
-        let rejected = if unsupported {
-            self.simulation.reject(job)?;
-            Some(ReasonCode::Unsupported)
-        } else {
-            self.simulation.submit(job)?.err()
-        };
-        if let Some(code) = rejected {
+        if let Some(code) = self.simulation.submit(job)?.err() {
             let request = submit.request.to_string();
             self.end.reasons.insert(request.clone(), code.to_string());
             self.end.rejected.insert(request);

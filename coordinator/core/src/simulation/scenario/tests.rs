@@ -87,17 +87,6 @@ fn victims_wait_again_as_their_terms_say() {
 }
 
 #[test]
-fn what_this_version_does_not_do_is_rejected_as_by_the_coordinator() {
-    let end = case(json!({
-        "id": "c", "pools": [{"name": "p", "capacity": {"gpu": 1}}],
-        "policies": [{"pool": "p", "subject": "s"}],
-        "events": [{"op": "submit", "request": "a", "subject": "s", "platform": "h100"}],
-    }));
-    let end = end.play().unwrap();
-    assert_eq!(end.reasons["a"], "unsupported");
-}
-
-#[test]
 fn what_cannot_be_is_told_with_its_place() {
     for (event, words) in [
         (
@@ -125,4 +114,79 @@ fn what_cannot_be_is_told_with_its_place() {
         let fault = case.play().unwrap_err().to_string();
         assert!(fault.starts_with(words), "{fault}");
     }
+}
+
+/// A pool of two H100 hosts and two A100 hosts of two GPUs each, on which `low` borrows and `high` has all reserved.
+fn two_kinds(events: serde_json::Value) -> super::End {
+    let host =
+        |name: &str, model: &str| json!({"name": name, "pool": "p", "gpus": 2, "gpu_model": model});
+    let case = case(json!({
+        "id": "c", "pools": [{"name": "p"}],
+        "nodes": [host("a1", "A100"), host("a2", "A100"), host("h1", "H100"), host("h2", "H100")],
+        "policies": [{"pool": "p", "subject": "low"}, {"pool": "p", "subject": "high", "reserved": {"gpu": 8}}],
+        "events": events,
+    }));
+    case.play().unwrap()
+}
+
+fn ask(request: &str, subject: &str, gpus: u64, nodes: u32, platform: &str) -> serde_json::Value {
+    json!({"op": "submit", "request": request, "subject": subject, "resources": {"gpu": gpus}, "nodes": nodes,
+           "retries": 9, "platform": platform})
+}
+
+#[test]
+fn a_request_runs_on_the_platform_that_it_names_or_waits_for_it() {
+    let end = two_kinds(json!([
+        ask("one", "high", 2, 1, "h100"),
+        ask("two", "high", 2, 1, "h100"),
+        ask("three", "high", 2, 1, "h100"),
+        ask("four", "high", 2, 1, "any"),
+        ask("none", "high", 1, 1, "l40s"),
+    ]));
+    let on = |request: &str| end.placed.get(request).map(|hosts| hosts[0].as_str());
+    assert_eq!([on("one"), on("two")], [Some("h1"), Some("h2")]);
+    assert_eq!(on("four"), Some("a1"));
+    assert!(end.queued.contains("three"));
+    assert_eq!(end.reasons["none"], "no_host_fits");
+}
+
+#[test]
+fn a_list_of_platforms_is_a_preference_with_fallback() {
+    let end = two_kinds(json!([
+        ask("one", "high", 2, 2, "h100,a100"),
+        ask("two", "high", 2, 1, "h100, a100"),
+    ]));
+    assert_eq!(end.placed["one"], ["h1", "h2"]);
+    assert_eq!(end.placed["two"], ["a1"]);
+}
+
+#[test]
+fn a_gang_is_on_hosts_of_one_platform() {
+    let end = two_kinds(json!([
+        ask("a", "high", 1, 1, "a100"),
+        ask("h", "high", 1, 1, "h100"),
+        ask("gang", "high", 2, 2, "any"),
+    ]));
+    // A host of each is left, and no two of one.
+    assert!(end.queued.contains("gang"), "{:?}", end.placed);
+    let end = two_kinds(json!([
+        ask("a", "high", 1, 1, "a100"),
+        ask("gang", "high", 2, 2, "any")
+    ]));
+    assert_eq!(end.placed["gang"], ["h1", "h2"]);
+}
+
+#[test]
+fn nobody_gives_way_on_another_platform() {
+    let end = two_kinds(json!([
+        ask("a1", "low", 2, 1, "a100"),
+        ask("a2", "low", 2, 1, "a100"),
+        ask("h1", "low", 2, 1, "h100"),
+        {"op": "advance", "seconds": 100},
+        ask("h2", "low", 2, 1, "h100"),
+        ask("waiter", "high", 2, 1, "a100"),
+    ]));
+    assert_eq!(end.placed["waiter"], ["a1"]);
+    let gave_way: Vec<&String> = end.preempted.iter().collect();
+    assert_eq!(gave_way, ["a1"]);
 }

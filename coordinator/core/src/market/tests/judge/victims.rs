@@ -272,8 +272,11 @@ impl Judge {
         rule("victims_use_a_short_key", !short.is_empty(), || {
             format!("{id} for {} on {:?}", ask.step, taking.hosts)
         })?;
-        if self.is_own(taking, run) || run.backfill.contains(&ask.step) {
+        if self.is_own(taking, run) {
             return Ok(());
+        }
+        if run.backfill.contains(&ask.step) {
+            return self.in_share_goes_only_for_keys_that_count(taking, id, gone, &short);
         }
         let mine = run.ask.subject == ask.subject;
         rule("a_subject_never_preempts_itself", !mine, || {

@@ -1,0 +1,275 @@
+//! Platforms: hosts and GPUs by what kind of hardware they are. A host is of every platform of which it has a GPU, and of
+//! `cpu` where it has none. A request that asks for a platform sees the hosts of that platform alone, and of their GPUs
+//! those of it; one that asks for any sees all, and a gang that does is still on hosts of one platform.
+//!
+//! What is seen is told by a view: the platform, or none for all. Hosts are ranked for each view by themselves, so that
+//! whoever asks for a platform walks past no other hosts.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName, PlatformName};
+use sluice_common::platform;
+
+use super::fit::Before;
+use super::pool::{Host, Pool, Size};
+use super::request::{Request, Run};
+use crate::state::{HostUnits, Ranks};
+
+/// A platform; none is all of them.
+pub(crate) type View<'a> = Option<&'a PlatformName>;
+
+/// How many GPUs of each platform.
+pub(crate) type GpusOf = BTreeMap<PlatformName, u64>;
+
+/// The hosts of a view.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shelf {
+    /// All remembered hosts, by capacity.
+    pub(crate) known: Ranks,
+    /// Those that take work, by what of them can be granted.
+    pub(crate) open: Ranks,
+    /// Those that take work, by what is free.
+    pub(crate) free: Ranks,
+}
+
+impl Shelf {
+    pub(crate) fn insert(&mut self, node: &NodeName, host: &Host, view: View<'_>) {
+        self.known.insert(node.clone(), host.capacity_seen(view));
+        if host.open {
+            let free = host.free_seen(view, HostUnits::default());
+            self.open.insert(node.clone(), host.fit_seen(view));
+            self.free.insert(node.clone(), free);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, node: &NodeName, host: &Host, view: View<'_>) {
+        let free = host.free_seen(view, HostUnits::default());
+        self.known.remove(node, host.capacity_seen(view));
+        self.open.remove(node, host.fit_seen(view));
+        self.free.remove(node, free);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+}
+
+/// Of which platforms a host is, and what runs hold of them there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hardware {
+    /// GPUs by platform; `cpu` with none where the host has none.
+    pub(crate) gpus: GpusOf,
+    /// Of which platform each GPU is. Said of hosts with several alone: on others it is clear.
+    pub(crate) models: BTreeMap<String, PlatformName>,
+}
+
+impl Hardware {
+    /// A host with GPUs of one platform, or of none.
+    pub(crate) fn uniform(platform: PlatformName, gpus: u64) -> Self {
+        Self {
+            gpus: BTreeMap::from([(platform, gpus)]),
+            models: BTreeMap::new(),
+        }
+    }
+
+    /// A host with these GPUs.
+    pub(crate) fn of(gpus: impl Iterator<Item = (String, PlatformName)>) -> Self {
+        let mut hardware = Self {
+            gpus: GpusOf::new(),
+            models: gpus.collect(),
+        };
+        for platform in hardware.models.values() {
+            *hardware.gpus.entry(platform.clone()).or_default() += 1;
+        }
+        match hardware.gpus.len() {
+            0 => Self::unnamed(0),
+            1 => Self {
+                models: BTreeMap::new(),
+                ..hardware
+            },
+            _ => hardware,
+        }
+    }
+
+    /// Of which platforms these are of its GPUs.
+    pub(crate) fn sorted<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> GpusOf {
+        let mut sorted = GpusOf::new();
+        for platform in gpus.filter_map(|gpu| self.models.get(gpu)) {
+            *sorted.entry(platform.clone()).or_default() += 1;
+        }
+        sorted
+    }
+
+    /// A host of which no more is known than how many GPUs it has.
+    pub(crate) fn unnamed(gpus: u64) -> Self {
+        match gpus {
+            0 => Self::uniform(platform::cpu(), 0),
+            _ => Self::uniform(platform::of_slug(platform::UNNAMED), gpus),
+        }
+    }
+}
+
+impl Host {
+    pub(crate) fn set_size(&mut self, size: Size) {
+        let stuck = size.stuck.values();
+        self.vanished = stuck.fold(HostUnits::default(), |sum, units| sum.plus(*units));
+        self.capacity = size.capacity;
+        self.hardware = size.hardware;
+        self.unfit = size.unfit;
+        self.unfit_gpus = size.unfit_gpus;
+        self.stuck = size.stuck;
+    }
+
+    /// Counts what a run holds of its GPUs by platform, where they are of several.
+    pub(crate) fn note_gpus(&mut self, attempt: &AttemptId, node: &NodeName, run: &Run) {
+        if self.is_mixed() && run.gpus.contains_key(node) {
+            let held = run.gpus_on(node).into_iter().flatten();
+            let fit = held.filter(|gpu| !self.unfit_gpus.contains(*gpu));
+            let held = self.hardware.sorted(fit);
+            self.held.insert(attempt.clone(), held);
+        }
+    }
+
+    /// Whether it has GPUs of several platforms.
+    pub(crate) fn is_mixed(&self) -> bool {
+        self.hardware.gpus.len() > 1
+    }
+
+    pub(crate) fn platforms(&self) -> impl Iterator<Item = &PlatformName> {
+        self.hardware.gpus.keys()
+    }
+
+    /// What it has for a view; nothing where it is not of it.
+    pub(crate) fn capacity_seen(&self, view: View<'_>) -> HostUnits {
+        match view.map(|platform| self.hardware.gpus.get(platform)) {
+            None => self.capacity,
+            Some(Some(gpus)) if self.is_mixed() => self.capacity.with_gpus(*gpus),
+            Some(Some(_)) => self.capacity,
+            Some(None) => HostUnits::default(),
+        }
+    }
+
+    /// The part of that which can be granted, however full it is.
+    pub(crate) fn fit_seen(&self, view: View<'_>) -> HostUnits {
+        let unfit = match view.filter(|_| self.is_mixed()) {
+            None => self.unfit,
+            Some(platform) => {
+                let unfit = self.hardware.sorted(self.unfit_gpus.iter());
+                let unfit = unfit.get(platform).copied().unwrap_or(0);
+                self.unfit.with_gpus(unfit)
+            }
+        };
+        self.capacity_seen(view).less(unfit)
+    }
+
+    /// What would be free of it for a view if `freed`, as the view sees it, were given back.
+    pub(crate) fn free_seen(&self, view: View<'_>, freed: HostUnits) -> HostUnits {
+        let used = self.taken_seen(view).less(freed);
+        self.fit_seen(view).less(used)
+    }
+
+    /// What is granted of what it has and is fit, as a view sees it.
+    pub(crate) fn taken_seen(&self, view: View<'_>) -> HostUnits {
+        let taken = self.used.less(self.vanished);
+        match view.filter(|_| self.is_mixed()) {
+            None => taken,
+            Some(platform) => taken.with_gpus(self.held_of(platform)),
+        }
+    }
+
+    fn held_of(&self, platform: &PlatformName) -> u64 {
+        let held = self.held.values();
+        held.filter_map(|gpus| gpus.get(platform)).sum()
+    }
+
+    /// GPUs of a platform that are fit and not granted.
+    pub(crate) fn free_gpus_of(&self, platform: &PlatformName) -> u64 {
+        self.free_seen(Some(platform), HostUnits::default()).gpus()
+    }
+
+    /// What comes free for a view when a run gives back `each`.
+    pub(crate) fn given_back(
+        &self,
+        view: View<'_>,
+        attempt: &AttemptId,
+        each: HostUnits,
+    ) -> HostUnits {
+        let back = each.less(self.stuck.get(attempt).copied().unwrap_or_default());
+        let held = self.held.get(attempt);
+        match view.filter(|_| self.is_mixed()).zip(held) {
+            Some((platform, held)) => {
+                let gpus = held.get(platform).copied().unwrap_or(0);
+                back.with_gpus(gpus.min(each.gpus()))
+            }
+            // It sees all, or that run is only supposed.
+            None => back,
+        }
+    }
+}
+
+impl Pool {
+    /// The hosts of a view.
+    pub(crate) fn shelf(&self, view: View<'_>) -> &Shelf {
+        match view {
+            None => &self.all,
+            Some(platform) => self.shelves.get(platform).unwrap_or(&self.empty),
+        }
+    }
+
+    /// The platforms that its hosts are of.
+    pub fn platforms(&self) -> impl Iterator<Item = &PlatformName> {
+        self.shelves.keys()
+    }
+
+    /// The views of a request, the one that it likes best first.
+    fn views<'a>(&'a self, request: &'a Request) -> Vec<View<'a>> {
+        if request.resumes.is_some() {
+            // What was frozen has its own host and its own GPUs, whatever these are.
+            return Vec::from([None]);
+        }
+        if !request.platforms.is_empty() {
+            return request.platforms.iter().map(Some).collect();
+        }
+        // A gang that takes any is on hosts of one all the same; which, matters for GPUs alone.
+        let several = self.shelves.len() > 1 && request.hosts > 1 && request.each.gpus() > 0;
+        match several {
+            true => self.shelves.keys().map(Some).collect(),
+            false => Vec::from([None]),
+        }
+    }
+}
+
+impl<'a> Before<'a> {
+    /// The request before its pool once for each of its views, the one that it likes best first.
+    pub(crate) fn each_view(&self) -> impl Iterator<Item = Before<'a>> + use<'a> {
+        let before = *self;
+        let views = self.pool.views(self.request).into_iter();
+        views.map(move |view| before.seeing(view))
+    }
+
+    /// The same by another view.
+    pub(crate) fn seeing(&self, view: View<'a>) -> Self {
+        Self { view, ..*self }
+    }
+
+    pub(crate) fn shelf(&self) -> &'a Shelf {
+        self.pool.shelf(self.view)
+    }
+
+    /// What comes free of a host for the request when a run gives back `each`.
+    pub(crate) fn given_back(
+        &self,
+        node: &NodeName,
+        attempt: &AttemptId,
+        each: HostUnits,
+    ) -> HostUnits {
+        let host = self.pool.hosts().get(node);
+        host.map_or(each, |host| host.given_back(self.view, attempt, each))
+    }
+}
+
+pub(super) fn first_view<'a>(pool: &'a Pool, request: &'a Request) -> View<'a> {
+    pool.views(request).into_iter().next().flatten()
+}
