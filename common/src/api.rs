@@ -311,7 +311,7 @@ pub struct PoolView {
     /// Capacity by key, where it is declared; for keys that nodes report it caps what they have.
     #[serde(default)]
     pub declared: BTreeMap<Key, u64>,
-    /// Its GPUs by platform.
+    /// Its hosts and GPUs by platform.
     #[serde(default)]
     pub platforms: BTreeMap<String, PlatformUse>,
     /// Steps that wait for it.
@@ -397,16 +397,19 @@ pub struct PolicyView {
     pub version: u64,
 }
 
-/// GPUs of one platform in a pool.
+/// Hosts and GPUs of one platform in a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlatformUse {
-    /// Nodes that have any.
+    /// Nodes that have any; of `cpu` those that have no GPU.
     pub nodes: u64,
     /// GPUs, instances counted each.
     pub gpus: u64,
     /// Those that are granted.
     pub used: u64,
+    /// Those that are not, on nodes that take work.
+    #[serde(default)]
+    pub free: u64,
 }
 
 /// A stretch of a list.

@@ -15,6 +15,7 @@ use sluice_common::api::{
 };
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
+use sluice_common::platform;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
@@ -295,28 +296,36 @@ fn capped(mut has: Amounts, declared: &BTreeMap<Key, u64>) -> Amounts {
     has
 }
 
-/// The GPUs of a pool by platform.
+/// The hosts and GPUs of a pool by platform.
 fn platforms_of(core: &Core, pool: &PoolName) -> BTreeMap<String, PlatformUse> {
     let mut all: BTreeMap<String, PlatformUse> = BTreeMap::new();
-    for node in core.state().nodes_of(pool) {
+    let state = core.state();
+    for node in state.nodes_of(pool) {
         let granted = granted_on(core, node);
         let mut here = BTreeSet::new();
         for gpu in &node.inventory.gpus {
-            let sum = all.entry(gpu.platform.clone()).or_default();
-            sum.nodes += u64::from(here.insert(&gpu.platform));
+            let platform = platform::of_slug(&gpu.platform).to_string();
+            let granted = granted.contains(gpu.uuid.as_str());
+            let sum = all.entry(platform.clone()).or_default();
+            sum.nodes += u64::from(here.insert(platform));
             sum.gpus += 1;
-            sum.used += u64::from(granted.contains(gpu.uuid.as_str()));
+            sum.used += u64::from(granted);
+            let free = !granted && node.is_fit(&gpu.uuid) && state.takes_work(node);
+            sum.free += u64::from(free);
+        }
+        if here.is_empty() {
+            all.entry(platform::cpu().to_string()).or_default().nodes += 1;
         }
     }
     all
 }
 
-/// UUIDs of the GPUs that are granted on a node.
+/// UUIDs of the GPUs that are granted on a node; what is frozen holds none.
 fn granted_on<'a>(core: &'a Core, node: &Node) -> BTreeSet<&'a str> {
     let state = core.state();
     let parts = state.attempts_on(&node.name).filter_map(|id| {
         let attempt = state.step(&id.step)?.attempt(id.number)?;
-        attempt.on(&node.name)
+        attempt.on(&node.name).filter(|_| !attempt.is_frozen())
     });
     parts
         .flat_map(|part| part.gpus.iter().map(String::as_str))

@@ -109,7 +109,8 @@ impl Core {
                 };
                 let verb = if request.hosts == 1 { "takes" } else { "take" };
                 let message = format!(
-                    "{fewer} of pool `{pool}` that could hold it {verb} work now: `{nearest}` {}",
+                    "{fewer} of pool `{pool}`{} that could hold it {verb} work now: `{nearest}` {}",
+                    of_platforms(request),
                     node.map_or("is gone".to_string(), |node| self.closed(node))
                 );
                 Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())
@@ -190,11 +191,23 @@ fn unfit(node: &Node) -> Option<String> {
     })
 }
 
-/// On how many hosts it must find room.
+/// On how many hosts it must find room, and of which platforms.
 fn on(request: &Request) -> String {
+    let of = of_platforms(request);
     match request.hosts {
-        1 => String::from("on one host"),
-        hosts => format!("on {hosts} hosts at once"),
+        1 => format!("on one host{of}"),
+        hosts => format!("on {hosts} hosts{of} at once"),
+    }
+}
+
+/// The platforms that a request asks for, where it does not take any.
+fn of_platforms(request: &Request) -> String {
+    let names: alloc::vec::Vec<String> =
+        request.platforms.iter().map(|p| format!("`{p}`")).collect();
+    match &names[..] {
+        [] => String::new(),
+        [one] => format!(" of platform {one}"),
+        several => format!(" of one of the platforms {}", several.join(", ")),
     }
 }
 

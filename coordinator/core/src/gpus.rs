@@ -114,7 +114,7 @@ impl Node {
     }
 
     /// Whether a GPU of it may be granted.
-    pub(crate) fn is_fit(&self, gpu: &str) -> bool {
+    pub fn is_fit(&self, gpu: &str) -> bool {
         !self.gpu_cordons.contains_key(gpu) && !self.gpus.faults.contains_key(gpu)
     }
 

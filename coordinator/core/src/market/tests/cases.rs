@@ -46,6 +46,7 @@ fn wish(name: &str, each: &[(usize, u64)], preemptible: bool) -> Wish {
         priority: 0,
         preemptible,
         pool: None,
+        platforms: Vec::new(),
     }
 }
 

@@ -20,7 +20,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
 use crate::market::Move;
 
@@ -62,6 +62,7 @@ pub(super) struct Ask {
     pub(super) suspends: bool,
     /// The frozen run for whose units it waits.
     pub(super) pin: Option<Pin>,
+    pub(super) platforms: Vec<PlatformName>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -83,6 +84,7 @@ pub(super) struct JudgedHost {
     pub(super) pool: PoolName,
     pub(super) has: Units,
     pub(super) open: bool,
+    pub(super) platform: PlatformName,
 }
 
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use sluice_common::id::{NodeName, PoolName, Subject};
+use sluice_common::id::{NodeName, PlatformName, PoolName, Subject};
 
 use super::judge::{Breach, GPU, Ice, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
 use super::trial::{Trial, Wish};
@@ -24,6 +24,17 @@ struct World {
     hosts: Vec<(usize, Units)>,
     bindings: Vec<Option<Binding>>,
     events: Vec<Event>,
+    /// Of which platform each host is.
+    kinds: Vec<usize>,
+    /// Which platforms what is submitted with each event asks for.
+    likes: Vec<usize>,
+}
+
+/// What is asked for, by the numbers of [`platform`].
+const LIKES: [&[usize]; 5] = [&[], &[0], &[1], &[0, 1], &[1, 0]];
+
+fn platform(n: usize) -> PlatformName {
+    PlatformName::new(["x", "y"][n]).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -165,6 +176,29 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn world() -> impl Strategy<Value = World> {
+    with_platforms(world_of_one_platform())
+}
+
+fn tight_world() -> impl Strategy<Value = World> {
+    with_platforms(tight_world_of_one_platform())
+}
+
+fn with_platforms(world: impl Strategy<Value = World>) -> impl Strategy<Value = World> {
+    let kinds = prop_oneof![
+        1 => prop::collection::vec(Just(0usize), 4),
+        1 => prop::collection::vec(0usize..2, 4),
+    ];
+    let likes = prop_oneof![3 => Just(0usize), 2 => 1usize..5];
+    let platforms = (kinds, prop::collection::vec(likes, 40));
+    // Last, so that the seeds of before there were platforms make the worlds that they made.
+    (world, platforms).prop_map(|(world, (kinds, likes))| World {
+        kinds,
+        likes,
+        ..world
+    })
+}
+
+fn world_of_one_platform() -> impl Strategy<Value = World> {
     let host = (0usize..2, 0u64..6, 2u64..6, 4u64..16).prop_map(|(pool, gpus, cores, mem)| {
         (
             pool,
@@ -187,11 +221,13 @@ fn world() -> impl Strategy<Value = World> {
             hosts,
             bindings,
             events,
+            kinds: Vec::new(),
+            likes: Vec::new(),
         })
 }
 
 /// One that is short of GPUs and memory, whose subjects outrank each other, and where most give way frozen.
-fn tight_world() -> impl Strategy<Value = World> {
+fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
     let host = (1u64..4, 4u64..10).prop_map(|(gpus, mem)| {
         (
             0usize,
@@ -244,6 +280,8 @@ fn tight_world() -> impl Strategy<Value = World> {
             hosts,
             bindings,
             events,
+            kinds: Vec::new(),
+            likes: Vec::new(),
         })
 }
 
@@ -265,7 +303,8 @@ fn set_up(world: &World) -> Trial {
         trial.put_pool(&pool(n, world), declared, *min_runtime);
     }
     for (n, (home, has)) in world.hosts.iter().enumerate() {
-        trial.put_host(&node(n, world), &pool(*home, world), *has, true);
+        let platform = platform(world.kinds[n]);
+        trial.put_host_of(&node(n, world), &pool(*home, world), *has, true, &platform);
     }
     for (n, binding) in world.bindings.iter().enumerate() {
         let home = n / SUBJECTS;
@@ -284,7 +323,7 @@ fn nth<T>(mut of: impl Iterator<Item = T> + Clone, n: usize) -> Option<T> {
     of.nth(n)
 }
 
-fn play(trial: &mut Trial, event: &Event, world: &World) -> Result<(), Breach> {
+fn play(trial: &mut Trial, at: usize, event: &Event, world: &World) -> Result<(), Breach> {
     match event {
         Event::Submit {
             subject,
@@ -303,6 +342,11 @@ fn play(trial: &mut Trial, event: &Event, world: &World) -> Result<(), Breach> {
                 preemptible: *preemptible,
                 pool: pool.map(|n| self::pool(n, world)),
                 suspends: *suspends,
+                platforms: LIKES[world.likes[at]]
+                    .iter()
+                    .copied()
+                    .map(platform)
+                    .collect(),
             };
             trial.submit(&wish);
         }
@@ -353,7 +397,7 @@ fn play(trial: &mut Trial, event: &Event, world: &World) -> Result<(), Breach> {
 fn run(world: &World) -> Result<String, String> {
     let mut trial = set_up(world);
     for (n, event) in world.events.iter().enumerate() {
-        let played = play(&mut trial, event, world).and_then(|()| trial.settle());
+        let played = play(&mut trial, n, event, world).and_then(|()| trial.settle());
         played.map_err(|Breach { rule, what }| {
             let story = &trial.story;
             format!("{rule} after event {n}: {what}\nof {world:?}\nwith {story}")

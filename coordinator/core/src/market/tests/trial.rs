@@ -7,7 +7,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, Key};
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::platform;
 use sluice_common::time::{Span, Time};
 
 use super::judge::{
@@ -62,6 +63,7 @@ pub(super) struct Wish {
     pub(super) preemptible: bool,
     pub(super) pool: Option<PoolName>,
     pub(super) suspends: bool,
+    pub(super) platforms: Vec<PlatformName>,
 }
 
 impl Trial {
@@ -132,18 +134,45 @@ impl Trial {
     }
 
     pub(super) fn put_host(&mut self, node: &NodeName, pool: &PoolName, has: Units, open: bool) {
-        let size = Size::sound(host_units(has), hardware(node, has));
+        self.put_host_of(node, pool, has, open, &platform::of_slug(platform::UNNAMED));
+    }
+
+    /// The same, with the platform of its GPUs; without any it is of `cpu`.
+    pub(super) fn put_host_of(
+        &mut self,
+        node: &NodeName,
+        pool: &PoolName,
+        has: Units,
+        open: bool,
+        platform: &PlatformName,
+    ) {
+        let platform = match has[GPU] {
+            0 => platform::cpu(),
+            _ => platform.clone(),
+        };
+        let hardware = Hardware::uniform(platform.clone(), has[GPU]);
+        let size = Size::sound(host_units(has), hardware);
         self.market.put_host(node, pool, size, open);
         let pool = pool.clone();
-        let host = JudgedHost { pool, has, open };
+        let host = JudgedHost {
+            pool,
+            has,
+            open,
+            platform,
+        };
         self.judge.hosts.insert(node.clone(), host);
         self.judge.disturb();
     }
 
     /// A host takes work, or no more.
     pub(super) fn open(&mut self, node: &NodeName, open: bool) {
-        let JudgedHost { pool, has, .. } = self.judge.hosts[node].clone();
-        self.put_host(node, &pool, has, open);
+        let JudgedHost {
+            pool,
+            has,
+            platform,
+            ..
+        } = self.judge.hosts[node].clone();
+        self.put_host_of(node, &pool, has, open, &platform);
     }
 
     /// A host is lost, and all its runs with it: they wait again.
@@ -173,6 +202,7 @@ impl Trial {
             pool: wish.pool.clone(),
             suspends: wish.suspends,
             pin: None,
+            platforms: wish.platforms.clone(),
         };
         if self.market.admit(&request(&ask), false).is_err() {
             return None;
@@ -421,9 +451,10 @@ impl Trial {
                 market.put_policy(name, subject, policy);
             }
         }
-        for (node, JudgedHost { pool, has, open }) in &self.judge.hosts {
-            let size = Size::sound(host_units(*has), hardware(node, *has));
-            market.put_host(node, pool, size, *open);
+        for (node, host) in &self.judge.hosts {
+            let hardware = Hardware::uniform(host.platform.clone(), host.has[GPU]);
+            let size = Size::sound(host_units(host.has), hardware);
+            market.put_host(node, &host.pool, size, host.open);
         }
         let fresh = self.judge.waiting.values().filter(|ask| ask.pin.is_none());
         fresh.for_each(|ask| market.enqueue(request(ask)));
@@ -452,11 +483,6 @@ impl Trial {
     }
 }
 
-/// All of one platform.
-fn hardware(_: &NodeName, has: Units) -> Hardware {
-    Hardware::unnamed(has[0])
-}
-
 fn terms(pool: &JudgedPool) -> PoolTerms {
     let declared: Vec<_> = pool.declared.iter().map(|(key, n)| (*key, *n)).collect();
     PoolTerms {
@@ -480,7 +506,7 @@ fn request(ask: &Ask) -> Request {
         pool: ask.pool.clone(),
         suspends: ask.suspends,
         resumes: None,
-        platforms: Vec::new(),
+        platforms: ask.platforms.clone(),
     }
 }
 

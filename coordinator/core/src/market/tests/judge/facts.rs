@@ -301,7 +301,18 @@ impl Judge {
             choices.extend(with);
         }
         choices.retain(|choice| choice.len() as u64 == ask.nodes);
+        choices.retain(|choice| self.is_of_asked_platform(ask, choice));
         choices
+    }
+
+    /// "A gang asks for its resources on each of N distinct hosts of one pool and platform." Which, does not matter to what
+    /// asks for no GPU and for no platform.
+    pub(super) fn is_of_asked_platform(&self, ask: &Ask, hosts: &[NodeName]) -> bool {
+        let of = |node: &NodeName| &self.hosts[node].platform;
+        let asked = |node| ask.platforms.is_empty() || ask.platforms.contains(of(node));
+        let matters = ask.each[GPU] > 0 || !ask.platforms.is_empty();
+        let one = hosts.iter().all(|node| of(node) == of(&hosts[0]));
+        hosts.iter().all(asked) && (one || !matters)
     }
 
     /// Whether a request could start now, on what is free.

@@ -41,6 +41,7 @@ impl Judge {
             return Ok(());
         }
         self.the_head_is_nominated(ask, pool)?;
+        self.liked_platform_is_tried_first(ask, pool, hosts)?;
         self.nobody_ahead_could_start(ask, pool)?;
         self.preferred_pool_is_tried_first(ask, pool)
     }
@@ -59,12 +60,35 @@ impl Judge {
         let whole = distinct.len() == hosts.len() && hosts.len() as u64 == ask.nodes;
         let mut known = hosts.iter().filter_map(|node| self.hosts.get(node));
         let ours = known.all(|host| host.pool == *pool && host.open);
-        let kept = whole && ours && hosts.iter().all(|node| self.hosts.contains_key(node));
+        let known = hosts.iter().all(|node| self.hosts.contains_key(node));
+        let kept = whole && ours && known && self.is_of_asked_platform(ask, hosts);
         rule("gang_is_on_distinct_hosts", kept, || {
             format!(
                 "{} asks for {} of {pool}, gets {hosts:?}",
                 ask.step, ask.nodes
             )
+        })
+    }
+
+    /// "An ordered list as a preference with fallback."
+    fn liked_platform_is_tried_first(
+        &self,
+        ask: &Ask,
+        pool: &PoolName,
+        hosts: &[NodeName],
+    ) -> Verdict {
+        let got = hosts.first().map(|node| &self.hosts[node].platform);
+        let mut liked = ask.platforms.iter().take_while(|one| Some(*one) != got);
+        let better = liked.find(|one| {
+            let platforms = Vec::from([(*one).clone()]);
+            let there = Ask {
+                platforms,
+                ..ask.clone()
+            };
+            self.could_start(pool, &there)
+        });
+        rule("liked_platform_is_tried_first", better.is_none(), || {
+            format!("{} goes to {hosts:?}, not to {better:?}", ask.step)
         })
     }
 
