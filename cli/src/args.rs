@@ -242,6 +242,9 @@ pub(crate) enum Kind {
     /// Who may use a pool, and how.
     #[value(aliases = ["policy", "pl"])]
     Policies,
+    /// The kinds of hardware in a pool.
+    #[value(aliases = ["platform", "pf"])]
+    Platforms,
     /// What happened, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -255,7 +258,7 @@ pub(crate) struct GetArgs {
     /// Only these.
     #[arg(value_name = "NAME")]
     pub(crate) names: Vec<String>,
-    /// Only steps, nodes or policies of this pool.
+    /// Only steps, nodes, policies or platforms of this pool.
     #[arg(long, value_name = "POOL", help_heading = "Filters")]
     pub(crate) pool: Option<String>,
     /// Only steps or policies of this subject.
@@ -322,6 +325,7 @@ impl Kind {
             Kind::Nodes => &["nodes", "node", "no"],
             Kind::Pools => &["pools", "pool", "po"],
             Kind::Policies => &["policies", "policy", "pl"],
+            Kind::Platforms => &["platforms", "platform", "pf"],
             Kind::Events => &["events", "event", "ev"],
         }
     }

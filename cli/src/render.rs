@@ -9,6 +9,7 @@ pub(crate) mod explain;
 pub(crate) mod host;
 pub(crate) mod listed;
 pub(crate) mod node;
+pub(crate) mod platform;
 pub(crate) mod policy;
 pub(crate) mod pool;
 pub(crate) mod replay;

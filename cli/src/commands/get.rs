@@ -12,6 +12,7 @@ use crate::client::{ApiError, Client, Patience};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::listed::Listed;
+use crate::render::platform::PoolPlatform;
 use crate::show;
 
 pub(crate) use wanted::Readable;
@@ -32,6 +33,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         Kind::Nodes => get::<NodeView>(client, &args, out),
         Kind::Pools => get::<PoolView>(client, &args, out),
         Kind::Policies => get::<PolicyView>(client, &args, out),
+        Kind::Platforms => get::<PoolPlatform>(client, &args, out),
         Kind::Events => events::run(client, &args, out),
     }
 }

@@ -35,6 +35,7 @@ const PLATFORMS: &[Column] = &[
     Column::new("NODES", 1),
     Column::new("GPUS", 3),
     Column::new("USED", 2),
+    Column::new("FREE", 2),
 ];
 
 /// A key by the name that people use.
@@ -109,10 +110,10 @@ fn row(key: &str, numbers: &[u64]) -> Vec<Cell> {
     std::iter::once(named(key).into()).chain(numbers).collect()
 }
 
-/// A table of a pool's GPUs by platform; nothing where it has none.
+/// A table of a pool's hosts and GPUs by platform; nothing where it has none.
 pub(crate) fn platforms(platforms: &BTreeMap<String, PlatformUse>, out: Out) -> String {
     let rows = platforms.iter().map(|(name, all)| {
-        let numbers = [all.nodes, all.gpus, all.used];
+        let numbers = [all.nodes, all.gpus, all.used, all.free];
         let numbers = numbers.into_iter().map(|n| Cell::from(n.to_string()));
         std::iter::once(or_dash(Some(name)).into())
             .chain(numbers)

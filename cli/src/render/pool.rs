@@ -55,7 +55,8 @@ impl Listed for PoolView {
 fn platforms(pool: &PoolView) -> String {
     let word =
         |(name, all): (&String, &PlatformUse)| format!("{}={}/{}", safe(name), all.used, all.gpus);
-    let words: Vec<String> = pool.platforms.iter().map(word).collect();
+    let with_gpus = pool.platforms.iter().filter(|(_, all)| all.gpus > 0);
+    let words: Vec<String> = with_gpus.map(word).collect();
     or_dash(Some(&words.join(",")))
 }
 
@@ -195,7 +196,7 @@ pub(crate) mod tests {
         serde_json::from_value(serde_json::json!({
             "name": "default", "description": "", "nodes": nodes, "nodes_ready": nodes_ready,
             "capacity": {"gpu": 4, "mcpu": 8000}, "detected": {"gpu": 4, "mcpu": 8000}, "used": {"gpu": 1, "step_run": 1},
-            "free": {"gpu": 3, "mcpu": 8000}, "in_share": {"gpu": 1}, "asked": {"gpu": 2}, "platforms": {"h100": {"nodes": 1, "gpus": 4, "used": 1}}, "queued": 2, "running": 1
+            "free": {"gpu": 3, "mcpu": 8000}, "in_share": {"gpu": 1}, "asked": {"gpu": 2}, "platforms": {"h100": {"nodes": 1, "gpus": 4, "used": 1, "free": 3}}, "queued": 2, "running": 1
         }))
         .unwrap()
     }
@@ -238,8 +239,8 @@ KEY  DECLARED  DETECTED  USED  IN SHARE  BORROWED  FREE  WAITING
 gpu  -         4         1     1         0         3     2
 cpu  -         8         0     0         0         8     0
 
-PLATFORM  NODES  GPUS  USED
-h100      1      4     1
+PLATFORM  NODES  GPUS  USED  FREE
+h100      1      4     1     3
 
 Nodes:
 NODE   STATE  GPUS  STEPS  LABELS

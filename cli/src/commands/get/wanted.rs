@@ -1,6 +1,6 @@
 //! Which things are wanted, and how each kind is read: all of it, or one by name.
 
-use sluice_common::api::{NodeView, PolicyView, PoolView, StepView};
+use sluice_common::api::{ErrorView, NodeView, PolicyView, PoolView, StepView};
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
@@ -9,6 +9,7 @@ use crate::client::{ApiError, Client, StepFilter};
 use crate::failure::Failure;
 use crate::render::listed::Listed;
 use crate::render::node::closed;
+use crate::render::platform::PoolPlatform;
 use crate::render::safe;
 
 /// Words for nodes that an admin closed, beside the states that they have by themselves.
@@ -165,6 +166,44 @@ impl Readable for PolicyView {
     }
 }
 
+impl Readable for PoolPlatform {
+    fn known(client: &Client) -> Vec<String> {
+        let pools = client.pools().unwrap_or_default();
+        let all = pools.into_iter().flat_map(Self::of);
+        all.map(|platform| platform.name()).collect()
+    }
+
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        let all = client.pools()?.into_iter().flat_map(Self::of);
+        Ok(all.filter(|platform| platform.fits(args)).collect())
+    }
+
+    /// By POOL/PLATFORM.
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        let (pool, platform) = name.split_once('/').unwrap_or((name, ""));
+        let mut found = Self::of(client.pool(pool)?);
+        let found = found.find(|known| known.name == platform);
+        found.ok_or_else(|| ApiError::Refused {
+            status: 404,
+            error: ErrorView {
+                code: "unknown_platform".into(),
+                message: format!(
+                    "no node of pool `{}` is of platform `{}`",
+                    safe(pool),
+                    safe(platform)
+                ),
+                detail: Default::default(),
+            },
+        })
+    }
+
+    fn fits(&self, args: &GetArgs) -> bool {
+        args.pool.as_ref().is_none_or(|pool| *pool == self.pool)
+    }
+}
+
 /// The policies of the pools that are wanted.
 fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<PolicyView>, ApiError> {
     let pools = client.pools()?.into_iter();
@@ -194,7 +233,7 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
         (
             "--pool",
             args.pool.is_some(),
-            &[Kind::Steps, Kind::Nodes, Kind::Policies],
+            &[Kind::Steps, Kind::Nodes, Kind::Policies, Kind::Platforms],
         ),
         ("--selector", args.selector.is_some(), &[Kind::Nodes]),
     ];
@@ -243,7 +282,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
             .into_iter()
             .chain(CLOSED)
             .collect(),
-        Kind::Steps | Kind::Pools | Kind::Policies | Kind::Events => {
+        Kind::Steps | Kind::Pools | Kind::Policies | Kind::Platforms | Kind::Events => {
             StepState::ALL.map(StepState::as_str).into()
         }
     };
