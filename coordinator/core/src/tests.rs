@@ -10,6 +10,7 @@ mod gangs;
 mod gpus;
 mod link;
 mod log;
+mod platforms;
 mod random;
 mod reconcile;
 mod require;
