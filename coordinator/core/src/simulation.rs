@@ -11,28 +11,28 @@
 //! neither changes who gets what.
 
 mod frozen;
+mod host;
 mod life;
 pub mod scenario;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
+use sluice_common::amount::{Amounts, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NameError, NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
-use sluice_common::platform;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 
 use crate::market::{
-    BadPolicy, Before, Hardware, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
+    BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
 };
 use crate::state::HostUnits;
 use life::Life;
 
-/// More of a key than anything asks for, and little enough to be added up over many hosts.
-const UNLIMITED: u64 = 1 << 44;
+pub use host::HostSize;
+use host::PaperHost;
 
 /// A cluster on paper.
 #[derive(Clone, Debug, Default)]
@@ -43,27 +43,6 @@ pub struct Simulation {
     jobs: BTreeMap<StepId, Life>,
     hosts: BTreeMap<NodeName, PaperHost>,
     happened: Vec<Happening>,
-}
-
-/// What a host has. A key that is not named is not bounded by it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostSize {
-    /// GPUs.
-    pub gpus: u64,
-    /// Thousandths of a core.
-    pub mcpu: Option<u64>,
-    /// Memory in units of 10^6 bytes.
-    pub memory_mb: Option<u64>,
-    /// Disk space in units of 10^6 bytes.
-    pub storage_mb: Option<u64>,
-}
-
-/// A host as it was put.
-#[derive(Clone, Debug)]
-struct PaperHost {
-    pool: PoolName,
-    units: HostUnits,
-    hardware: Hardware,
 }
 
 /// What is submitted.
@@ -155,18 +134,6 @@ pub enum Impossible {
     Repeated(StepId),
 }
 
-impl HostSize {
-    fn units(self) -> HostUnits {
-        let or_unlimited = |amount: Option<u64>| amount.unwrap_or(UNLIMITED);
-        let amounts = Amounts::new()
-            .with(GPU, self.gpus)
-            .with(MCPU, or_unlimited(self.mcpu))
-            .with(MEMORY_MB, or_unlimited(self.memory_mb))
-            .with(STORAGE_MB, or_unlimited(self.storage_mb));
-        HostUnits::of(&amounts).with_steps(UNLIMITED)
-    }
-}
-
 impl Simulation {
     /// An empty cluster at a point in time.
     pub fn new(now: Time) -> Self {
@@ -248,16 +215,7 @@ impl Simulation {
         if self.market.pool(pool).is_none() {
             return Err(Impossible::UnknownPool(pool.clone()));
         }
-        let host = PaperHost {
-            pool: pool.clone(),
-            units: size.units(),
-            hardware: match model.filter(|_| size.gpus > 0) {
-                Some(model) => {
-                    Hardware::uniform(platform::of_slug(&platform::slug(model)), size.gpus)
-                }
-                None => Hardware::unnamed(size.gpus),
-            },
-        };
+        let host = PaperHost::of(pool.clone(), size, model);
         self.hosts.insert(node.clone(), host);
         self.open(node, true)
     }

@@ -1,0 +1,61 @@
+//! Hosts on paper: how large they are, and of which platform.
+
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::id::PoolName;
+use sluice_common::platform;
+
+use crate::market::Hardware;
+use crate::state::HostUnits;
+
+/// More of a key than anything asks for, and little enough to be added up over many hosts.
+const UNLIMITED: u64 = 1 << 44;
+
+/// What a host has. A key that is not named is not bounded by it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostSize {
+    /// GPUs.
+    pub gpus: u64,
+    /// Thousandths of a core.
+    pub mcpu: Option<u64>,
+    /// Memory in units of 10^6 bytes.
+    pub memory_mb: Option<u64>,
+    /// Disk space in units of 10^6 bytes.
+    pub storage_mb: Option<u64>,
+}
+
+/// A host as it was put.
+#[derive(Clone, Debug)]
+pub(super) struct PaperHost {
+    pub(super) pool: PoolName,
+    pub(super) units: HostUnits,
+    pub(super) hardware: Hardware,
+}
+
+impl HostSize {
+    fn units(self) -> HostUnits {
+        let or_unlimited = |amount: Option<u64>| amount.unwrap_or(UNLIMITED);
+        let amounts = Amounts::new()
+            .with(GPU, self.gpus)
+            .with(MCPU, or_unlimited(self.mcpu))
+            .with(MEMORY_MB, or_unlimited(self.memory_mb))
+            .with(STORAGE_MB, or_unlimited(self.storage_mb));
+        HostUnits::of(&amounts).with_steps(UNLIMITED)
+    }
+}
+
+impl PaperHost {
+    pub(super) fn of(pool: PoolName, size: HostSize, model: Option<&str>) -> Self {
+        let hardware = match model.filter(|_| size.gpus > 0) {
+            Some(model) => {
+                let platform = platform::of_slug(&platform::slug(model));
+                Hardware::uniform(platform, size.gpus)
+            }
+            None => Hardware::unnamed(size.gpus),
+        };
+        Self {
+            pool,
+            units: size.units(),
+            hardware,
+        }
+    }
+}
