@@ -431,6 +431,9 @@ impl Judge {
         ids.retain(|id| self.could_be_a_victim(pool, ask, id));
         let nobody = Gone::new();
         let kept = keeps(self, pool, ask, &nobody);
+        let ours = self.policy(pool, &ask.subject);
+        let shares = |key| ours.is_some_and(|ours| ours.reserved(key).is_some());
+        let pool_counts = self.short_in_pool(pool, ask, &nobody, &kept).all(shares);
         let borrows = !self.is_in_share(pool, ask);
         for hosts in self.choices(pool, ask) {
             // Where the set to which the order of victims leads would be taken back, "nobody is touched", though another
@@ -439,7 +442,7 @@ impl Judge {
                 let mut short = self.short_on(node, ask, &nobody, &kept);
                 short.all(|key| self.is_metered(pool, key))
             });
-            if borrows && !counted {
+            if borrows && !(counted && pool_counts) {
                 continue;
             }
             for victims in sets_of(&ids) {
