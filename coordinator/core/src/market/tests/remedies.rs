@@ -59,9 +59,10 @@ fn starts(simulation: &Simulation, step: &StepId, remedy: &Remedy, changes: &[Ch
     simulation.happened();
     settle(&mut simulation);
     let happened = simulation.happened();
-    happened
-        .iter()
-        .any(|what| matches!(what, Happening::Started { step: started, .. } if started == step))
+    happened.iter().any(|what| {
+        matches!(what, Happening::Started { step: started, .. }
+            | Happening::Resumed { step: started } if started == step)
+    })
 }
 
 /// The same change by one less.
