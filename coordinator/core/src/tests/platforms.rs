@@ -1,11 +1,19 @@
-//! Which GPUs a step is given of a host that has several models, and what is said of platforms that are not there.
+//! Which GPUs a step is given of a host that has several models, also where some are not fit or waited for by what is
+//! frozen, and what is said of platforms that are not there.
 
+use alloc::boxed::Box;
+use alloc::vec;
+
+use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
-use sluice_common::step::StepSpec;
+use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptPhase, FromNode};
 
 use super::rig::*;
+use crate::Steer;
+use crate::market::Policy;
 
 /// A host with three A100 before three H100.
 fn mixed() -> Rig {
@@ -23,6 +31,20 @@ fn on(gpus: u64, platform: &str) -> StepSpec {
         platform: Some(platform.into()),
         ..spec(gpus, 0)
     }
+}
+
+/// The host says of these of its GPUs that a process holds them still.
+fn quarantine(rig: &mut Rig, gpus: &[&str]) {
+    let fault = || GpuFault::Quarantined {
+        why: "it is still held by pid 7".into(),
+        pids: vec![7],
+    };
+    let faults = gpus.iter().map(|gpu| ((*gpu).into(), fault())).collect();
+    let states = GpuStates {
+        faults,
+        drain: None,
+    };
+    rig.say("n", FromNode::GpuStates(Box::new(states)));
 }
 
 #[test]
@@ -92,4 +114,81 @@ fn a_restart_knows_what_is_granted_of_each_model() {
     rig.restart(3);
     assert_eq!((granted, rig.state("h")), (4, waits));
     assert_eq!(waits, StepState::Allocated);
+}
+
+#[test]
+fn gpus_that_are_not_fit_are_counted_to_their_own_platform() {
+    let mut rig = mixed();
+    quarantine(&mut rig, &["GPU-n-3"]);
+    rig.submit("three", on(3, "h100")).unwrap();
+    assert_eq!(rig.state("three"), StepState::Queued, "it may be fit again");
+    rig.submit("two", on(2, "h100")).unwrap();
+    assert_eq!(rig.placed("two").1, ["GPU-n-4", "GPU-n-5"]);
+    rig.submit("a", on(3, "a100")).unwrap();
+    assert_eq!(rig.placed("a").1, ["GPU-n-0", "GPU-n-1", "GPU-n-2"]);
+    quarantine(&mut rig, &[]);
+    rig.status("n", "two.1", released(Exit::Code(0)));
+    assert_eq!(rig.placed("three").1, ["GPU-n-3", "GPU-n-4", "GPU-n-5"]);
+}
+
+#[test]
+fn a_victim_gives_back_what_is_fit_of_the_platform_that_is_asked_for() {
+    let mut rig = mixed();
+    let priority = 10;
+    let policy = Policy {
+        priority,
+        ..Policy::default()
+    };
+    rig.put_policy("default", "vip", policy);
+    for (name, spec) in [
+        ("a", on(3, "a100")),
+        ("h", on(2, "h100")),
+        ("one", on(1, "h100")),
+    ] {
+        rig.submit(name, spec).unwrap();
+        rig.run(&alloc::format!("{name}.1"));
+    }
+    assert_eq!(rig.placed("h").1, ["GPU-n-3", "GPU-n-4"]);
+    quarantine(&mut rig, &["GPU-n-3"]);
+    let vip = |gpus| StepSpec {
+        subject: "vip".parse().unwrap(),
+        ..on(gpus, "h100")
+    };
+    rig.submit("three", vip(3)).unwrap();
+    let states = |rig: &Rig| ["a", "h", "one"].map(|name| rig.state(name));
+    assert_eq!(states(&rig), [StepState::Running; 3], "no cure");
+    rig.submit("two", vip(2)).unwrap();
+    let (stays, goes) = (StepState::Running, StepState::Stopping);
+    assert_eq!(states(&rig), [stays, goes, goes]);
+}
+
+#[test]
+fn what_is_frozen_waits_for_its_own_gpus_whatever_else_is_free_of_its_platforms() {
+    let mut rig = mixed();
+    let frozen = StepSpec {
+        on_preempt: OnPreempt::Suspend,
+        ..on(2, "h100, a100")
+    };
+    rig.submit("f", frozen).unwrap();
+    assert_eq!(rig.placed("f").1, ["GPU-n-3", "GPU-n-4"]);
+    rig.run("f.1");
+    rig.steer("f", Steer::Suspend);
+    let suspended = AttemptPhase::Suspended {
+        started: process(),
+        moved_mb: 0,
+    };
+    rig.status("n", "f.1", suspended);
+    rig.submit("h", on(1, "h100")).unwrap();
+    assert_eq!(rig.placed("h").1, ["GPU-n-5"]);
+    rig.submit("any", spec(1, 0)).unwrap();
+    assert_eq!(rig.placed("any").1, ["GPU-n-0"], "nobody waits for it");
+    rig.submit("h2", on(1, "h100")).unwrap();
+    assert_eq!(rig.placed("h2").1, ["GPU-n-3"], "better than none");
+    rig.steer("f", Steer::Resume);
+    assert_eq!(rig.state("f"), StepState::Suspended);
+    rig.submit("h3", on(2, "h100")).unwrap();
+    assert_eq!(rig.state("h3"), StepState::Queued);
+    rig.status("n", "h2.1", released(Exit::Code(0)));
+    assert_eq!(rig.state("f"), StepState::Resuming);
+    assert_eq!(rig.placed("f").1, ["GPU-n-3", "GPU-n-4"]);
 }
