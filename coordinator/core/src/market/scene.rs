@@ -1,5 +1,6 @@
 //! A pool as it would be if some runs were gone: what a request would still lack, and who would be within its share.
 
+use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -8,20 +9,30 @@ use sluice_common::id::{AttemptId, NodeName, Subject};
 
 use super::fit::Before;
 use super::frozen::Gpus;
-use super::nomination::Kept;
+use super::nomination::{Kept, Nomination};
 use super::order;
-use super::request::{ByHost, Run};
+use super::request::{ByHost, Request, Run};
 use crate::state::HostUnits;
 
 /// What is supposed.
 #[derive(Clone, Debug)]
 pub(crate) struct Scene<'a> {
     before: Before<'a>,
-    kept: &'a Kept,
+    kept: Cow<'a, Kept>,
+    head: Option<Head<'a>>,
     gone: BTreeMap<&'a AttemptId, Given<'a>>,
     freed_on: ByHost,
     freed: Amounts,
     freed_of: BTreeMap<&'a Subject, Amounts>,
+}
+
+/// A head that goes before the request and waits for runs to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head<'a> {
+    /// What is kept for others than it.
+    pub(crate) firm: &'a Kept,
+    pub(crate) request: &'a Request,
+    pub(crate) nomination: &'a Nomination,
 }
 
 /// What a run gives back.
@@ -49,12 +60,34 @@ impl<'a> Scene<'a> {
     pub(crate) fn new(before: Before<'a>, kept: &'a Kept) -> Self {
         Self {
             before,
-            kept,
+            kept: Cow::Borrowed(kept),
+            head: None,
             gone: BTreeMap::new(),
             freed_on: ByHost::new(),
             freed: Amounts::new(),
             freed_of: BTreeMap::new(),
         }
+    }
+
+    /// The same, where what a head awaits may go for the request too, as far as the head does not need it.
+    pub(crate) fn behind(before: Before<'a>, kept: &'a Kept, head: Head<'a>) -> Self {
+        Self {
+            head: Some(head),
+            ..Self::new(before, kept)
+        }
+    }
+
+    /// The head awaits a run that goes no longer: what it needs of that is kept for it.
+    fn keep_for_head(&mut self, id: &AttemptId) {
+        let awaits = |head: &Head<'_>| head.nomination.awaits.contains(id);
+        let Some(head) = self.head.filter(awaits) else {
+            return;
+        };
+        let mut rest = head.nomination.clone();
+        rest.awaits.retain(|id| !self.gone.contains_key(id));
+        let mut kept = head.firm.clone();
+        kept.add(self.before.market, head.request, &rest);
+        self.kept = Cow::Owned(kept);
     }
 
     /// Supposes that a run has gone, or that one which is to be frozen is.
@@ -80,6 +113,7 @@ impl<'a> Scene<'a> {
             *on = on.plus(freed);
         }
         self.gone.insert(id, Given { run, each, demand });
+        self.keep_for_head(id);
     }
 
     /// Supposes that it stays after all.
@@ -97,11 +131,13 @@ impl<'a> Scene<'a> {
                 *on = on.less(freed);
             }
         }
+        self.keep_for_head(id);
     }
 
     /// Whether what a run holds comes to those for whom units are kept.
     pub(crate) fn is_awaited_by_others(&self, id: &AttemptId) -> bool {
-        self.kept.awaited.contains(id)
+        let kept = self.head.map_or(&*self.kept, |head| head.firm);
+        kept.awaited.contains(id)
     }
 
     pub(crate) fn has(&self, id: &AttemptId) -> bool {
@@ -176,7 +212,7 @@ impl<'a> Scene<'a> {
     fn missing_on(&self, node: &NodeName) -> HostUnits {
         let counted = self.counted_on(node);
         let gone = |id: &AttemptId| self.gone.contains_key(id);
-        let taken = self.before.own_gpus_taken(node, self.kept, gone);
+        let taken = self.before.own_gpus_taken(node, &self.kept, gone);
         counted.with_gpus(counted.gpus().max(taken))
     }
 

@@ -7,14 +7,14 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName, PlatformName};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use sluice_common::time::Time;
 
 use super::candidates::{Candidate, Ground, candidates};
 use super::fit::Before;
 use super::nomination::Kept;
 use super::request::Run;
-use super::scene::{Scene, Shortage};
+use super::scene::{Head, Scene, Shortage};
 use crate::state::HostUnits;
 
 /// Whom a request would take, and where it would run then.
@@ -93,18 +93,44 @@ pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
 fn by_view<'a>(before: Before<'a>, candidates: &[Candidate<'a>]) -> Outlook {
     let field = Field::of(before, candidates);
     let promises = before.promises();
-    let found = with_kept(before, promises.all(), &field);
-    let again = promises.soft.is_some() && before.request.preemptible;
-    match found {
-        Outlook::Nothing(_) if again => with_kept(before, &promises.firm, &field),
-        Outlook::Take(_) | Outlook::Coming | Outlook::Nothing(_) => found,
+    let found = with_kept(Scene::new(before, promises.all()), &field);
+    let soft = promises.soft.as_ref();
+    match (found, soft) {
+        (Outlook::Nothing(_), Some(_)) if before.request.preemptible => {
+            with_kept(Scene::new(before, &promises.firm), &field)
+        }
+        (Outlook::Nothing(why), Some((head, kept))) => {
+            let head = head_of(before, head, &promises.firm);
+            match head.filter(|head| could_share(before, head, candidates)) {
+                Some(head) => with_kept(Scene::behind(before, kept, head), &field),
+                None => Outlook::Nothing(why),
+            }
+        }
+        (found, _) => found,
     }
 }
 
-/// The same, with `kept` kept for others.
-fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> Outlook {
-    let mut scene = Scene::new(before, kept);
-    for (id, run) in leaving(before, kept) {
+fn head_of<'a>(before: Before<'a>, step: &StepId, firm: &'a Kept) -> Option<Head<'a>> {
+    Some(Head {
+        firm,
+        request: before.market.request(step)?,
+        nomination: before.market.nomination(step)?,
+    })
+}
+
+/// Whether the head awaits any run that goes or could go for the request: the rest of what that holds, which the head does
+/// not need, is nobody's.
+fn could_share(before: Before<'_>, head: &Head<'_>, candidates: &[Candidate<'_>]) -> bool {
+    let leaving = before.pool.leaving.iter();
+    let mut ids = candidates.iter().map(|it| it.id).chain(leaving);
+    ids.any(|id| head.nomination.awaits.contains(id))
+}
+
+/// The same, in a scene with what is kept for others.
+fn with_kept<'a>(mut scene: Scene<'a>, field: &Field<'a, '_>) -> Outlook {
+    let before = field.before;
+    let leaving: Vec<_> = leaving(before, &scene).collect();
+    for (id, run) in leaving.iter().copied() {
         scene.take(id, run);
     }
     let found = match before.request.hosts {
@@ -131,7 +157,7 @@ fn with_kept<'a>(before: Before<'a>, kept: &'a Kept, field: &Field<'a, '_>) -> O
     let victims = victims.into_iter().cloned().collect();
     let frozen = freeze_what_may_be(&mut scene, &hosts, &taken);
     Outlook::Take(Plan {
-        leaving: needed_of_leaving(scene, leaving(before, kept), &hosts),
+        leaving: needed_of_leaving(scene, leaving.into_iter(), &hosts),
         victims,
         frozen,
         platform: before.view.cloned(),
@@ -179,10 +205,13 @@ fn needed_of_leaving<'a>(
 }
 
 /// Runs of the pool that are being stopped and whose units are promised to nobody.
-fn leaving<'a>(before: Before<'a>, kept: &Kept) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
+fn leaving<'a>(
+    before: Before<'a>,
+    scene: &Scene<'a>,
+) -> impl Iterator<Item = (&'a AttemptId, &'a Run)> {
     let Before { market, pool, .. } = before;
     let ids = pool.leaving.iter();
-    ids.filter(|id| !kept.awaited.contains(*id))
+    ids.filter(|id| !scene.is_awaited_by_others(id))
         .filter_map(|id| Some((id, market.run(id)?)))
 }
 

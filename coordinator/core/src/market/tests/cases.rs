@@ -269,3 +269,17 @@ fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
     assert_eq!(promised(&first), Some(pool(1)), "{}", trial.story);
     assert_eq!(promised(&second), Some(pool(0)), "{}", trial.story);
 }
+
+/// What could not be made to give way took nothing that the head awaited the end of, though the head needed none of the
+/// memory for which it would have taken it.
+#[test]
+fn what_the_head_awaits_goes_for_one_who_takes_what_the_head_does_not_need() {
+    let mut trial = trial(&[], &[2], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
+    submit(&mut trial, &wish("a", &[(GPU, 1), (MEM, 8)], true));
+    let stays = submit(&mut trial, &wish("a", &[(GPU, 1)], false));
+    submit(&mut trial, &wish("b", &[(GPU, 2)], false));
+    let waiter = submit(&mut trial, &wish("b", &[(MEM, 1)], false));
+    assert_eq!(running(&trial), [stays, waiter]);
+}
