@@ -102,6 +102,13 @@ impl Market {
             .collect()
     }
 
+    /// How many GPUs a host has.
+    pub(crate) fn gpus_of(&self, node: &NodeName) -> u64 {
+        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
+        let host = home.and_then(|pool| pool.hosts().get(node));
+        host.map_or(0, |host| host.capacity.gpus())
+    }
+
     /// Every run that holds units, by attempt.
     pub fn runs(&self) -> impl Iterator<Item = (&AttemptId, &Run)> {
         self.runs.iter()
