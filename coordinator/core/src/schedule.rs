@@ -93,32 +93,29 @@ fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
     pools.map(|(name, _)| name.clone()).collect()
 }
 
-/// The GPUs that are free on `node` and fit, but those last for which frozen steps wait, and of the rest those with the
-/// lowest indexes: of a platform, or for who takes any of the one that has the fewest and enough, and of several only
-/// where none has enough.
+/// Free GPUs of one platform, by what speaks against giving them and by index.
+type Free = Vec<((bool, u32), String)>;
+
+/// The GPUs that are free on `node` and fit, but those last that others are promised or frozen steps wait for, and of the
+/// rest those with the lowest indexes: of a platform, or for who takes any of the one that has the fewest and enough, and
+/// of several only where none has enough.
 fn place(
     state: &State,
     node: &Node,
     request: HostUnits,
     platform: Option<&PlatformName>,
 ) -> Placement {
-    let mut of: BTreeMap<PlatformName, Vec<(u32, String)>> = BTreeMap::new();
-    for gpu in node.inventory.gpus.iter() {
-        if node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid) {
-            let platform = platform::of_slug(&gpu.platform);
-            let free = of.entry(platform).or_default();
-            free.push((gpu.index, gpu.uuid.clone()));
-        }
-    }
+    let mut of = free_gpus(state, node);
     let wanted = usize::try_from(request.gpus()).unwrap_or(usize::MAX);
     let awaited = state.market().awaited_gpus(&node.name);
     let enough = of.iter().filter(|(_, free)| free.len() >= wanted);
     let best = enough.min_by_key(|(_, free)| {
-        let spare = free.iter().filter(|(_, gpu)| !awaited.contains_key(gpu));
+        let unclaimed = free.iter().filter(|(order, _)| !order.0);
+        let spare = unclaimed.filter(|(_, gpu)| !awaited.contains_key(gpu));
         (wanted.saturating_sub(spare.count()), free.len())
     });
     let best = platform.or(best.map(|(platform, _)| platform)).cloned();
-    let free: Vec<(u32, String)> = match best {
+    let free: Free = match best {
         Some(best) => of.remove(&best).unwrap_or_default(),
         None => of.into_values().flatten().collect(),
     };
@@ -128,6 +125,26 @@ fn place(
             .market()
             .choose_gpus(&node.name, free.into_iter(), wanted),
     }
+}
+
+/// The free and fit GPUs of a node by platform; as many as are promised of one, its last, are claimed.
+fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformName, Free> {
+    let mut of: BTreeMap<PlatformName, Free> = BTreeMap::new();
+    for gpu in &node.inventory.gpus {
+        if node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid) {
+            let platform = platform::of_slug(&gpu.platform);
+            let free = of.entry(platform).or_default();
+            free.push(((false, gpu.index), gpu.uuid.clone()));
+        }
+    }
+    if of.len() > 1 {
+        for (platform, promised) in state.market().promised_gpus(&node.name) {
+            let free = of.get_mut(&platform).into_iter().flatten().rev();
+            let claimed = free.take(usize::try_from(promised).unwrap_or(usize::MAX));
+            claimed.for_each(|(order, _)| order.0 = true);
+        }
+    }
+    of
 }
 
 impl Core {

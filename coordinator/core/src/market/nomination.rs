@@ -17,6 +17,7 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName};
 
 use super::Market;
 use super::frozen::{Gpus, Resumption};
+use super::platform::GpusOf;
 use super::pool::Host;
 use super::request::{ByHost, Request, Run};
 use crate::state::HostUnits;
@@ -51,7 +52,7 @@ struct KeptOn {
     /// With GPUs of whatever platform.
     units: HostUnits,
     /// GPUs of one platform.
-    gpus: BTreeMap<PlatformName, u64>,
+    gpus: GpusOf,
 }
 
 impl KeptOn {
@@ -189,6 +190,12 @@ impl Kept {
         if let Some(resumes) = &request.resumes {
             self.keep_gpus(resumes);
         }
+    }
+
+    /// GPUs of a host that are kept as ones of a platform.
+    pub(crate) fn named_on(&self, node: &NodeName) -> GpusOf {
+        let kept = self.hosts.get(node);
+        kept.map_or_else(GpusOf::new, |kept| kept.gpus.clone())
     }
 
     /// What of a host a request for a platform, or for any, may not take.

@@ -12,7 +12,9 @@ use alloc::vec::Vec;
 use sluice_common::id::{AttemptId, NodeName, PlatformName};
 use sluice_common::platform;
 
+use super::Market;
 use super::fit::Before;
+use super::nomination::Kept;
 use super::pool::{Host, Pool, Size};
 use super::request::{Request, Run};
 use crate::state::{HostUnits, Ranks};
@@ -238,6 +240,22 @@ impl Pool {
             true => self.shelves.keys().map(Some).collect(),
             false => Vec::from([None]),
         }
+    }
+}
+
+impl Market {
+    /// GPUs of a host that are promised as ones of a platform, to be free: who takes any is given others.
+    pub(crate) fn promised_gpus(&self, node: &NodeName) -> GpusOf {
+        let Some(pool) = self.homes.get(node).and_then(|home| self.pools.get(home)) else {
+            return GpusOf::new();
+        };
+        let mut kept = Kept::default();
+        for step in pool.firm.iter().chain(&pool.soft) {
+            if let (Some(request), Some(nomination)) = (self.request(step), self.nomination(step)) {
+                kept.add(self, request, nomination);
+            }
+        }
+        kept.named_on(node)
     }
 }
 

@@ -192,3 +192,27 @@ fn what_is_frozen_waits_for_its_own_gpus_whatever_else_is_free_of_its_platforms(
     assert_eq!(rig.state("f"), StepState::Resuming);
     assert_eq!(rig.placed("f").1, ["GPU-n-3", "GPU-n-4"]);
 }
+
+#[test]
+fn who_takes_any_leaves_to_others_what_they_are_promised_of_a_platform() {
+    let mut rig = mixed();
+    let priority = 10;
+    let policy = Policy {
+        priority,
+        ..Policy::default()
+    };
+    rig.put_policy("default", "vip", policy);
+    rig.submit("a", on(1, "a100")).unwrap();
+    rig.submit("h", on(2, "h100")).unwrap();
+    rig.run("h.1");
+    let vip = StepSpec {
+        subject: "vip".parse().unwrap(),
+        ..on(3, "h100")
+    };
+    rig.submit("vip", vip).unwrap();
+    assert_eq!(rig.state("h"), StepState::Stopping);
+    rig.submit("any", spec(1, 0)).unwrap();
+    assert_eq!(rig.placed("any").1, ["GPU-n-1"], "of h100 there is one");
+    rig.status("n", "h.1", released(Exit::Code(0)));
+    assert_eq!(rig.placed("vip").1, ["GPU-n-3", "GPU-n-4", "GPU-n-5"]);
+}
