@@ -20,7 +20,6 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NameError, NodeName, PlatformName, PoolName, StepId, Subject};
-use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
@@ -417,46 +416,6 @@ impl Simulation {
         };
         self.market.hold(&id, run);
         self.happened.push(Happening::Started { step, pool, hosts });
-    }
-
-    /// GPUs of a host on paper are called by their numbers.
-    fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
-        if wanted == 0 {
-            return Vec::new();
-        }
-        let has = self.market.gpus_of(node);
-        let runs = self.market.runs_on(node);
-        let runs = runs.iter().filter_map(|id| self.market.run(id));
-        let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
-        // However many it has, so many hold enough free ones.
-        let looked_at = has.min(held.len() as u64 + wanted + MOST_AWAITED);
-        let names = (0..looked_at).map(|n| (n, n.to_string()));
-        let free = names.filter(|(_, name)| !held.contains(name));
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        self.market.choose_gpus(node, free, wanted)
-    }
-
-    fn suspend(&mut self, id: &AttemptId, by: &StepId) {
-        self.market.suspend(id, 0);
-        self.market.freeze(id, 0);
-        self.market.await_resumption(id);
-        if let Some(life) = self.jobs.get_mut(&id.step) {
-            life.frozen_since = Some(self.now);
-        }
-        self.happened.push(Happening::Suspended {
-            step: id.step.clone(),
-            by: by.clone(),
-        });
-    }
-
-    fn preempt(&mut self, id: &AttemptId, by: &StepId) {
-        self.market.stop(id);
-        let again = self.end_attempt(id, Life::may_run_again_after_giving_way);
-        self.happened.push(Happening::Preempted {
-            step: id.step.clone(),
-            by: by.clone(),
-            again,
-        });
     }
 
     /// Frees what an attempt holds and lets its job wait again, in its old place, where it may; whether it does.

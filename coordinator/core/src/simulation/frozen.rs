@@ -38,7 +38,7 @@ impl Simulation {
         if wanted == 0 {
             return Vec::new();
         }
-        let has = self.hosts.get(node).map_or(0, |(_, units)| units.gpus());
+        let has = self.market.gpus_of(node);
         let runs = self.market.runs_on(node);
         let runs = runs.iter().filter_map(|id| self.market.run(id));
         let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
