@@ -133,28 +133,27 @@ fn with_kept<'a>(mut scene: Scene<'a>, field: &Field<'a, '_>) -> Outlook {
     for (id, run) in leaving.iter().copied() {
         scene.take(id, run);
     }
-    let found = match before.request.hosts {
-        0 | 1 => cheapest_host(before, &scene, field),
-        _ => gang::cheapest_hosts(before, &scene, field),
-    };
-    let Some(Offer { hosts, taken }) = found else {
+    let Some(mut offer) = cheapest(&scene, field) else {
         return Outlook::Nothing(if field.all.is_empty() {
             Hindrance::Nobody
         } else {
             Hindrance::NoCure
         });
     };
-    if taken.is_empty() {
+    if offer.taken.is_empty() {
         return Outlook::Coming;
     }
+    if !before.is_in_share() && offer.would_be_taken_back(scene.clone()) {
+        match cheapest(&scene, &field.of_what_lasts()) {
+            Some(dearer) => offer = dearer,
+            None => return Outlook::Nothing(Hindrance::TakenBack),
+        }
+    }
+    let Offer { hosts, taken } = offer;
     for candidate in &taken {
         scene.take(candidate.id, candidate.run);
     }
-    let victims: Vec<&AttemptId> = taken.iter().map(|candidate| candidate.id).collect();
-    if !before.is_in_share() && scene.would_be_taken_back(&victims) {
-        return Outlook::Nothing(Hindrance::TakenBack);
-    }
-    let victims = victims.into_iter().cloned().collect();
+    let victims = taken.iter().map(|candidate| candidate.id.clone()).collect();
     let frozen = freeze_what_may_be(&mut scene, &hosts, &taken);
     Outlook::Take(Plan {
         leaving: needed_of_leaving(scene, leaving.into_iter(), &hosts),
@@ -163,6 +162,13 @@ fn with_kept<'a>(mut scene: Scene<'a>, field: &Field<'a, '_>) -> Outlook {
         platform: before.view.cloned(),
         hosts,
     })
+}
+
+fn cheapest<'a, 'c>(scene: &Scene<'a>, field: &Field<'a, 'c>) -> Option<Offer<'a, 'c>> {
+    match field.before.request.hosts {
+        0 | 1 => cheapest_host(field.before, scene, field),
+        _ => gang::cheapest_hosts(field.before, scene, field),
+    }
 }
 
 /// The victims that need not be stopped: those that may be frozen and whose memory is not what the request is short of.
@@ -217,8 +223,11 @@ fn leaving<'a>(
 
 /// Candidates in victim order: all, and by host, so that what one host offers is found without a look at what runs
 /// elsewhere.
+#[derive(Clone)]
 struct Field<'a, 'c> {
     before: Before<'a>,
+    /// Whether only sets count that would not be taken back at once.
+    lasting: bool,
     all: Vec<&'c Candidate<'a>>,
     on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>>,
 }
@@ -233,8 +242,17 @@ impl<'a, 'c> Field<'a, 'c> {
         }
         Self {
             before,
+            lasting: false,
             all: candidates.iter().collect(),
             on,
+        }
+    }
+
+    /// The same, where a set of victims that would be taken back is none.
+    fn of_what_lasts(&self) -> Self {
+        Self {
+            lasting: true,
+            ..self.clone()
         }
     }
 
@@ -274,7 +292,18 @@ impl<'a, 'c> Offer<'a, 'c> {
     fn on(mut scene: Scene<'a>, field: &Field<'a, 'c>, hosts: Vec<NodeName>) -> Option<Self> {
         let mut taken = fill(&mut scene, field, &hosts)?;
         prune(&mut scene, &hosts, &mut taken);
-        Some(Self { hosts, taken })
+        let offer = Self { hosts, taken };
+        let lasts = !field.lasting || !offer.would_be_taken_back(scene);
+        lasts.then_some(offer)
+    }
+
+    /// Whether those who are taken would take the units back at once.
+    fn would_be_taken_back(&self, mut scene: Scene<'a>) -> bool {
+        for candidate in &self.taken {
+            scene.take(candidate.id, candidate.run);
+        }
+        let victims: Vec<&AttemptId> = self.taken.iter().map(|it| it.id).collect();
+        scene.would_be_taken_back(&victims)
     }
 
     fn price(&self) -> Price {
@@ -356,12 +385,7 @@ fn count_off<'a, 'c>(
         if awaited || scene.has(candidate.id) || left_out.contains(candidate.id) {
             continue;
         }
-        let may = match candidate.ground {
-            Ground::Own => shortage.helped(scene, true, candidate.id, candidate.run),
-            Ground::TakeBack => shortage.helped_back(scene, candidate.id, candidate.run),
-            Ground::Excess => shortage.helped_beyond_share(scene, candidate.id, candidate.run),
-        };
-        if may {
+        if may_go(scene, &shortage, candidate) {
             scene.take(candidate.id, candidate.run);
             taken.push(*candidate);
             scene.shrink(&mut shortage, candidate.run);
@@ -379,6 +403,16 @@ fn count_off<'a, 'c>(
     Counted::Short { in_the_way }
 }
 
+/// Whether the loss of a run would help, on the ground on which it may be taken.
+fn may_go(scene: &Scene<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
+    let (id, run) = (candidate.id, candidate.run);
+    match candidate.ground {
+        Ground::Own => shortage.helped(scene, true, id, run),
+        Ground::TakeBack => shortage.helped_back(scene, id, run),
+        Ground::Excess => shortage.helped_beyond_share(scene, id, run),
+    }
+}
+
 /// The first of those taken but for whom a run could be taken too: another of its subject, or one whose loss was enough of
 /// the key of which its subject holds more than its share. Where no single one is, the first of its subject.
 fn shield<'a>(
@@ -394,13 +428,13 @@ fn shield<'a>(
         .clone()
         .filter(|other| other.run.request.subject == *subject);
     let same = same.next().map(|other| other.id);
-    if same.is_none() && !whole.helped_beyond_share(scene, spared.id, spared.run) {
+    if same.is_none() && !may_go(scene, whole, spared) {
         return None;
     }
     let mut alone = others.filter(|other| {
         scene.spare(other.id);
         let shortage = scene.shortage(hosts);
-        let goes = shortage.helped_beyond_share(scene, spared.id, spared.run);
+        let goes = may_go(scene, &shortage, spared);
         scene.take(other.id, other.run);
         goes
     });
