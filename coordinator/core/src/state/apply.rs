@@ -2,6 +2,7 @@
 //! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
 //! What changes nodes is in `apply/node.rs`.
 
+mod attempt;
 mod node;
 mod promise;
 mod suspend;
@@ -18,7 +19,9 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
-use super::step::{Attempt, Broken, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
+use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
+
+use super::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
 use super::{Binding, Pool, State};
 use crate::input::PoolWritten;
 use crate::market::Policy;
@@ -470,57 +473,4 @@ fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, Strin
 fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, String> {
     let pool = pools.get_mut(name);
     pool.ok_or_else(|| format!("there is no pool `{name}`"))
-}
-
-fn attempt_mut<'a>(step: &'a mut Step, id: &AttemptId) -> Result<&'a mut Attempt, String> {
-    let attempt = step.attempts.iter_mut().find(|a| a.number == id.number);
-    attempt.ok_or_else(|| format!("there is no attempt {id}"))
-}
-
-fn attempt_of<'a>(step: &'a Step, id: &AttemptId) -> Result<&'a Attempt, String> {
-    let attempt = step.attempt(id.number);
-    attempt.ok_or_else(|| format!("there is no attempt {id}"))
-}
-
-/// The part of an attempt on a node, where it is in one of these phases.
-fn part_in<'a>(
-    step: &'a mut Step,
-    id: &AttemptId,
-    node: &NodeName,
-    phases: &[PartPhase],
-) -> Result<&'a mut Part, String> {
-    let attempt = attempt_mut(step, id)?;
-    let part = attempt.parts.iter_mut().find(|part| part.node == *node);
-    let part = part.ok_or_else(|| format!("attempt {id} is not on node `{node}`"))?;
-    need(phases.contains(&part.phase), || {
-        format!("attempt {id} on `{node}` is {:?} already", part.phase)
-    })?;
-    Ok(part)
-}
-
-/// Where a step stands while its attempt lives and nothing stops it: it starts when the first of its hosts begins, and
-/// runs once all of them have.
-fn follow_parts(step: &mut Step, id: &AttemptId, latest: &NodeName) -> Fit {
-    let attempt = attempt_of(step, id)?;
-    if attempt.has_ended() || step.state == StepState::Stopping || attempt.suspension.is_some() {
-        return Ok(());
-    }
-    let parts = attempt.parts.iter();
-    let (state, reason) = match parts.map(|part| part.phase).min() {
-        Some(PartPhase::Running) => (StepState::Running, words::running(attempt)),
-        Some(_) | None => (StepState::Starting, words::starting(latest)),
-    };
-    if step.state != state {
-        step.state = state;
-        step.reason = reason;
-    }
-    Ok(())
-}
-
-/// Keeps the list of attempts within its bound. One whose units are not free stays, whatever its age.
-fn drop_oldest_attempt(step: &mut Step) {
-    if step.attempts.len() > MAX_ATTEMPTS_KEPT {
-        let oldest = step.attempts.iter().position(Attempt::is_released);
-        oldest.map(|at| step.attempts.remove(at));
-    }
 }

@@ -8,7 +8,8 @@ use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_common::wire::SuspendFailure;
 
-use super::{Fit, attempt_mut, attempt_of, need, step_mut};
+use super::attempt::{attempt_mut, attempt_of};
+use super::{Fit, need, step_mut};
 use crate::state::State;
 use crate::state::step::{Attempt, Suspension, SuspensionPhase};
 use crate::words;
