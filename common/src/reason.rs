@@ -121,6 +121,8 @@ codes! {
     NotSuspended = "not_suspended",
     /// Stopping or queued again: it was frozen for longer than its `suspend_timeout`.
     SuspendTimeout = "suspend_timeout",
+    /// Queued again: the prolog of the host failed, so its program was not started there.
+    PrologFailed = "prolog_failed",
 }
 
 impl fmt::Display for ReasonCode {

@@ -284,6 +284,8 @@ pub enum Exit {
     HostFailed(String),
     /// The kernel killed it for want of memory.
     OutOfMemory(OutOfMemory),
+    /// The host's prolog failed before it, so it never began. The sentence says how.
+    PrologFailed(String),
 }
 
 impl Exit {
@@ -297,6 +299,7 @@ impl Exit {
             | Exit::HostRebooted
             | Exit::HostFailed(_)
             | Exit::OutOfMemory(_)
+            | Exit::PrologFailed(_)
             | Exit::Unknown => None,
         }
     }
@@ -311,6 +314,7 @@ impl Exit {
             | Exit::HostRebooted
             | Exit::HostFailed(_)
             | Exit::OutOfMemory(_)
+            | Exit::PrologFailed(_)
             | Exit::Unknown => None,
         }
     }

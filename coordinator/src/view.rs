@@ -159,7 +159,9 @@ fn exit_view(exit: &Exit) -> ExitView {
             signal: Some(*signal),
             ..ExitView::default()
         },
-        Exit::StartFailed(message) | Exit::HostFailed(message) => told(message),
+        Exit::StartFailed(message) | Exit::HostFailed(message) | Exit::PrologFailed(message) => {
+            told(message)
+        }
         Exit::LeaseExpired => {
             told("its lease passed before the coordinator was heard again, so its host stopped it")
         }

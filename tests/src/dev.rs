@@ -53,6 +53,14 @@ pub struct DevOptions {
     pub variables: Vec<(&'static str, String)>,
 }
 
+/// What a supervisor's config must begin with for steps to run as whoever runs the tests.
+pub fn as_starter() -> &'static str {
+    match nix::unistd::geteuid().is_root() {
+        true => "default_user = 0\nallow_root = true\n",
+        false => "",
+    }
+}
+
 /// A running `sluice dev`. Dropping it ends it and checks nothing.
 pub struct Dev {
     child: Child,

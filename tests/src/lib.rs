@@ -6,7 +6,7 @@ mod procs;
 mod python;
 mod wait;
 
-pub use dev::{Daemon, Dev, DevOptions, Ran, ordinary_user_binaries};
+pub use dev::{Daemon, Dev, DevOptions, Ran, as_starter, ordinary_user_binaries};
 pub use procs::{children_of, environ_has, is_alive, kill, pids_with_environ};
 pub use python::python_with;
 pub use wait::{eventually, eventually_within};

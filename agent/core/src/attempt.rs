@@ -227,12 +227,8 @@ impl Attempt {
                 let suspension = suspension.clone();
                 self.turn(suspension.on_stop(now, why, grace))
             }
-            Self::Stopping { stop, process, .. } => {
-                let effects = pursue(stop, stop.shortened(now.boot, grace), process.is_some());
-                self.reporting(effects)
-            }
-            Self::Ended { stop, .. } => {
-                let effects = pursue(stop, stop.shortened(now.boot, grace), true);
+            Self::Stopping { stop, .. } | Self::Ended { stop, .. } => {
+                let effects = pursue(stop, stop.shortened(now.boot, grace));
                 self.reporting(effects)
             }
             Self::Releasing { .. } | Self::Released { .. } => self.reporting(Effects::new()),
@@ -242,10 +238,9 @@ impl Attempt {
     /// The timer of the stop sequence has fired.
     pub(crate) fn on_stop_timer(&mut self, now: Now) -> Effects {
         match self {
-            Self::Stopping { stop, process, .. } => {
-                pursue(stop, stop.woken(now.boot), process.is_some())
+            Self::Stopping { stop, .. } | Self::Ended { stop, .. } => {
+                pursue(stop, stop.woken(now.boot))
             }
-            Self::Ended { stop, .. } => pursue(stop, stop.woken(now.boot), true),
             Self::Starting { .. }
             | Self::Running { .. }
             | Self::Frozen(_)
@@ -310,15 +305,11 @@ impl Attempt {
     /// The signal of the stop's stage, for a supervisor that has come back and may have missed it.
     pub(crate) fn signal_again(&self) -> Effects {
         match self {
-            Self::Stopping {
-                process: Some(_),
-                stop,
-                ..
+            Self::Stopping { stop, .. } | Self::Ended { stop, .. } => {
+                vec![Effect::Signal(stop.signal())]
             }
-            | Self::Ended { stop, .. } => vec![Effect::Signal(stop.signal())],
             Self::Frozen(suspension) => suspension.order_again(),
-            Self::Stopping { process: None, .. }
-            | Self::Starting { .. }
+            Self::Starting { .. }
             | Self::Running { .. }
             | Self::Releasing { .. }
             | Self::Released { .. } => Effects::new(),
@@ -383,9 +374,12 @@ pub(crate) fn run(memo: &Memo, process: Process) -> Next {
 pub(crate) fn stopping(now: Now, process: Option<Process>, why: StopWhy, grace: Span) -> Next {
     let stop = Stop::begin(now.boot, grace);
     let next = Attempt::Stopping { process, why, stop };
-    let mut effects = vec![Effect::Report(next.status())];
-    effects.extend(process.map(|_| Effect::Signal(stop.signal())));
-    effects.push(Effect::WakeStop(stop.wake_at()));
+    // One that is still starting is told as well: the host's prolog may run for it.
+    let effects = vec![
+        Effect::Report(next.status()),
+        Effect::Signal(stop.signal()),
+        Effect::WakeStop(stop.wake_at()),
+    ];
     (next, effects)
 }
 
@@ -445,11 +439,11 @@ fn refuse_to_live(phase: &HostPhase) -> Effects {
 }
 
 /// Moves a stop on; the kill goes out when it became due by that.
-fn pursue(stop: &mut Stop, next: Stop, has_process: bool) -> Effects {
+fn pursue(stop: &mut Stop, next: Stop) -> Effects {
     let kill_due = next != *stop && next.signal() == StopSignal::Kill;
     *stop = next;
     let mut effects = Effects::new();
-    effects.extend((kill_due && has_process).then_some(Effect::Signal(StopSignal::Kill)));
+    effects.extend(kill_due.then_some(Effect::Signal(StopSignal::Kill)));
     effects.push(Effect::WakeStop(next.wake_at()));
     effects
 }

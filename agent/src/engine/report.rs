@@ -147,6 +147,9 @@ impl Said {
             Exit::HostFailed(why) => {
                 warn!("attempt ended: this host could not start it: {why}");
             }
+            Exit::PrologFailed(why) => {
+                warn!("attempt ended: the prolog of this host failed before it: {why}");
+            }
             Exit::StartFailed(why) => info!("attempt ended: it could not be started: {why}"),
             Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease passed"),
             Exit::HostRebooted => info!(duration_ms, "attempt ended: the host was rebooted"),

@@ -8,6 +8,7 @@
 //!
 //! `table` drives it; this room touches no process and no file.
 
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use sluice_common::id::{AttemptId, BootId};
@@ -44,6 +45,17 @@ pub enum Origin {
     TakenOver,
 }
 
+/// How far an attempt's epilog has come. After a restart of the supervisor it begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilog {
+    /// It has not begun.
+    Ahead,
+    /// A child runs it.
+    Runs,
+    /// It has ended, or could not be run.
+    Over,
+}
+
 /// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
@@ -57,6 +69,10 @@ pub struct Attempt {
     pub killing: bool,
     /// Whether its processes may run.
     pub freezer: FreezerState,
+    /// How far its epilog has come.
+    pub epilog: Epilog,
+    /// What hooks are told of it.
+    pub hook_words: BTreeMap<String, String>,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
@@ -116,6 +132,8 @@ impl Attempt {
             origin,
             killing: false,
             freezer: FreezerState::Thawed,
+            epilog: Epilog::Ahead,
+            hook_words: BTreeMap::new(),
             unsaved: false,
             lag_told: false,
             phase,
@@ -239,6 +257,7 @@ impl Attempt {
             memo: self.memo.clone(),
             lease: self.lease,
             phase: self.known_phase(),
+            hook_words: self.hook_words.clone(),
         }
     }
 

@@ -18,6 +18,7 @@ use sluice_common::nearest::unknown_field;
 use sluice_log::Format;
 
 use crate::groups::devices::{DeviceOptions, Filter};
+use crate::hooks::{Hooks, RawHooks};
 use crate::output;
 use crate::trust::distrust;
 
@@ -43,6 +44,8 @@ pub struct Config {
     pub output: output::RawRules,
     /// Who steps run as, and within what.
     pub rules: Rules,
+    /// What runs around attempts.
+    pub hooks: Hooks,
 }
 
 /// What steps may do on this host, whatever the agent says.
@@ -148,6 +151,7 @@ struct RawConfig {
     workdirs: Option<Vec<PathBuf>>,
     umask: Option<String>,
     limits: RawLimits,
+    hooks: RawHooks,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -193,7 +197,10 @@ impl Config {
         check_trust(&file, path)?;
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(cannot)?;
-        parse(&text, path)
+        let config = parse(&text, path)?;
+        let checked = config.hooks.check_programs();
+        checked.map_err(|wrong| wrong_value(path, wrong))?;
+        Ok(config)
     }
 }
 
@@ -207,12 +214,15 @@ fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
             message: way_out(error.message(), text.lines().nth(line - 1)),
         }
     })?;
-    raw.check(path)
-        .map_err(|(key, message)| ConfigError::Value {
-            path: path.to_owned(),
-            key,
-            message,
-        })
+    raw.check(path).map_err(|wrong| wrong_value(path, wrong))
+}
+
+fn wrong_value(path: &Path, (key, message): Wrong) -> ConfigError {
+    ConfigError::Value {
+        path: path.to_owned(),
+        key,
+        message,
+    }
 }
 
 /// The parser's sentence, with the word that was probably meant, or with what stands there.
@@ -257,6 +267,7 @@ impl RawConfig {
                 total: self.output_total_max,
             },
             rules,
+            hooks: self.hooks.check()?,
         })
     }
 }

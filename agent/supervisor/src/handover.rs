@@ -34,6 +34,9 @@ pub struct Handover {
     pub killing: BTreeSet<AttemptId>,
     /// Processes that were seen to carry an attempt's marks, which they may have laid down since.
     pub seen: Vec<Seen>,
+    /// Epilogs that run.
+    #[serde(default)]
+    pub epilogs: Vec<Epilog>,
 }
 
 /// An attempt that is a child's.
@@ -65,6 +68,15 @@ pub struct Seen {
     pub attempt: AttemptId,
     /// Whether it was seen to work in that attempt's directory.
     pub tied: bool,
+}
+
+/// A child that runs the epilog of an attempt.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Epilog {
+    /// Which child.
+    pub pid: u32,
+    /// Whose epilog.
+    pub attempt: AttemptId,
 }
 
 /// Why there is nothing to take over.
@@ -166,9 +178,10 @@ mod tests {
             seen: vec![Seen {
                 pid: 6,
                 start_ticks: u64::MAX,
-                attempt,
+                attempt: attempt.clone(),
                 tied: true,
             }],
+            epilogs: vec![Epilog { pid: 7, attempt }],
         }
     }
 

@@ -14,6 +14,7 @@
 //! | [`connection`] | one agent's bytes |
 //! | [`table`] | every attempt, and what happens to it |
 //! | [`attempt`] | the phases of one attempt |
+//! | [`hooks`] | the admin's programs around attempts |
 //! | [`lease`] | deadlines |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
@@ -38,6 +39,7 @@ pub mod connection;
 pub mod fence;
 pub mod groups;
 pub mod handover;
+pub mod hooks;
 pub mod identity;
 pub mod lease;
 pub mod notice;

@@ -10,6 +10,7 @@ use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
 use crate::config::{Config, ConfigError, Rules};
 use crate::groups::choice::{GroupOptions, Place};
+use crate::hooks::Hooks;
 use crate::output;
 use crate::upgrade;
 
@@ -60,6 +61,8 @@ pub struct Options {
     pub output: output::Rules,
     /// Where an earlier program of this process left what it knew.
     pub handover: Option<RawFd>,
+    /// What runs around attempts.
+    pub hooks: Hooks,
 }
 
 /// What a command line means.
@@ -157,6 +160,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         stop_on_exit,
         rules: config.rules,
         output: output::Rules::new(config.output)?,
+        hooks: config.hooks,
         handover,
     };
     Ok(match rehearse {
@@ -221,6 +225,7 @@ mod tests {
                 ..output::Rules::default()
             },
             handover: None,
+            hooks: Hooks::default(),
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
     }

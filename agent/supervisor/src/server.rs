@@ -138,6 +138,7 @@ impl Server {
             groups: &options.groups,
             identities,
             output: options.output,
+            hooks: options.hooks.clone(),
             left: begin.left,
         };
         let mut table = Table::open(state_dir.path(), setup)?;

@@ -29,6 +29,8 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
 use crate::groups::entrance::Entrance;
+use crate::hooks::run::Run;
+use crate::hooks::{self, Hooks};
 use crate::identity::{Identities, Identity, Nobody};
 use crate::output::cap;
 use crate::{clock, handover, process, sys};
@@ -129,6 +131,7 @@ impl Report {
                 let sentence = String::from_utf8_lossy(&told[1..len]).into_owned();
                 match told[0] {
                     child::HOST_S_FAULT => Exit::HostFailed(sentence),
+                    child::PROLOG_S_FAULT => Exit::PrologFailed(sentence),
                     _ => Exit::StartFailed(sentence),
                 }
             }
@@ -200,6 +203,7 @@ pub struct Spawner {
     null: File,
     reader_uid: Option<u32>,
     identities: Identities,
+    hooks: Hooks,
     open_files: (rlim_t, rlim_t),
 }
 
@@ -217,6 +221,7 @@ impl Spawner {
         attempts_dir: PathBuf,
         reader_uid: Option<u32>,
         identities: Identities,
+        hooks: Hooks,
     ) -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         // Each attempt that is being started or was taken over takes a descriptor. Where this is refused, the old
@@ -227,6 +232,7 @@ impl Spawner {
             null: File::open("/dev/null")?,
             reader_uid,
             identities,
+            hooks,
             open_files: (soft, hard),
         })
     }
@@ -270,6 +276,13 @@ impl Spawner {
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
+        let told = hooks::told(spec);
+        let prolog = self.hooks.prolog.as_ref().map(|program| Run {
+            program,
+            told: &told,
+            timeout: self.hooks.timeout,
+            words_in: &self.attempts_dir,
+        });
         let child = child::Child {
             entrance,
             stdin: &self.null,
@@ -284,6 +297,7 @@ impl Spawner {
             workdir: &workdir,
             own_workdir: spec.workdir.is_none(),
             program: &program,
+            prolog: prolog.as_ref(),
         };
         let started_at = clock::wall_now();
         let pid = host(|| "make a process".to_owned(), fork(entrance, &child))?;
@@ -366,10 +380,12 @@ pub fn begun(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
     attempts_dir.join(attempt.to_string()).join("begun")
 }
 
-/// In its group from birth, where the kernel and whatever confines this program allow that.
+/// In its group from birth, where the kernel and whatever confines this program allow that. One that has a prolog to run
+/// is born outside: the admin's program is not the step's, neither its limits nor its fence are for it.
 fn fork(entrance: &Entrance, child: &child::Child<'_>) -> io::Result<u32> {
     let born_inside = entrance
         .birthplace()
+        .filter(|_| child.prolog.is_none())
         .map(|group| sys::fork_in_group(group, || child.run(true)));
     match born_inside {
         Some(Ok(pid)) => Ok(pid),

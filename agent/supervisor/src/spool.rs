@@ -7,6 +7,7 @@
 //!
 //! Environment and command are not kept: they may hold secrets and nobody needs them again.
 
+use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -46,6 +47,9 @@ pub struct Record {
     pub lease: Option<Lease>,
     /// Where it stands.
     pub phase: HostPhase,
+    /// What hooks are told of it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub hook_words: BTreeMap<String, String>,
 }
 
 /// Until when the leases were last renewed. One file for the host: with one for each attempt, a heartbeat would
@@ -290,6 +294,7 @@ mod tests {
                 ended_at: Time::from_unix_millis(2),
                 usage: Usage::default(),
             }),
+            hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
         }
     }
 
@@ -356,9 +361,10 @@ mod tests {
         let path = dir.path().join("spool/a.1.json");
         fs::write(&path, WRITTEN).unwrap();
         let loaded = Spool::open(dir.path()).unwrap().load().unwrap();
-        // It held no attempt's GPUs.
+        // It held no attempt's GPUs, and nothing for hooks.
         let mut wanted = record("a.1", Exit::Code(3));
         wanted.memo.gpus.clear();
+        wanted.hook_words.clear();
         assert_eq!(loaded.records, [wanted]);
     }
 

@@ -3,10 +3,11 @@
 //! out the views that have changed.
 //!
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`handing`] what goes
-//! over to a newer supervisor.
+//! over to a newer supervisor, [`hooking`] what runs around attempts.
 
 mod freezing;
 mod handing;
+mod hooking;
 mod restore;
 pub use restore::Setup;
 mod settle;
@@ -30,6 +31,7 @@ use crate::attempt::{Attempt, Phase};
 use crate::clock;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
+use crate::hooks;
 use crate::lease::{Lease, Stage};
 use crate::notice::Notice;
 use crate::output::{cap::Cap, sweep::Sweep};
@@ -40,6 +42,7 @@ use crate::spawn::{Forked, Reported, SpawnError, Spawner};
 use crate::spool::{Spool, SpoolError};
 
 pub use handing::Left;
+use hooking::Hooking;
 
 /// Why the supervisor could not take up its work.
 #[derive(Debug, thiserror::Error)]
@@ -93,6 +96,7 @@ pub struct Table {
     pub cap: Cap,
     /// Removes what is kept no longer.
     sweep: Sweep,
+    hooking: Hooking,
 }
 
 impl Table {
@@ -199,7 +203,9 @@ impl Table {
         self.groups.make(id, &spec.limits).map_err(no_group)?;
         let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
-        let attempt = Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
+        let mut attempt =
+            Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
+        attempt.hook_words = hooks::told(spec);
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);
@@ -284,6 +290,7 @@ impl Table {
             if self.sweep.on_child_ended(child.pid, known) {
                 continue;
             }
+            self.on_epilog_ended(child.pid);
             if let Some(id) = self.by_pid.remove(&child.pid) {
                 self.on_main_ended(&id, child.exit(), child.usage);
             }
@@ -298,7 +305,9 @@ impl Table {
         };
         let now = clock::wall_now();
         if let Some(Reported::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
-            if let Exit::StartFailed(why) | Exit::HostFailed(why) = &exit {
+            let exit = self.hooking.on_start_failed(exit);
+            if let Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) = &exit
+            {
                 info!(step = %id.step, attempt = id.number, "process not started: {why}");
             }
             attempt.on_start_failed(exit, now);
@@ -333,6 +342,7 @@ impl Table {
             Phase::Starting(..) => {
                 if attempt.report_mut().map(|report| report.read()) == Some(Reported::Started) {
                     attempt.on_started();
+                    self.hooking.on_started();
                     self.changed.insert(id.clone());
                     self.freeze_late(id);
                 }

@@ -13,11 +13,9 @@ use super::{Cluster, POOL, child, toml_string, words};
 const AS_ROOT: &str = "# Written by `sluice dev` at each start: steps run as whoever started it.\n\
     default_user = 0\nallow_root = true\n";
 
-/// Names the config of supervisors where their command line names none: whoever sets it wants that one to hold.
-const SUPERVISOR_CONFIG: &str = "SLUICE_SUPERVISOR_CONFIG";
-
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
+/// Whoever names a config has said it there.
+fn must_say_root() -> bool {
+    nix::unistd::geteuid().is_root() && std::env::var_os("SLUICE_SUPERVISOR_CONFIG").is_none()
 }
 
 /// A host to be started.
@@ -68,7 +66,7 @@ impl Host {
             let json = serde_json::to_string(declared).map_err(|e| Halt::Failed(e.to_string()))?;
             cluster.write(&self.place.declared(), &json)?;
         }
-        if is_root() {
+        if must_say_root() {
             cluster.write(&self.place.supervisor_config(), AS_ROOT)?;
         }
         family.start(Member::Supervisor, self.supervisor(cluster))?;
@@ -81,7 +79,7 @@ impl Host {
             [self.place.supervisor_dir().into_os_string()],
         );
         args.extend(words(["--exit-with-stdin", "--stop-on-exit"], []));
-        if is_root() && std::env::var_os(SUPERVISOR_CONFIG).is_none() {
+        if must_say_root() {
             let config = self.place.supervisor_config().into_os_string();
             args.extend(words(["--config"], [config]));
         }

@@ -227,6 +227,7 @@ impl Core {
             Exit::HostFailed(sentence) => Some(sentence.clone()),
             Exit::Code(_)
             | Exit::Signal(_)
+            | Exit::PrologFailed(_)
             | Exit::StartFailed(_)
             | Exit::LeaseExpired
             | Exit::HostRebooted

@@ -58,6 +58,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
             | Exit::HostRebooted
             | Exit::Unknown
             | Exit::OutOfMemory { .. }
+            | Exit::PrologFailed(_)
             | Exit::HostFailed(_) => failed_or_again(step, words::gpu_lost(&part.node)),
         },
         Some(StopWhy::Requeued) => gave_way(&end.exit, words::requeued()),
@@ -139,6 +140,7 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
         Exit::Code(0) => succeeded(),
         Exit::StartFailed(sentence) => failed(words::start_failed(sentence)),
         Exit::HostFailed(_)
+        | Exit::PrologFailed(_)
         | Exit::Code(_)
         | Exit::Signal(_)
         | Exit::LeaseExpired
@@ -157,6 +159,11 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
         Exit::HostFailed(sentence) => free_or_paid(
             step,
             of(words::host_failed(node, sentence)),
+            StepState::Failed,
+        ),
+        Exit::PrologFailed(sentence) => free_or_paid(
+            step,
+            of(words::prolog_failed(node, sentence)),
             StepState::Failed,
         ),
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),

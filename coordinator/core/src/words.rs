@@ -300,6 +300,12 @@ pub(crate) fn lacks(capabilities: &BTreeSet<Capability>) -> String {
     format!("lacks {noun} {}, which the pool requires", names.join(", "))
 }
 
+/// The prolog of the host failed before it.
+pub(crate) fn prolog_failed(node: &NodeName, sentence: &str) -> Reason {
+    let message = format!("the prolog of `{node}` failed: {sentence}");
+    Reason::new(ReasonCode::PrologFailed, message).with("node", node.as_str())
+}
+
 /// Why a host is closed that could not start a step.
 pub(crate) fn closed_for(step: &StepId, sentence: &str) -> String {
     format!("closed by itself, because step `{step}` could not be started: {sentence}")

@@ -241,7 +241,9 @@ fn exit(exit: &Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exit code {code}"),
         Exit::Signal(signal) => format!("signal {signal}"),
-        Exit::StartFailed(_) | Exit::HostFailed(_) => "not started".to_owned(),
+        Exit::StartFailed(_) | Exit::HostFailed(_) | Exit::PrologFailed(_) => {
+            "not started".to_owned()
+        }
         Exit::LeaseExpired => "lease expired".to_owned(),
         Exit::HostRebooted => "host rebooted".to_owned(),
         Exit::OutOfMemory(_) => "out of memory".to_owned(),

@@ -219,7 +219,9 @@ fn phase(phase: &mut AttemptPhase) {
     let (AttemptPhase::Ended(end) | AttemptPhase::Released(end)) = phase else {
         return;
     };
-    if let Exit::StartFailed(sentence) | Exit::HostFailed(sentence) = &mut end.exit {
+    if let Exit::StartFailed(sentence) | Exit::HostFailed(sentence) | Exit::PrologFailed(sentence) =
+        &mut end.exit
+    {
         sentence.truncate(sentence.floor_char_boundary(MAX_SENTENCE_BYTES));
     }
 }

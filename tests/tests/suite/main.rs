@@ -10,6 +10,7 @@ mod crash;
 mod explain;
 mod fencing;
 mod gpus;
+mod hooks;
 mod hosts;
 mod logging;
 mod metrics;

@@ -11,8 +11,7 @@ use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive};
 /// A `dev` whose supervisor reads this config.
 fn dev_with(folder: &Path, config: &str) -> Dev {
     let file = folder.join("supervisor.toml");
-    let whose = "default_user = 0\nallow_root = true\n";
-    fs::write(&file, format!("{whose}{config}")).unwrap();
+    fs::write(&file, format!("{}{config}", sluice_tests::as_starter())).unwrap();
     Dev::with(DevOptions {
         variables: vec![("SLUICE_SUPERVISOR_CONFIG", file.display().to_string())],
         ..DevOptions::default()

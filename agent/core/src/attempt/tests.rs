@@ -255,7 +255,7 @@ fn a_lost_gpu_kills_what_runs_and_leaves_what_is_stopped_already() {
     expect(
         starting(),
         event,
-        "stopping unseen GpuLost, wake 51000",
+        "stopping unseen GpuLost, KILL, wake 51000",
         unseen,
     );
     for attempt in [
@@ -298,7 +298,7 @@ fn a_stop_asks_and_sets_its_clock() {
     expect(
         starting(),
         event,
-        "stopping unseen Preempted, wake 60000",
+        "stopping unseen Preempted, TERM, wake 60000",
         unseen,
     );
     let asked = "stopping Preempted, TERM, wake 60000";
@@ -309,7 +309,7 @@ fn a_stop_asks_and_sets_its_clock() {
     expect(
         starting(),
         at_once,
-        "stopping unseen Preempted, wake 51000",
+        "stopping unseen Preempted, KILL, wake 51000",
         unseen,
     );
 }
@@ -338,7 +338,7 @@ fn another_stop_hurries_and_never_delays_and_keeps_the_first_reason() {
     expect(
         asked_to_stop(None),
         stop(0),
-        "stopping unseen Cancelled, wake 51000",
+        "stopping unseen Cancelled, KILL, wake 51000",
         unseen,
     );
 }
@@ -383,7 +383,7 @@ fn the_stop_timer_kills_when_the_grace_has_passed_and_again_after_that() {
     expect(
         asked_to_stop(None),
         at(60_000),
-        "wake 61000",
+        "KILL, wake 61000",
         "stopping unseen Cancelled",
     );
     expect(
@@ -447,11 +447,11 @@ fn without_a_timeout_no_timer_is_set() {
 }
 
 #[test]
-fn only_a_stop_that_has_signalled_signals_again() {
+fn only_a_stop_signals_again() {
     for (attempt, expected) in [
         (starting(), ""),
         (running(), ""),
-        (asked_to_stop(None), ""),
+        (asked_to_stop(None), "TERM"),
         (asked_to_stop(Some(process())), "TERM"),
         (being_killed(), "KILL"),
         (ended_by_itself(), "TERM"),

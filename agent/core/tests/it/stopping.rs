@@ -41,11 +41,11 @@ fn a_step_that_heeds_the_signal_is_not_killed() {
 }
 
 #[test]
-fn a_stop_while_starting_signals_as_soon_as_there_is_a_process() {
+fn a_stop_while_starting_signals_what_may_prepare_the_start_and_then_the_process() {
     let mut bench = Bench::linked();
     bench.feed(assign("a.1"));
     let told = bench.told(stop("a.1", 5));
-    assert_eq!(told, "1: a.1 stopping Cancelled; wake a.1 105000");
+    assert_eq!(told, "1: a.1 stopping Cancelled; TERM a.1; wake a.1 105000");
     let told = bench.told(Input::Attempt(running("a.1")));
     assert_eq!(
         told,

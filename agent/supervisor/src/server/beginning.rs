@@ -30,8 +30,13 @@ impl Beginning {
         Ok(Self {
             state_dir: StateDir::take_over(&options.state_dir, lock)?,
             listener: Some(listener.into()),
-            left: Left::take(handover.children, handover.killing, handover.seen)
-                .map_err(ServerError::Left)?,
+            left: Left::take(
+                handover.children,
+                handover.killing,
+                handover.seen,
+                handover.epilogs,
+            )
+            .map_err(ServerError::Left)?,
         })
     }
 }

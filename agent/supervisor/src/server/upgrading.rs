@@ -38,6 +38,7 @@ impl Server {
             children,
             killing,
             seen,
+            epilogs: self.table.hand_over_epilogs(),
         };
         let mut kept = vec![self.state_dir.lock(), listener.as_fd()];
         kept.extend(self.table.handed());

@@ -9,12 +9,13 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
 
 use super::{MAX_SENTENCE_BYTES, confine, lookup};
 use crate::config::Rules;
 use crate::groups::entrance::Entrance;
+use crate::hooks::run::Run;
 use crate::identity::Identity;
 use crate::sys;
 
@@ -48,34 +49,46 @@ pub(super) struct Child<'a> {
     /// Whether that is the attempt's own, made for it.
     pub(super) own_workdir: bool,
     pub(super) program: &'a Program,
+    /// What runs before it becomes the step's user and enters the step's groups.
+    pub(super) prolog: Option<&'a Run<'a>>,
 }
 
 /// The first byte of a report: the host lacks what every process needs.
 pub(super) const HOST_S_FAULT: u8 = b'h';
+/// The first byte of a report: the prolog failed.
+pub(super) const PROLOG_S_FAULT: u8 = b'p';
 /// The first byte of a report: the step asks for what is not there.
 const STEP_S_FAULT: u8 = b's';
 
 impl Child<'_> {
     /// Becomes the program, or says why not. Comes back only to exit.
     pub(super) fn run(&self, was_born_inside: bool) {
-        let entered = self.entrance.enter(was_born_inside);
+        let enter = || self.entrance.enter(was_born_inside);
+        // Without a prolog nothing of it runs outside of its groups, not even what waits.
+        let entered = self.prolog.map_or_else(enter, |_| Ok(()));
         let prepared = entered.and_then(|()| self.prepare());
         let mut gate = self.gate;
         // Nothing to read means that the supervisor died, or that it could not write the record.
         if !matches!(gate.read(&mut [0]), Ok(1)) {
             return;
         }
-        let ready = prepared
-            .and_then(|()| self.begin())
-            .and_then(|()| confine::become_user(self.identity, self.rules))
-            .and_then(|()| self.enter_own_workdir());
-        let ready = ready.map_err(|sentence| (HOST_S_FAULT, sentence));
+        let by_host = |sentence| (HOST_S_FAULT, sentence);
+        let begun = prepared.and_then(|()| self.begin()).map_err(by_host);
+        let prepared = begun.and_then(|()| self.run_prolog().map_err(|why| (PROLOG_S_FAULT, why)));
+        let enter = || self.prolog.map_or(Ok(()), |_| enter());
+        let confined = || {
+            enter()
+                .and_then(|()| confine::become_user(self.identity, self.rules))
+                .and_then(|()| self.enter_own_workdir())
+                .map_err(by_host)
+        };
         let program = || {
             self.enter_workdir()
                 .and_then(|()| self.become_program())
                 .map_err(|sentence| (STEP_S_FAULT, sentence))
         };
-        let Err((fault, sentence)) = ready.and_then(|()| program()) else {
+        let started = prepared.and_then(|()| confined()).and_then(|()| program());
+        let Err((fault, sentence)) = started else {
             return;
         };
         let mut told = vec![fault];
@@ -101,6 +114,21 @@ impl Child<'_> {
         sys::default_signals();
         sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
             .map_err(|e| failed("unblock signals", e))
+    }
+
+    /// A step that is stopped meanwhile ends when its prolog has: that gets the signal too, and what it leaves half done
+    /// must have somebody who waits for it.
+    fn run_prolog(&self) -> Result<(), String> {
+        let Some(prolog) = self.prolog else {
+            return Ok(());
+        };
+        let mut stop = SigSet::empty();
+        stop.add(Signal::SIGTERM);
+        let failed = |e: Errno| format!("its signals could not be held: {}", e.desc());
+        sigprocmask(SigmaskHow::SIG_BLOCK, Some(&stop), None).map_err(failed)?;
+        let ended = prolog.to_end();
+        sigprocmask(SigmaskHow::SIG_UNBLOCK, Some(&stop), None).map_err(failed)?;
+        ended
     }
 
     fn begin(&self) -> Result<(), String> {

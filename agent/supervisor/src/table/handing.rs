@@ -9,7 +9,7 @@ use sluice_common::supervision::{FreezerState, HostPhase};
 
 use super::{Attempt, Phase, Table};
 use crate::attempt::Origin;
-use crate::handover::{Child, Seen};
+use crate::handover::{Child, Epilog, Seen};
 use crate::spawn::Report;
 use crate::spool::Record;
 
@@ -19,6 +19,7 @@ pub struct Left {
     pub(super) children: BTreeMap<AttemptId, Option<Report>>,
     pub(super) killing: BTreeSet<AttemptId>,
     pub(super) seen: Vec<Seen>,
+    pub(super) epilogs: Vec<Epilog>,
 }
 
 impl Left {
@@ -30,6 +31,7 @@ impl Left {
         children: Vec<Child>,
         killing: BTreeSet<AttemptId>,
         seen: Vec<Seen>,
+        epilogs: Vec<Epilog>,
     ) -> io::Result<Self> {
         let children = children.into_iter().map(|child| {
             let report = child.report.map(Report::take_over).transpose()?;
@@ -39,6 +41,7 @@ impl Left {
             children: children.collect::<io::Result<_>>()?,
             killing,
             seen,
+            epilogs,
         })
     }
 
@@ -51,11 +54,9 @@ impl Left {
             (HostPhase::Ended(end), _) => Phase::Ended(end),
             (HostPhase::Gone(end), _) => Phase::Gone(end),
         };
-        Some(Attempt::handed_over(
-            phase,
-            record.memo.clone(),
-            record.lease,
-        ))
+        let mut attempt = Attempt::handed_over(phase, record.memo.clone(), record.lease);
+        attempt.hook_words.clone_from(&record.hook_words);
+        Some(attempt)
     }
 }
 
@@ -84,6 +85,11 @@ impl Table {
             killing.collect(),
             self.owners.hand_over(),
         )
+    }
+
+    /// The epilogs that go on while the next program takes over, children of this process as they are.
+    pub fn hand_over_epilogs(&self) -> Vec<Epilog> {
+        self.hooking.hand_over()
     }
 
     /// The descriptors that a handover names.

@@ -10,6 +10,7 @@ use sluice_common::supervision::{Exit, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
+use super::hooking::Hooking;
 use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Left, Owners, Path, Phase, Spawner,
     Spool, Table, TableError, clock, info, process, warn,
@@ -17,6 +18,7 @@ use super::{
 use crate::attempt::Origin;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
+use crate::hooks::Hooks;
 use crate::identity::Identities;
 use crate::output::{self, cap::Cap, sweep::Sweep};
 use crate::spawn::begun;
@@ -36,6 +38,8 @@ pub struct Setup<'a> {
     pub identities: Identities,
     /// How much of their output is kept.
     pub output: output::Rules,
+    /// What runs around them.
+    pub hooks: Hooks,
     /// What an earlier program of this very process knew.
     pub left: Left,
 }
@@ -76,13 +80,21 @@ impl Table {
         let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         writing.for_each(|(id, _)| cap.on_begun(id));
         let sweep = Sweep::new(attempts_dir.clone(), setup.output);
+        let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
+        hooking.take_over(setup.left.epilogs, &mut attempts);
         let mut table = Self {
             boot_id,
             spool,
-            spawner: Spawner::new(attempts_dir, setup.reader_uid, setup.identities)
-                .map_err(TableError::Spawner)?,
+            spawner: Spawner::new(
+                attempts_dir,
+                setup.reader_uid,
+                setup.identities,
+                setup.hooks,
+            )
+            .map_err(TableError::Spawner)?,
             cap,
             sweep,
+            hooking,
             owners,
             groups,
             attempts,
@@ -176,6 +188,7 @@ fn take_over(record: Record, boot_id: &BootId) -> Attempt {
         HostPhase::Gone(end) => Phase::Gone(end),
     };
     let mut attempt = Attempt::taken_over(phase, record.memo, record.lease);
+    attempt.hook_words = record.hook_words;
     attempt.unsaved = attempt.record(&record.attempt, boot_id).phase != recorded;
     attempt
 }
@@ -278,6 +291,7 @@ mod tests {
             memo,
             lease: None,
             phase: HostPhase::Running(gone()),
+            hook_words: BTreeMap::new(),
         };
         assert!(never_began(&record, dir.path(), &boot_id));
         let other = BootId::new("boot-2").unwrap();

@@ -12,7 +12,7 @@ use super::{
     Attempt, AttemptId, AttemptView, BTreeSet, BootMillis, Exit, Phase, StopSignal, Table, chain,
     clock, error, io, process,
 };
-use crate::attempt::Origin;
+use crate::attempt::{Epilog, Origin};
 use crate::owner::{Census, Leaders};
 use crate::process::Stat;
 
@@ -159,11 +159,20 @@ impl Table {
     fn empty_out(&mut self, origin: Origin, is_left: impl Fn(&AttemptId) -> bool) {
         for (id, attempt) in &mut self.attempts {
             let ended = attempt.origin == origin && attempt.is_ended();
-            if ended && !is_left(id) && !self.groups.is_populated(id) {
+            let empty = ended && !is_left(id) && !self.groups.is_populated(id);
+            if empty && !self.hooking.keeps(id, attempt) {
                 attempt.on_empty(self.groups.usage(id));
                 attempt.unsaved = true;
                 self.changed.insert(id.clone());
             }
+        }
+    }
+
+    /// A child has ended, perhaps the one that ran an attempt's epilog.
+    pub(super) fn on_epilog_ended(&mut self, pid: u32) {
+        let ended = self.hooking.on_child_ended(pid);
+        if let Some(attempt) = ended.and_then(|id| self.attempts.get_mut(&id)) {
+            attempt.epilog = Epilog::Over;
         }
     }
 

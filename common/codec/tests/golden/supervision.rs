@@ -229,6 +229,9 @@ fn exits() {
     check(&Exit::LeaseExpired, "03000000");
     check(&Exit::HostRebooted, "04000000");
     check(&Exit::Unknown, "05000000");
+    let failed = Exit::PrologFailed("no".into());
+    let golden = "08000000 0200000000000000 'no'";
+    check(&failed, golden);
     let failed = Exit::HostFailed("no".into());
     check(&failed, "06000000 0200000000000000 'no'");
     let killed = Exit::OutOfMemory(OutOfMemory {

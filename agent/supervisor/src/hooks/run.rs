@@ -1,0 +1,206 @@
+//! How a hook runs: as the supervisor's own user, with a time limit, and waited for by a child, never by the loop. It
+//! dies with whoever waits for it, so that none runs on unseen and beside its own repetition.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, killpg, sigprocmask};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpid, getppid};
+use sluice_common::id::AttemptId;
+use sluice_common::time::Span;
+use tracing::warn;
+
+use crate::sys;
+
+/// `PATH` of hooks.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Between two looks whether a hook has ended, by the child that waits for it.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+
+/// Of what a failed hook wrote, shown to people.
+const MAX_WORDS_BYTES: u64 = 300;
+
+/// One run of a hook.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// What is run.
+    pub program: &'a Path,
+    /// Its variables.
+    pub told: &'a BTreeMap<String, String>,
+    /// How long it may take.
+    pub timeout: Span,
+    /// A directory for a file without a name: what it writes goes there.
+    pub words_in: &'a Path,
+}
+
+impl Run<'_> {
+    /// Runs it to its end and waits for it: only in a child.
+    ///
+    /// # Errors
+    /// Where it did not exit with 0 in time: the sentence says what happened and what it wrote last.
+    pub fn to_end(&self) -> Result<(), String> {
+        let shown = self.program.display();
+        let failed = |e: io::Error| format!("{shown} could not be run: {e}");
+        let words = unnamed(self.words_in).map_err(failed)?;
+        let waiting = getpid();
+        let pid = sys::fork_into(|| {
+            let Err(e) = self.become_hook(waiting, &words);
+            let _nobody_is_told_otherwise =
+                io::Write::write_all(&mut &words, e.to_string().as_bytes());
+        });
+        let pid = Pid::from_raw(pid.map_err(failed)?.cast_signed());
+        let ended = self.wait(pid).map_err(|e| failed(e.into()))?;
+        let how = match ended {
+            Some(WaitStatus::Exited(_, 0)) => return Ok(()),
+            Some(WaitStatus::Exited(_, code)) => format!("ended with code {code}"),
+            Some(WaitStatus::Signaled(_, signal, _)) => format!("was ended by {signal}"),
+            Some(_) | None => format!("took longer than {}", self.timeout),
+        };
+        Err(format!("{shown} {how}{}", last_words(&words)))
+    }
+
+    /// In the copy; comes back only where it fails.
+    fn become_hook(&self, waiting: Pid, words: &File) -> io::Result<std::convert::Infallible> {
+        set_pdeathsig(Signal::SIGKILL)?;
+        if getppid() != waiting {
+            return Err(io::Error::other("nobody waits for it"));
+        }
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        Err(Command::new(self.program)
+            .env_clear()
+            .env("PATH", PATH)
+            .envs(self.told)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .stdout(words.try_clone()?)
+            .stderr(words.try_clone()?)
+            .process_group(0)
+            .exec())
+    }
+
+    /// How it ended; `None` where it had to be killed, with what it started.
+    fn wait(&self, pid: Pid) -> nix::Result<Option<WaitStatus>> {
+        let end = Instant::now() + Duration::from_millis(self.timeout.millis());
+        loop {
+            match waitpid(pid, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) if Instant::now() >= end => {
+                    let _what_it_started_goes_with_it = killpg(pid, Signal::SIGKILL);
+                    waitpid(pid, None)?;
+                    return Ok(None);
+                }
+                Ok(WaitStatus::StillAlive) => sleep(LOOK_AGAIN),
+                Ok(ended) => return Ok(Some(ended)),
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+/// A file that goes with its last descriptor, and that ties nobody who writes to it to an attempt.
+fn unnamed(dir: &Path) -> io::Result<File> {
+    let path = dir.join(format!(".hook-{}", std::process::id()));
+    // One that died between the two may have left it.
+    let _there_seldom_is_one = fs::remove_file(&path);
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(&path)?;
+    fs::remove_file(path)?;
+    Ok(file)
+}
+
+fn last_words(words: &File) -> String {
+    let len = words.metadata().map_or(0, |found| found.len());
+    let from = len.saturating_sub(MAX_WORDS_BYTES);
+    let mut bytes = vec![0; usize::try_from(len - from).unwrap_or_default()];
+    let read = words.read_exact_at(&mut bytes, from);
+    let text = String::from_utf8_lossy(&bytes);
+    match (read, text.trim()) {
+        (Err(_), _) | (Ok(()), "") => String::new(),
+        (Ok(()), text) => format!(": {}", text.escape_debug()),
+    }
+}
+
+/// Starts a child that runs the epilog of an attempt: its process id.
+///
+/// # Errors
+/// Where no process can be made.
+pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
+    let supervisor = getpid();
+    sys::fork_into(|| {
+        if !stand_alone(supervisor) {
+            return;
+        }
+        if let Err(why) = epilog.to_end() {
+            warn!(step = %id.step, attempt = id.number, "the epilog failed: {why}");
+        }
+    })
+}
+
+/// A child that waits lets go of what is the supervisor's, and ends with it: the next supervisor runs the hook anew.
+fn stand_alone(supervisor: Pid) -> bool {
+    let alone = sys::close_all_but(&[]).is_ok();
+    sys::default_signals();
+    let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+    let dies = set_pdeathsig(Signal::SIGKILL);
+    alone && unblocked.is_ok() && dies.is_ok() && getppid() == supervisor
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    fn script(dir: &Path, text: &str) -> PathBuf {
+        let path = dir.join("hook");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn how_a_hook_ended_is_told_with_its_last_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let told = BTreeMap::from([("SLUICE_HOOK_STEP_ID".to_owned(), "a".to_owned())]);
+        for (text, timeout, expected) in [
+            ("exit 0", 60_000, None),
+            (
+                "echo no $SLUICE_HOOK_STEP_ID; exit 3",
+                60_000,
+                Some("ended with code 3: no a"),
+            ),
+            ("kill -9 $$", 60_000, Some("was ended by SIGKILL")),
+            ("sleep 1000", 50, Some("took longer than 50ms")),
+        ] {
+            let hook = Run {
+                program: &script(dir.path(), text),
+                told: &told,
+                timeout: Span::from_millis(timeout),
+                words_in: dir.path(),
+            };
+            let ended = hook.to_end();
+            let matches = match (&ended, expected) {
+                (Ok(()), None) => true,
+                (Err(why), Some(words)) => why.contains(words),
+                (Ok(()), Some(_)) | (Err(_), None) => false,
+            };
+            assert!(matches, "{text}: {ended:?}");
+        }
+        let left = fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(left, 1, "only the hook is left");
+    }
+}
