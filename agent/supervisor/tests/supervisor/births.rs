@@ -27,8 +27,8 @@ fn the_environment_is_what_was_asked_for_and_what_its_user_is_known_by() {
     spec.env
         .insert("HOME".to_owned(), "/the/step's/own".to_owned());
     assert_eq!(host.client().run(&spec), Exit::Code(0));
-    let wanted = spec.env.clone().into_iter().chain(known_by());
-    let wanted = wanted.chain(own_files(&host, "env.1"));
+    let known = known_by().chain(own_files(&host, "env.1"));
+    let wanted = spec.env.clone().into_iter().chain(known);
     let wanted: std::collections::BTreeMap<_, _> = wanted
         .filter(|(k, v)| k != "HOME" || v == "/the/step's/own")
         .collect();
@@ -50,23 +50,18 @@ fn an_empty_environment_stays_empty_but_for_what_its_user_is_known_by() {
     let mut spec = spec("bare.1", &["/usr/bin/env"]);
     spec.env = Default::default();
     assert_eq!(host.client().run(&spec), Exit::Code(0));
-    let wanted = known_by().chain(own_files(&host, "bare.1"));
-    let wanted: std::collections::BTreeMap<_, _> = wanted.collect();
+    let wanted: std::collections::BTreeMap<_, _> =
+        known_by().chain(own_files(&host, "bare.1")).collect();
     let wanted: String = wanted.iter().map(|(k, v)| format!("{k}={v}\n")).collect();
     assert_eq!(host.output(&"bare.1", "stdout"), wanted);
 }
 
-/// Where the step finds its files.
+/// The paths that only the supervisor knows.
 fn own_files(host: &Host, id: &str) -> [(String, String); 2] {
     let dir = host.dir.path().canonicalize().unwrap();
     let dir = dir.join("attempts").join(id).display().to_string();
-    [
-        (
-            "SLUICE_CHECKPOINT_FILE".to_owned(),
-            format!("{dir}/step/checkpoint"),
-        ),
-        ("SLUICE_NOTICE_FILE".to_owned(), format!("{dir}/notice")),
-    ]
+    [("CHECKPOINT", "step/checkpoint"), ("NOTICE", "notice")]
+        .map(|(name, file)| (format!("SLUICE_{name}_FILE"), format!("{dir}/{file}")))
 }
 
 /// What the database says of the user who runs these tests.
