@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use agent_core::{Core, Input, LinkId, Output, TimerKey};
 use sluice_common::gpu_state::GpuStates;
+use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
@@ -55,6 +56,8 @@ pub(crate) enum Event {
     Readings(Box<Readings>),
     /// An attempt saved its work so long ago.
     Checkpoint { attempt: AttemptId, ago: Span },
+    /// How the host is by its own check.
+    Health(HostHealth),
     /// Anything that needs no wiring.
     Core(Input),
     /// Somebody wants to know whether the loop turns.
@@ -102,6 +105,8 @@ pub(crate) struct Engine {
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
     supervised: watch::Sender<bool>,
     readings: Option<Readings>,
+    /// How the host is by its own check, once that is known.
+    health: Option<HostHealth>,
     /// By which means the supervisor holds processes; empty until it has told.
     capabilities: BTreeMap<Capability, Mechanism>,
     timers: BTreeMap<TimerKey, BootMillis>,
@@ -129,6 +134,7 @@ impl Engine {
             supervisor: None,
             supervised,
             readings: None,
+            health: None,
             capabilities: BTreeMap::new(),
             timers: BTreeMap::new(),
             report: Report::default(),
@@ -155,6 +161,7 @@ impl Engine {
                 self.link = Some((link, outbox));
                 self.feed(Input::Dialled { link })?;
                 self.tell_readings();
+                self.tell_health();
                 Ok(())
             }
             Event::SupervisorUp {
@@ -193,6 +200,11 @@ impl Engine {
                 self.tell_inventory();
                 Ok(())
             }
+            Event::Health(health) => {
+                self.health = Some(health);
+                self.tell_health();
+                Ok(())
+            }
             Event::Core(input) => {
                 self.on_input(&input);
                 let assigned = assigned(&input);
@@ -216,6 +228,12 @@ impl Engine {
     fn claim_capabilities(&mut self) {
         if !self.identity.is_declared && !self.capabilities.is_empty() {
             self.identity.inventory.capabilities = self.capabilities.clone();
+        }
+    }
+
+    fn tell_health(&mut self) {
+        if let (Some((link, _)), Some(health)) = (&self.link, &self.health) {
+            self.say(*link, ToLink::Say(FromNode::Health(health.clone())));
         }
     }
 

@@ -117,24 +117,20 @@ fn first_words(
             outbox,
         }),
         FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),
-        FromSupervisor::Attempt(_) => Err(SupervisorError::NoHello),
+        FromSupervisor::Attempt(_) | FromSupervisor::Health(_) => Err(SupervisorError::NoHello),
     }
 }
 
 async fn read(mut reader: Reader, events: &mpsc::Sender<Event>) -> Result<(), SupervisorError> {
     loop {
-        match reader.next().await? {
-            FromSupervisor::Attempt(view) => {
-                if events
-                    .send(Event::Core(Input::Attempt(view)))
-                    .await
-                    .is_err()
-                {
-                    return Ok(());
-                }
-            }
+        let event = match reader.next().await? {
+            FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
+            FromSupervisor::Health(health) => Event::Health(health),
             // Only `List` asks for a second hello, and this agent never sends it.
             FromSupervisor::Hello { .. } => return Err(SupervisorError::NoHello),
+        };
+        if events.send(event).await.is_err() {
+            return Ok(());
         }
     }
 }

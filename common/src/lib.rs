@@ -18,6 +18,7 @@ pub mod device;
 pub mod environment;
 pub mod error_code;
 pub mod gpu_state;
+pub mod host_health;
 pub mod id;
 pub mod inventory;
 pub mod label;

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceNumber;
 use crate::environment::Environment;
+use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::time::{Span, Time};
@@ -100,6 +101,8 @@ pub enum FromSupervisor {
     },
     /// An attempt has changed.
     Attempt(AttemptView),
+    /// How the host is by its own check: said after the hello, where it is known, and when it has changed.
+    Health(HostHealth),
 }
 
 /// The signals that an agent may send.

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::gpu_state::GpuStates;
+use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::supervision::Exit;
@@ -111,6 +112,8 @@ pub enum FromNode {
         /// How long ago: the host's clock need not be right.
         ago: Span,
     },
+    /// How the host is by its own check. Said on each new link, and when it has changed.
+    Health(HostHealth),
 }
 
 /// To the agent: an order, and by whom.

@@ -4,6 +4,7 @@
 //!
 //! `config` reads them, `spawn` and `table` say when they run.
 
+pub mod health;
 pub mod run;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,12 @@ const DEFAULT_TIMEOUT: Span = Span::from_secs(60);
 /// One may be the step's bad luck, three in a row are the host's.
 const DEFAULT_FAILURES_MAX: u32 = 3;
 
+/// Between two checks of the host, where the config does not say it.
+const DEFAULT_INTERVAL: Span = Span::from_secs(60);
+
+/// Between two checks at the least.
+const LEAST_INTERVAL: Span = Span::from_secs(1);
+
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
 /// May be run by somebody.
@@ -37,6 +44,9 @@ pub struct RawHooks {
     epilog: Option<PathBuf>,
     timeout: Option<Length>,
     prolog_failures_max: Option<u32>,
+    health_check: Option<PathBuf>,
+    health_interval: Option<Length>,
+    health_failures_max: Option<u32>,
 }
 
 /// What runs around attempts.
@@ -50,6 +60,21 @@ pub struct Hooks {
     pub timeout: Span,
     /// Failed prologs in a row that are the host's failure and no longer only the step's.
     pub failures_max: u32,
+    /// What says whether the host is fit.
+    pub health_check: Option<Check>,
+}
+
+/// A check of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// What is run.
+    pub program: PathBuf,
+    /// How long it may take.
+    pub timeout: Span,
+    /// From the beginning of one to that of the next.
+    pub interval: Span,
+    /// Failures in a row by which the host is unfit.
+    pub failures_max: u32,
 }
 
 impl Default for Hooks {
@@ -59,6 +84,7 @@ impl Default for Hooks {
             epilog: None,
             timeout: DEFAULT_TIMEOUT,
             failures_max: DEFAULT_FAILURES_MAX,
+            health_check: None,
         }
     }
 }
@@ -69,16 +95,34 @@ impl RawHooks {
     /// # Errors
     /// Where a value means nothing: the key, and what is wrong.
     pub fn check(self) -> Result<Hooks, (String, String)> {
-        if self.prolog_failures_max == Some(0) {
-            let key = "hooks.prolog_failures_max".to_owned();
-            return Err((key, "0 means nothing: the least is 1".to_owned()));
+        let counts = [
+            ("prolog_failures_max", self.prolog_failures_max),
+            ("health_failures_max", self.health_failures_max),
+        ];
+        if let Some((key, _)) = counts.iter().find(|(_, count)| *count == Some(0)) {
+            let message = "0 means nothing: the least is 1".to_owned();
+            return Err((format!("hooks.{key}"), message));
         }
         let default = Hooks::default();
+        let timeout = self.timeout.map_or(default.timeout, |Length(span)| span);
+        let interval = self.health_interval;
+        let interval = interval.map_or(DEFAULT_INTERVAL, |Length(span)| span);
+        if interval < LEAST_INTERVAL {
+            let message =
+                format!("{interval} would keep the host busy: the least is {LEAST_INTERVAL}");
+            return Err(("hooks.health_interval".to_owned(), message));
+        }
         Ok(Hooks {
             prolog: self.prolog,
             epilog: self.epilog,
-            timeout: self.timeout.map_or(default.timeout, |Length(span)| span),
+            timeout,
             failures_max: self.prolog_failures_max.unwrap_or(default.failures_max),
+            health_check: self.health_check.map(|program| Check {
+                program,
+                timeout,
+                interval,
+                failures_max: self.health_failures_max.unwrap_or(1),
+            }),
         })
     }
 }
@@ -89,8 +133,13 @@ impl Hooks {
     /// # Errors
     /// Where one is not there or could be changed by others: the key, and what is wrong.
     pub fn check_programs(&self) -> Result<(), (String, String)> {
-        for (name, path) in [("prolog", &self.prolog), ("epilog", &self.epilog)] {
-            let checked = path.as_deref().map_or(Ok(()), check_program);
+        let check = self.health_check.as_ref();
+        for (name, path) in [
+            ("prolog", self.prolog.as_deref()),
+            ("epilog", self.epilog.as_deref()),
+            ("health_check", check.map(|check| check.program.as_path())),
+        ] {
+            let checked = path.map_or(Ok(()), check_program);
             checked.map_err(|message| (format!("hooks.{name}"), message))?;
         }
         Ok(())

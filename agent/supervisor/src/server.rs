@@ -6,6 +6,7 @@
 //! Decides nothing about attempts: that is `table`'s.
 
 mod beginning;
+mod checking;
 mod upgrading;
 
 use std::io::{self, Read};
@@ -28,6 +29,7 @@ use tracing::{error, info, warn};
 
 use crate::connection::{Connection, PartError, peer_uid};
 use crate::handover::{Handover, HandoverError};
+use crate::hooks::health::Health;
 use crate::identity::{Identities, IdentityError};
 use crate::notify::Init;
 use crate::options::Options;
@@ -110,6 +112,7 @@ pub struct Server {
     /// Set while everything is stopped: when to kill next.
     stop: Option<BootMillis>,
     upgrade: Upgrade,
+    health: Health,
 }
 
 impl Server {
@@ -153,6 +156,8 @@ impl Server {
         let upgraded = options.handover.is_some();
         info!(state_dir = %state_dir.path().display(), upgraded, "ready");
         let init = Init::tell_ready(clock::boot_now());
+        let check = options.hooks.health_check.clone();
+        let health = Health::new(check, state_dir.path().to_owned());
         Ok(Self {
             options,
             state_dir,
@@ -166,6 +171,7 @@ impl Server {
             agent: None,
             stop: None,
             upgrade,
+            health,
         })
     }
 
@@ -194,6 +200,7 @@ impl Server {
             self.stop,
             self.init.wake_at(),
             self.upgrade.wake_at(),
+            self.health.wake_at().filter(|_| self.stop.is_none()),
         ];
         let wake_at = wake_at.into_iter().flatten().min();
         let set = match wake_at {
@@ -266,9 +273,13 @@ impl Server {
         };
         let mut ended = reap::ended_children();
         ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
+        ended.retain(|child| !self.on_health_child_ended(child.pid));
         self.table.on_children_ended(&ended);
         self.table.on_time(now);
         self.upgrade.on_time(now);
+        if self.stop.is_none() {
+            self.health.on_time(now);
+        }
         for source in ready {
             match source {
                 Source::Attempt(id) => self.table.on_ready(id),
@@ -414,6 +425,7 @@ impl Server {
         info!(replaced, "an agent has connected");
         let hello = self.table.hello();
         self.tell(&hello);
+        self.tell_health();
     }
 
     fn on_agent(&mut self, now: BootMillis) {

@@ -28,6 +28,7 @@ mod checkpoint;
 mod core;
 mod explain;
 mod gpus;
+mod health;
 mod input;
 mod invariant;
 mod link;

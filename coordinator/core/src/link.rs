@@ -231,6 +231,7 @@ impl Core {
             FromNode::Readings(_) => {}
             FromNode::GpuStates(states) => self.take_gpu_states(node, *states),
             FromNode::Checkpoint { attempt, ago } => self.on_checkpoint(node, attempt, ago),
+            FromNode::Health(health) => self.on_health(node, health),
         }
     }
 

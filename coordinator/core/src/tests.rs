@@ -8,6 +8,7 @@ mod ends;
 mod explain;
 mod gangs;
 mod gpus;
+mod health;
 mod link;
 mod log;
 mod platforms;

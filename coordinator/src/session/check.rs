@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
+use sluice_common::host_health::HostHealth;
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS};
@@ -203,7 +204,8 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
         FromNode::Readings(found) => readings(found)?,
         FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),
-        FromNode::Checkpoint { .. } => {}
+        FromNode::Health(HostHealth::Unfit(why)) => tidy(why, MAX_SENTENCE_BYTES),
+        FromNode::Checkpoint { .. } | FromNode::Health(HostHealth::Fit) => {}
     }
     Ok(message)
 }

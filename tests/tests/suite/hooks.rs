@@ -16,12 +16,7 @@ impl Hooks {
         let hooks = Self(tempfile::tempdir().unwrap());
         let [prolog, epilog] = [("prolog", prolog), ("epilog", epilog)].map(|(name, text)| {
             let path = hooks.path(name);
-            fs::write(
-                &path,
-                format!("#!/bin/sh\ncd {}\n{text}\n", hooks.0.path().display()),
-            )
-            .unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            hooks.write(&path, text);
             path.display().to_string()
         });
         let config = format!(
@@ -30,6 +25,12 @@ impl Hooks {
         );
         fs::write(hooks.path("supervisor.toml"), config).unwrap();
         hooks
+    }
+
+    fn write(&self, path: &Path, text: &str) {
+        let text = format!("#!/bin/sh\ncd {}\n{text}\n", self.0.path().display());
+        fs::write(path, text).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -194,4 +195,44 @@ fn hooks_that_run_while_the_supervisor_upgrades_itself_go_on_and_run_once() {
         (!released().is_null()).then_some(())
     });
     assert_eq!(lines(&log), ["prolog a", "epilog a", "end"]);
+}
+
+#[test]
+fn a_host_whose_health_check_fails_is_closed_until_it_passes() {
+    let hooks = Hooks::new("true", "true", "");
+    let check = hooks.path("check");
+    let text = "[ ! -e ill ] || { echo the disk is gone; echo and more; exit 1; }";
+    hooks.write(&check, text);
+    let more =
+        format!("health_check = {check:?}\nhealth_interval = \"1s\"\nhealth_failures_max = 2\n");
+    let config = hooks.path("supervisor.toml");
+    let config_was = fs::read_to_string(&config).unwrap();
+    fs::write(&config, config_was + &more).unwrap();
+    let dev = hooks.dev();
+    submit(&dev, "a", "true");
+    dev.step_in("a", &["succeeded"]);
+    fs::write(hooks.path("ill"), "").unwrap();
+    let node = || dev.call("GET", "/v1/nodes", None).1["items"][0].clone();
+    let reason = |node: &Value| {
+        node["cordon"]["reason"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let closed = eventually("the host to be closed", || {
+        Some(node()).filter(|node| !reason(node).is_empty())
+    });
+    assert_eq!(
+        reason(&closed),
+        "closed by its health check: the disk is gone",
+        "{closed}"
+    );
+    submit(&dev, "b", "true");
+    // One that comes back knows no more than before: the host stays closed meanwhile.
+    dev.kill(Daemon::Supervisor);
+    let (_, b) = dev.call("GET", "/v1/steps/b", None);
+    assert_eq!(b["state"], "queued", "{b}");
+    fs::remove_file(hooks.path("ill")).unwrap();
+    dev.step_in("b", &["succeeded"]);
+    assert_eq!(reason(&node()), "");
 }

@@ -545,6 +545,7 @@ impl World {
             FromNode::GpuStates(states) => self.faults = states.faults,
             FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
             FromNode::Checkpoint { .. } => panic!("the core knows no files"),
+            FromNode::Health(_) => panic!("the core hears of no check"),
         }
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -50,8 +51,25 @@ impl Run<'_> {
     /// # Errors
     /// Where it did not exit with 0 in time: the sentence says what happened and what it wrote last.
     pub fn to_end(&self) -> Result<(), String> {
-        let shown = self.program.display();
-        let failed = |e: io::Error| format!("{shown} could not be run: {e}");
+        self.end().map_err(|(how, words)| {
+            let last = words.as_ref().map(last_words).unwrap_or_default();
+            format!("{} {how}{last}", self.program.display())
+        })
+    }
+
+    /// As [`Run::to_end`], but the sentence is the first line that it wrote, where it wrote one.
+    ///
+    /// # Errors
+    /// Where it did not exit with 0 in time.
+    pub fn to_end_and_first_words(&self, most: usize) -> Result<(), String> {
+        self.end().map_err(|(how, words)| {
+            let first = words.as_ref().and_then(|words| first_words(words, most));
+            first.unwrap_or_else(|| format!("{} {how}", self.program.display()))
+        })
+    }
+
+    fn end(&self) -> Result<(), (String, Option<File>)> {
+        let failed = |e: io::Error| (format!("could not be run: {e}"), None);
         let words = unnamed(self.words_in).map_err(failed)?;
         let waiting = getpid();
         let pid = sys::fork_into(|| {
@@ -67,7 +85,7 @@ impl Run<'_> {
             Some(WaitStatus::Signaled(_, signal, _)) => format!("was ended by {signal}"),
             Some(_) | None => format!("took longer than {}", self.timeout),
         };
-        Err(format!("{shown} {how}{}", last_words(&words)))
+        Err((how, Some(words)))
     }
 
     /// In the copy; comes back only where it fails.
@@ -122,6 +140,14 @@ fn unnamed(dir: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+fn first_words(words: &File, most: usize) -> Option<String> {
+    let mut bytes = vec![0; most];
+    let len = words.read_at(&mut bytes, 0).ok()?;
+    let text = String::from_utf8_lossy(&bytes[..len]);
+    let line = text.lines().map(str::trim).find(|line| !line.is_empty())?;
+    Some(line.escape_debug().to_string())
+}
+
 fn last_words(words: &File) -> String {
     let len = words.metadata().map_or(0, |found| found.len());
     let from = len.saturating_sub(MAX_WORDS_BYTES);
@@ -141,7 +167,7 @@ fn last_words(words: &File) -> String {
 pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
     let supervisor = getpid();
     sys::fork_into(|| {
-        if !stand_alone(supervisor) {
+        if !stand_alone(supervisor, &[]) {
             return;
         }
         if let Err(why) = epilog.to_end() {
@@ -151,8 +177,8 @@ pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
 }
 
 /// A child that waits lets go of what is the supervisor's, and ends with it: the next supervisor runs the hook anew.
-fn stand_alone(supervisor: Pid) -> bool {
-    let alone = sys::close_all_but(&[]).is_ok();
+pub(super) fn stand_alone(supervisor: Pid, keep: &[RawFd]) -> bool {
+    let alone = sys::close_all_but(keep).is_ok();
     sys::default_signals();
     let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
     let dies = set_pdeathsig(Signal::SIGKILL);

@@ -174,6 +174,7 @@ impl Client {
                     .map(|view| (view.attempt.clone(), view))
                     .collect();
             }
+            FromSupervisor::Health(_) => {}
             FromSupervisor::Attempt(view) => {
                 if let Some(old) = self.views.get(&view.attempt) {
                     assert!(rank(&old.phase) <= rank(&view.phase), "{old:?} -> {view:?}");

@@ -3,6 +3,7 @@
 
 use crate::notation::check;
 use sluice_common::device::DeviceNumber;
+use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
@@ -208,6 +209,12 @@ fn a_changed_attempt() {
     let changed = FromSupervisor::Attempt(view(HostPhase::Running(process())));
     let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO} 00000000");
     check(&changed, &golden);
+}
+
+#[test]
+fn how_the_host_is() {
+    let unfit = FromSupervisor::Health(HostHealth::Unfit("no".into()));
+    check(&unfit, "02000000 01000000 0200000000000000 'no'");
 }
 
 #[test]

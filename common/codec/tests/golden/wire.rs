@@ -7,6 +7,7 @@ use crate::notation::check;
 use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
+use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
@@ -313,6 +314,13 @@ fn a_checkpoint() {
         ago: Span::from_millis(258),
     };
     check(&checkpoint, &format!("04000000 {ATTEMPT} 0201000000000000"));
+}
+
+#[test]
+fn how_a_host_is() {
+    check(&FromNode::Health(HostHealth::Fit), "05000000 00000000");
+    let unfit = FromNode::Health(HostHealth::Unfit("no".into()));
+    check(&unfit, "05000000 01000000 0200000000000000 'no'");
 }
 
 fn command(order: ToNode) -> Command {

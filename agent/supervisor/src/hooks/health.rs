@@ -1,0 +1,137 @@
+//! The admin's check of the host: run from time to time by a child, one at a time. Says how the host is when that has
+//! changed: unfit after some failures in a row, fit after one check that went well. `server` drives it.
+
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+
+use nix::unistd::getpid;
+use sluice_common::host_health::HostHealth;
+use sluice_common::supervision::BootMillis;
+use tracing::{info, warn};
+
+use super::Check;
+use super::run::{Run, stand_alone};
+use crate::{clock, sys};
+
+/// Of what a check writes, told to the cluster.
+const MAX_WHY_BYTES: usize = 300;
+
+/// Checks the host.
+#[derive(Debug)]
+pub struct Health {
+    check: Option<Check>,
+    words_in: PathBuf,
+    next_at: BootMillis,
+    running: Option<Running>,
+    failures: u32,
+    found: Option<HostHealth>,
+}
+
+#[derive(Debug)]
+struct Running {
+    pid: u32,
+    fault: PipeReader,
+}
+
+impl Health {
+    /// The first check is due at once; without one the host is fit.
+    pub fn new(check: Option<Check>, words_in: PathBuf) -> Self {
+        Self {
+            found: check.is_none().then_some(HostHealth::Fit),
+            check,
+            words_in,
+            next_at: BootMillis(0),
+            running: None,
+            failures: 0,
+        }
+    }
+
+    /// How the host is, where that is known.
+    pub fn found(&self) -> Option<&HostHealth> {
+        self.found.as_ref()
+    }
+
+    /// When to call [`Health::on_time`].
+    pub fn wake_at(&self) -> Option<BootMillis> {
+        let idle = self.check.is_some() && self.running.is_none();
+        idle.then_some(self.next_at)
+    }
+
+    /// Checks, if it is time.
+    pub fn on_time(&mut self, now: BootMillis) {
+        if self.wake_at().is_none_or(|at| now < at) {
+            return;
+        }
+        let Some(check) = &self.check else { return };
+        self.next_at = clock::after(now, check.interval);
+        match begin(check, &self.words_in) {
+            Ok(running) => self.running = Some(running),
+            Err(e) => warn!("the health check cannot be started, trying again: {e}"),
+        }
+    }
+
+    /// A child has ended: whether it was this one's.
+    pub fn on_child_ended(&mut self, pid: u32) -> bool {
+        let Some(running) = self.running.take_if(|running| running.pid == pid) else {
+            return false;
+        };
+        self.on_checked(running.fault);
+        true
+    }
+
+    fn on_checked(&mut self, mut told: PipeReader) {
+        let mut bytes = Vec::new();
+        let (verdict, fault) = match told.read_to_end(&mut bytes).map(|_| bytes.split_first()) {
+            Ok(Some((verdict, fault))) => (*verdict, String::from_utf8_lossy(fault).into_owned()),
+            // Its child was killed before it could tell, which says nothing of the host.
+            Ok(None) | Err(_) => return warn!("a health check told nothing: it was killed"),
+        };
+        let most = self.check.as_ref().map_or(1, |check| check.failures_max);
+        self.failures = match verdict {
+            PASSED => 0,
+            _ => self.failures.saturating_add(1),
+        };
+        let found = match self.failures {
+            0 => HostHealth::Fit,
+            n if n >= most => HostHealth::Unfit(fault),
+            _ => return info!("the health check failed, which is borne as yet: {fault}"),
+        };
+        if self.found.as_ref() != Some(&found) {
+            match &found {
+                HostHealth::Fit => info!("the health check has passed"),
+                HostHealth::Unfit(why) => warn!("the health check failed: {why}"),
+            }
+        }
+        self.found = Some(found);
+    }
+}
+
+const PASSED: u8 = b'+';
+const FAILED: u8 = b'-';
+
+fn begin(check: &Check, words_in: &std::path::Path) -> io::Result<Running> {
+    let (fault, mut tell) = io::pipe()?;
+    let supervisor = getpid();
+    let pid = sys::fork_into(|| {
+        if !stand_alone(supervisor, &[tell.as_raw_fd()]) {
+            return;
+        }
+        let told = [].into();
+        let hook = Run {
+            program: &check.program,
+            told: &told,
+            timeout: check.timeout,
+            words_in,
+        };
+        let _nobody_is_left_to_tell = say(hook.to_end_and_first_words(MAX_WHY_BYTES), &mut tell);
+    })?;
+    Ok(Running { pid, fault })
+}
+
+/// At once, and less than a pipe holds, so that the child never waits.
+fn say(ended: Result<(), String>, tell: &mut PipeWriter) -> io::Result<()> {
+    let mut told = vec![if ended.is_ok() { PASSED } else { FAILED }];
+    told.extend(ended.err().unwrap_or_default().as_bytes());
+    tell.write_all(&told)
+}
