@@ -2,7 +2,7 @@
 //! what runs there, who is promised something there, and who goes before or after it. The market's own rules then say
 //! what they would do next.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
@@ -177,6 +177,11 @@ impl Market {
         if let Some(resumes) = &request.resumes {
             return self.thaw(&resumes.attempt, &backfill);
         }
+        let wanted = request.each.gpus();
+        let awaited = hosts
+            .iter()
+            .filter_map(|node| Some((node.clone(), self.awaited_gpus_given(node, wanted)?)));
+        let gpus = awaited.collect();
         let run = Run {
             request,
             pool,
@@ -186,7 +191,7 @@ impl Market {
             saved: None,
             stopping: false,
             backfill,
-            gpus: BTreeMap::new(),
+            gpus,
             frozen: None,
         };
         let id = AttemptId {

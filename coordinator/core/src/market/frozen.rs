@@ -299,6 +299,26 @@ impl Market {
         chosen.map(|(_, _, gpu)| gpu).collect()
     }
 
+    /// The GPUs for which frozen runs wait that would be given to who takes so many of a host, for want of others. `None`
+    /// where others are enough.
+    pub(crate) fn awaited_gpus_given(&self, node: &NodeName, wanted: u64) -> Option<Gpus> {
+        let home = self.homes.get(node).and_then(|pool| self.pools.get(pool))?;
+        // Of hosts with several platforms it is not known which of them are free.
+        let host = home.hosts().get(node).filter(|host| !host.is_mixed())?;
+        let runs = host.runs.iter().filter_map(|id| self.runs.get(id));
+        let held = runs.filter_map(|run| run.gpus_on(node)).flatten();
+        let taken: BTreeSet<&String> = held.chain(&host.unfit_gpus).collect();
+        let awaited = self.awaited_gpus(node).into_iter();
+        let free = awaited.filter(|(gpu, _)| !taken.contains(gpu));
+        let mut free: Vec<(bool, &String)> = free.map(|(gpu, promised)| (promised, gpu)).collect();
+        free.sort_unstable();
+        let others = host.free().gpus().saturating_sub(free.len() as u64);
+        let given = usize::try_from(wanted.saturating_sub(others)).unwrap_or(usize::MAX);
+        let given = free.into_iter().take(given);
+        let given: Gpus = given.map(|(_, gpu)| gpu.clone()).collect();
+        (!given.is_empty()).then_some(given)
+    }
+
     /// GPUs of a host for which frozen runs wait, each with whether it is promised.
     pub(crate) fn awaited_gpus(&self, node: &NodeName) -> BTreeMap<&String, bool> {
         let mut awaited = BTreeMap::new();
