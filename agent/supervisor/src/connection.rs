@@ -101,16 +101,17 @@ impl Connection {
         self.flush()
     }
 
-    /// Sends what is left.
+    /// Sends what is left. To a peer that has gone nothing can be told, but what it said before it went is still to be
+    /// read: [`Connection::fill`] comes to its end after that.
     ///
     /// # Errors
-    /// Where the peer is gone.
+    /// Where the stream fails.
     pub fn flush(&mut self) -> Result<(), PartError> {
         while self.has_unsent() {
             match self.stream.write(&self.output[self.sent..]) {
                 Ok(0) => return Err(PartError::Closed),
                 Ok(len) => self.sent += len,
-                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Err(PartError::Closed),
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => self.sent = self.output.len(),
                 Err(e) if is_passing(&e) => break,
                 Err(e) => return Err(e.into()),
             }
@@ -181,12 +182,18 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_went_away_is_noticed() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
+    fn a_peer_that_went_away_is_noticed_once_its_last_words_are_read() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut connection = Connection::new(ours).unwrap();
+        let last = frame(&ToSupervisor::List, MAX_SUPERVISION_FRAME_BYTES).unwrap();
+        theirs.write_all(&last).unwrap();
         drop(theirs);
+        connection.send(&hello()).unwrap();
+        assert!(!connection.has_unsent(), "there is nobody to send to");
+        connection.fill().unwrap();
+        let read = connection.take().unwrap();
+        assert_eq!(read, Some(ToSupervisor::List));
         assert!(matches!(connection.fill(), Err(PartError::Closed)));
-        assert!(matches!(connection.send(&hello()), Err(PartError::Closed)));
     }
 
     #[test]
