@@ -236,3 +236,30 @@ fn a_host_whose_health_check_fails_is_closed_until_it_passes() {
     dev.step_in("b", &["succeeded"]);
     assert_eq!(reason(&node()), "");
 }
+
+#[test]
+fn an_epilog_whose_supervisor_dies_is_ended_and_run_once_more() {
+    let hooks = Hooks::new(
+        "true",
+        "echo $$ >> log; while [ ! -e go ]; do sleep 0.02; done",
+        "",
+    );
+    let dev = hooks.dev();
+    let log = hooks.path("log");
+    submit(&dev, "a", "true");
+    let first = eventually("the epilog to begin", || lines(&log).first()?.parse().ok());
+    dev.kill(Daemon::Supervisor);
+    eventually("the epilog to end with its supervisor", || {
+        (!is_alive(first)).then_some(())
+    });
+    eventually("the next one to begin", || {
+        (lines(&log).len() == 2).then_some(())
+    });
+    let released = || dev.call("GET", "/v1/steps/a", None).1["attempts"][0]["released_at"].clone();
+    assert_eq!(released(), Value::Null, "the epilog runs");
+    fs::write(hooks.path("go"), "").unwrap();
+    eventually("its units to be free", || {
+        (!released().is_null()).then_some(())
+    });
+    assert_eq!(lines(&log).len(), 2);
+}
