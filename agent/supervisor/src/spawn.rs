@@ -262,7 +262,7 @@ impl Spawner {
         };
         let dir = self.attempt_dir(&spec.attempt);
         let workdir = workdir(spec, &dir)?;
-        self.make_anew(&dir, identity)?;
+        self.make_own(&dir, identity)?;
         // The agent looks at the time of a file in it, and at nothing else.
         make_dir(&dir.join(STEP_DIR), PASSED_THROUGH, Some(identity))?;
         if spec.workdir.is_none() {
@@ -321,19 +321,9 @@ impl Spawner {
         self.attempts_dir.join(attempt.to_string())
     }
 
-    /// An attempt that is not known has no past: what lies in its place is of a step that was forgotten and whose id is
-    /// used again, and must not be shown as this one's.
-    ///
     /// The directory stays the supervisor's own: whoever could write there could put a link where the supervisor is
     /// about to make a file.
-    fn make_anew(&self, dir: &Path, identity: &Identity) -> Result<(), SpawnError> {
-        match fs::remove_dir_all(dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-            removed => host(
-                || format!("clear directory {} of an earlier step", dir.display()),
-                removed,
-            )?,
-        }
+    fn make_own(&self, dir: &Path, identity: &Identity) -> Result<(), SpawnError> {
         let alone = identity.is_own() && self.reader_uid.is_none();
         make_dir(dir, if alone { PRIVATE } else { PASSED_THROUGH }, None)
     }

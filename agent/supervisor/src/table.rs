@@ -200,6 +200,7 @@ impl Table {
     /// The order that keeps every program recorded: process, record, gate.
     fn fork(&mut self, spec: &SpawnSpec, lease: Option<Lease>) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
+        self.make_way(id)?;
         self.groups.make(id, &spec.limits).map_err(no_group)?;
         let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
@@ -217,6 +218,16 @@ impl Table {
         self.by_pid.insert(forked.process.pid, spec.attempt.clone());
         forked.gate.open();
         Ok(attempt)
+    }
+
+    /// An attempt that is not known has no past: what lies in its place is of a step whose id is used again, and must not be
+    /// shown as this one's.
+    fn make_way(&mut self, id: &AttemptId) -> Result<(), SpawnError> {
+        let made = self.sweep.make_way(id);
+        made.map_err(|why| SpawnError::Host {
+            action: format!("put away what lies in the place of {id}"),
+            why,
+        })
     }
 
     fn fence(&mut self, spec: &SpawnSpec) -> Result<(), SpawnError> {

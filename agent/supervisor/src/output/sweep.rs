@@ -48,8 +48,9 @@ pub struct Sweep {
     rules: Rules,
     next_at: BootMillis,
     looking: Option<Looking>,
-    /// Counts what went into the bin, so that names there do not repeat.
-    binned: u64,
+    /// When this began and how many went into the bin since: names there do not repeat, though a supervisor that upgrades
+    /// itself keeps its process number.
+    binned: (BootMillis, u64),
     /// Whether the log says that it cannot be done.
     trouble_told: bool,
 }
@@ -68,7 +69,7 @@ impl Sweep {
             rules,
             next_at: BootMillis(0),
             looking: None,
-            binned: 0,
+            binned: (clock::boot_now(), 0),
             trouble_told: false,
         }
     }
@@ -142,27 +143,44 @@ impl Sweep {
 
     fn move_away(&mut self, names: &str, is_known: impl Fn(&AttemptId) -> bool) -> io::Result<u64> {
         let ids = names.lines().filter_map(|name| name.parse().ok());
-        let forgotten: Vec<AttemptId> = ids.filter(|id| !is_known(id)).collect();
-        if forgotten.is_empty() {
-            return Ok(0);
+        let mut moved = 0;
+        for id in ids.filter(|id| !is_known(id)) {
+            moved += u64::from(self.bin(&id)?);
+        }
+        Ok(moved)
+    }
+
+    /// What lies in the place of an attempt that is about to begin is of one that was forgotten. It goes into the bin,
+    /// for how much of it there is was up to that one: removing it here could keep the supervisor from its deadlines.
+    ///
+    /// # Errors
+    /// Where it cannot be moved.
+    pub fn make_way(&mut self, id: &AttemptId) -> io::Result<()> {
+        if self.bin(id)? {
+            self.next_at = BootMillis(0);
+        }
+        Ok(())
+    }
+
+    /// Moves the directory of an attempt into the bin; says whether there was one.
+    fn bin(&mut self, id: &AttemptId) -> io::Result<bool> {
+        let dir = self.attempts_dir.join(id.to_string());
+        if let Err(e) = fs::symlink_metadata(&dir) {
+            return if e.kind() == io::ErrorKind::NotFound {
+                Ok(false)
+            } else {
+                Err(e)
+            };
         }
         let bin = self.attempts_dir.join(BIN);
         fs::DirBuilder::new()
             .recursive(true)
             .mode(0o700)
             .create(&bin)?;
-        let mut moved = 0;
-        for id in forgotten {
-            self.binned += 1;
-            // Those of an earlier supervisor may still lie there.
-            let place = bin.join(format!("{}.{}", std::process::id(), self.binned));
-            match fs::rename(self.attempts_dir.join(id.to_string()), place) {
-                Ok(()) => moved += 1,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(moved)
+        let (since, count) = &mut self.binned;
+        *count += 1;
+        fs::rename(dir, bin.join(format!("{}.{count}", since.0)))?;
+        Ok(true)
     }
 
     fn tell_trouble(&mut self, e: &io::Error) {
@@ -290,6 +308,28 @@ mod tests {
             let found = overdue(dir.path(), &known, rules, now).unwrap();
             assert_eq!(found, expected, "{rules:?} {known:?}");
         }
+    }
+
+    #[test]
+    fn who_is_about_to_begin_finds_nothing_and_waits_for_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let id: AttemptId = "old.1".parse().unwrap();
+        let mut sweep = Sweep::new(dir.path().to_owned(), rules(99, u64::MAX));
+        sweep.next_at = BootMillis(u64::MAX);
+        sweep.make_way(&id).unwrap();
+        assert_eq!(sweep.next_at, BootMillis(u64::MAX), "there was nothing");
+        for binned in 1..=2 {
+            fs::create_dir_all(dir.path().join("old.1/work/deep")).unwrap();
+            sweep.make_way(&id).unwrap();
+            assert!(!dir.path().join("old.1").exists());
+            let bin = fs::read_dir(dir.path().join(BIN)).unwrap();
+            assert_eq!(
+                bin.count(),
+                binned,
+                "it lies there whole until a child removes it"
+            );
+        }
+        assert_eq!(sweep.next_at, BootMillis(0), "and the next look is soon");
     }
 
     #[test]

@@ -279,8 +279,10 @@ fn a_repeated_spawn_starts_nothing() {
 #[test]
 fn a_place_where_nothing_can_be_written_fails_the_start() {
     let host = Host::start();
-    // A file where the directory should be: root, too, is stopped by that.
-    fs::write(host.attempt_dir(&"blocked.1"), b"").unwrap();
+    // A file where a directory should be, into which what lies in its place would go: root, too, is stopped by that.
+    let place = host.attempt_dir(&"blocked.1");
+    fs::create_dir(&place).unwrap();
+    fs::write(place.with_file_name(".removed"), b"").unwrap();
     let mut client = host.client();
     let blocked = spec("blocked.1", &["true"]);
     client.spawn(&blocked);
