@@ -166,7 +166,9 @@ impl Attempt {
             }
             Self::Stopping { process, why, stop } => {
                 let (process, why, stop) = (*process, *why, *stop);
-                self.on_view_stopping(process, why, stop, &view.phase)
+                let mut effects = thaw_to_ask(stop, view);
+                effects.extend(self.on_view_stopping(process, why, stop, &view.phase));
+                effects
             }
             Self::Ended { end, .. } => match &view.phase {
                 HostPhase::Running(_) | HostPhase::Ended(_) => Effects::new(),
@@ -446,6 +448,16 @@ fn pursue(stop: &mut Stop, next: Stop) -> Effects {
     effects.extend(kill_due.then_some(Effect::Signal(StopSignal::Kill)));
     effects.push(Effect::WakeStop(next.wake_at()));
     effects
+}
+
+/// What is asked to end has to run for that: the word that thaws it may have been lost with a supervisor.
+fn thaw_to_ask(stop: Stop, view: &AttemptView) -> Effects {
+    match (stop, &view.freezer) {
+        (Stop::Asked { .. }, FreezerState::Freezing | FreezerState::Frozen) if still_runs(view) => {
+            vec![Effect::Thaw]
+        }
+        (Stop::Asked { .. } | Stop::Killing { .. }, _) => Effects::new(),
+    }
 }
 
 pub(crate) fn started(process: Process) -> Started {

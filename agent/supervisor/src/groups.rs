@@ -285,7 +285,10 @@ impl Groups {
     pub fn kill(&self, attempt: &AttemptId) {
         let name = directory(attempt);
         let killed = match &self.unified {
-            Some(unified) if unified.group(&name).exists() => unified.kill(&name),
+            // Where the unified one cannot kill, the other may hold them frozen, and what is frozen there does not die.
+            Some(unified) if unified.does(Controller::Freezer) && unified.group(&name).exists() => {
+                unified.kill(&name)
+            }
             Some(_) | None => self.legacy.kill(&name),
         };
         if let Err(e) = killed {

@@ -142,3 +142,39 @@ fn version_1_is_killed_while_it_is_frozen() {
     until("the groups are gone", || !groups.remove_leaving());
     assert_eq!(host.directories(&attempt), Vec::<PathBuf>::new());
 }
+
+#[test]
+fn where_version_2_cannot_kill_what_version_1_holds_frozen_dies() {
+    // On paper: kernels before 5.14 have groups of version 2 without `cgroup.kill`, and then version 1 freezes.
+    let root = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| {
+        let path = root.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let mounts = "30 29 0:26 / /two rw - cgroup2 cgroup2 rw\n31 29 0:27 / /freezer rw - cgroup cgroup rw,freezer\n";
+    put("proc/self/mountinfo", mounts);
+    put("proc/self/cgroup", "3:freezer:/\n0::/\n");
+    for top in ["two", "freezer"] {
+        fs::create_dir(root.path().join(top)).unwrap();
+    }
+    let mut groups = Groups::open(root.path(), &GroupOptions::default(), root.path());
+    assert_eq!(groups.capabilities()[&Capability::Kill], Mechanism::Cgroup1);
+    let attempt: AttemptId = "a.1".parse().unwrap();
+    groups.make(&attempt, &Limits::default()).unwrap();
+    let mut child = Command::new("sleep")
+        .arg("60")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let name = groups::name_of(root.path()).unwrap();
+    let group = format!("freezer/{name}/attempt-a.1");
+    put(&format!("{group}/freezer.state"), "FROZEN");
+    put(&format!("{group}/cgroup.procs"), &child.id().to_string());
+    groups.kill(&attempt);
+    let state = fs::read_to_string(root.path().join(group).join("freezer.state"));
+    assert_eq!(state.unwrap(), "THAWED", "what is frozen there cannot die");
+    let ended = || child.try_wait().unwrap().is_some();
+    until("it is killed", ended);
+}
