@@ -32,7 +32,7 @@ use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
 
 use crate::input::Now;
 use crate::stop::Stop;
-use crate::suspend::{Suspension, meet, still_runs, timeout_at};
+use crate::suspend::{Suspension, meet, still_runs, thaw_to_ask, timeout_at};
 
 /// Where an attempt stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -448,16 +448,6 @@ fn pursue(stop: &mut Stop, next: Stop) -> Effects {
     effects.extend(kill_due.then_some(Effect::Signal(StopSignal::Kill)));
     effects.push(Effect::WakeStop(next.wake_at()));
     effects
-}
-
-/// What is asked to end has to run for that: the word that thaws it may have been lost with a supervisor.
-fn thaw_to_ask(stop: Stop, view: &AttemptView) -> Effects {
-    match (stop, &view.freezer) {
-        (Stop::Asked { .. }, FreezerState::Freezing | FreezerState::Frozen) if still_runs(view) => {
-            vec![Effect::Thaw]
-        }
-        (Stop::Asked { .. } | Stop::Killing { .. }, _) => Effects::new(),
-    }
 }
 
 pub(crate) fn started(process: Process) -> Started {

@@ -27,7 +27,7 @@ use crate::attempt::{Attempt, Effect, Effects, Next, run, started, stopping};
 use crate::core::Core;
 use crate::input::Now;
 use crate::spawn::never_started;
-use crate::stop::later;
+use crate::stop::{Stop, later};
 
 /// Longest time that freezing or thawing may take. A group of a thousand processes takes milliseconds; what does not
 /// come to rest in this time waits for something that the kernel will not interrupt.
@@ -422,6 +422,16 @@ pub(crate) fn still_runs(view: &AttemptView) -> bool {
     match view.phase {
         HostPhase::Running(_) => true,
         HostPhase::Ended(_) | HostPhase::Gone(_) => false,
+    }
+}
+
+/// What is asked to end has to run for that: the word that thaws it may have been lost with a supervisor.
+pub(crate) fn thaw_to_ask(stop: Stop, view: &AttemptView) -> Effects {
+    match (stop, &view.freezer) {
+        (Stop::Asked { .. }, FreezerState::Freezing | FreezerState::Frozen) if still_runs(view) => {
+            vec![Effect::Thaw]
+        }
+        (Stop::Asked { .. } | Stop::Killing { .. }, _) => Effects::new(),
     }
 }
 

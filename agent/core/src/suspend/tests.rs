@@ -212,3 +212,19 @@ fn what_somebody_else_thaws_is_frozen_again_and_what_he_freezes_is_thawed() {
     let effects = running().on_view(now(12_000), &view(FreezerState::Frozen));
     assert_eq!(in_words(&effects), ["thaw"]);
 }
+
+#[test]
+fn what_is_asked_to_end_is_thawed_though_the_first_word_was_lost() {
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), None);
+    attempt.on_stop(now(12_000), StopWhy::Cancelled, GRACE);
+    for freezer in [FreezerState::Freezing, FreezerState::Frozen] {
+        let effects = attempt.on_view(now(13_000), &view(freezer));
+        assert_eq!(in_words(&effects), ["thaw"]);
+    }
+    let effects = attempt.on_view(now(13_000), &view(FreezerState::Thawed));
+    assert_eq!(effects, []);
+    attempt.on_stop_timer(now(22_000));
+    let effects = attempt.on_view(now(22_000), &view(FreezerState::Frozen));
+    assert_eq!(effects, [], "what is killed dies frozen");
+}
