@@ -209,6 +209,10 @@ impl Attempt {
             return;
         };
         let expired = self.lease.is_some_and(|lease| lease.has_passed());
+        if let FreezerState::Refused(_) = self.freezer {
+            // Of no more interest, and the sentence would be told with every list.
+            self.freezer = FreezerState::Thawed;
+        }
         self.phase = Phase::Ended(HostEnd {
             process: Some(process),
             exit: if expired { Exit::LeaseExpired } else { seen },
@@ -275,7 +279,11 @@ impl Attempt {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::supervision::BootMillis;
+    use crate::spawn::MAX_SENTENCE_BYTES;
+    use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+    use sluice_common::supervision::{
+        BootMillis, FreezeRefusal, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES,
+    };
 
     fn process() -> Process {
         Process {
@@ -325,6 +333,32 @@ mod tests {
         let mut attempt = running(Some(lease));
         attempt.on_exit(Exit::Code(0), Time::from_unix_millis(200), Usage::default());
         assert_eq!(end(&attempt).exit, Exit::LeaseExpired);
+    }
+
+    #[test]
+    fn a_list_of_as_many_as_may_be_fits_into_three_quarters_of_a_frame() {
+        let most = MAX_SUPERVISION_FRAME_BYTES * 3 / 4 / MAX_ATTEMPTS_PER_NODE;
+        let id: AttemptId = format!("{}.{}", "x".repeat(63), u32::MAX).parse().unwrap();
+        let at = Time::from_unix_millis(200);
+        let usage = Usage {
+            cpu_us: Some(1),
+            peak_memory_bytes: Some(1),
+            read_bytes: Some(1),
+            written_bytes: Some(1),
+        };
+        let sentence = "x".repeat(MAX_SENTENCE_BYTES);
+        let mut attempt = running(None);
+        attempt.memo.timeout = Some(Span::ZERO);
+        attempt.freezer = FreezerState::Refused(FreezeRefusal::Failed(sentence.clone()));
+        let size = |attempt: &Attempt| {
+            let view = FromSupervisor::Attempt(attempt.listed(&id));
+            sluice_codec::frame(&view, MAX_SUPERVISION_FRAME_BYTES)
+                .unwrap()
+                .len()
+        };
+        assert!(size(&attempt) <= most, "{}", size(&attempt));
+        attempt.on_exit(Exit::HostFailed(sentence), at, usage);
+        assert!(size(&attempt) <= most, "{}", size(&attempt));
     }
 
     #[test]

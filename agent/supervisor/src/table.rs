@@ -21,8 +21,8 @@ use sluice_common::chain::chain;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FromSupervisor, SUPERVISION_VERSION, SpawnSpec, StopSignal,
-    ToSupervisor,
+    AttemptView, BootMillis, Exit, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, Memo,
+    SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
@@ -43,6 +43,10 @@ use crate::spool::{Spool, SpoolError};
 
 pub use handing::Left;
 use hooking::Hooking;
+
+/// Most bytes of GPUs' names in all memos together. Every attempt is listed in one frame, of which the rest takes three
+/// quarters at the most; without a bound, an agent that was taken over could leave a list that no later one can be told.
+const MAX_NAMED_BYTES: usize = MAX_SUPERVISION_FRAME_BYTES / 4;
 
 /// Why the supervisor could not take up its work.
 #[derive(Debug, thiserror::Error)]
@@ -162,9 +166,13 @@ impl Table {
             let why = format!(
                 "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
             );
-            warn!(step = %id.step, attempt = id.number, "refused: {why}");
-            return Attempt::refused(Exit::StartFailed(why), clock::wall_now(), spec.memo.clone())
-                .view(id);
+            return refused(spec, why);
+        }
+        let named = self.attempts.values().map(|attempt| &attempt.memo);
+        if named.chain([&spec.memo]).map(named_bytes).sum::<usize>() > MAX_NAMED_BYTES {
+            let why = "the names of its GPUs and of those of all other attempts are too long to be \
+                 listed: forget attempts that are gone";
+            return refused(spec, why.to_owned());
         }
         let attempt = self.make(spec, now);
         attempt.log_birth(id);
@@ -424,6 +432,22 @@ impl Table {
             .chain(output.into_iter().flatten())
             .min()
     }
+}
+
+fn named_bytes(memo: &Memo) -> usize {
+    let bytes = |name: &String| name.len() + size_of::<u64>();
+    memo.gpus.iter().map(bytes).sum()
+}
+
+/// Not kept, and answered without what may be too long to be said.
+fn refused(spec: &SpawnSpec, why: String) -> Option<AttemptView> {
+    let id = &spec.attempt;
+    warn!(step = %id.step, attempt = id.number, "refused: {why}");
+    let memo = Memo {
+        gpus: Vec::new(),
+        ..spec.memo.clone()
+    };
+    Attempt::refused(Exit::StartFailed(why), clock::wall_now(), memo).view(id)
 }
 
 fn no_group(error: GroupError) -> SpawnError {

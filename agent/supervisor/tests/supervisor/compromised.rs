@@ -220,3 +220,19 @@ fn an_agent_that_asks_and_never_listens_is_dropped() {
     assert!(stream.read_to_end(&mut rest).is_ok());
     assert_eq!(host.client().run(&sh("after.1", "exit 3")), Exit::Code(3));
 }
+
+#[test]
+fn no_agent_leaves_a_list_that_the_next_one_cannot_be_told() {
+    let host = Host::start();
+    let mut client = host.client();
+    for n in 1..=3 {
+        let mut greedy = sh(&format!("greedy.{n}"), "exit 3");
+        greedy.memo.gpus = vec!["x".repeat(MAX_SUPERVISION_FRAME_BYTES * 2 / 3)];
+        client.spawn(&greedy);
+        match client.wait_gone(&greedy.attempt).exit {
+            Exit::StartFailed(why) => assert!(why.contains("names of its GPUs"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(host.client().run(&sh("after.1", "exit 3")), Exit::Code(3));
+}
