@@ -21,6 +21,7 @@
 //! | [`upgrade`] | becoming a newer supervisor in the same process |
 //! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
+//! | [`checkpoint`] | moving what is on GPUs away and back, in a process of its own |
 //! | [`fence`] | keeping an attempt from the GPUs of others |
 //! | [`notice`] | what a step is told of its stop |
 //! | [`owner`] | whose process is this |
@@ -33,6 +34,7 @@
 //! | [`sys`] | the calls that need `unsafe` |
 
 pub mod attempt;
+pub mod checkpoint;
 pub mod clock;
 pub mod config;
 pub mod connection;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use sluice_common::chain::chain;
 use sluice_log::Format;
+use sluice_supervisor::checkpoint::helper;
 use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
 use tracing::error;
@@ -13,6 +14,12 @@ use tracing::error;
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|mode| mode == helper::MODE)
+    {
+        return checkpoint();
+    }
     let (format, command) = match options::parse(std::env::args_os().skip(1)) {
         Ok(Command::Print(text)) => return print(&text),
         Ok(command @ (Command::Run(_) | Command::Rehearse(..))) => {
@@ -28,6 +35,17 @@ fn main() -> ExitCode {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(e)) => fail(&e, ExitCode::FAILURE),
         Err(e) => fail(&e, ExitCode::from(USAGE_ERROR)),
+    }
+}
+
+/// The helper writes no log: what it prints is read by the supervisor, or by whoever started it.
+fn checkpoint() -> ExitCode {
+    match helper::run(std::env::args_os().skip(2)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            let _nobody_reads_it = writeln!(io::stderr(), "error: {}", chain(&e));
+            ExitCode::from(USAGE_ERROR)
+        }
     }
 }
 

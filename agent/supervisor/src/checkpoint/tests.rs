@@ -1,0 +1,135 @@
+//! The order of calls, and how what one process refuses is undone for all.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use super::*;
+
+/// A driver on paper.
+#[derive(Default)]
+struct Paper {
+    states: RefCell<BTreeMap<u32, State>>,
+    calls: RefCell<Vec<String>>,
+    /// The call that is refused, as `checkpoint 2`.
+    refused: Option<&'static str>,
+    /// Whether it cannot tell how a process stands.
+    mute: bool,
+}
+
+impl Paper {
+    fn go(&self, call: &str, pid: u32, from: State, to: State) -> Result<(), CallError> {
+        let call = format!("{call} {pid}");
+        self.calls.borrow_mut().push(call.clone());
+        if self.refused == Some(call.as_str()) {
+            return Err(CallError::Refused(format!("no {call}")));
+        }
+        let before = self.states.borrow_mut().insert(pid, to);
+        assert_eq!(before.unwrap_or(State::Running), from, "{call}");
+        Ok(())
+    }
+
+    fn calls(&self) -> String {
+        self.calls.take().join(", ")
+    }
+}
+
+impl Checkpointing for Paper {
+    fn state(&self, pid: u32) -> Result<Option<State>, CallError> {
+        let known = self.states.borrow().get(&pid).copied();
+        Ok((!self.mute).then(|| known.unwrap_or(State::Running)))
+    }
+
+    fn lock(&self, pid: u32) -> Result<(), CallError> {
+        self.go("lock", pid, State::Running, State::Locked)
+    }
+
+    fn checkpoint(&self, pid: u32) -> Result<(), CallError> {
+        self.go("checkpoint", pid, State::Locked, State::Checkpointed)
+    }
+
+    fn restore(&self, pid: u32) -> Result<(), CallError> {
+        self.go("restore", pid, State::Checkpointed, State::Locked)
+    }
+
+    fn unlock(&self, pid: u32) -> Result<(), CallError> {
+        self.go("unlock", pid, State::Locked, State::Running)
+    }
+}
+
+#[test]
+fn all_are_locked_before_the_first_is_moved_and_come_back_one_by_one() {
+    let paper = Paper::default();
+    let lines = act(&paper, Action::Suspend, &[1, 2]);
+    assert_eq!(paper.calls(), "lock 1, lock 2, checkpoint 1, checkpoint 2");
+    let moved = |line: &Line| line.state == Some(State::Checkpointed) && line.failed.is_none();
+    assert!(lines.len() == 2 && lines.iter().all(moved), "{lines:?}");
+    act(&paper, Action::Suspend, &[1, 2]);
+    assert_eq!(paper.calls(), "", "a repeat does nothing");
+    let lines = act(&paper, Action::Resume, &[1, 2]);
+    assert_eq!(paper.calls(), "restore 1, unlock 1, restore 2, unlock 2");
+    let back = |line: &Line| line.state == Some(State::Running);
+    assert!(lines.iter().all(back), "{lines:?}");
+    act(&paper, Action::Undo, &[1, 2]);
+    assert_eq!(paper.calls(), "", "there is nothing to undo");
+}
+
+#[test]
+fn what_one_refuses_is_undone_for_all_in_the_opposite_order() {
+    for (refused, wanted) in [
+        ("lock 2", "lock 1, lock 2, unlock 1"),
+        (
+            "checkpoint 2",
+            "lock 1, lock 2, checkpoint 1, checkpoint 2, unlock 2, restore 1, unlock 1",
+        ),
+    ] {
+        let paper = Paper {
+            refused: Some(refused),
+            ..Paper::default()
+        };
+        let lines = act(&paper, Action::Suspend, &[1, 2]);
+        assert_eq!(paper.calls(), wanted);
+        let why = CallError::Refused(format!("no {refused}"));
+        assert_eq!((lines[0].pid, &lines[0].failed), (2, &Some(why)));
+        assert_eq!(lines[1].state, Some(State::Running), "{lines:?}");
+    }
+}
+
+#[test]
+fn where_nobody_can_tell_only_what_is_known_to_be_moved_is_brought_back() {
+    let paper = Paper {
+        mute: true,
+        ..Paper::default()
+    };
+    act(&paper, Action::Suspend, &[1]);
+    assert_eq!(paper.calls(), "lock 1, checkpoint 1");
+    let lines = act(&paper, Action::Undo, &[1]);
+    assert_eq!(paper.calls(), "");
+    assert!(lines[0].failed.is_some(), "{lines:?}");
+    act(&paper, Action::Resume, &[1]);
+    assert_eq!(paper.calls(), "restore 1, unlock 1");
+}
+
+#[test]
+fn lines_are_read_as_they_are_written() {
+    let line = |failed| Line {
+        pid: 7,
+        state: None,
+        failed,
+    };
+    for (line, json) in [
+        (
+            Line {
+                state: Some(State::Checkpointed),
+                ..line(None)
+            },
+            r#"{"pid":7,"state":"checkpointed"}"#,
+        ),
+        (
+            line(Some(CallError::TimedOut(7))),
+            r#"{"pid":7,"failed":{"timed_out":7}}"#,
+        ),
+    ] {
+        assert_eq!(serde_json::to_string(&line).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Line>(json).unwrap(), line);
+    }
+}

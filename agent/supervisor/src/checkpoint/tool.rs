@@ -1,0 +1,133 @@
+//! Checkpointing by NVIDIA's tool `cuda-checkpoint`, for drivers from 550 on whose library cannot. It toggles: from
+//! running to checkpointed, and back, with the locking inside; newer ones tell the state as well.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use super::{CallError, Checkpointing, State};
+
+/// The name by which it is looked for.
+pub const TOOL: &str = "cuda-checkpoint";
+
+/// Most of what it says that is handed on.
+const MAX_WORDS_BYTES: usize = 200;
+
+/// The tool.
+pub struct Tool {
+    path: PathBuf,
+}
+
+impl Tool {
+    /// Finds it. `path` replaces the search through `PATH`.
+    ///
+    /// # Errors
+    /// Where it is not there.
+    pub fn find(path: Option<&Path>) -> Result<Self, CallError> {
+        let path = path.unwrap_or(Path::new(TOOL)).to_owned();
+        let tool = Self { path };
+        tool.run(&["--help"]).map(|_| tool)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<Output, CallError> {
+        let mut command = Command::new(&self.path);
+        let ran = command.args(arguments).stdin(Stdio::null()).output();
+        ran.map_err(|e| {
+            let path = self.path.display();
+            CallError::Unsupported(format!("{path} cannot be run: {e}"))
+        })
+    }
+
+    fn toggle(&self, pid: u32) -> Result<(), CallError> {
+        let ran = self.run(&["--toggle", "--pid", &pid.to_string()])?;
+        if ran.status.success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&ran.stderr);
+        let words = &words[..words.floor_char_boundary(MAX_WORDS_BYTES)];
+        Err(CallError::Refused(format!(
+            "{} does not move process {pid}: {}",
+            self.path.display(),
+            words.trim().escape_debug()
+        )))
+    }
+}
+
+impl Checkpointing for Tool {
+    fn state(&self, pid: u32) -> Result<Option<State>, CallError> {
+        let ran = self.run(&["--get-state", "--pid", &pid.to_string()])?;
+        if !ran.status.success() {
+            return Ok(None);
+        }
+        Ok(match String::from_utf8_lossy(&ran.stdout).trim() {
+            "running" => Some(State::Running),
+            "locked" => Some(State::Locked),
+            "checkpointed" => Some(State::Checkpointed),
+            "failed" => Some(State::Failed),
+            _ => None,
+        })
+    }
+
+    fn lock(&self, _: u32) -> Result<(), CallError> {
+        Ok(())
+    }
+
+    fn checkpoint(&self, pid: u32) -> Result<(), CallError> {
+        self.toggle(pid)
+    }
+
+    fn restore(&self, pid: u32) -> Result<(), CallError> {
+        self.toggle(pid)
+    }
+
+    fn unlock(&self, _: u32) -> Result<(), CallError> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn tool(dir: &Path, script: &str) -> Tool {
+        let path = dir.join("cuda-checkpoint");
+        // Beside its place: a file that is being written cannot be run.
+        let new = dir.join("new");
+        fs::write(&new, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::rename(new, &path).unwrap();
+        Tool::find(Some(&path)).unwrap()
+    }
+
+    #[test]
+    fn it_is_told_to_toggle_and_asked_for_the_state() {
+        let dir = tempfile::tempdir().unwrap();
+        let calls = dir.path().join("calls");
+        let script = format!("echo $* >> {}; echo locked", calls.display());
+        let tool = tool(dir.path(), &script);
+        assert_eq!(tool.state(7), Ok(Some(State::Locked)));
+        tool.lock(7).unwrap();
+        tool.checkpoint(7).unwrap();
+        tool.restore(7).unwrap();
+        tool.unlock(7).unwrap();
+        let calls = fs::read_to_string(calls).unwrap();
+        let wanted = "--help\n--get-state --pid 7\n--toggle --pid 7\n--toggle --pid 7\n";
+        assert_eq!(calls, wanted);
+    }
+
+    #[test]
+    fn its_words_are_handed_on_and_its_absence_is_no_refusal() {
+        let dir = tempfile::tempdir().unwrap();
+        let tool = tool(dir.path(), "echo 'no CUDA process' >&2; exit 1");
+        assert_eq!(tool.state(7), Ok(None), "an older one cannot tell");
+        let why = tool.checkpoint(7).unwrap_err();
+        assert!(matches!(why, CallError::Refused(_)), "{why:?}");
+        assert!(
+            why.to_string().contains("process 7: no CUDA process"),
+            "{why}"
+        );
+        let missing = Tool::find(Some(&dir.path().join("missing")));
+        assert!(matches!(missing, Err(CallError::Unsupported(_))));
+    }
+}
