@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agent_core::DEFAULT_MOVE_LIMIT;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::id::{NodeName, PoolName};
@@ -44,6 +45,7 @@ pub(crate) struct RawConfig {
     tls: Option<RawTls>,
     log_format: Option<Format>,
     gpu_release_timeout: Option<String>,
+    suspend_limit: Option<String>,
     respect_foreign: Option<bool>,
 }
 
@@ -72,6 +74,7 @@ pub(crate) struct Overrides {
     pub(crate) supervisor_socket: Option<PathBuf>,
     pub(crate) nvml_library: Option<PathBuf>,
     pub(crate) gpu_release_timeout: Option<String>,
+    pub(crate) suspend_limit: Option<String>,
 }
 
 /// Kept for the system and never offered to steps.
@@ -108,6 +111,8 @@ pub(crate) struct Config {
     pub(crate) path: String,
     /// How long a step's GPUs may take to come free once nothing of it is left; after that they are quarantined.
     pub(crate) gpu_release_timeout: Span,
+    /// How long moving what a step holds on GPUs may take before it is frozen, and bringing it back.
+    pub(crate) suspend_limit: Span,
     /// Whether a GPU is kept back while processes use it that are no step's.
     pub(crate) respect_foreign: bool,
     /// The agent's certificate, its key and the cluster's authority.
@@ -177,8 +182,15 @@ impl RawConfig {
                 .or(self.supervisor_socket)
                 .unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into()),
             path: self.path.unwrap_or_else(|| DEFAULT_PATH.to_owned()),
-            gpu_release_timeout: check_release_timeout(
+            gpu_release_timeout: check_limit(
+                "gpu_release_timeout",
                 overrides.gpu_release_timeout.or(self.gpu_release_timeout),
+                DEFAULT_GPU_RELEASE_TIMEOUT,
+            )?,
+            suspend_limit: check_limit(
+                "suspend_limit",
+                overrides.suspend_limit.or(self.suspend_limit),
+                DEFAULT_MOVE_LIMIT,
             )?,
             respect_foreign: self.respect_foreign.unwrap_or(true),
             tls: check_tls(self.tls)?,
@@ -268,19 +280,21 @@ fn check_coordinators(list: Vec<String>) -> Result<Vec<String>, ConfigError> {
     }
 }
 
-/// So short a time would quarantine GPUs that are merely slow; so long a one would hide one that hangs.
-fn check_release_timeout(written: Option<String>) -> Result<Span, ConfigError> {
+/// So short a time would give up GPUs that are merely slow; so long a one would hide one that hangs.
+fn check_limit(
+    key: &'static str,
+    written: Option<String>,
+    default: Span,
+) -> Result<Span, ConfigError> {
     let Some(written) = written else {
-        return Ok(DEFAULT_GPU_RELEASE_TIMEOUT);
+        return Ok(default);
     };
-    let span: Span = written
-        .parse()
-        .map_err(|e| value("gpu_release_timeout", e))?;
+    let span: Span = written.parse().map_err(|e| value(key, e))?;
     if (MIN_GPU_RELEASE_TIMEOUT..=MAX_GRACE).contains(&span) {
         return Ok(span);
     }
     let message = format!("`{written}` is not between {MIN_GPU_RELEASE_TIMEOUT} and {MAX_GRACE}");
-    Err(value("gpu_release_timeout", message))
+    Err(value(key, message))
 }
 
 fn check_tls(tls: Option<RawTls>) -> Result<TlsFiles, ConfigError> {

@@ -351,6 +351,7 @@ pub(crate) async fn answer_for_declared(
         let look = GpuLook {
             began: clock::boot(),
             gpus: gpus.map(|gpu| (gpu.uuid.clone(), untold.clone())).collect(),
+            memory_available: None,
         };
         if tell_seen(Some(look), &events).await.is_err() {
             return;

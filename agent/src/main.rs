@@ -81,6 +81,9 @@ struct Args {
         value_name = "DURATION"
     )]
     gpu_release_timeout: Option<String>,
+    /// How long moving what a step holds on GPUs may take before it is frozen, and bringing it back.
+    #[arg(long, env = "SLUICE_AGENT_SUSPEND_LIMIT", value_name = "DURATION")]
+    suspend_limit: Option<String>,
     /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
     #[arg(
         long,
@@ -164,6 +167,7 @@ fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
         supervisor_socket: args.supervisor_socket,
         nvml_library: args.nvml_library,
         gpu_release_timeout: args.gpu_release_timeout,
+        suspend_limit: args.suspend_limit,
     })?;
     let declared = declared_in
         .map(|file| read_declared(&file, &config))
@@ -244,6 +248,7 @@ async fn serve(
         gpu_release_timeout: config.gpu_release_timeout,
         respect_foreign: config.respect_foreign,
         gpus_are_declared: declared.is_some(),
+        suspend_limit: config.suspend_limit,
     };
     let core = Core::new(settings, epoch.load()?);
     let mut host = detect::Host::new(

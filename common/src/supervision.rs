@@ -83,6 +83,18 @@ pub enum ToSupervisor {
         /// When it is killed.
         kill_at: BootMillis,
     },
+    /// As `Freeze`, for an attempt that holds memory of GPUs: that is moved to the host's memory first, by a helper that
+    /// runs as the step's user. `Thaw` brings it back. Where it cannot be moved, what was done is undone.
+    Suspend {
+        /// Whose processes.
+        attempt: AttemptId,
+        /// Those that use its GPUs, as the driver lists them. Any that is not the attempt's is left alone.
+        users: Vec<u32>,
+        /// How much they hold there, in bytes: by so much its memory limit is raised.
+        bytes: u64,
+        /// How long moving may take, and bringing back.
+        limit: Span,
+    },
 }
 
 /// From the supervisor.
@@ -199,6 +211,21 @@ pub enum FreezerState {
     Frozen,
     /// They may: a freeze was asked for and could not be had.
     Refused(FreezeRefusal),
+    /// They may, and what they hold on GPUs is being moved to the host's memory.
+    Moving,
+    /// None of them runs, and what they held on GPUs is in the host's memory.
+    Moved(Moved),
+    /// They may, and what they held on GPUs is being brought back.
+    Restoring,
+}
+
+/// What was moved from GPUs to the host's memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved {
+    /// Whose it is. The driver may list them as users of their GPUs still.
+    pub pids: Vec<u32>,
+    /// How much, in bytes, as the agent saw it before.
+    pub bytes: u64,
 }
 
 /// Why an attempt was not frozen.
@@ -206,8 +233,16 @@ pub enum FreezerState {
 pub enum FreezeRefusal {
     /// The host offers no freezer, or the attempt has no group of its own.
     Unsupported,
-    /// The kernel did not do it: the sentence says why.
+    /// The kernel or the driver did not do it: the sentence says why.
     Failed(String),
+    /// The host has no way to move what is on GPUs.
+    NoCheckpoint,
+    /// Several of its processes use GPUs, and the driver does not move one of them.
+    SeveralProcesses,
+    /// Moving took longer than it may.
+    TimedOut,
+    /// What was moved could not be brought back: the sentence says why.
+    NotRestored(String),
 }
 
 /// How far an attempt has come on its host.

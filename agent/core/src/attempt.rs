@@ -98,6 +98,8 @@ pub(crate) enum Effect {
     Freeze,
     /// Let them run again.
     Thaw,
+    /// Wait until its GPUs hold nothing of it, then say [`Suspension::on_moved`].
+    AwaitMoved,
     /// Wake what freezes or thaws then.
     WakeSuspension(BootMillis),
 }
@@ -111,6 +113,7 @@ impl Effect {
             | Self::WakeStop(_)
             | Self::WakeTimeout(_)
             | Self::AwaitGpus
+            | Self::AwaitMoved
             | Self::Freeze
             | Self::Thaw
             | Self::WakeSuspension(_) => false,
@@ -188,7 +191,9 @@ impl Attempt {
     fn on_view_running(&mut self, now: Now, process: Process, view: &AttemptView) -> Effects {
         match (&view.phase, &view.freezer) {
             // Nobody has a reason to freeze what is to run.
-            (HostPhase::Running(_), FreezerState::Frozen) => vec![Effect::Thaw],
+            (HostPhase::Running(_), FreezerState::Frozen | FreezerState::Moved(_)) => {
+                vec![Effect::Thaw]
+            }
             (HostPhase::Running(_), _) => Effects::new(),
             (HostPhase::Ended(end), _) => {
                 let end = ended(end, Some(process), None);

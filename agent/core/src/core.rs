@@ -3,7 +3,7 @@
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -14,14 +14,14 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
-    Welcome,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, ToNode, Welcome,
 };
 
 use crate::attempt::{Attempt, Effect, Effects};
 use crate::gpus::{Gpus, KeptGpus};
 use crate::input::{GpuLook, Input, LinkId, Now, Settings, TimerKey};
 use crate::link::{Link, LinkStage, Rejection, Standing, Terms, judge};
+use crate::moves::Moves;
 use crate::notice::notice;
 use crate::output::Output;
 use crate::release::Release;
@@ -44,6 +44,10 @@ pub struct Core {
     pub(crate) given: BTreeMap<AttemptId, Vec<String>>,
     /// Who waits for GPUs to come free.
     pub(crate) releases: BTreeMap<AttemptId, Release>,
+    /// Who was stopped frozen: their GPUs may be others' since.
+    pub(crate) freed: BTreeSet<AttemptId>,
+    /// Whose GPUs are looked at before and after what is on them is moved.
+    pub(crate) moves: Moves,
     pub(crate) gpus: Gpus,
     /// A look of before the supervisor was heard.
     pub(crate) early_look: Option<GpuLook>,
@@ -77,6 +81,8 @@ impl Core {
             clock: BootMillis(0),
             given: BTreeMap::new(),
             releases: BTreeMap::new(),
+            freed: BTreeSet::new(),
+            moves: Moves::new(),
             early_look: None,
             told_gpus: GpuStates::default(),
             outputs: Vec::new(),
@@ -294,7 +300,7 @@ impl Core {
                 grace,
             } => self.on_stop(now, attempt, why, grace),
             ToNode::Forget { attempt } => self.on_forget(attempt),
-            ToNode::Suspend { attempt, .. } => self.on_suspend(now, attempt),
+            ToNode::Suspend { attempt, room_mb } => self.on_suspend(now, attempt, room_mb),
             ToNode::Resume { attempt } => self.on_resume(now, attempt),
         }
     }
@@ -340,23 +346,6 @@ impl Core {
         }
     }
 
-    fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
-        if self.attempts.contains_key(&id) {
-            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
-        } else {
-            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
-        }
-    }
-
-    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
-    fn on_forget(&mut self, attempt: AttemptId) {
-        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
-            self.attempts.remove(&attempt);
-            self.forget_gpus(&attempt);
-            self.supervise(ToSupervisor::Forget { attempt });
-        }
-    }
-
     // Effects.
 
     /// Lets an event change an attempt, and does what follows; nothing where there is no such attempt.
@@ -382,6 +371,7 @@ impl Core {
                 Effect::WakeStop(at) => self.wake(TimerKey::Grace(id.clone()), at),
                 Effect::WakeTimeout(at) => self.wake(TimerKey::Timeout(id.clone()), at),
                 Effect::AwaitGpus => self.await_gpus(id),
+                Effect::AwaitMoved => self.await_moved(id),
                 Effect::Freeze => self.freeze(id),
                 Effect::Thaw => self.thaw(id),
                 Effect::WakeSuspension(at) => self.wake(TimerKey::Suspension(id.clone()), at),

@@ -75,6 +75,7 @@ mod tests {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            suspend_limit: Span::from_secs(120),
         };
         environment(&assignment(env, gpus), &settings)
     }
@@ -130,6 +131,7 @@ mod tests {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            suspend_limit: Span::from_secs(120),
         };
         let env = environment(&part, &settings);
         assert_eq!(env["SLUICE_NODE_RANK"], "1");

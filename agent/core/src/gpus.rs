@@ -204,6 +204,30 @@ impl Gpus {
         })
     }
 
+    /// Memory that is held on it when nothing runs there, as far as it was seen.
+    pub(crate) fn idle_bytes(&self, uuid: &str) -> u64 {
+        let known = self.known.get(uuid);
+        known.and_then(|known| known.kept.idle_bytes).unwrap_or(0)
+    }
+
+    /// Whether memory is held on it beyond what is held when nothing runs there, whoever is listed; also where the driver
+    /// does not tell this time.
+    pub(crate) fn holds(&self, uuid: &str, seen: &Seen) -> bool {
+        let memory_used = match seen {
+            Seen::Lost => return false,
+            Seen::Unanswered => return true,
+            Seen::There { memory_used, .. } => *memory_used,
+        };
+        self.busy(
+            uuid,
+            &Seen::There {
+                processes: None,
+                memory_used,
+            },
+        )
+        .is_some()
+    }
+
     /// It did not come free in time.
     pub(crate) fn quarantine(&mut self, uuid: &str, holders: Holders) {
         let known = self.known.entry(uuid.to_string()).or_default();

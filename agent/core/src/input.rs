@@ -98,6 +98,8 @@ pub struct GpuLook {
     pub began: BootMillis,
     /// By UUID, of those that can be granted.
     pub gpus: BTreeMap<String, Seen>,
+    /// Memory of the host that could be had without swapping, in bytes; `None` where nobody can tell.
+    pub memory_available: Option<u64>,
 }
 
 /// What was seen of one GPU.
@@ -147,4 +149,6 @@ pub struct Settings {
     /// Whether the GPUs of this host are only said to be there, as those of hosts that are made for trials: then there is no
     /// memory on them that a frozen step would keep.
     pub gpus_are_declared: bool,
+    /// How long moving what an attempt holds on GPUs may take before it is frozen, and bringing it back.
+    pub suspend_limit: Span,
 }

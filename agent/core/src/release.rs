@@ -17,15 +17,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::BootMillis;
+use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
-use sluice_common::wire::FromNode;
+use sluice_common::wire::{FromNode, StopWhy};
 
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
 use crate::gpus::{Hands, Holders};
 use crate::input::{GpuHealth, GpuLook, Now, Seen, TimerKey};
+use crate::moves::without;
 use crate::output::Output;
+use crate::spawn::never_started;
 use crate::stop::later;
 
 /// Between two looks while somebody waits for a GPU.
@@ -50,6 +52,24 @@ impl Core {
     pub(crate) fn note_gpus(&mut self, id: &AttemptId, gpus: &[String]) {
         if !gpus.is_empty() {
             self.given.insert(id.clone(), gpus.to_vec());
+        }
+    }
+
+    pub(crate) fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
+        if self.attempts.contains_key(&id) {
+            self.let_go_of_gpus(&id);
+            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
+        } else {
+            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
+        }
+    }
+
+    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
+    pub(crate) fn on_forget(&mut self, attempt: AttemptId) {
+        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
+            self.attempts.remove(&attempt);
+            self.forget_gpus(&attempt);
+            self.supervise(ToSupervisor::Forget { attempt });
         }
     }
 
@@ -90,6 +110,9 @@ impl Core {
     }
 
     fn judge_look(&mut self, now: Now, look: &GpuLook) {
+        let away = self.away();
+        let seen_through = (!away.is_empty()).then(|| without(look, &away));
+        let look = seen_through.as_ref().unwrap_or(look);
         for (uuid, seen) in &look.gpus {
             let hands = self.hands(uuid);
             self.gpus.see(uuid, seen, hands);
@@ -102,6 +125,7 @@ impl Core {
                 strike_off(release, &self.gpus, look);
             }
         }
+        self.judge_moves(now, look);
         self.skip_what_others_were_given();
         self.tell_gpus();
         self.release_those_that_wait_no_longer();
@@ -143,8 +167,9 @@ impl Core {
         self.look_at_gpus();
     }
 
-    fn look_at_gpus(&mut self) {
-        let pause = match (self.releases.is_empty(), self.gpus.any_held()) {
+    pub(crate) fn look_at_gpus(&mut self) {
+        let nobody_waits = self.releases.is_empty() && self.moves.is_empty();
+        let pause = match (nobody_waits, self.gpus.any_held()) {
             (false, _) => LOOK_FAST,
             (true, true) => LOOK_SLOWLY,
             (true, false) => return,
@@ -160,6 +185,7 @@ impl Core {
         for (id, _) in given.filter(|(_, gpus)| gpus.iter().any(|gpu| gpu == uuid)) {
             match self.attempts.get(id) {
                 Some(Attempt::Releasing { .. }) => hands = Hands::Awaited,
+                Some(attempt) if attempt.is_away() || self.freed.contains(id) => {}
                 Some(
                     Attempt::Starting { .. }
                     | Attempt::Running { .. }
@@ -223,6 +249,7 @@ impl Core {
 
     /// It holds no GPU any more.
     pub(crate) fn forget_gpus(&mut self, id: &AttemptId) {
+        self.freed.remove(id);
         self.given.remove(id);
         self.releases.remove(id);
     }

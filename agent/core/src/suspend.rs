@@ -4,9 +4,10 @@
 //! ```text
 //!           suspend                   seen frozen              resume                   seen thawed
 //! Running ----------> Suspending ------------------> Suspended --------> Resuming --------------------> Running
-//!                         |  refused, or too late                            | too late
+//!                         |  refused, or too late                            | too late, or not restored
 //!                         +-------------> Failed <--------------------------+
 //! ```
+//! One that holds memory of GPUs is seen frozen when its GPUs were seen free as well: [`crate::moves`] waits for that.
 //! What failed runs on as far as it can, and is reported until it is told to stop or to run on. A stop ends each of
 //! them: one that is frozen is killed at once, for it holds no units with which it could end by itself; any other is
 //! thawed first. The step's `timeout` stands still from the order to freeze until it runs again; an agent that starts
@@ -15,23 +16,24 @@
 use alloc::borrow::ToOwned;
 use alloc::vec;
 
-use sluice_common::id::AttemptId;
+use sluice_common::amount::megabytes_up;
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezeRefusal, FreezerState, HostPhase, Memo, Process,
-    ToSupervisor,
+    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, Memo, Moved, Process,
 };
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
 
 use crate::attempt::{Attempt, Effect, Effects, Next, run, started, stopping};
-use crate::core::Core;
 use crate::input::Now;
-use crate::spawn::never_started;
 use crate::stop::{Stop, later};
 
 /// Longest time that freezing or thawing may take. A group of a thousand processes takes milliseconds; what does not
 /// come to rest in this time waits for something that the kernel will not interrupt.
 pub(crate) const SUSPEND_LIMIT: Span = Span::from_secs(30);
+
+/// Longest time that moving what is on GPUs may take beside that, where nobody says: tens of seconds for GPUs that are
+/// full, twice, for what is begun in vain is undone.
+pub const DEFAULT_MOVE_LIMIT: Span = Span::from_secs(120);
 
 /// An attempt that is not simply running.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +46,29 @@ pub(crate) struct Suspension {
     left: Option<Span>,
     /// How far it has come.
     pub(crate) stage: Stage,
+    /// What is to be known for moving what it holds on GPUs; none where it holds nothing there.
+    pub(crate) holding: Option<Holding>,
+    /// What was moved from its GPUs.
+    pub(crate) moved: Option<Moved>,
     /// Whether the other way is wanted as soon as this one has been gone: two orders that are not answered yet could not be
     /// told apart by their answers.
     turns: bool,
 }
+
+/// What is to be known for moving what an attempt holds on GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Holding {
+    /// Room on the host for it, in units of 10^6 bytes.
+    pub(crate) room_mb: u64,
+    /// How long moving may take, and bringing back.
+    pub(crate) limit: Span,
+}
+
+/// For one that a new agent meets on its way: the coordinator tells the room once more.
+const MET_HOLDING: Holding = Holding {
+    room_mb: u64::MAX,
+    limit: DEFAULT_MOVE_LIMIT,
+};
 
 /// How far it has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,32 +96,20 @@ impl Suspension {
         process: Process,
         timeout_at: Option<BootMillis>,
         grace: Span,
+        holding: Option<Holding>,
     ) -> Next {
         let suspension = Self {
             process,
             grace,
             left: timeout_at.map(|at| Span::from_millis(at.0.saturating_sub(now.boot.0))),
             stage: Stage::Suspending {
-                until: later(now.boot, SUSPEND_LIMIT),
+                until: deadline(now, holding),
             },
+            holding,
+            moved: None,
             turns: false,
         };
         suspension.entered()
-    }
-
-    /// One that runs cannot be frozen on this host.
-    pub(crate) fn refuse(
-        now: Now,
-        process: Process,
-        timeout_at: Option<BootMillis>,
-        grace: Span,
-        why: SuspendFailure,
-    ) -> Next {
-        let (next, _) = Self::begin(now, process, timeout_at, grace);
-        let Attempt::Frozen(suspension) = next else {
-            return (next, Effects::new());
-        };
-        suspension.failed(now, why)
     }
 
     /// One that a new agent meets while it is frozen, or is being frozen.
@@ -108,13 +117,21 @@ impl Suspension {
         now: Now,
         process: Process,
         timeout_at: Option<BootMillis>,
-        grace: Span,
+        memo: &Memo,
         freezer: &FreezerState,
     ) -> Option<Next> {
-        let (next, mut effects) = Self::begin(now, process, timeout_at, grace);
+        let holding = (!memo.gpus.is_empty()).then_some(MET_HOLDING);
+        let (next, mut effects) = Self::begin(now, process, timeout_at, memo.grace, holding);
         match (freezer, next) {
             (FreezerState::Thawed | FreezerState::Refused(_), _) => None,
-            (FreezerState::Frozen, Attempt::Frozen(suspension)) => Some(suspension.frozen(now)),
+            (FreezerState::Frozen | FreezerState::Moved(_), Attempt::Frozen(suspension)) => {
+                Some(suspension.on_freezer(now, freezer))
+            }
+            (FreezerState::Restoring, Attempt::Frozen(suspension)) => {
+                let (next, mut effects) = suspension.resuming(now);
+                effects.retain(|effect| *effect != Effect::Thaw);
+                Some((next, effects))
+            }
             (_, next) => {
                 // It is on its way already.
                 effects.retain(|effect| *effect != Effect::Freeze);
@@ -129,7 +146,7 @@ impl Suspension {
         match &self.stage {
             Stage::Suspending { .. } => AttemptPhase::Suspending(started),
             Stage::Suspended => {
-                let moved_mb = 0;
+                let moved_mb = self.moved.as_ref().map_or(0, |it| megabytes_up(it.bytes));
                 AttemptPhase::Suspended { started, moved_mb }
             }
             Stage::Resuming { .. } => AttemptPhase::Resuming(started),
@@ -141,7 +158,10 @@ impl Suspension {
     }
 
     /// It is to be frozen, perhaps once more. Always reports.
-    pub(crate) fn on_suspend(mut self) -> Next {
+    pub(crate) fn on_suspend(mut self, holding: Option<Holding>) -> Next {
+        if matches!(self.stage, Stage::Suspending { .. }) {
+            self.holding = holding.or(self.holding);
+        }
         self.turns = matches!(self.stage, Stage::Resuming { .. });
         self.reported()
     }
@@ -167,7 +187,7 @@ impl Suspension {
     fn resuming(self, now: Now) -> Next {
         Self {
             stage: Stage::Resuming {
-                until: later(now.boot, SUSPEND_LIMIT),
+                until: deadline(now, self.holding),
             },
             turns: false,
             ..self
@@ -194,7 +214,9 @@ impl Suspension {
     /// counts.
     pub(crate) fn on_freezer(self, now: Now, freezer: &FreezerState) -> Next {
         match (&self.stage, freezer) {
-            (Stage::Suspending { .. }, FreezerState::Frozen) => self.frozen(now),
+            (Stage::Suspending { .. }, FreezerState::Frozen | FreezerState::Moved(_)) => {
+                self.stands_still(now, freezer)
+            }
             (Stage::Suspending { .. }, FreezerState::Refused(why)) => {
                 let why = refusal(why);
                 self.failed(now, why)
@@ -204,11 +226,36 @@ impl Suspension {
                 (Attempt::Frozen(self), vec![Effect::Freeze])
             }
             (Stage::Resuming { .. }, FreezerState::Thawed) => self.running(now),
-            (Stage::Suspending { .. }, FreezerState::Thawed | FreezerState::Freezing)
-            | (Stage::Suspended, FreezerState::Freezing | FreezerState::Frozen)
+            (
+                Stage::Resuming { .. },
+                FreezerState::Refused(FreezeRefusal::NotRestored(sentence)),
+            ) => {
+                let why = SuspendFailure::NotResumed(sentence.clone());
+                self.failed(now, why)
+            }
+            (
+                Stage::Suspending { .. },
+                FreezerState::Thawed
+                | FreezerState::Freezing
+                | FreezerState::Moving
+                | FreezerState::Restoring,
+            )
+            | (
+                Stage::Suspended,
+                FreezerState::Freezing
+                | FreezerState::Frozen
+                | FreezerState::Moving
+                | FreezerState::Moved(_)
+                | FreezerState::Restoring,
+            )
             | (
                 Stage::Resuming { .. },
-                FreezerState::Freezing | FreezerState::Frozen | FreezerState::Refused(_),
+                FreezerState::Freezing
+                | FreezerState::Frozen
+                | FreezerState::Refused(_)
+                | FreezerState::Moving
+                | FreezerState::Moved(_)
+                | FreezerState::Restoring,
             )
             | (Stage::Failed(_), _) => (Attempt::Frozen(self), Effects::new()),
         }
@@ -218,12 +265,16 @@ impl Suspension {
     pub(crate) fn on_timer(self, now: Now) -> Next {
         match self.stage {
             Stage::Suspending { until } if until <= now.boot => {
-                let (next, mut effects) = self.failed(now, SuspendFailure::TimedOut);
+                let why = match self.moved {
+                    Some(_) => SuspendFailure::GpusBusy,
+                    None => SuspendFailure::TimedOut,
+                };
+                let (next, mut effects) = self.failed(now, why);
                 effects.insert(0, Effect::Thaw);
                 (next, effects)
             }
             Stage::Resuming { until } if until <= now.boot => {
-                let limit = SUSPEND_LIMIT;
+                let limit = limit(self.holding);
                 let sentence = alloc::format!("it did not run again within {limit}");
                 self.failed(now, SuspendFailure::NotResumed(sentence))
             }
@@ -263,10 +314,53 @@ impl Suspension {
         (Attempt::Frozen(self), vec![report])
     }
 
-    fn frozen(self, now: Now) -> Next {
+    /// None of it runs; where it holds memory of GPUs, these must be seen free before it counts as frozen.
+    fn stands_still(self, now: Now, freezer: &FreezerState) -> Next {
         if self.turns {
             return self.resuming(now);
         }
+        if self.holding.is_none() {
+            return self.frozen();
+        }
+        let moved = match freezer {
+            FreezerState::Moved(moved) => moved.clone(),
+            FreezerState::Thawed
+            | FreezerState::Freezing
+            | FreezerState::Frozen
+            | FreezerState::Refused(_)
+            | FreezerState::Moving
+            | FreezerState::Restoring => Moved::default(),
+        };
+        let moved = Some(moved);
+        let next = Attempt::Frozen(Self { moved, ..self });
+        (next, vec![Effect::AwaitMoved])
+    }
+
+    /// Its GPUs were seen free.
+    pub(crate) fn on_moved(self) -> Next {
+        match (&self.stage, &self.moved) {
+            (Stage::Suspending { .. }, Some(_)) if !self.turns => self.frozen(),
+            (
+                Stage::Suspending { .. }
+                | Stage::Suspended
+                | Stage::Resuming { .. }
+                | Stage::Failed(_),
+                _,
+            ) => (Attempt::Frozen(self), Effects::new()),
+        }
+    }
+
+    /// What it holds on GPUs cannot be moved. Nothing was done yet.
+    pub(crate) fn on_unmovable(self, now: Now, why: SuspendFailure) -> Next {
+        match self.stage {
+            Stage::Suspending { .. } => self.failed(now, why),
+            Stage::Suspended | Stage::Resuming { .. } | Stage::Failed(_) => {
+                (Attempt::Frozen(self), Effects::new())
+            }
+        }
+    }
+
+    fn frozen(self) -> Next {
         let stage = Stage::Suspended;
         Self { stage, ..self }.reported()
     }
@@ -288,7 +382,7 @@ impl Suspension {
     fn running(self, now: Now) -> Next {
         let timeout_at = self.left.map(|left| later(now.boot, left));
         if self.turns && matches!(self.stage, Stage::Resuming { .. }) {
-            return Self::begin(now, self.process, timeout_at, self.grace);
+            return Self::begin(now, self.process, timeout_at, self.grace, self.holding);
         }
         let next = Attempt::Running {
             process: self.process,
@@ -302,9 +396,8 @@ impl Suspension {
 }
 
 impl Attempt {
-    /// It is to be frozen; `unable` is why it cannot be on this host, where that is known. Only what runs can be. Always
-    /// reports.
-    pub(crate) fn on_suspend(&mut self, now: Now, unable: Option<SuspendFailure>) -> Effects {
+    /// It is to be frozen. Only what runs can be. Always reports.
+    pub(crate) fn on_suspend(&mut self, now: Now, holding: Option<Holding>) -> Effects {
         match self {
             Self::Running {
                 process,
@@ -312,14 +405,11 @@ impl Attempt {
                 grace,
             } => {
                 let (process, timeout_at, grace) = (*process, *timeout_at, *grace);
-                self.turn(match unable {
-                    None => Suspension::begin(now, process, timeout_at, grace),
-                    Some(why) => Suspension::refuse(now, process, timeout_at, grace, why),
-                })
+                self.turn(Suspension::begin(now, process, timeout_at, grace, holding))
             }
             Self::Frozen(suspension) => {
                 let suspension = suspension.clone();
-                self.turn(suspension.on_suspend())
+                self.turn(suspension.on_suspend(holding))
             }
             Self::Starting { .. }
             | Self::Stopping { .. }
@@ -362,41 +452,6 @@ impl Attempt {
     }
 }
 
-impl Core {
-    /// What holds GPUs keeps their memory when it is frozen, so it is frozen only where that can be moved.
-    pub(crate) fn on_suspend(&mut self, now: Now, id: AttemptId) {
-        if !self.attempts.contains_key(&id) {
-            return self.settle(id, never_started(now, Exit::Unknown, None));
-        }
-        let given = self.given.get(&id).is_some_and(|gpus| !gpus.is_empty());
-        let holds_memory = given && !self.settings.gpus_are_declared;
-        let unable = holds_memory.then_some(SuspendFailure::NoCheckpoint);
-        self.change(&id, |attempt| attempt.on_suspend(now, unable));
-    }
-
-    pub(crate) fn on_resume(&mut self, now: Now, id: AttemptId) {
-        if self.attempts.contains_key(&id) {
-            self.change(&id, |attempt| attempt.on_resume(now));
-        } else {
-            self.settle(id, never_started(now, Exit::Unknown, None));
-        }
-    }
-
-    pub(crate) fn on_suspension_timer(&mut self, now: Now, id: &AttemptId) {
-        self.change(id, |attempt| attempt.on_suspension_timer(now));
-    }
-
-    pub(crate) fn freeze(&mut self, id: &AttemptId) {
-        let attempt = id.clone();
-        self.supervise(ToSupervisor::Freeze { attempt });
-    }
-
-    pub(crate) fn thaw(&mut self, id: &AttemptId) {
-        let attempt = id.clone();
-        self.supervise(ToSupervisor::Thaw { attempt });
-    }
-}
-
 /// When a process has run for its `timeout`.
 pub(crate) fn timeout_at(memo: &Memo, process: Process) -> Option<BootMillis> {
     let timeout = memo.timeout?;
@@ -406,14 +461,32 @@ pub(crate) fn timeout_at(memo: &Memo, process: Process) -> Option<BootMillis> {
 /// A process is met that runs, or is frozen since before the agent began.
 pub(crate) fn meet(now: Now, view: &AttemptView, process: Process) -> Next {
     let (memo, freezer) = (&view.memo, &view.freezer);
-    let frozen = Suspension::met(now, process, timeout_at(memo, process), memo.grace, freezer);
+    let frozen = Suspension::met(now, process, timeout_at(memo, process), memo, freezer);
     frozen.unwrap_or_else(|| run(memo, process))
+}
+
+fn limit(holding: Option<Holding>) -> Span {
+    let moving = holding.map_or(0, |holding| holding.limit.millis());
+    Span::from_millis(
+        SUSPEND_LIMIT
+            .millis()
+            .saturating_add(moving.saturating_mul(2)),
+    )
+}
+
+fn deadline(now: Now, holding: Option<Holding>) -> BootMillis {
+    later(now.boot, limit(holding))
 }
 
 fn refusal(why: &FreezeRefusal) -> SuspendFailure {
     match why {
         FreezeRefusal::Unsupported => SuspendFailure::NoFreezer,
-        FreezeRefusal::Failed(sentence) => SuspendFailure::Refused(sentence.to_owned()),
+        FreezeRefusal::Failed(sentence) | FreezeRefusal::NotRestored(sentence) => {
+            SuspendFailure::Refused(sentence.to_owned())
+        }
+        FreezeRefusal::NoCheckpoint => SuspendFailure::NoCheckpoint,
+        FreezeRefusal::SeveralProcesses => SuspendFailure::SeveralProcesses,
+        FreezeRefusal::TimedOut => SuspendFailure::TimedOut,
     }
 }
 

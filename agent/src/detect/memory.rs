@@ -18,9 +18,14 @@ pub(crate) fn detect(inventory: &mut Inventory, notes: &mut Notes) {
     }
 }
 
+/// How much could be had now.
+pub(crate) fn available() -> Option<u64> {
+    look().ok().map(|system| system.available_memory())
+}
+
 /// Fills in how much could be had now.
 pub(crate) fn read(reading: &mut HostReading) {
-    if let Ok(system) = look() {
-        reading.memory_available_bytes = system.available_memory();
+    if let Some(bytes) = available() {
+        reading.memory_available_bytes = bytes;
     }
 }

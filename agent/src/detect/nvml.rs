@@ -92,7 +92,11 @@ impl Driver {
         let began = clock::boot();
         let gpus = self.glances.look(&nvml).ok()?;
         self.nvml = Some(nvml);
-        Some(GpuLook { began, gpus: gpus? })
+        Some(GpuLook {
+            began,
+            gpus: gpus?,
+            memory_available: super::memory::available(),
+        })
     }
 
     fn open(&mut self) -> Result<Nvml, String> {

@@ -36,6 +36,7 @@ impl Rig {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            suspend_limit: Span::from_secs(120),
         };
         let identity = Identity {
             node,

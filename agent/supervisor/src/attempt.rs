@@ -19,6 +19,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 
 use crate::lease::Lease;
+use crate::moving::Moving;
 use crate::spawn::Report;
 use crate::spool::Record;
 
@@ -73,6 +74,8 @@ pub struct Attempt {
     pub epilog: Epilog,
     /// What hooks are told of it.
     pub hook_words: BTreeMap<String, String>,
+    /// How it stands with what it holds on GPUs.
+    pub moving: Moving,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
@@ -134,6 +137,7 @@ impl Attempt {
             freezer: FreezerState::Thawed,
             epilog: Epilog::Ahead,
             hook_words: BTreeMap::new(),
+            moving: Moving::default(),
             unsaved: false,
             lag_told: false,
             phase,
@@ -231,6 +235,7 @@ impl Attempt {
                 ..end.clone()
             });
             self.freezer = FreezerState::Thawed;
+            self.moving = Moving::default();
         }
     }
 
@@ -262,6 +267,7 @@ impl Attempt {
             lease: self.lease,
             phase: self.known_phase(),
             hook_words: self.hook_words.clone(),
+            gpu_memory: self.moving.kept.clone(),
         }
     }
 

@@ -40,12 +40,23 @@ pub struct Config {
     pub devices: DeviceOptions,
     /// The most processes of one step.
     pub pids_max: Option<u32>,
+    /// What moves the memory of GPUs.
+    pub cuda: Cuda,
     /// What is kept of output, as written.
     pub output: output::RawRules,
     /// Who steps run as, and within what.
     pub rules: Rules,
     /// What runs around attempts.
     pub hooks: Hooks,
+}
+
+/// Where this host has what moves the memory of GPUs, if not where it is looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cuda {
+    /// The driver's library.
+    pub library: Option<PathBuf>,
+    /// The tool `cuda-checkpoint`.
+    pub tool: Option<PathBuf>,
 }
 
 /// What steps may do on this host, whatever the agent says.
@@ -145,6 +156,8 @@ struct RawConfig {
     output_total_max: Option<output::Bytes>,
     device_filter: Filter,
     gpu_devices: Vec<PathBuf>,
+    cuda_library: Option<PathBuf>,
+    cuda_checkpoint: Option<PathBuf>,
     default_user: Option<UserRef>,
     users: BTreeMap<Subject, UserRef>,
     allow_root: bool,
@@ -261,6 +274,10 @@ impl RawConfig {
                 gpus: self.gpu_devices,
             },
             pids_max: self.pids_max,
+            cuda: Cuda {
+                library: absolute("cuda_library", self.cuda_library)?,
+                tool: absolute("cuda_checkpoint", self.cuda_checkpoint)?,
+            },
             output: output::RawRules {
                 max: self.output_max,
                 keep_for: self.output_retention,
@@ -303,6 +320,16 @@ fn check_umask(text: &str) -> Result<u32, Wrong> {
                 text.escape_debug()
             ),
         )),
+    }
+}
+
+fn absolute(key: &str, path: Option<PathBuf>) -> Result<Option<PathBuf>, Wrong> {
+    match &path {
+        Some(path) if !path.is_absolute() => Err((
+            key.to_owned(),
+            format!("`{}` is not absolute: begin it with `/`", path.display()),
+        )),
+        Some(_) | None => Ok(path),
     }
 }
 
@@ -460,6 +487,10 @@ mod tests {
             ("umask = \"999\"", "umask: `999` is no mask"),
             ("umask = \"7777\"", "umask: `7777` is no mask"),
             ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
+            (
+                "cuda_library = \"libcuda.so.1\"",
+                "cuda_library: `libcuda.so.1` is not absolute",
+            ),
             (
                 "[limits]\nnproc = \"8GiB\"",
                 "limits.nproc: `8GiB` is no limit",

@@ -326,6 +326,28 @@ impl Groups {
         set.map_err(|e| FreezeRefusal::Failed(e.sentence()))
     }
 
+    /// Whether the processes of an attempt can be frozen.
+    pub fn freezes(&self, attempt: &AttemptId) -> bool {
+        self.mechanism(Capability::Freeze) != Mechanism::None && self.exists(attempt)
+    }
+
+    /// How much memory the groups of an attempt may hold; `None` where that is not limited.
+    pub fn memory_max(&self, attempt: &AttemptId) -> Option<u64> {
+        let unified = self.unified.as_ref()?;
+        unified.memory_max(&directory(attempt))
+    }
+
+    /// Limits it anew.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn set_memory_max(&self, attempt: &AttemptId, bytes: u64) -> Result<(), GroupError> {
+        match &self.unified {
+            Some(unified) => unified.set_memory_max(&directory(attempt), bytes),
+            None => Ok(()),
+        }
+    }
+
     /// Whether anything in the groups of an attempt may run.
     pub fn freezer(&self, attempt: &AttemptId) -> FreezerState {
         let name = directory(attempt);

@@ -16,6 +16,7 @@
 //! | [`attempt`] | the phases of one attempt |
 //! | [`hooks`] | the admin's programs around attempts |
 //! | [`lease`] | deadlines |
+//! | [`moving`] | how an attempt stands with what it holds on GPUs |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
 //! | [`upgrade`] | becoming a newer supervisor in the same process |
@@ -44,6 +45,7 @@ pub mod handover;
 pub mod hooks;
 pub mod identity;
 pub mod lease;
+pub mod moving;
 pub mod notice;
 pub mod notify;
 pub mod options;

@@ -8,7 +8,7 @@ use lexopt::ValueExt;
 use lexopt::prelude::{Long, Short, Value};
 use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
 
-use crate::config::{Config, ConfigError, Rules};
+use crate::config::{Config, ConfigError, Cuda, Rules};
 use crate::groups::choice::{GroupOptions, Place};
 use crate::hooks::Hooks;
 use crate::output;
@@ -59,6 +59,8 @@ pub struct Options {
     pub rules: Rules,
     /// What is kept of output.
     pub output: output::Rules,
+    /// What moves the memory of GPUs.
+    pub cuda: Cuda,
     /// Where an earlier program of this process left what it knew.
     pub handover: Option<RawFd>,
     /// What runs around attempts.
@@ -161,6 +163,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         rules: config.rules,
         output: output::Rules::new(config.output)?,
         hooks: config.hooks,
+        cuda: config.cuda,
         handover,
     };
     Ok(match rehearse {
@@ -224,6 +227,7 @@ mod tests {
                 max_bytes: 2 << 20,
                 ..output::Rules::default()
             },
+            cuda: Cuda::default(),
             handover: None,
             hooks: Hooks::default(),
         };

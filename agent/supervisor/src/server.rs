@@ -142,6 +142,7 @@ impl Server {
             identities,
             output: options.output,
             hooks: options.hooks.clone(),
+            cuda: options.cuda.clone(),
             left: begin.left,
         };
         let mut table = Table::open(state_dir.path(), setup)?;

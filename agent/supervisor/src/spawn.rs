@@ -12,6 +12,7 @@
 
 mod child;
 mod confine;
+pub mod helper;
 mod lookup;
 
 use std::ffi::CString;
@@ -373,15 +374,23 @@ pub fn begun(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
 /// In its group from birth, where the kernel and whatever confines this program allow that. One that has a prolog to run
 /// is born outside: the admin's program is not the step's, neither its limits nor its fence are for it.
 fn fork(entrance: &Entrance, child: &child::Child<'_>) -> io::Result<u32> {
+    if child.prolog.is_some() {
+        // A prolog is the host's, and runs outside.
+        return sys::fork_into(|| child.run(false));
+    }
+    fork_with(entrance, |born_inside| child.run(born_inside))
+}
+
+/// The same of any child, which is told whether it was born in its group.
+fn fork_with(entrance: &Entrance, run: impl Fn(bool)) -> io::Result<u32> {
     let born_inside = entrance
         .birthplace()
-        .filter(|_| child.prolog.is_none())
-        .map(|group| sys::fork_in_group(group, || child.run(true)));
+        .map(|group| sys::fork_in_group(group, || run(true)));
     match born_inside {
         Some(Ok(pid)) => Ok(pid),
         // A kernel before 5.7, or a filter of calls. One that knows the call and has no room for a process says so to
         // the plain fork as well.
-        Some(Err(_)) | None => sys::fork_into(|| child.run(false)),
+        Some(Err(_)) | None => sys::fork_into(|| run(false)),
     }
 }
 

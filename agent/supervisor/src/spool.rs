@@ -20,6 +20,7 @@ use sluice_common::supervision::{BootMillis, HostPhase, Memo};
 use tracing::error;
 
 use crate::lease::Lease;
+use crate::moving::Kept;
 
 const DIRECTORY: &str = "spool";
 const SUFFIX: &str = ".json";
@@ -50,6 +51,9 @@ pub struct Record {
     /// What hooks are told of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hook_words: BTreeMap<String, String>,
+    /// How it stands with what it holds on GPUs.
+    #[serde(default)]
+    pub gpu_memory: Kept,
 }
 
 /// Until when the leases were last renewed. One file for the host: with one for each attempt, a heartbeat would
@@ -295,6 +299,7 @@ mod tests {
                 usage: Usage::default(),
             }),
             hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+            gpu_memory: Kept::default(),
         }
     }
 

@@ -2,12 +2,14 @@
 //! [`Table::settle`], which does what follows: signals, looks for what is left, writes the spool, and only then hands
 //! out the views that have changed.
 //!
-//! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`handing`] what goes
-//! over to a newer supervisor, [`hooking`] what runs around attempts.
+//! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
+//! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
+//! attempts.
 
 mod freezing;
 mod handing;
 mod hooking;
+mod moving;
 mod restore;
 pub use restore::Setup;
 mod settle;
@@ -29,10 +31,12 @@ use tracing::{error, info, warn};
 
 use crate::attempt::{Attempt, Phase};
 use crate::clock;
+use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
 use crate::hooks;
 use crate::lease::{Lease, Stage};
+use crate::moving::{Moving, Order};
 use crate::notice::Notice;
 use crate::output::{cap::Cap, sweep::Sweep};
 use crate::owner::Owners;
@@ -101,6 +105,8 @@ pub struct Table {
     /// Removes what is kept no longer.
     sweep: Sweep,
     hooking: Hooking,
+    /// What moves the memory of GPUs.
+    cuda: Cuda,
 }
 
 impl Table {
@@ -140,7 +146,22 @@ impl Table {
                 None
             }
             ToSupervisor::Thaw { attempt } => {
-                self.on_thaw(&attempt);
+                self.on_thaw(&attempt, now);
+                None
+            }
+            ToSupervisor::Suspend {
+                attempt,
+                users,
+                bytes,
+                limit,
+            } => {
+                let order = Order {
+                    attempt,
+                    users,
+                    bytes,
+                    limit,
+                };
+                self.on_suspend(order, now);
                 None
             }
             ToSupervisor::Notice {
@@ -215,6 +236,7 @@ impl Table {
         let mut attempt =
             Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
         attempt.hook_words = hooks::told(spec);
+        attempt.moving = Moving::of(&spec.subject, &spec.memo.gpus);
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);
@@ -310,6 +332,9 @@ impl Table {
                 continue;
             }
             self.on_epilog_ended(child.pid);
+            if self.on_helper_ended(child, clock::boot_now()) {
+                continue;
+            }
             if let Some(id) = self.by_pid.remove(&child.pid) {
                 self.on_main_ended(&id, child.exit(), child.usage);
             }
@@ -374,6 +399,7 @@ impl Table {
     /// Time has passed.
     pub fn on_time(&mut self, now: BootMillis) {
         self.cap.on_time(now);
+        self.on_helper_time(now);
         self.sweep.on_time(now, self.attempts.keys());
         let mut expired = Vec::new();
         for (id, attempt) in &mut self.attempts {
@@ -429,6 +455,7 @@ impl Table {
         let output = [self.cap.wake_at(), self.sweep.wake_at()];
         stages
             .chain(self.tick_at)
+            .chain(self.helpers_due())
             .chain(output.into_iter().flatten())
             .min()
     }

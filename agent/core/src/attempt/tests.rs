@@ -133,6 +133,7 @@ fn words(effects: &Effects) -> String {
             Effect::WakeStop(at) => format!("wake {}", at.0),
             Effect::WakeTimeout(at) => format!("timeout {}", at.0),
             Effect::AwaitGpus => "gpus".to_string(),
+            Effect::AwaitMoved => "moved".to_string(),
             Effect::Freeze => "freeze".to_string(),
             Effect::Thaw => "thaw".to_string(),
             Effect::WakeSuspension(at) => format!("suspension {}", at.0),

@@ -21,6 +21,7 @@ fn core() -> Core {
         gpu_release_timeout: Span::from_secs(30),
         respect_foreign: true,
         gpus_are_declared: false,
+        suspend_limit: Span::from_secs(120),
     };
     Core::new(settings, None)
 }

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::id::AttemptId;
 use sluice_common::supervision::StopSignal;
 use sluice_common::time::Time;
 
@@ -42,6 +43,11 @@ fn view(freezer: FreezerState) -> AttemptView {
 }
 
 /// An attempt that runs since 1 s and has 60 s.
+const HOLDING: Option<Holding> = Some(Holding {
+    room_mb: 100,
+    limit: Span::from_secs(5),
+});
+
 fn running() -> Attempt {
     Attempt::seen(now(1000), &view(FreezerState::Thawed)).0
 }
@@ -75,6 +81,7 @@ fn in_words(effects: &Effects) -> Vec<String> {
         Effect::WakeTimeout(at) => alloc::format!("timeout at {}", at.0),
         Effect::WakeStop(at) => alloc::format!("stop at {}", at.0),
         Effect::AwaitGpus => String::from("await GPUs"),
+        Effect::AwaitMoved => String::from("await moved"),
     });
     words.collect()
 }
@@ -153,7 +160,9 @@ fn what_cannot_be_frozen_says_why_and_runs_on() {
         assert_eq!(in_words(&effects), words);
     }
     let mut attempt = running();
-    let effects = attempt.on_suspend(now(11_000), Some(SuspendFailure::NoCheckpoint));
+    attempt.on_suspend(now(11_000), HOLDING);
+    let why = SuspendFailure::NoCheckpoint;
+    let effects = attempt.on_suspension(|it| it.on_unmovable(now(11_000), why));
     assert_eq!(in_words(&effects), ["not suspended: NoCheckpoint"]);
     assert_eq!(
         in_words(&attempt.on_resume(now(11_000))),
@@ -227,4 +236,76 @@ fn what_is_asked_to_end_is_thawed_though_the_first_word_was_lost() {
     attempt.on_stop_timer(now(22_000));
     let effects = attempt.on_view(now(22_000), &view(FreezerState::Frozen));
     assert_eq!(effects, [], "what is killed dies frozen");
+}
+
+fn moved() -> FreezerState {
+    FreezerState::Moved(Moved {
+        pids: alloc::vec![7],
+        bytes: 5_000_001,
+    })
+}
+
+#[test]
+fn what_held_gpus_is_frozen_when_they_were_seen_free_and_not_before() {
+    let mut attempt = running();
+    let effects = attempt.on_suspend(now(11_000), HOLDING);
+    assert_eq!(
+        in_words(&effects),
+        ["suspending", "freeze", "look at 51000"]
+    );
+    let effects = attempt.on_view(now(11_001), &view(FreezerState::Moving));
+    assert_eq!(in_words(&effects), [""; 0]);
+    let effects = attempt.on_view(now(11_002), &view(moved()));
+    assert_eq!(in_words(&effects), ["await moved"]);
+    let effects = attempt.on_suspension(Suspension::on_moved);
+    assert_eq!(in_words(&effects), ["suspended"]);
+    let AttemptPhase::Suspended { moved_mb, .. } = attempt.status() else {
+        panic!("{attempt:?}");
+    };
+    assert_eq!(moved_mb, 6, "it is rounded up");
+    assert!(attempt.is_away());
+    let effects = attempt.on_resume(now(12_000));
+    assert_eq!(in_words(&effects), ["resuming", "thaw", "look at 52000"]);
+    let effects = attempt.on_view(now(12_001), &view(FreezerState::Restoring));
+    assert_eq!(in_words(&effects), [""; 0]);
+    let effects = attempt.on_view(now(12_002), &view(FreezerState::Thawed));
+    assert_eq!(in_words(&effects), ["running", "timeout at 62002"]);
+}
+
+#[test]
+fn gpus_that_do_not_come_free_undo_it_and_what_does_not_come_back_is_told() {
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), HOLDING);
+    attempt.on_view(now(11_002), &view(moved()));
+    let late = attempt.on_suspension_timer(now(51_000));
+    assert_eq!(in_words(&late), ["thaw", "not suspended: GpusBusy"]);
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), HOLDING);
+    attempt.on_view(now(11_002), &view(moved()));
+    attempt.on_suspension(Suspension::on_moved);
+    attempt.on_resume(now(12_000));
+    let why = FreezeRefusal::NotRestored("no".into());
+    let effects = attempt.on_view(now(12_001), &view(FreezerState::Refused(why)));
+    assert_eq!(in_words(&effects), ["not suspended: NotResumed(\"no\")"]);
+}
+
+#[test]
+fn one_that_is_wanted_back_meanwhile_comes_back_without_a_look_at_its_gpus() {
+    let mut attempt = running();
+    attempt.on_suspend(now(11_000), HOLDING);
+    attempt.on_resume(now(11_001));
+    let effects = attempt.on_view(now(11_002), &view(moved()));
+    assert_eq!(in_words(&effects), ["resuming", "thaw", "look at 51002"]);
+}
+
+#[test]
+fn a_new_agent_takes_over_what_is_on_its_way_to_or_from_its_gpus() {
+    let met = |freezer| {
+        let mut view = view(freezer);
+        view.memo.gpus = alloc::vec![String::from("GPU-a")];
+        in_words(&Attempt::seen(now(30_000), &view).1)
+    };
+    assert_eq!(met(moved()), ["await moved"]);
+    assert_eq!(met(FreezerState::Moving), ["suspending", "look at 300000"]);
+    assert_eq!(met(FreezerState::Restoring), ["resuming", "look at 300000"]);
 }

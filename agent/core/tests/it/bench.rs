@@ -98,6 +98,7 @@ pub(crate) fn settings() -> Settings {
         gpu_release_timeout: RELEASE_TIMEOUT,
         respect_foreign: true,
         gpus_are_declared: false,
+        suspend_limit: Span::from_secs(120),
     }
 }
 
@@ -337,6 +338,12 @@ fn supervise_word(message: &ToSupervisor) -> String {
         ToSupervisor::Forget { attempt } => format!("drop {attempt}"),
         ToSupervisor::List => "list".to_owned(),
         ToSupervisor::Freeze { attempt } => format!("freeze {attempt}"),
+        ToSupervisor::Suspend {
+            attempt,
+            users,
+            bytes,
+            ..
+        } => format!("suspend {attempt} moving {bytes} of {users:?}"),
         ToSupervisor::Thaw { attempt } => format!("thaw {attempt}"),
         ToSupervisor::Notice {
             attempt, kill_at, ..

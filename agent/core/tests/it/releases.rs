@@ -22,6 +22,7 @@ fn look(began: u64, gpus: &[(&str, Seen)]) -> Input {
     Input::Gpus(GpuLook {
         began: BootMillis(began),
         gpus: gpus.collect(),
+        memory_available: None,
     })
 }
 

@@ -195,6 +195,7 @@ impl World {
         let look = GpuLook {
             began: BootMillis(boot),
             gpus: gpus.collect(),
+            memory_available: None,
         };
         self.feed(Input::Gpus(look));
     }
@@ -589,7 +590,9 @@ impl World {
                 );
             }
             ToSupervisor::List => panic!("a list could cross an order"),
-            ToSupervisor::Freeze { attempt } => self.freeze(&attempt, FreezerState::Frozen),
+            ToSupervisor::Freeze { attempt } | ToSupervisor::Suspend { attempt, .. } => {
+                self.freeze(&attempt, FreezerState::Frozen);
+            }
             ToSupervisor::Thaw { attempt } => {
                 self.freeze(&attempt, FreezerState::Thawed);
                 let truth = self.truth.get_mut(&attempt);

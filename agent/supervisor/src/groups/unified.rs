@@ -15,6 +15,8 @@ use super::limits::{self, Bounds};
 /// Controllers that are handed down to attempts wherever they can be had.
 const HANDED_DOWN: [&str; 5] = ["cpu", "memory", "pids", "io", "cpuset"];
 
+const MEMORY_MAX: &str = "memory.max";
+
 /// The common root of all attempts' groups.
 #[derive(Debug)]
 pub struct Unified {
@@ -88,6 +90,16 @@ impl Unified {
             }
         }
         Ok(group)
+    }
+
+    /// Where it is not limited, the file says `max` or is not there.
+    pub(super) fn memory_max(&self, name: &Path) -> Option<u64> {
+        let text = fs::read_to_string(self.group(name).join(MEMORY_MAX)).ok()?;
+        text.trim().parse().ok()
+    }
+
+    pub(super) fn set_memory_max(&self, name: &Path, bytes: u64) -> Result<(), GroupError> {
+        file::write(&self.group(name).join(MEMORY_MAX), &bytes.to_string())
     }
 
     pub(super) fn birthplace(&self, name: &Path) -> Result<(File, PathBuf), GroupError> {
@@ -221,6 +233,20 @@ mod tests {
         ] {
             assert_eq!(tree.text(&format!("own/sluice-x/a/{name}")), wanted);
         }
+    }
+
+    #[test]
+    fn a_memory_limit_is_read_and_set_anew() {
+        let tree = Tree::new();
+        let unified = tree.open(&Place::Own);
+        let name = Path::new("a");
+        assert_eq!(unified.memory_max(name), None, "no such file");
+        tree.put("own/sluice-x/a/memory.max", "max\n");
+        assert_eq!(unified.memory_max(name), None);
+        tree.put("own/sluice-x/a/memory.max", "4096\n");
+        assert_eq!(unified.memory_max(name), Some(4096));
+        unified.set_memory_max(name, 8192).unwrap();
+        assert_eq!(tree.text("own/sluice-x/a/memory.max"), "8192");
     }
 
     #[test]

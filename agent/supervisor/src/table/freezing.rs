@@ -1,9 +1,10 @@
 //! Freezing and thawing on the agent's word. Each word is answered by a view, also where nothing changes; where the
 //! kernel takes its time, a second view follows when it is done.
 
-use sluice_common::supervision::FreezerState;
+use sluice_common::supervision::{BootMillis, FreezerState};
 
 use super::{AttemptId, Phase, Table, info, warn};
+use crate::checkpoint::Action;
 use crate::groups::Groups;
 
 impl Table {
@@ -21,8 +22,12 @@ impl Table {
             attempt.freezer = FreezerState::Freezing;
             return;
         }
+        if attempt.moving.sent().is_some() {
+            // A helper stands in its groups, and would be frozen with it.
+            return;
+        }
         attempt.freezer = match self.groups.freeze(id) {
-            Ok(()) => self.groups.freezer(id),
+            Ok(()) => attempt.moving.shown(self.groups.freezer(id)),
             Err(why) => {
                 warn!(step = %id.step, attempt = id.number, ?why, "not frozen");
                 FreezerState::Refused(why)
@@ -42,11 +47,15 @@ impl Table {
         }
     }
 
-    pub(super) fn on_thaw(&mut self, id: &AttemptId) {
+    pub(super) fn on_thaw(&mut self, id: &AttemptId, now: BootMillis) {
+        if self.thaws_later(id) {
+            return;
+        }
         let Some(attempt) = self.attempts.get_mut(id).filter(|a| !a.is_gone()) else {
             return;
         };
-        if let FreezerState::Frozen | FreezerState::Freezing = attempt.freezer
+        if let FreezerState::Frozen | FreezerState::Freezing | FreezerState::Moved(_) =
+            attempt.freezer
             && let Err(why) = self.groups.thaw(id)
         {
             warn!(step = %id.step, attempt = id.number, ?why, "not thawed");
@@ -56,6 +65,7 @@ impl Table {
             Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => self.groups.freezer(id),
         };
         self.changed.insert(id.clone());
+        self.bring_back(id, Action::Resume, now);
     }
 
     /// Groups have changed: some may be empty now, some frozen.
@@ -89,7 +99,7 @@ impl Table {
         {
             return;
         }
-        let found = self.groups.freezer(id);
+        let found = attempt.moving.shown(self.groups.freezer(id));
         if attempt.freezer != found {
             info!(step = %id.step, attempt = id.number, state = ?found, "its freezer has changed");
             attempt.freezer = found;

@@ -66,7 +66,9 @@ impl Table {
         // That one shall be frozen as soon as it has started is nowhere written.
         let will_be_frozen =
             |a: &Attempt| a.report().is_some() && a.freezer == FreezerState::Freezing;
-        let told = |attempt: &Attempt| !attempt.unsaved && !will_be_frozen(attempt);
+        // Helpers and what they say are this program's alone; they take no longer than they may.
+        let waits = |a: &Attempt| will_be_frozen(a) || a.moving.sent().is_some();
+        let told = |attempt: &Attempt| !attempt.unsaved && !waits(attempt);
         self.attempts.values().all(told)
     }
 

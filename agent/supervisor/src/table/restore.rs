@@ -16,10 +16,12 @@ use super::{
     Spool, Table, TableError, clock, info, process, warn,
 };
 use crate::attempt::Origin;
+use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
 use crate::hooks::Hooks;
 use crate::identity::Identities;
+use crate::moving::Moving;
 use crate::output::{self, cap::Cap, sweep::Sweep};
 use crate::spawn::begun;
 use crate::spool::Record;
@@ -40,6 +42,8 @@ pub struct Setup<'a> {
     pub output: output::Rules,
     /// What runs around them.
     pub hooks: Hooks,
+    /// What moves the memory of GPUs.
+    pub cuda: Cuda,
     /// What an earlier program of this very process knew.
     pub left: Left,
 }
@@ -95,6 +99,7 @@ impl Table {
             cap,
             sweep,
             hooking,
+            cuda: setup.cuda,
             owners,
             groups,
             attempts,
@@ -106,6 +111,7 @@ impl Table {
             tick_at: Some(BootMillis(0)),
         };
         table.know_children();
+        table.take_up_moves(clock::boot_now());
         Ok(table)
     }
 }
@@ -129,6 +135,7 @@ fn restore(
     for record in loaded.records {
         let id = record.attempt.clone();
         let child = left.child(&record);
+        let kept = record.gpu_memory.clone();
         if child.is_none() && never_began(&record, attempts_dir, boot_id) {
             info!(step = %id.step, attempt = id.number, "its program never ran: it is forgotten and can be started");
             spool.remove(&id)?;
@@ -136,6 +143,7 @@ fn restore(
         }
         let mut attempt = child.unwrap_or_else(|| take_over(record, boot_id));
         attempt.killing = left.killing.contains(&id);
+        attempt.moving = Moving::found(kept);
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }
@@ -292,6 +300,7 @@ mod tests {
             lease: None,
             phase: HostPhase::Running(gone()),
             hook_words: BTreeMap::new(),
+            gpu_memory: crate::moving::Kept::default(),
         };
         assert!(never_began(&record, dir.path(), &boot_id));
         let other = BootId::new("boot-2").unwrap();

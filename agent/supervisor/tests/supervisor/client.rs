@@ -112,8 +112,13 @@ impl Client {
         let attempt = id.clone();
         self.send(&ToSupervisor::Freeze { attempt });
         self.wait("word of the freeze", |c| match &c.views.get(id)?.freezer {
-            FreezerState::Thawed | FreezerState::Freezing => None,
-            state @ (FreezerState::Frozen | FreezerState::Refused(_)) => Some(state.clone()),
+            FreezerState::Thawed
+            | FreezerState::Freezing
+            | FreezerState::Moving
+            | FreezerState::Restoring => None,
+            state @ (FreezerState::Frozen | FreezerState::Moved(_) | FreezerState::Refused(_)) => {
+                Some(state.clone())
+            }
         })
     }
 

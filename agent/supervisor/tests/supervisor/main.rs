@@ -21,6 +21,7 @@ mod identities;
 mod leases;
 mod leaving;
 mod legacy;
+mod moves;
 mod restarts;
 mod storms;
 mod upgrades;

@@ -8,8 +8,8 @@ use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd,
-    HostPhase, Limits, Memo, OutOfMemory, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal,
-    ToSupervisor,
+    HostPhase, Limits, Memo, Moved, OutOfMemory, Process, SUPERVISION_VERSION, SpawnSpec,
+    StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -142,6 +142,14 @@ fn other_orders() {
     };
     let golden = format!("07000000 {ATTEMPT} 03000000 0201000000000000");
     check(&notice, &golden);
+    let suspend = ToSupervisor::Suspend {
+        attempt: attempt(),
+        users: vec![7],
+        bytes: 258,
+        limit: Span::from_millis(259),
+    };
+    let numbers = "0100000000000000 07000000 0201000000000000 0301000000000000";
+    check(&suspend, &format!("08000000 {ATTEMPT} {numbers}"));
 }
 
 fn view(phase: HostPhase) -> AttemptView {
@@ -223,6 +231,23 @@ fn freezer_states() {
     check(&FreezerState::Frozen, "02000000");
     let refused = FreezerState::Refused;
     check(&refused(FreezeRefusal::Unsupported), "03000000 00000000");
+    for (refusal, golden) in [
+        (FreezeRefusal::NoCheckpoint, "02000000"),
+        (FreezeRefusal::SeveralProcesses, "03000000"),
+        (FreezeRefusal::TimedOut, "04000000"),
+    ] {
+        check(&refusal, golden);
+    }
+    let not_restored = FreezeRefusal::NotRestored("no".into());
+    check(&not_restored, "05000000 0200000000000000 6e6f");
+    check(&FreezerState::Moving, "04000000");
+    let moved = Moved {
+        pids: vec![7],
+        bytes: 258,
+    };
+    let golden = "05000000 0100000000000000 07000000 0201000000000000";
+    check(&FreezerState::Moved(moved), golden);
+    check(&FreezerState::Restoring, "06000000");
     let failed = FreezeRefusal::Failed("no".into());
     check(&refused(failed), "03000000 01000000 0200000000000000 'no'");
 }

@@ -105,6 +105,7 @@ impl Host {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            suspend_limit: Span::from_secs(120),
         };
         self.core = Some(Core::new(settings, self.epoch.clone()));
         self.life += 1;
@@ -199,7 +200,9 @@ impl Host {
             }
             ToSupervisor::Notice { .. } => Vec::new(),
             ToSupervisor::List => panic!("agent-core never asks for a list"),
-            ToSupervisor::Freeze { attempt } | ToSupervisor::Thaw { attempt } => {
+            ToSupervisor::Freeze { attempt }
+            | ToSupervisor::Suspend { attempt, .. }
+            | ToSupervisor::Thaw { attempt } => {
                 panic!("nobody asked for a freeze of {attempt}")
             }
         }

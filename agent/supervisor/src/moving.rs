@@ -1,0 +1,148 @@
+//! How one attempt stands with what it holds on GPUs. Pure data: `table` drives it, [`crate::checkpoint`] does the
+//! moving in a process of its own.
+//!
+//! ```text
+//!            helper: suspend          moved              thaw, helper: resume
+//! (nothing) ----------------> Leaving ------> Away ------------------------------> Returning --> (nothing)
+//!                                | silent, or too late                                ^
+//!                                +------------> Undoing --> (nothing)                 |
+//!                                      a supervisor that finds it moved and not frozen
+//! ```
+//! It is recorded before the helper is sent and until everything is back, so that the next supervisor knows whom to
+//! bring back, whenever this one dies.
+
+use serde::{Deserialize, Serialize};
+use sluice_common::id::{AttemptId, Subject};
+use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState, Moved};
+use sluice_common::time::Span;
+
+use crate::spawn::helper::Helper;
+
+/// What the agent wants moved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// Whose.
+    pub attempt: AttemptId,
+    /// The processes that use its GPUs, as the agent says.
+    pub users: Vec<u32>,
+    /// How much they hold, in bytes.
+    pub bytes: u64,
+    /// How long each errand may take.
+    pub limit: Span,
+}
+
+/// What is kept on disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// On whose behalf it runs, which says as which user a helper does; none where it was given no GPUs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<Subject>,
+    /// What is moved, or is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<Away>,
+}
+
+/// What is moved, or is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// Whose it is: processes of the attempt's groups.
+    pub pids: Vec<u32>,
+    /// How much, in bytes, as the agent says.
+    pub bytes: u64,
+    /// How long each errand may take.
+    pub limit: Span,
+    /// What the memory limit of its group was before it was raised; none where it has none.
+    pub memory_max: Option<u64>,
+}
+
+impl Away {
+    /// As the agent is told.
+    pub fn moved(&self) -> Moved {
+        Moved {
+            pids: self.pids.clone(),
+            bytes: self.bytes,
+        }
+    }
+}
+
+/// A helper on its errand.
+#[derive(Debug)]
+pub struct Sent {
+    /// Who.
+    pub helper: Helper,
+    /// When it takes too long.
+    pub until: BootMillis,
+}
+
+/// How far it has come.
+#[derive(Debug, Default)]
+pub enum Stage {
+    /// Everything is where the step has put it.
+    #[default]
+    Home,
+    /// A helper moves it.
+    Leaving(Sent),
+    /// It is in the host's memory, and the attempt is frozen or is being frozen.
+    Away,
+    /// A helper undoes what another has begun; this is why.
+    Undoing(Sent, FreezeRefusal),
+    /// A helper brings it back.
+    Returning(Sent),
+}
+
+/// What was ordered while a helper was on its errand: done when that has ended. The last order counts.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Move, and freeze.
+    Suspend(Order),
+    /// Thaw, and bring back.
+    Thaw,
+}
+
+/// How an attempt stands with it.
+#[derive(Debug, Default)]
+pub struct Moving {
+    /// What is kept on disk.
+    pub kept: Kept,
+    /// How far it has come.
+    pub stage: Stage,
+    /// What is to be done then.
+    pub next: Option<Next>,
+}
+
+impl Moving {
+    /// Of an attempt that begins.
+    pub fn of(subject: &Subject, gpus: &[String]) -> Self {
+        let subject = (!gpus.is_empty()).then(|| subject.clone());
+        Self::found(Kept {
+            subject,
+            away: None,
+        })
+    }
+
+    /// As an earlier supervisor has left it: what it is about is seen by its freezer.
+    pub fn found(kept: Kept) -> Self {
+        Self {
+            kept,
+            ..Self::default()
+        }
+    }
+
+    /// The helper that is on its errand.
+    pub fn sent(&self) -> Option<&Sent> {
+        match &self.stage {
+            Stage::Leaving(sent) | Stage::Undoing(sent, _) | Stage::Returning(sent) => Some(sent),
+            Stage::Home | Stage::Away => None,
+        }
+    }
+
+    /// What its freezer is said to be, where the kernel says `found`.
+    pub fn shown(&self, found: FreezerState) -> FreezerState {
+        match (&self.stage, &self.kept.away, found) {
+            (Stage::Leaving(_) | Stage::Undoing(..), _, _) => FreezerState::Moving,
+            (Stage::Returning(_), _, _) => FreezerState::Restoring,
+            (Stage::Away, Some(away), FreezerState::Frozen) => FreezerState::Moved(away.moved()),
+            (Stage::Home | Stage::Away, _, found) => found,
+        }
+    }
+}

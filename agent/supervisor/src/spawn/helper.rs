@@ -1,0 +1,183 @@
+//! Making a helper's process: this very program in its mode `checkpoint`, as a step's user and in the step's groups. It
+//! gets nothing of the step's own, neither its environment nor its directory, and dies with the supervisor.
+
+use std::ffi::{CStr, CString, OsStr};
+use std::fs::File;
+use std::io::{self, PipeReader, PipeWriter, Read};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::fcntl::AtFlags;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
+use nix::unistd::{
+    Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execveat, getpid, getppid, setsid,
+};
+use sluice_common::id::Subject;
+
+use super::{SpawnError, Spawner, confine, host, nonblocking, pipe};
+use crate::checkpoint::helper::{LIBRARY, LOCK_TIMEOUT, MODE, TOOL};
+use crate::checkpoint::{Action, Line};
+use crate::config::Cuda;
+use crate::groups::entrance::Entrance;
+use crate::identity::Identity;
+use crate::sys;
+
+/// Where it finds the tool that the config does not name.
+const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Most of its words that are read: a line for each of the processes that it may be told of, and room.
+const MAX_WORDS_BYTES: u64 = 64 * 1024;
+
+/// What it is to do.
+#[derive(Debug)]
+pub struct Errand<'a> {
+    /// What.
+    pub action: Action,
+    /// To which processes.
+    pub pids: &'a [u32],
+    /// How long each may take to come to rest.
+    pub lock_timeout_ms: u64,
+    /// Where this host has what it needs.
+    pub cuda: &'a Cuda,
+}
+
+/// A helper at work: a child of this process that was not reaped.
+#[derive(Debug)]
+pub struct Helper {
+    /// Its number.
+    pub pid: u32,
+    words: PipeReader,
+}
+
+impl Helper {
+    /// What it has said of each process, once it has ended.
+    pub fn lines(&self) -> Option<Vec<Line>> {
+        let mut text = String::new();
+        let mut words = (&self.words).take(MAX_WORDS_BYTES);
+        words.read_to_string(&mut text).ok()?;
+        text.lines()
+            .map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
+    /// Ends it, and the tool that it may have started.
+    pub fn kill(&self) {
+        // Not reaped, so its number is its own still, and so is its group's. One that has no group yet has no tool.
+        let pid = Pid::from_raw(self.pid.cast_signed());
+        let _ = killpg(pid, Signal::SIGKILL);
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+}
+
+impl Spawner {
+    /// Sends a helper on its errand, as the user that steps of `subject` run as.
+    ///
+    /// # Errors
+    /// Where nobody may, or the host has no room.
+    pub fn send_helper(
+        &self,
+        subject: &Subject,
+        entrance: &Entrance,
+        errand: &Errand<'_>,
+    ) -> Result<Helper, SpawnError> {
+        let program = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH)
+            .open("/proc/self/exe");
+        let (words, to_words) = pipe()?;
+        nonblocking(&words)?;
+        let child = Child {
+            spawner: self,
+            identity: self.identities.of(subject)?,
+            entrance,
+            program: &host(|| "open this program".to_owned(), program)?,
+            argv: &arguments(errand)?,
+            words: &to_words,
+            parent: getpid(),
+        };
+        let pid = host(
+            || "make a process".to_owned(),
+            super::fork_with(entrance, |inside| child.run(inside)),
+        )?;
+        Ok(Helper { pid, words })
+    }
+}
+
+fn arguments(errand: &Errand<'_>) -> Result<Vec<CString>, SpawnError> {
+    let named = |name: &str, value: &OsStr| {
+        [
+            OsStr::new(&format!("--{name}")).to_owned(),
+            value.to_owned(),
+        ]
+    };
+    let cuda = errand.cuda;
+    let library = cuda
+        .library
+        .iter()
+        .flat_map(|path| named(LIBRARY, path.as_os_str()));
+    let tool = cuda
+        .tool
+        .iter()
+        .flat_map(|path| named(TOOL, path.as_os_str()));
+    let timeout = errand.lock_timeout_ms.to_string();
+    let timeout = named(LOCK_TIMEOUT, OsStr::new(&timeout));
+    let mode = ["sluice-supervisor", MODE].map(Into::into);
+    let pids = errand.pids.iter().map(|pid| pid.to_string().into());
+    let all = mode.into_iter().chain(library).chain(tool).chain(timeout);
+    let all = all.chain([errand.action.as_str().into()]).chain(pids);
+    let c_string = |text: std::ffi::OsString| {
+        CString::new(text.as_bytes()).map_err(|_| SpawnError::Nul {
+            field: "the config's path of what moves GPU memory".to_owned(),
+        })
+    };
+    all.map(c_string).collect()
+}
+
+struct Child<'a> {
+    spawner: &'a Spawner,
+    identity: &'a Identity,
+    entrance: &'a Entrance,
+    program: &'a File,
+    argv: &'a [CString],
+    words: &'a PipeWriter,
+    parent: Pid,
+}
+
+impl Child<'_> {
+    /// Becomes the program. What goes wrong is seen by its saying nothing.
+    fn run(&self, was_born_inside: bool) {
+        let ready = self
+            .entrance
+            .enter(was_born_inside)
+            .and_then(|()| self.prepare().map_err(|e| e.to_string()))
+            .and_then(|()| confine::become_user(self.identity, &self.spawner.identities.rules));
+        // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
+        if ready.is_ok() && set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() == self.parent {
+            let _said_by_silence = execveat(
+                self.program,
+                c"",
+                self.argv,
+                &[PATH],
+                AtFlags::AT_EMPTY_PATH,
+            );
+        }
+    }
+
+    fn prepare(&self) -> io::Result<()> {
+        let spawner = self.spawner;
+        dup2_stdin(&spawner.null)?;
+        dup2_stdout(self.words)?;
+        dup2_stderr(&spawner.null)?;
+        sys::close_all_but(&[self.program.as_raw_fd()])?;
+        setsid()?;
+        chdir("/")?;
+        let (soft, hard) = spawner.open_files;
+        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
+        sys::default_signals();
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,395 @@
+//! Moving what attempts hold on GPUs before they are frozen, and back after they are thawed: when a helper is sent, what
+//! follows from its words, its silence or its taking too long. The states are in [`crate::moving`].
+
+use nix::unistd::getpid;
+use sluice_common::chain::chain;
+use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState};
+use sluice_common::time::Span;
+use tracing::{info, warn};
+
+use super::{Attempt, AttemptId, Phase, Table};
+use crate::checkpoint::{Action, CallError, Line, State};
+use crate::clock;
+use crate::moving::{Away, Moving, Next, Order, Sent, Stage};
+use crate::reap::EndedChild;
+use crate::spawn::helper::Errand;
+
+/// Most processes of one attempt that are moved: a line of the helper for each has to fit into a pipe.
+const MAX_MOVED_PROCESSES: usize = 64;
+/// What a helper may take of the memory of the step's groups, beside what it moves: it loads the driver's library.
+const HELPER_BYTES: u64 = 256 << 20;
+/// A process that waits to come to rest may use this part of the time that all takes.
+const LOCK_PART: u64 = 2;
+
+impl Table {
+    /// What an attempt holds on GPUs is to be moved, and the attempt to be frozen.
+    pub(super) fn on_suspend(&mut self, order: Order, now: BootMillis) {
+        let id = order.attempt.clone();
+        let Some(attempt) = self.attempts.get_mut(&id).filter(|a| a.is_led()) else {
+            return;
+        };
+        match &attempt.moving.stage {
+            Stage::Undoing(..) | Stage::Returning(_) => {
+                attempt.moving.next = Some(Next::Suspend(order));
+            }
+            Stage::Leaving(_) => attempt.moving.next = None,
+            Stage::Away => self.on_freeze(&id),
+            Stage::Home if matches!(attempt.phase(), Phase::Starting(..)) => self.on_freeze(&id),
+            Stage::Home => {
+                if let Err(why) = self.begin_to_move(&order, now) {
+                    self.refuse(&id, why);
+                }
+            }
+        }
+        self.changed.insert(id);
+    }
+
+    /// In this order: recorded, room made, sent.
+    fn begin_to_move(&mut self, order: &Order, now: BootMillis) -> Result<(), FreezeRefusal> {
+        let id = &order.attempt;
+        if !self.groups.freezes(id) {
+            return Err(FreezeRefusal::Unsupported);
+        }
+        let members = self.groups.members(id);
+        let mut pids = order.users.clone();
+        pids.retain(|pid| members.contains(pid) && *pid != getpid().as_raw().cast_unsigned());
+        if pids.is_empty() {
+            self.on_freeze(id);
+            return Ok(());
+        }
+        if pids.len() > MAX_MOVED_PROCESSES {
+            return Err(FreezeRefusal::SeveralProcesses);
+        }
+        let away = Away {
+            pids,
+            bytes: order.bytes,
+            limit: order.limit,
+            memory_max: self.groups.memory_max(id),
+        };
+        self.record_away(id, Some(away))?;
+        let begun = self.make_room(id).and_then(|()| {
+            let sent = self.send(id, Action::Suspend, now)?;
+            self.enter(id, Stage::Leaving(sent));
+            Ok(())
+        });
+        begun.inspect_err(|_| self.settle_down(id))
+    }
+
+    fn record_away(&mut self, id: &AttemptId, away: Option<Away>) -> Result<(), FreezeRefusal> {
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return Ok(());
+        };
+        attempt.moving.kept.away = away;
+        self.spool
+            .save(&attempt.record(id, &self.boot_id))
+            .map_err(|e| FreezeRefusal::Failed(format!("it cannot be recorded: {}", chain(&e))))
+            .inspect_err(|_| attempt.moving.kept.away = None)
+    }
+
+    fn make_room(&self, id: &AttemptId) -> Result<(), FreezeRefusal> {
+        let away = self
+            .attempts
+            .get(id)
+            .and_then(|a| a.moving.kept.away.as_ref());
+        let Some((away, most)) = away.and_then(|away| Some((away, away.memory_max?))) else {
+            return Ok(());
+        };
+        let raised = most.saturating_add(away.bytes).saturating_add(HELPER_BYTES);
+        let set = self.groups.set_memory_max(id, raised);
+        set.map_err(|e| FreezeRefusal::Failed(e.sentence()))
+    }
+
+    fn send(&self, id: &AttemptId, action: Action, now: BootMillis) -> Result<Sent, FreezeRefusal> {
+        let failed = FreezeRefusal::Failed;
+        let moving = self.attempts.get(id).map(|attempt| &attempt.moving.kept);
+        let away = moving.and_then(|kept| kept.away.as_ref());
+        let subject = moving.and_then(|kept| kept.subject.as_ref());
+        let (Some(away), Some(subject)) = (away, subject) else {
+            return Err(failed("nobody knows as which user it runs".to_owned()));
+        };
+        let entrance = self.groups.entrance(id).map_err(|e| failed(e.sentence()))?;
+        let errand = Errand {
+            action,
+            pids: &away.pids,
+            lock_timeout_ms: (away.limit.millis() / LOCK_PART).max(1),
+            cuda: &self.cuda,
+        };
+        let helper = self.spawner.send_helper(subject, &entrance, &errand);
+        let helper = helper.map_err(|e| failed(chain(&e).to_string()))?;
+        info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
+        let until = clock::after(now, away.limit);
+        Ok(Sent { helper, until })
+    }
+
+    fn enter(&mut self, id: &AttemptId, stage: Stage) {
+        let found = self.groups.freezer(id);
+        if let Some(attempt) = self.attempts.get_mut(id) {
+            attempt.moving.stage = stage;
+            attempt.freezer = attempt.moving.shown(found);
+            self.changed.insert(id.clone());
+        }
+    }
+
+    /// Nothing is away any more.
+    fn settle_down(&mut self, id: &AttemptId) {
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return;
+        };
+        let away = attempt.moving.kept.away.take();
+        attempt.unsaved = true;
+        if let Some(most) = away.and_then(|away| away.memory_max)
+            && let Err(e) = self.groups.set_memory_max(id, most)
+        {
+            warn!(step = %id.step, attempt = id.number, "its memory limit stays raised: {e}");
+        }
+        self.enter(id, Stage::Home);
+    }
+
+    fn refuse(&mut self, id: &AttemptId, why: FreezeRefusal) {
+        warn!(step = %id.step, attempt = id.number, ?why, "not moved from its GPUs");
+        if let Some(attempt) = self.attempts.get_mut(id) {
+            attempt.freezer = FreezerState::Refused(why);
+            self.changed.insert(id.clone());
+        }
+    }
+
+    /// A child has ended that may have been a helper; whether it was.
+    pub(super) fn on_helper_ended(&mut self, child: &EndedChild, now: BootMillis) -> bool {
+        let sent = |attempt: &Attempt| {
+            let sent = attempt.moving.sent();
+            sent.is_some_and(|sent| sent.helper.pid == child.pid)
+        };
+        let found = self.attempts.iter().find(|(_, attempt)| sent(attempt));
+        let Some(id) = found.map(|(id, _)| id.clone()) else {
+            return false;
+        };
+        self.on_words(&id, now);
+        self.do_next(&id, now);
+        true
+    }
+
+    fn on_words(&mut self, id: &AttemptId, now: BootMillis) {
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return;
+        };
+        let stage = std::mem::take(&mut attempt.moving.stage);
+        if !attempt.is_led() || attempt.killing {
+            // It was stopped meanwhile: whatever is left is killed, and there is nobody to bring anything back for.
+            return;
+        }
+        let pids = attempt
+            .moving
+            .kept
+            .away
+            .as_ref()
+            .map_or(0, |away| away.pids.len());
+        match stage {
+            Stage::Leaving(sent) => match judge(sent.helper.lines(), State::Checkpointed, pids) {
+                Verdict::Done => {
+                    self.enter(id, Stage::Away);
+                    self.freeze_moved(id, now);
+                }
+                Verdict::Refused(why) => {
+                    self.settle_down(id);
+                    self.refuse(id, refusal(why, pids));
+                }
+                Verdict::Silent => {
+                    let why = "the helper that moves it ended without a word".to_owned();
+                    self.undo(id, FreezeRefusal::Failed(why), now);
+                }
+            },
+            Stage::Undoing(sent, why) => {
+                let undone = judge(sent.helper.lines(), State::Running, pids);
+                if undone != Verdict::Done {
+                    warn!(step = %id.step, attempt = id.number, ?undone, "what was moved from its GPUs may be there still");
+                }
+                self.settle_down(id);
+                self.refuse(id, why);
+            }
+            Stage::Returning(sent) => match judge(sent.helper.lines(), State::Running, pids) {
+                Verdict::Done => self.settle_down(id),
+                Verdict::Refused(why) => self.strand(id, why.to_string()),
+                Verdict::Silent => {
+                    self.strand(
+                        id,
+                        "the helper that moves it ended without a word".to_owned(),
+                    );
+                }
+            },
+            Stage::Home | Stage::Away => {}
+        }
+    }
+
+    fn freeze_moved(&mut self, id: &AttemptId, now: BootMillis) {
+        self.on_freeze(id);
+        let freezer = self.attempts.get(id).map(|attempt| &attempt.freezer);
+        if let Some(FreezerState::Refused(why)) = freezer {
+            self.undo(id, why.clone(), now);
+        }
+    }
+
+    /// It cannot be brought back. Its memory is in use still, so its limit stays raised.
+    fn strand(&mut self, id: &AttemptId, why: String) {
+        if let Some(attempt) = self.attempts.get_mut(id) {
+            attempt.moving = Moving::found(crate::moving::Kept {
+                away: None,
+                ..attempt.moving.kept.clone()
+            });
+            attempt.unsaved = true;
+        }
+        self.refuse(id, FreezeRefusal::NotRestored(why));
+    }
+
+    /// Nobody knows how far it has come: another helper finds out.
+    fn undo(&mut self, id: &AttemptId, why: FreezeRefusal, now: BootMillis) {
+        match self.send(id, Action::Undo, now) {
+            Ok(sent) => self.enter(id, Stage::Undoing(sent, why)),
+            Err(also) => {
+                warn!(step = %id.step, attempt = id.number, ?also, "what was moved from its GPUs may be there still");
+                self.settle_down(id);
+                self.refuse(id, why);
+            }
+        }
+    }
+
+    /// An attempt is to be thawed; whether that has to wait for a helper.
+    pub(super) fn thaws_later(&mut self, id: &AttemptId) -> bool {
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return false;
+        };
+        match attempt.moving.stage {
+            Stage::Home | Stage::Away => return false,
+            Stage::Leaving(_) => attempt.moving.next = Some(Next::Thaw),
+            Stage::Undoing(..) | Stage::Returning(_) => attempt.moving.next = None,
+        }
+        self.changed.insert(id.clone());
+        true
+    }
+
+    /// It was thawed, so what was moved can be brought back.
+    pub(super) fn bring_back(&mut self, id: &AttemptId, action: Action, now: BootMillis) {
+        let attempt = self.attempts.get(id);
+        if !attempt.is_some_and(|a| a.is_led() && a.moving.kept.away.is_some()) {
+            return;
+        }
+        match self.send(id, action, now) {
+            Ok(sent) => self.enter(id, Stage::Returning(sent)),
+            Err(why) => self.strand(id, format!("no helper can be sent: {why:?}")),
+        }
+    }
+
+    fn do_next(&mut self, id: &AttemptId, now: BootMillis) {
+        let Some(attempt) = self
+            .attempts
+            .get_mut(id)
+            .filter(|a| a.moving.sent().is_none())
+        else {
+            return;
+        };
+        match attempt.moving.next.take() {
+            Some(Next::Suspend(order)) => self.on_suspend(order, now),
+            Some(Next::Thaw) => self.on_thaw(id, now),
+            None => {}
+        }
+    }
+
+    /// Helpers that take too long are ended.
+    pub(super) fn on_helper_time(&mut self, now: BootMillis) {
+        let late = |attempt: &Attempt| attempt.moving.sent().is_some_and(|sent| sent.until <= now);
+        let late: Vec<AttemptId> = self
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| late(attempt))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in &late {
+            self.on_late(id, now);
+            self.do_next(id, now);
+        }
+    }
+
+    /// One that a driver holds fast may not even die: nobody waits for it.
+    fn on_late(&mut self, id: &AttemptId, now: BootMillis) {
+        let Some(attempt) = self.attempts.get_mut(id) else {
+            return;
+        };
+        let stage = std::mem::take(&mut attempt.moving.stage);
+        warn!(step = %id.step, attempt = id.number, "the helper at its GPUs takes too long, and is ended");
+        match stage {
+            Stage::Leaving(sent) => {
+                sent.helper.kill();
+                self.undo(id, FreezeRefusal::TimedOut, now);
+            }
+            Stage::Undoing(sent, why) => {
+                sent.helper.kill();
+                self.settle_down(id);
+                self.refuse(id, why);
+            }
+            Stage::Returning(sent) => {
+                sent.helper.kill();
+                let limit = attempt
+                    .moving
+                    .kept
+                    .away
+                    .as_ref()
+                    .map_or(Span::ZERO, |a| a.limit);
+                self.strand(id, format!("it took longer than {limit}"));
+            }
+            Stage::Home | Stage::Away => {}
+        }
+    }
+
+    /// After [`Table::open`]: what an earlier supervisor had moved is away as long as it is frozen. One that died in the
+    /// middle has left it running, and nobody knows how far it had come.
+    pub(super) fn take_up_moves(&mut self, now: BootMillis) {
+        let away = |a: &Attempt| !a.is_gone() && a.moving.kept.away.is_some();
+        let ids: Vec<AttemptId> = self
+            .attempts
+            .iter()
+            .filter(|(_, attempt)| away(attempt))
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in &ids {
+            match self.groups.freezer(id) {
+                FreezerState::Frozen | FreezerState::Freezing => self.enter(id, Stage::Away),
+                _ => self.bring_back(id, Action::Undo, now),
+            }
+        }
+    }
+
+    /// When a helper takes too long.
+    pub(super) fn helpers_due(&self) -> impl Iterator<Item = BootMillis> {
+        let sent = |attempt: &Attempt| attempt.moving.sent().map(|sent| sent.until);
+        self.attempts.values().filter_map(sent)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Done,
+    Refused(CallError),
+    /// It said less than it should have.
+    Silent,
+}
+
+fn judge(lines: Option<Vec<Line>>, wanted: State, count: usize) -> Verdict {
+    let lines = lines.unwrap_or_default();
+    if let Some(why) = lines.iter().find_map(|line| line.failed.clone()) {
+        return Verdict::Refused(why);
+    }
+    let all = lines.len() == count && lines.iter().all(|line| line.state == Some(wanted));
+    if all { Verdict::Done } else { Verdict::Silent }
+}
+
+fn refusal(why: CallError, count: usize) -> FreezeRefusal {
+    match why {
+        CallError::Unsupported(sentence) => {
+            warn!("this host cannot move what is on GPUs: {sentence}");
+            FreezeRefusal::NoCheckpoint
+        }
+        CallError::TimedOut(_) => FreezeRefusal::TimedOut,
+        // Most likely for their links to each other.
+        CallError::Refused(_) if count > 1 => FreezeRefusal::SeveralProcesses,
+        CallError::Refused(sentence) => FreezeRefusal::Failed(sentence),
+    }
+}
