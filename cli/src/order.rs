@@ -111,6 +111,7 @@ pub(crate) fn from_flags(
         retries: flags.retries,
         timeout: flags.timeout.map(|span| span.to_string()),
         grace_period: flags.grace.map(|span| span.to_string()),
+        queue_timeout: flags.queue_timeout.map(|span| span.to_string()),
         suspend_timeout: flags.suspend_timeout.map(|span| span.to_string()),
         on_preempt: flags.on_preempt,
         priority_class: flags.priority_class,
@@ -197,7 +198,7 @@ mod tests {
     #[test]
     fn every_flag_finds_its_field() {
         let line = "--gpus 2 --cpus 0.5 --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
-                    --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail --suspend-timeout 3h \
+                    --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail --suspend-timeout 3h --queue-timeout 0s \
                     --env A=1 --env B=x=y --workdir /w --name n --priority -5 --id mine -- python train.py";
         let request = typed(line, &local()).unwrap();
         let expected = serde_json::json!({
@@ -205,7 +206,7 @@ mod tests {
             "command": ["python", "train.py"], "env": {"A": "1", "B": "x=y"}, "workdir": "/w",
             "resources": {"gpu_count": 2, "cpu_count": 0.5, "memory": "16GiB", "preemptible": false,
                           "pool_resources": {"tensorrt_sessions": 3}},
-            "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s", "suspend_timeout": "3h",
+            "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s", "suspend_timeout": "3h", "queue_timeout": "0s",
             "on_preempt": "fail",
         });
         assert_eq!(serde_json::to_value(&request).unwrap(), expected);

@@ -122,6 +122,9 @@ pub struct StepView {
     /// Whether somebody suspended it: then it goes on only when somebody resumes it.
     #[serde(default)]
     pub held: bool,
+    /// How long it may wait for its units before it fails, such as `10m`.
+    #[serde(default)]
+    pub queue_timeout: Option<String>,
 }
 
 /// What steps are that older coordinators tell of.

@@ -123,6 +123,8 @@ codes! {
     SuspendTimeout = "suspend_timeout",
     /// Queued again: the prolog of the host failed, so its program was not started there.
     PrologFailed = "prolog_failed",
+    /// Ended: it waited for its units for longer than its `queue_timeout`.
+    QueueTimeout = "queue_timeout",
 }
 
 impl fmt::Display for ReasonCode {

@@ -95,6 +95,10 @@ pub struct StepRequest {
     /// for ever while somebody holds it (`suspend`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend_timeout: Option<String>,
+    /// How long it may wait for its units before it fails, such as `10m`; for ever where absent. Counted from its
+    /// submission, and again from when it is queued again. `0s` is to start at once or not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_timeout: Option<String>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -220,6 +224,7 @@ impl StepRequest {
             priority,
             retries,
             suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
+            queue_timeout: check_queue_timeout(self.queue_timeout.as_deref())?,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,
             on_preempt: self.on_preempt.unwrap_or_default(),
@@ -340,6 +345,11 @@ fn check_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
 fn check_suspend_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
     let span = text.map(str::parse).transpose();
     span.map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "suspend_timeout", e))
+}
+
+fn check_queue_timeout(text: Option<&str>) -> Result<Option<Span>, FieldError> {
+    let span = text.map(str::parse).transpose();
+    span.map_err(|e| FieldError::new(ErrorCode::InvalidDuration, "queue_timeout", e))
 }
 
 fn check_grace(text: Option<&str>) -> Result<Span, FieldError> {

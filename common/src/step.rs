@@ -160,6 +160,9 @@ pub struct StepSpec {
     /// [`crate::limit::DEFAULT_SUSPEND_TIMEOUT`], and for ever while somebody holds it.
     #[serde(default)]
     pub suspend_timeout: Option<Span>,
+    /// How long it may wait for its units, from its submission or from when it was queued again; `None` is for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue_timeout: Option<Span>,
 }
 
 /// What steps of before the choice have.

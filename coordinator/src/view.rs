@@ -69,6 +69,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         work: spec.work,
         suspend_timeout: spec.suspend_timeout.map(duration),
         held: step.held,
+        queue_timeout: spec.queue_timeout.map(duration),
     }
 }
 

@@ -39,6 +39,9 @@ pub(crate) struct StepFlags {
     /// How long it may run, such as 2h.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) timeout: Option<Span>,
+    /// How long it may wait for its units before it fails, such as 10m; 0s is to start at once or not at all.
+    #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
+    pub(crate) queue_timeout: Option<Span>,
     /// Time between the stop signal and the kill, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,

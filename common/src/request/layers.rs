@@ -46,6 +46,7 @@ impl StepRequest {
             work: self.work.or(below.work),
             defaults: self.defaults.or(below.defaults),
             suspend_timeout: self.suspend_timeout.or(below.suspend_timeout),
+            queue_timeout: self.queue_timeout.or(below.queue_timeout),
         }
     }
 

@@ -44,6 +44,7 @@ impl Core {
             Ok(()) => Record::StepQueued { step, spec },
             Err(reason) => Record::StepRejected { step, spec, reason },
         });
+        self.await_units(&id);
         Ok(Submitted {
             step: id,
             created: true,
@@ -257,6 +258,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         priority_class,
         suspend_timeout,
         work,
+        queue_timeout,
     } = old;
     let same_resources = *request == new.request
         && *preemptible == new.preemptible
@@ -283,6 +285,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
+        ("queue_timeout", *queue_timeout == new.queue_timeout),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

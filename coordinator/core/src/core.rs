@@ -110,6 +110,7 @@ impl Core {
         self.await_nodes();
         self.await_deadlines();
         self.await_all_overdue();
+        self.await_all_units();
         self.settle();
     }
 
@@ -164,6 +165,7 @@ impl Core {
             } => self.on_change_node(reply, &node, change),
             Input::Timer(TimerKey::DrainDeadline(node)) => self.on_drain_deadline(&node),
             Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(&id),
+            Input::Timer(TimerKey::Queue(id)) => self.on_queue_timer(&id),
             Input::Timer(TimerKey::Pool(pool)) => {
                 self.dirty.insert(pool);
             }

@@ -227,6 +227,8 @@ pub enum TimerKey {
     DrainDeadline(NodeName),
     /// A frozen attempt has been so for too long.
     Suspension(AttemptId),
+    /// A step has waited for its units for too long.
+    Queue(StepId),
 }
 
 /// Terms that the driver's config sets.

@@ -34,6 +34,7 @@ mod invariant;
 mod link;
 pub mod market;
 mod output;
+mod patience;
 mod reconcile;
 mod record;
 mod schedule;

@@ -323,7 +323,7 @@ impl Core {
                 state,
                 reason,
             }),
-            Verdict::Again(reason) => self.record(Record::Requeued {
+            Verdict::Again(reason) => self.queue_again(Record::Requeued {
                 step: step_id,
                 reason,
             }),

@@ -86,6 +86,7 @@ impl Core {
             return;
         };
         self.record(Record::Unheld { step: id.clone() });
+        self.await_units(id);
         if let Some(attempt) = attempt {
             self.await_overdue(&attempt);
         }

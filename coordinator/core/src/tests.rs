@@ -11,6 +11,7 @@ mod gpus;
 mod health;
 mod link;
 mod log;
+mod patience;
 mod platforms;
 mod random;
 mod reconcile;

@@ -11,6 +11,7 @@ use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::supervision::OutOfMemory;
+use sluice_common::time::Span;
 use sluice_common::wire::{Room, StopWhy, SuspendFailure};
 
 use crate::record::Placement;
@@ -206,6 +207,13 @@ pub(crate) fn timed_out() -> Reason {
 pub(crate) fn gpu_lost(node: &NodeName) -> Reason {
     let message = format!("a GPU that it was given on `{node}` has fallen off the bus");
     Reason::new(ReasonCode::GpuLost, message).with("node", node.as_str())
+}
+
+pub(crate) fn waited_too_long(queue_timeout: Span) -> Reason {
+    let message =
+        format!("it waited for its units for longer than its `queue_timeout` of {queue_timeout}");
+    let reason = Reason::new(ReasonCode::QueueTimeout, message);
+    reason.with("queue_timeout", format!("{queue_timeout}").as_str())
 }
 
 pub(crate) fn non_zero_exit(code: i32) -> Reason {

@@ -139,7 +139,7 @@ impl State {
             Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
             Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
-            Record::Requeued { step, reason } => self.on_requeued(step, reason),
+            Record::Requeued { step, reason } => self.on_requeued(at, step, reason),
             Record::StepEnded {
                 step,
                 state,
@@ -277,6 +277,7 @@ impl State {
             retries_spent: 0,
             finished: None,
             held: false,
+            queued_again_at: None,
         })
     }
 
@@ -409,7 +410,7 @@ impl State {
         self.place_nodes(core::iter::once(node))
     }
 
-    fn on_requeued(&mut self, id: &StepId, reason: &Reason) -> Fit {
+    fn on_requeued(&mut self, at: Time, id: &StepId, reason: &Reason) -> Fit {
         let step = step_mut(&mut self.kept.steps, id)?;
         let over = step.latest().is_some_and(Attempt::has_ended);
         let open = !step.state.is_terminal() && step.state != StepState::Queued;
@@ -420,6 +421,7 @@ impl State {
             step.retries_spent = step.retries_spent.saturating_add(1);
         }
         step.state = StepState::Queued;
+        step.queued_again_at = Some(at);
         step.reason = reason.clone();
         if !step.held {
             self.index.enqueue(step);

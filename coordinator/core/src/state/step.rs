@@ -46,6 +46,9 @@ pub struct Step {
     /// Whether somebody suspended it: then it is not considered until somebody resumes it.
     #[serde(default)]
     pub held: bool,
+    /// When it was queued again last, or let go while it was queued, if it ever was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_again_at: Option<Time>,
 }
 
 /// When a step came to its terminal state.

@@ -35,6 +35,7 @@ enum Event {
         preemptible: bool,
         nodes: u32,
         suspends: bool,
+        patience: Option<u64>,
     },
     Cancel {
         id: u8,
@@ -102,11 +103,16 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     let lie = (0u8..8, 1u8..4, 0u8..18);
     let steer = prop::sample::select(vec![Steer::Suspend, Steer::Resume, Steer::Requeue]);
-    let kind = (prop::bool::weighted(0.8), prop::bool::weighted(0.4));
+    let patience = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
+    let kind = (
+        prop::bool::weighted(0.8),
+        prop::bool::weighted(0.4),
+        patience,
+    );
     prop_oneof![
         6 => (0u8..8, 0u64..4, 0u64..5, 0u32..3, any::<bool>(), kind, 1u32..4).prop_map(
-            |(id, gpus, mcpu, retries, pending, (preemptible, suspends), nodes)| Event::Submit {
-                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends
+            |(id, gpus, mcpu, retries, pending, (preemptible, suspends, patience), nodes)| Event::Submit {
+                id, gpus, mcpu, retries, pending, preemptible, nodes, suspends, patience
             }
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
@@ -277,11 +283,13 @@ fn play(rig: &mut Rig, event: Event) {
             preemptible,
             nodes,
             suspends,
+            patience,
         } => {
             let mut spec = with_retries(spec(gpus, mcpu * 1000), retries);
             spec.allow_pending = pending;
             spec.preemptible = preemptible;
             spec.nodes = nodes;
+            spec.queue_timeout = patience.map(Span::from_secs);
             if suspends {
                 spec.on_preempt = OnPreempt::Suspend;
             }

@@ -520,6 +520,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         priority_class: None,
         work: None,
         suspend_timeout: None,
+        queue_timeout: None,
     }
 }
 

@@ -122,6 +122,7 @@ impl State {
         need(step.held, || format!("step `{id}` is not held"))?;
         step.held = false;
         if step.state == StepState::Queued {
+            step.queued_again_at = Some(at);
             self.index.enqueue(step);
         }
         if step.state == StepState::Suspended

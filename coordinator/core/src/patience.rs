@@ -1,0 +1,63 @@
+//! Steps that wait for their units no longer than they said. Each has a timer of its own, set when it begins to wait;
+//! what it waits for is `market/block.rs`'s. One that somebody holds waits for a person and is not counted.
+
+use alloc::vec::Vec;
+
+use sluice_common::id::StepId;
+use sluice_common::state::StepState;
+use sluice_common::time::{Span, Time};
+
+use crate::core::Core;
+use crate::input::TimerKey;
+use crate::record::Record;
+use crate::state::Step;
+use crate::words;
+
+impl Core {
+    /// Wakes us when a step that waits has waited for too long.
+    pub(crate) fn await_units(&mut self, id: &StepId) {
+        let step = self.state.step(id);
+        if let Some((at, _)) = step.and_then(patience_ends) {
+            self.set_timer(TimerKey::Queue(id.clone()), at);
+        }
+    }
+
+    /// The same for steps that were queued in earlier runs.
+    pub(crate) fn await_all_units(&mut self) {
+        let steps = self.state.steps().values();
+        let waiting = steps.filter(|step| patience_ends(step).is_some());
+        for id in waiting.map(|step| step.id.clone()).collect::<Vec<_>>() {
+            self.await_units(&id);
+        }
+    }
+
+    /// Puts a step whose attempt is over back into the queue, and wakes us when it has waited there for too long.
+    pub(crate) fn queue_again(&mut self, requeued: Record) {
+        let id = requeued.step().cloned();
+        self.record(requeued);
+        if let Some(id) = id {
+            self.await_units(&id);
+        }
+    }
+
+    /// The timer came due; the step may run by now, or wait again since.
+    pub(crate) fn on_queue_timer(&mut self, id: &StepId) {
+        match self.state.step(id).and_then(patience_ends) {
+            Some((at, queue_timeout)) if at <= self.now => self.record(Record::StepEnded {
+                step: id.clone(),
+                state: StepState::Failed,
+                reason: words::waited_too_long(queue_timeout),
+            }),
+            Some(_) => self.await_units(id),
+            None => {}
+        }
+    }
+}
+
+/// When a step that waits has waited for too long, and how long that is.
+fn patience_ends(step: &Step) -> Option<(Time, Span)> {
+    let waits = step.state == StepState::Queued && !step.held;
+    let queue_timeout = step.spec.queue_timeout.filter(|_| waits)?;
+    let since = step.queued_again_at.unwrap_or(step.submitted_at);
+    Some((since + queue_timeout, queue_timeout))
+}
