@@ -13,6 +13,7 @@ use crate::gpu_state::GpuFault;
 use crate::inventory::Capability;
 use crate::reason::{Detail, Reason};
 use crate::request::{ResourceSettings, StepRequest};
+use crate::rules::PoolStatus;
 use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, Work};
 use crate::time::{Span, Time};
@@ -22,6 +23,7 @@ mod admin;
 mod explain;
 mod host;
 mod replay;
+mod rules;
 mod terms;
 
 pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
@@ -31,6 +33,7 @@ pub use explain::{
 };
 pub use host::{GpuView, HostView};
 pub use replay::{ChangeView, ChangesView, ReplayView};
+pub use rules::{PoolDefaults, PoolMaxima, RulesWritten};
 pub use terms::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,
     TermsChangeView, TermsKind, TermsView, UseView,
@@ -125,6 +128,9 @@ pub struct StepView {
     /// How long it may wait for its units before it fails, such as `10m`.
     #[serde(default)]
     pub queue_timeout: Option<String>,
+    /// Pools whose rules did not let it in when it was submitted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barred: Vec<String>,
 }
 
 /// What steps are that older coordinators tell of.
@@ -330,6 +336,21 @@ pub struct PoolView {
     /// Whether more is reserved of a key than its nodes have: since nodes have gone, or GPUs.
     #[serde(default)]
     pub overcommitted: bool,
+    /// Whether it takes work: `online`, `offline` while none of its nodes is heard, or `maintenance`.
+    #[serde(default)]
+    pub status: PoolStatus,
+    /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<String>,
+    /// What holds for its steps where they say nothing themselves.
+    #[serde(default, skip_serializing_if = "PoolDefaults::is_empty")]
+    pub defaults: PoolDefaults,
+    /// What its steps may say at most.
+    #[serde(default, skip_serializing_if = "PoolMaxima::is_empty")]
+    pub max: PoolMaxima,
+    /// What may happen to its steps when they must give way; anything where it is empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub on_preempt_allowed: BTreeSet<OnPreempt>,
     /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
@@ -348,6 +369,18 @@ pub struct PoolRequest {
     pub min_runtime: Option<String>,
     /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
     pub require: Vec<String>,
+    /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<String>,
+    /// What holds for its steps where they say nothing themselves.
+    #[serde(default, skip_serializing_if = "PoolDefaults::is_empty")]
+    pub defaults: PoolDefaults,
+    /// What its steps may say at most.
+    #[serde(default, skip_serializing_if = "PoolMaxima::is_empty")]
+    pub max: PoolMaxima,
+    /// What may happen to its steps when they must give way; anything where it is empty.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub on_preempt_allowed: BTreeSet<OnPreempt>,
 }
 
 /// The binding of a subject to a pool as somebody writes it.

@@ -157,6 +157,8 @@ codes! {
     CannotSuspend = "cannot_suspend", 409;
     /// The platforms are not well-formed names.
     InvalidPlatform = "invalid_platform", 400;
+    /// The pool is in maintenance, and the step may run in no other.
+    PoolInMaintenance = "pool_in_maintenance", 409;
 }
 
 impl fmt::Display for ErrorCode {

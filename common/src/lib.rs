@@ -28,6 +28,7 @@ pub mod output;
 pub mod platform;
 pub mod reason;
 pub mod request;
+pub mod rules;
 pub mod state;
 pub mod step;
 pub mod supervision;

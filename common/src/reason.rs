@@ -125,6 +125,10 @@ codes! {
     PrologFailed = "prolog_failed",
     /// Ended: it waited for its units for longer than its `queue_timeout`.
     QueueTimeout = "queue_timeout",
+    /// Rejected: a setting of it is more than the pool lets steps have.
+    ExceedsMaximum = "exceeds_maximum",
+    /// Rejected: the pool does not let steps give way as it would.
+    OnPreemptNotAllowed = "on_preempt_not_allowed",
 }
 
 impl fmt::Display for ReasonCode {

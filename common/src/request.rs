@@ -209,6 +209,7 @@ impl StepRequest {
         }
         let preemptible = self.is_preemptible()?;
         let (priority, retries) = (self.own_priority(), self.own_retries());
+        let unsaid = self.unsaid();
         Ok(StepSpec {
             name,
             subject,
@@ -224,6 +225,7 @@ impl StepRequest {
             priority,
             retries,
             suspend_timeout: check_suspend_timeout(self.suspend_timeout.as_deref())?,
+            unsaid,
             queue_timeout: check_queue_timeout(self.queue_timeout.as_deref())?,
             timeout: check_timeout(self.timeout.as_deref())?,
             grace: check_grace(self.grace_period.as_deref())?,

@@ -1,5 +1,6 @@
 //! A step as it was understood: every field checked, every default filled in. [`crate::request`] is what was written.
 
+use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,10 +11,11 @@ use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject};
 use crate::request::ResourceSettings;
+use crate::rules::Setting;
 use crate::time::Span;
 
 /// What happens to a step that gives way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OnPreempt {
@@ -163,6 +165,23 @@ pub struct StepSpec {
     /// How long it may wait for its units, from its submission or from when it was queued again; `None` is for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<Span>,
+    /// What it does not say itself, so that its pool may.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unsaid: BTreeSet<Setting>,
+}
+
+impl OnPreempt {
+    /// Every mode, in the order of preference.
+    pub const ALL: [OnPreempt; 3] = [OnPreempt::Requeue, OnPreempt::Suspend, OnPreempt::Fail];
+
+    /// The name as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            OnPreempt::Requeue => "requeue",
+            OnPreempt::Suspend => "suspend",
+            OnPreempt::Fail => "fail",
+        }
+    }
 }
 
 /// What steps of before the choice have.

@@ -20,6 +20,7 @@ mod openapi;
 mod page;
 mod params;
 mod pools;
+mod rules;
 mod steps;
 mod submit;
 mod terms;

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
     AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView,
-    PoolView, StepView, UnfitGpuView, duration, timestamp,
+    PoolView, RulesWritten, StepView, UnfitGpuView, duration, timestamp,
 };
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
@@ -70,6 +70,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         suspend_timeout: spec.suspend_timeout.map(duration),
         held: step.held,
         queue_timeout: spec.queue_timeout.map(duration),
+        barred: step.barred.iter().map(ToString::to_string).collect(),
     }
 }
 
@@ -240,6 +241,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let market = state.market().pool(&pool.name);
     let shares = market.map(shares_of_all).unwrap_or_default();
     let asked = market.map(|market| market.asked()).unwrap_or_default();
+    let rules = RulesWritten::from(&pool.rules);
     PoolView {
         name: pool.name.to_string(),
         description: pool.description.clone(),
@@ -260,6 +262,11 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         require: pool.require.clone(),
         overcommitted: market.is_some_and(market::Pool::is_overcommitted),
         version: pool.version,
+        status: pool.status(state.nodes_of(&pool.name)),
+        maintenance: rules.maintenance,
+        defaults: rules.defaults,
+        max: rules.max,
+        on_preempt_allowed: rules.on_preempt_allowed,
     }
 }
 

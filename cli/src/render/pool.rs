@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
+use sluice_common::rules::PoolStatus;
 
 use super::age::age;
 use super::capacity;
@@ -60,16 +61,62 @@ fn platforms(pool: &PoolView) -> String {
     or_dash(Some(&words.join(",")))
 }
 
-/// Whether it can take work: with all of its nodes, some, or none; `empty` where none ever joined.
+/// Whether it takes work; how many of its nodes do is in a column of its own.
 fn status(pool: &PoolView) -> (Tone, &'static str) {
-    match (pool.nodes, pool.nodes_ready) {
-        (0, _) => (Tone::Faint, "empty"),
-        (_, 0) => (Tone::Bad, "down"),
+    let word = pool.status.as_str();
+    match pool.status {
+        PoolStatus::Maintenance => (Tone::Pending, word),
+        PoolStatus::Offline if pool.nodes == 0 => (Tone::Faint, word),
+        PoolStatus::Offline => (Tone::Bad, word),
         // More is reserved than there is: since hosts or GPUs are gone, or because nothing is declared to hold it to.
-        _ if pool.overcommitted => (Tone::Pending, "overcommitted"),
-        (all, ready) if ready < all => (Tone::Pending, "degraded"),
-        _ => (Tone::Good, "ready"),
+        PoolStatus::Online if pool.overcommitted => (Tone::Pending, "overcommitted"),
+        PoolStatus::Online if pool.nodes_ready < pool.nodes => (Tone::Pending, word),
+        PoolStatus::Online => (Tone::Good, word),
     }
+}
+
+/// Its rules over what is submitted to it.
+fn rules(pool: &PoolView, text: &mut Sections) {
+    let message = pool.maintenance.as_deref();
+    text.optional("Maintenance", message.map(safe));
+    let defaults = &pool.defaults;
+    let max = &pool.max;
+    let number = |n: Option<u32>| n.map(|n| n.to_string());
+    let said = said([
+        ("timeout", defaults.timeout.clone()),
+        ("queue_timeout", defaults.queue_timeout.clone()),
+        ("grace_period", defaults.grace_period.clone()),
+        ("retries", number(defaults.retries)),
+        (
+            "on_preempt",
+            defaults.on_preempt.map(|it| it.as_str().to_owned()),
+        ),
+    ]);
+    let most = self::said([
+        ("timeout", max.timeout.clone()),
+        ("queue_timeout", max.queue_timeout.clone()),
+        ("grace_period", max.grace_period.clone()),
+        ("retries", number(max.retries)),
+    ]);
+    let allowed: Vec<&str> = pool
+        .on_preempt_allowed
+        .iter()
+        .map(|it| it.as_str())
+        .collect();
+    text.optional("Defaults", said)
+        .optional("At most", most)
+        .optional(
+            "On preempt",
+            (!allowed.is_empty()).then(|| format!("{} alone", allowed.join(", "))),
+        );
+}
+
+/// What is said of settings, such as `timeout=2h retries=1`.
+fn said<const N: usize>(settings: [(&str, Option<String>); N]) -> Option<String> {
+    let words = settings.into_iter();
+    let words = words.filter_map(|(name, value)| Some(format!("{name}={}", safe(&value?))));
+    let words: Vec<String> = words.collect();
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 fn nodes(pool: &PoolView) -> String {
@@ -124,6 +171,7 @@ pub(crate) fn describe(
         "Requires",
         (!required.is_empty()).then(|| format!("{} of each node", required.join(", "))),
     );
+    rules(pool, &mut text);
     text.finish()
         + &capacity::of_pool(pool, out)
         + &capacity::platforms(&pool.platforms, out)
@@ -205,15 +253,38 @@ pub(crate) mod tests {
     fn pools_are_listed_with_their_gpus() {
         assert_eq!(
             table(&[pool(2, 2), pool(2, 1)], now(), Out::plain()),
-            "POOL     STATUS    GPU TOTAL  GPU USED  GPU FREE  NODES\n\
-             default  ready     4          1         3         2\n\
-             default  degraded  4          1         3         1/2\n"
+            "POOL     STATUS  GPU TOTAL  GPU USED  GPU FREE  NODES\n\
+             default  online  4          1         3         2\n\
+             default  online  4          1         3         1/2\n"
         );
-        assert_eq!(status(&pool(0, 0)).1, "empty");
-        assert_eq!(status(&pool(2, 0)).1, "down");
+        let mut closed = pool(2, 2);
+        closed.status = PoolStatus::Offline;
+        assert_eq!(status(&closed).1, "offline");
+        closed.status = PoolStatus::Maintenance;
+        assert_eq!(status(&closed).1, "maintenance");
         let mut oversold = pool(2, 2);
         oversold.overcommitted = true;
         assert_eq!(status(&oversold).1, "overcommitted");
+    }
+
+    #[test]
+    fn the_rules_of_a_pool_are_described() {
+        let mut ruled = pool(2, 2);
+        let rules = serde_json::json!({"timeout": "1h", "retries": 0});
+        ruled.max = serde_json::from_value(rules).unwrap();
+        let rules = serde_json::json!({"grace_period": "5s", "on_preempt": "fail"});
+        ruled.defaults = serde_json::from_value(rules).unwrap();
+        ruled.on_preempt_allowed = [sluice_common::step::OnPreempt::Fail].into();
+        ruled.maintenance = Some("new racks".to_owned());
+        let text = describe(&ruled, &[], &[], &[], now(), Out::plain());
+        for line in [
+            "Maintenance:  new racks\n",
+            "Defaults:     grace_period=5s on_preempt=fail\n",
+            "At most:      timeout=1h retries=0\n",
+            "On preempt:   fail alone\n",
+        ] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
     }
 
     #[test]
@@ -230,7 +301,7 @@ pub(crate) mod tests {
         );
         let expected = "\
 Name:         default
-Status:       ready
+Status:       online
 Description:  -
 Nodes:        2 ready of 2
 Steps:        1 hold units, 2 wait

@@ -165,7 +165,7 @@ Cluster c1 at event 7, 2026-11-20T10:03:00Z; events 0 to 9 can be replayed
 
 Pools:
 POOL     STATUS  GPU TOTAL  GPU USED  GPU FREE  NODES
-default  ready   4          1         3         2
+default  online  4          1         3         2
 
 Policies:
 POOL     SUBJECT  PRIORITY  RESERVED  LIMIT  USED

@@ -5,9 +5,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::{PolicyRequest, PoolRequest};
+use super::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
 use crate::amount::Key;
 use crate::inventory::Capability;
+use crate::step::OnPreempt;
 
 /// Changes that are made together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,18 @@ pub enum PutDocument {
         /// Capabilities that its nodes must have, such as `kill` or `devices`; one that lacks any gets no new work.
         #[serde(default)]
         require: Vec<String>,
+        /// What whoever submits to it is told while it takes no new steps; it takes them where absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        maintenance: Option<String>,
+        /// What holds for its steps where they say nothing themselves.
+        #[serde(default, skip_serializing_if = "PoolDefaults::is_empty")]
+        defaults: PoolDefaults,
+        /// What its steps may say at most.
+        #[serde(default, skip_serializing_if = "PoolMaxima::is_empty")]
+        max: PoolMaxima,
+        /// What may happen to its steps when they must give way; anything where it is empty.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        on_preempt_allowed: BTreeSet<OnPreempt>,
         /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
@@ -74,6 +87,10 @@ impl PutDocument {
             capacity,
             min_runtime,
             require,
+            maintenance,
+            defaults,
+            max,
+            on_preempt_allowed,
         } = request;
         Self::Pool {
             name: name.into(),
@@ -81,6 +98,10 @@ impl PutDocument {
             capacity,
             min_runtime,
             require,
+            maintenance,
+            defaults,
+            max,
+            on_preempt_allowed,
             version: None,
         }
     }
@@ -216,6 +237,18 @@ pub struct TermsView {
     /// Of a pool: capabilities that its nodes must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub require: Option<BTreeSet<Capability>>,
+    /// Of a pool: what whoever submits to it is told while it takes no new steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maintenance: Option<String>,
+    /// Of a pool: what holds for its steps where they say nothing themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defaults: Option<PoolDefaults>,
+    /// Of a pool: what its steps may say at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<PoolMaxima>,
+    /// Of a pool: what may happen to its steps when they must give way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_preempt_allowed: Option<BTreeSet<OnPreempt>>,
     /// Of a policy: higher is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,

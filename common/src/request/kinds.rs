@@ -1,10 +1,12 @@
 //! The short forms of a step: its priority class and its kind of work. Each stands for values of fields that may also be
 //! written out; what is written out wins over the kind of work, and may not contradict the class.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 
 use super::{FieldError, StepRequest};
 use crate::error_code::ErrorCode;
+use crate::rules::Setting;
 use crate::step::{PriorityClass, Work};
 
 impl PriorityClass {
@@ -95,6 +97,19 @@ impl StepRequest {
     pub(super) fn own_priority(&self) -> i64 {
         let by_class = self.priority_class.map_or(0, PriorityClass::priority);
         self.priority.unwrap_or(by_class)
+    }
+
+    /// What it does not say, so that its pool may.
+    pub(super) fn unsaid(&self) -> BTreeSet<Setting> {
+        let said = [
+            (Setting::Timeout, self.timeout.is_some()),
+            (Setting::QueueTimeout, self.queue_timeout.is_some()),
+            (Setting::GracePeriod, self.grace_period.is_some()),
+            (Setting::Retries, self.retries.is_some()),
+            (Setting::OnPreempt, self.on_preempt.is_some()),
+        ];
+        let unsaid = said.into_iter().filter(|(_, said)| !said);
+        unsaid.map(|(setting, _)| setting).collect()
     }
 
     /// How often it is tried again: as written, else by its kind of work.

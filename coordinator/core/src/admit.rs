@@ -10,6 +10,7 @@ use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
+use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
 
 use crate::core::Core;
@@ -17,7 +18,8 @@ use crate::input::{NewStep, ReplyId};
 use crate::market::{Never, Pool, Request};
 use crate::output::{Answer, Refusal, Submitted};
 use crate::record::Record;
-use crate::state::HOST_KEYS;
+use crate::rules::Admitted;
+use crate::state::{HOST_KEYS, Step, request};
 
 impl Core {
     pub(crate) fn on_submit(&mut self, reply: ReplyId, steps: Vec<NewStep>) {
@@ -40,9 +42,9 @@ impl Core {
             };
         }
         let id = step.clone();
-        self.record(match self.admit(&step, &spec) {
-            Ok(()) => Record::StepQueued { step, spec },
-            Err(reason) => Record::StepRejected { step, spec, reason },
+        self.record(match self.admit(&step, spec)? {
+            Admitted::Queued { spec, barred } => Record::StepQueued { step, spec, barred },
+            Admitted::Rejected { spec, reason } => Record::StepRejected { step, spec, reason },
         });
         self.await_units(&id);
         Ok(Submitted {
@@ -52,23 +54,29 @@ impl Core {
     }
 
     /// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
-    fn admit(&self, step: &StepId, spec: &StepSpec) -> Result<(), Reason> {
-        self.admit_with(step, spec, spec.allow_pending)
+    fn admit(&self, step: &StepId, spec: StepSpec) -> Result<Admitted, Refusal> {
+        match self.admit_at_all(&spec) {
+            Ok(()) => self.admit_by_rules(&Request::of(step.clone(), 0, &spec), spec),
+            Err(reason) => Ok(Admitted::Rejected { spec, reason }),
+        }
     }
 
-    /// Judged by what is declared, reserved and limited alone: hosts come and go.
-    pub(crate) fn admit_by_terms(&self, step: &StepId, spec: &StepSpec) -> Result<(), Reason> {
-        self.admit_with(step, spec, true)
-    }
-
-    fn admit_with(&self, step: &StepId, spec: &StepSpec, may_pend: bool) -> Result<(), Reason> {
+    fn admit_at_all(&self, spec: &StepSpec) -> Result<(), Reason> {
         if let Some(pool) = &spec.pool {
             self.admit_pool(pool)?;
         }
-        let request = Request::of(step.clone(), 0, spec);
+        Ok(())
+    }
+
+    /// Judged by what is declared, reserved and limited alone: hosts come and go. The rules of pools were looked at when
+    /// it was submitted.
+    pub(crate) fn admit_by_terms(&self, step: &Step) -> Result<(), Reason> {
+        let spec = &step.spec;
+        self.admit_at_all(spec)?;
+        let request = request(step);
         let market = self.state.market();
         market
-            .admit(&request, may_pend)
+            .admit(&request, true)
             .map_err(|never| self.never(spec, &request, never))
     }
 
@@ -199,7 +207,7 @@ fn listed(names: &[PlatformName]) -> String {
     names.join(",")
 }
 
-fn no_policy(spec: &StepSpec) -> Reason {
+pub(crate) fn no_policy(spec: &StepSpec) -> Reason {
     let subject = &spec.subject;
     let message = match &spec.pool {
         Some(pool) => {
@@ -259,7 +267,12 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         suspend_timeout,
         work,
         queue_timeout,
+        unsaid,
     } = old;
+    // What neither says is the same, whatever their pools have said since.
+    let same = |setting: Setting, values_are: bool| {
+        values_are || unsaid.contains(&setting) && new.unsaid.contains(&setting)
+    };
     let same_resources = *request == new.request
         && *preemptible == new.preemptible
         && without_cores(resources) == without_cores(&new.resources);
@@ -273,10 +286,16 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ("resources", same_resources),
         ("nodes", *nodes == new.nodes),
         ("priority", *priority == new.priority),
-        ("retries", *retries == new.retries),
-        ("timeout", *timeout == new.timeout),
-        ("grace_period", *grace == new.grace),
-        ("on_preempt", *on_preempt == new.on_preempt),
+        ("retries", same(Setting::Retries, *retries == new.retries)),
+        ("timeout", same(Setting::Timeout, *timeout == new.timeout)),
+        (
+            "grace_period",
+            same(Setting::GracePeriod, *grace == new.grace),
+        ),
+        (
+            "on_preempt",
+            same(Setting::OnPreempt, *on_preempt == new.on_preempt),
+        ),
         ("allow_pending", *allow_pending == new.allow_pending),
         (
             "free_preemptions",
@@ -285,7 +304,10 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),
-        ("queue_timeout", *queue_timeout == new.queue_timeout),
+        (
+            "queue_timeout",
+            same(Setting::QueueTimeout, *queue_timeout == new.queue_timeout),
+        ),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

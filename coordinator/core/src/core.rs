@@ -7,6 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, ClusterId, Epoch, NodeName, PoolName};
+use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Greeting, ToNode};
@@ -100,6 +101,7 @@ impl Core {
                 capacity: BTreeMap::new(),
                 min_runtime: Span::ZERO,
                 require: BTreeSet::new(),
+                rules: PoolRules::default(),
             });
             self.record(Record::PolicyPut {
                 pool: default_pool(),

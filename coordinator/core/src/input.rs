@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::rules::PoolRules;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Hello};
@@ -167,6 +168,8 @@ pub struct PoolWritten {
     pub min_runtime: Span,
     /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
     pub require: BTreeSet<Capability>,
+    /// Its rules over what is submitted to it.
+    pub rules: PoolRules,
 }
 
 /// What an admin wants of a node. The same again changes nothing.

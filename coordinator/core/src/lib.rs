@@ -37,6 +37,7 @@ mod output;
 mod patience;
 mod reconcile;
 mod record;
+mod rules;
 mod schedule;
 pub mod simulation;
 mod state;

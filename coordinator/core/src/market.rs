@@ -178,8 +178,7 @@ impl Market {
         let aside: BTreeSet<&StepId> = firm.map(|(step, _)| step).collect();
         let waiting = self.waiting.get(subject).into_iter().flatten();
         let waiting = waiting.filter_map(|step| self.requests.get(step));
-        let waiting =
-            waiting.filter(|request| request.pool.as_ref().is_none_or(|only| only == name));
+        let waiting = waiting.filter(|request| request.may_run_in(name));
         pool.line_up(subject, waiting, &aside);
     }
 
@@ -351,8 +350,7 @@ impl Market {
         request: &'a Request,
     ) -> impl Iterator<Item = (&'a PoolName, &'a mut Pool)> {
         self.pools.iter_mut().filter(|(name, pool)| {
-            request.pool.as_ref().is_none_or(|only| only == *name)
-                && pool.policy(&request.subject).is_some()
+            request.may_run_in(name) && pool.policy(&request.subject).is_some()
         })
     }
 
@@ -389,7 +387,7 @@ impl Market {
         let waits = self
             .pools
             .iter()
-            .filter(|(name, _)| request.pool.as_ref().is_none_or(|only| only == *name));
+            .filter(|(name, _)| request.may_run_in(name));
         let ranked = waits.filter_map(|(name, pool)| {
             Some((pool.policy(&request.subject)?.priority, Reverse(name)))
         });
@@ -404,7 +402,7 @@ impl Market {
         let mut found: alloc::vec::Vec<_> = self
             .pools
             .iter()
-            .filter(|(name, _)| request.pool.as_ref().is_none_or(|only| only == *name))
+            .filter(|(name, _)| request.may_run_in(name))
             .filter_map(|(name, pool)| Some((pool.policy(&request.subject)?.priority, name, pool)))
             .collect();
         found.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));

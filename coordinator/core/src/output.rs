@@ -244,6 +244,19 @@ pub enum Refusal {
         /// Where it is.
         state: StepState,
     },
+    /// The pool takes no new steps, and the step may run in no other.
+    #[error(
+        "pool `{pool}` is in maintenance and takes no new steps: {message}; submit it again when that is over{}",
+        elsewhere(named)
+    )]
+    PoolInMaintenance {
+        /// Which.
+        pool: PoolName,
+        /// In the admin's words.
+        message: String,
+        /// Whether the step names the pool.
+        named: bool,
+    },
     /// The step runs on several hosts.
     #[error(
         "step `{step}` runs on {hosts} hosts at once and cannot be frozen, for its parts would lose each other: \
@@ -309,6 +322,13 @@ fn hosts(nodes: &[NodeName]) -> String {
         [only] => format!("node `{only}` is"),
         [first, ..] => format!("{} nodes, `{first}` among them, are", nodes.len()),
         [] => String::from("nodes are"),
+    }
+}
+
+fn elsewhere(named: &bool) -> &'static str {
+    match named {
+        true => ", or leave out `pool`, so that it may run in another",
+        false => "",
     }
 }
 

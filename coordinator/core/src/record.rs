@@ -11,6 +11,7 @@ use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Su
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::reason::Reason;
+use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
@@ -77,6 +78,9 @@ pub enum Record {
         /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
         #[serde(default)]
         require: BTreeSet<Capability>,
+        /// Its rules over what is submitted to it.
+        #[serde(default, skip_serializing_if = "PoolRules::is_empty")]
+        rules: PoolRules,
     },
     /// A subject was bound to a pool, or on other terms.
     PolicyPut {
@@ -138,6 +142,9 @@ pub enum Record {
         step: StepId,
         /// What to run.
         spec: StepSpec,
+        /// Pools whose rules did not let it in.
+        #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+        barred: BTreeSet<PoolName>,
     },
     /// A step was refused for good: it could never be granted. It is stored all the same.
     StepRejected {

@@ -472,6 +472,7 @@ fn request(job: Job, place: u64) -> Request {
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
         platforms: job.platforms,
+        barred: BTreeSet::new(),
     }
 }
 

@@ -29,7 +29,7 @@ pub use step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
 };
 
-pub(crate) use index::Index;
+pub(crate) use index::{Index, request};
 pub(crate) use ranks::Ranks;
 pub(crate) use step::{default_pool, default_subject};
 pub(crate) use units::{HOST_KEYS, HostUnits};

@@ -97,6 +97,7 @@ impl Core {
                         capacity: terms.capacity.clone(),
                         min_runtime: terms.min_runtime,
                         require: terms.require.clone(),
+                        rules: terms.rules.clone(),
                     });
                 }
             }
@@ -205,7 +206,7 @@ impl Core {
             let Some(step) = step.filter(|step| step.state == StepState::Queued) else {
                 continue;
             };
-            if let Err(reason) = self.admit_by_terms(&id, &step.spec) {
+            if let Err(reason) = self.admit_by_terms(step) {
                 self.record(Record::StepEnded {
                     step: id.clone(),
                     state: StepState::Rejected,

@@ -17,6 +17,7 @@ mod random;
 mod reconcile;
 mod require;
 mod rig;
+mod rules;
 mod schedule;
 mod submit;
 mod suspend;

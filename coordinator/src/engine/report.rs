@@ -63,7 +63,7 @@ impl Report {
             Record::NodeReconciling { node } => self.on_node(node, NodeState::Reconciling),
             Record::NodeUnreachable { node } => self.on_node(node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(node, NodeState::Lost),
-            Record::StepQueued { step, spec } => accepted(step, spec),
+            Record::StepQueued { step, spec, .. } => accepted(step, spec),
             Record::StepRejected { step, spec, reason } => rejected(step, spec, reason),
             Record::Allocated {
                 attempt,

@@ -320,6 +320,7 @@ fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
+        Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
     }
 }
 
@@ -327,7 +328,9 @@ fn code_of(refusal: &Refusal) -> ErrorCode {
 fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
     match refusal {
         Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
-        Refusal::UnknownPool { pool } => vec![("pool", text(pool.as_str()))],
+        Refusal::UnknownPool { pool } | Refusal::PoolInMaintenance { pool, .. } => {
+            vec![("pool", text(pool.as_str()))]
+        }
         Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
             vec![
                 ("pool", text(pool.as_str())),

@@ -16,7 +16,8 @@ use coordinator_core::{Applied, Change, Core, Outcome, PoolWritten, Refused, Ter
 use serde::Deserialize;
 use sluice_common::api::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PolicyRequest, PoolRequest,
-    PreemptedView, PutDocument, TermsChangeView, TermsKind, TermsView, UseView, duration,
+    PreemptedView, PutDocument, RulesWritten, TermsChangeView, TermsKind, TermsView, UseView,
+    duration,
 };
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
@@ -28,7 +29,7 @@ use sluice_common::time::Span;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::{Binding, invalid};
-use super::{Api, body};
+use super::{Api, body, rules};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
@@ -90,6 +91,10 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             capacity,
             min_runtime,
             require,
+            maintenance,
+            defaults,
+            max,
+            on_preempt_allowed,
             version,
         } => {
             let request = PoolRequest {
@@ -97,6 +102,10 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
                 capacity,
                 min_runtime,
                 require,
+                maintenance,
+                defaults,
+                max,
+                on_preempt_allowed,
             };
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
@@ -181,6 +190,10 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         capacity,
         min_runtime,
         require,
+        maintenance,
+        defaults,
+        max,
+        on_preempt_allowed,
     } = request;
     let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
@@ -191,6 +204,12 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         capacity: amounts("capacity", capacity)?,
         min_runtime: min_runtime.unwrap_or(Span::ZERO),
         require: capabilities(&require)?,
+        rules: rules::checked(RulesWritten {
+            maintenance,
+            defaults,
+            max,
+            on_preempt_allowed,
+        })?,
     })
 }
 
@@ -276,12 +295,13 @@ fn terms(terms: Terms) -> TermsView {
             capacity,
             min_runtime,
             require,
+            rules,
         }) => TermsView {
             description: Some(description),
             capacity: Some(capacity),
             min_runtime: Some(duration(min_runtime)),
             require: Some(require),
-            ..TermsView::default()
+            ..rules::shown(&rules)
         },
         Terms::Policy(Policy {
             priority,

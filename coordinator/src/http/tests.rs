@@ -7,6 +7,7 @@ mod follow;
 mod logs;
 mod pools;
 mod refused;
+mod rules;
 mod terms;
 
 use serde_json::{Value, json};

@@ -136,7 +136,9 @@ fn pool(pool: &Pool) -> String {
     let required: Vec<&str> = pool.require.iter().map(|it| it.as_str()).collect();
     let required =
         (!required.is_empty()).then(|| format!("its nodes must have {}", required.join(", ")));
-    joined([Some(capacity), spared, required, described])
+    let closed = pool.rules.maintenance.as_ref();
+    let closed = closed.map(|message| format!("in maintenance: {message}"));
+    joined([Some(capacity), spared, required, described, closed])
 }
 
 fn node(node: &Node) -> String {

@@ -34,6 +34,8 @@ pub struct Request {
     pub demand: Amounts,
     /// The one pool that it may run in; `None` leaves the choice.
     pub pool: Option<PoolName>,
+    /// Pools in which it may not run, whoever has a policy there.
+    pub barred: BTreeSet<PoolName>,
     /// Whether it would rather be frozen than stopped when it gives way.
     pub suspends: bool,
     /// The frozen run that it would go on with; `None` where it would start anew.
@@ -92,6 +94,7 @@ pub(crate) struct Class {
     demand: Amounts,
     pool: Option<PoolName>,
     platforms: Vec<PlatformName>,
+    barred: BTreeSet<PoolName>,
     priority: i64,
     /// What is frozen goes on with itself alone.
     resumes: Option<AttemptId>,
@@ -110,10 +113,16 @@ impl Request {
             each: HostUnits::of(&spec.request),
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
+            barred: BTreeSet::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
             platforms: asked_by(spec),
         }
+    }
+
+    /// Whether it may run in a pool in which its subject has a policy.
+    pub(crate) fn may_run_in(&self, pool: &PoolName) -> bool {
+        self.pool.as_ref().is_none_or(|only| only == pool) && !self.barred.contains(pool)
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -124,6 +133,7 @@ impl Request {
             demand: self.demand.clone(),
             pool: self.pool.clone(),
             platforms: self.platforms.clone(),
+            barred: self.barred.clone(),
             priority: self.priority,
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
         }
@@ -176,6 +186,7 @@ mod tests {
             each: HostUnits::of(&each),
             demand: demand(&each, 2),
             pool: None,
+            barred: BTreeSet::new(),
             suspends: false,
             resumes: None,
             platforms: Vec::new(),

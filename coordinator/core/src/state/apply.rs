@@ -75,12 +75,14 @@ impl State {
                 capacity,
                 min_runtime,
                 require,
+                rules,
             } => {
                 let terms = PoolWritten {
                     description: description.clone(),
                     capacity: capacity.clone(),
                     min_runtime: *min_runtime,
                     require: require.clone(),
+                    rules: rules.clone(),
                 };
                 self.on_pool_put(pool, terms)
             }
@@ -114,7 +116,9 @@ impl State {
             Record::GpusUncordoned { node, gpus } => self.on_gpus_uncordoned(node, gpus),
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
-            Record::StepQueued { step, spec } => self.on_step_queued(at, step, spec),
+            Record::StepQueued { step, spec, barred } => {
+                self.on_step_queued(at, step, spec, barred)
+            }
             Record::StepRejected { step, spec, reason } => {
                 self.on_step_rejected(at, step, spec, reason)
             }
@@ -185,6 +189,7 @@ impl State {
             capacity,
             min_runtime,
             require,
+            rules,
         } = terms;
         let pool = Pool {
             name: name.clone(),
@@ -192,6 +197,7 @@ impl State {
             capacity,
             min_runtime,
             require,
+            rules,
             version: self.kept.seq,
             policies: before.map(|pool| pool.policies).unwrap_or_default(),
         };
@@ -237,8 +243,15 @@ impl State {
         Ok(())
     }
 
-    fn on_step_queued(&mut self, at: Time, id: &StepId, spec: &StepSpec) -> Fit {
-        let step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
+    fn on_step_queued(
+        &mut self,
+        at: Time,
+        id: &StepId,
+        spec: &StepSpec,
+        barred: &BTreeSet<PoolName>,
+    ) -> Fit {
+        let mut step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
+        step.barred = barred.clone();
         self.index.note_submitted(&step);
         self.index.enqueue(&step);
         self.kept.steps.insert(id.clone(), step);
@@ -277,6 +290,7 @@ impl State {
             retries_spent: 0,
             finished: None,
             held: false,
+            barred: BTreeSet::new(),
             queued_again_at: None,
         })
     }

@@ -370,5 +370,8 @@ fn hardware(node: &Node) -> Hardware {
 
 /// A step as scheduling sees it.
 pub(crate) fn request(step: &Step) -> Request {
-    Request::of(step.id.clone(), step.place, &step.spec)
+    Request {
+        barred: step.barred.clone(),
+        ..Request::of(step.id.clone(), step.place, &step.spec)
+    }
 }

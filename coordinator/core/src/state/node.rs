@@ -10,6 +10,7 @@ use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{BootId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::rules::{PoolRules, PoolStatus};
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
 
@@ -141,6 +142,9 @@ pub struct Pool {
     /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
     #[serde(default)]
     pub require: BTreeSet<Capability>,
+    /// Its rules over what is submitted to it.
+    #[serde(default, skip_serializing_if = "PoolRules::is_empty")]
+    pub rules: PoolRules,
     /// The number of the record that set these terms last.
     #[serde(default)]
     pub version: u64,
@@ -166,6 +170,18 @@ impl Pool {
             capacity: self.capacity.clone(),
             min_runtime: self.min_runtime,
             require: self.require.clone(),
+            rules: self.rules.clone(),
+        }
+    }
+
+    /// How it stands for whoever submits to it; `hosts` are its nodes.
+    pub fn status<'a>(&self, mut hosts: impl Iterator<Item = &'a Node>) -> PoolStatus {
+        if self.rules.maintenance.is_some() {
+            return PoolStatus::Maintenance;
+        }
+        match hosts.any(|node| matches!(node.state, NodeState::Ready | NodeState::Reconciling)) {
+            true => PoolStatus::Online,
+            false => PoolStatus::Offline,
         }
     }
 

@@ -49,6 +49,9 @@ pub struct Step {
     /// When it was queued again last, or let go while it was queued, if it ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_again_at: Option<Time>,
+    /// Pools whose rules did not let it in when it was submitted.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub barred: BTreeSet<PoolName>,
 }
 
 /// When a step came to its terminal state.

@@ -12,6 +12,7 @@ use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::rules::{PoolRules, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
@@ -117,7 +118,7 @@ fn event() -> impl Strategy<Value = Event> {
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
         3 => (0u8..8, steer).prop_map(|(id, steer)| Event::Steer { id, steer }),
-        2 => (0u8..7, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        2 => (0u8..8, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -256,6 +257,13 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
                 ..PoolWritten::default()
             },
         },
+        6 => Wanted::Pool {
+            pool,
+            terms: PoolWritten {
+                rules: rules(gpus),
+                ..PoolWritten::default()
+            },
+        },
         _ => Wanted::NoPolicy { pool, subject },
     };
     let before = rig.core.state().clone();
@@ -269,6 +277,20 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     let refused = matches!(&fed.answers[..], [Answer::Applied(Err(_))]);
     if refused || dry_run {
         assert_eq!(rig.core.state(), &before, "nothing of it is done");
+    }
+}
+
+/// Maintenance, and rules that some steps break.
+fn rules(bits: u64) -> PoolRules {
+    let bit = |n: u64| bits >> n & 1 == 1;
+    PoolRules {
+        maintenance: bit(0).then(|| String::from("fans")),
+        max: StepMaxima {
+            retries: bit(1).then_some(1),
+            queue_timeout: bit(2).then(|| Span::from_secs(100)),
+            ..StepMaxima::default()
+        },
+        ..PoolRules::default()
     }
 }
 

@@ -507,6 +507,7 @@ fn request(ask: &Ask) -> Request {
         suspends: ask.suspends,
         resumes: None,
         platforms: ask.platforms.clone(),
+        barred: BTreeSet::new(),
     }
 }
 

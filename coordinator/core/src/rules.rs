@@ -1,0 +1,274 @@
+//! What the rules of pools make of a step that is submitted: which pools do not let it in, and what holds where it says
+//! nothing. A rule only removes its pool from the candidates; what is left is judged by the market. Steps that wait or
+//! run already are not touched when rules change: what they were submitted under holds for them.
+//!
+//! ```text
+//! as written --(pools that bar it)--> candidates --(most preferred that could grant it)--> its defaults filled in,
+//!    cut to its maxima --(pools that bar that)--> queued in what is left
+//! ```
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::PoolName;
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::rules::{PoolRules, Setting};
+use sluice_common::step::{OnPreempt, StepSpec, Work};
+use sluice_common::time::Span;
+
+use crate::admit::no_policy;
+use crate::core::Core;
+use crate::market::{Before, Never, Request};
+use crate::output::Refusal;
+
+/// What becomes of a step that is submitted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Admitted {
+    /// It waits.
+    Queued {
+        /// With everything filled in.
+        spec: StepSpec,
+        /// In any pool but these.
+        barred: BTreeSet<PoolName>,
+    },
+    /// It could never run.
+    Rejected {
+        /// As it was written.
+        spec: StepSpec,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// Why a candidate does not take a step.
+enum Obstacle {
+    /// The market could never grant it there.
+    Never(Never),
+    /// A rule of the pool.
+    Rule(Breach),
+    /// It would take it, and takes nothing now.
+    Maintenance(String),
+}
+
+/// A rule that a step breaks by what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Breach {
+    /// It says more than it may.
+    Above {
+        setting: Setting,
+        asked: String,
+        most: String,
+    },
+    /// It would give way in a mode that is not allowed.
+    Mode {
+        asked: OnPreempt,
+        allowed: BTreeSet<OnPreempt>,
+    },
+}
+
+impl Core {
+    /// Judges a step by the rules of pools, and by the market in those that they leave. `request` is the step as
+    /// written.
+    pub(crate) fn admit_by_rules(
+        &self,
+        request: &Request,
+        spec: StepSpec,
+    ) -> Result<Admitted, Refusal> {
+        let mut obstacles = Vec::new();
+        for (name, pool) in self.state.market().candidates(request) {
+            let before = Before::of(self.state.market(), pool, request);
+            let never = before.and_then(|before| before.never(spec.allow_pending));
+            match self.obstacle(name, &spec, never) {
+                None => return Ok(self.queued_under(name, spec)),
+                Some(obstacle) => obstacles.push((name.clone(), obstacle)),
+            }
+        }
+        self.admitted_nowhere(request, spec, obstacles)
+    }
+
+    fn obstacle(&self, pool: &PoolName, spec: &StepSpec, never: Option<Never>) -> Option<Obstacle> {
+        let rules = &self.state.pool(pool)?.rules;
+        let rule = || breach(rules, spec).map(Obstacle::Rule);
+        let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);
+        never.map(Obstacle::Never).or_else(rule).or_else(closed)
+    }
+
+    /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
+    fn queued_under(&self, preferred: &PoolName, mut spec: StepSpec) -> Admitted {
+        if let Some(pool) = self.state.pool(preferred) {
+            fill(&pool.rules, &mut spec);
+        }
+        let as_said = StepSpec {
+            unsaid: BTreeSet::new(),
+            ..spec.clone()
+        };
+        let pools = self.state.pools().values().filter(|pool| {
+            pool.name != *preferred
+                && (pool.rules.maintenance.is_some() || breach(&pool.rules, &as_said).is_some())
+        });
+        let barred = pools.map(|pool| pool.name.clone()).collect();
+        Admitted::Queued { spec, barred }
+    }
+
+    /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason
+    /// of the most preferred pool; the others are listed.
+    fn admitted_nowhere(
+        &self,
+        request: &Request,
+        spec: StepSpec,
+        obstacles: Vec<(PoolName, Obstacle)>,
+    ) -> Result<Admitted, Refusal> {
+        let mut reasons = Vec::new();
+        for (pool, obstacle) in obstacles {
+            reasons.push(match obstacle {
+                Obstacle::Never(never) => (self.never_in(&pool, request, never), pool),
+                Obstacle::Rule(breach) => (breach.reason(&pool), pool),
+                Obstacle::Maintenance(message) => {
+                    let named = spec.pool.is_some();
+                    return Err(Refusal::PoolInMaintenance {
+                        pool,
+                        message,
+                        named,
+                    });
+                }
+            });
+        }
+        let mut reasons = reasons.into_iter();
+        let first = reasons
+            .next()
+            .map_or_else(|| no_policy(&spec), |(first, _)| first);
+        let reason = reasons.fold(first, |reason, (other, pool)| {
+            reason.with(&format!("in {pool}"), other.message.as_str())
+        });
+        Ok(Admitted::Rejected { spec, reason })
+    }
+}
+
+impl Breach {
+    fn reason(&self, pool: &PoolName) -> Reason {
+        let reason = match self {
+            Breach::Above {
+                setting,
+                asked,
+                most,
+            } => {
+                let message =
+                    format!("its `{setting}` is {asked}, and pool `{pool}` allows {most} at most");
+                let reason = Reason::new(ReasonCode::ExceedsMaximum, message);
+                let reason = reason.with("field", setting.as_str());
+                reason
+                    .with("asked", asked.as_str())
+                    .with("maximum", most.as_str())
+            }
+            Breach::Mode { asked, allowed } => {
+                let asked = asked.as_str();
+                let words: Vec<&str> = allowed.iter().map(|mode| mode.as_str()).collect();
+                let message = format!(
+                    "its `on_preempt` is `{asked}`, and pool `{pool}` allows `{}`",
+                    words.join("`, `")
+                );
+                let reason = Reason::new(ReasonCode::OnPreemptNotAllowed, message);
+                let reason = reason.with("field", Setting::OnPreempt.as_str());
+                reason
+                    .with("asked", asked)
+                    .with("allowed", words.join(",").as_str())
+            }
+        };
+        reason.with("pool", pool.as_str())
+    }
+}
+
+/// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
+fn breach(rules: &PoolRules, spec: &StepSpec) -> Option<Breach> {
+    let says = |setting| !spec.unsaid.contains(&setting);
+    let max = &rules.max;
+    // Without a bound it would run, or wait, for ever.
+    let spans = [
+        (Setting::Timeout, spec.timeout, max.timeout),
+        (Setting::QueueTimeout, spec.queue_timeout, max.queue_timeout),
+        (Setting::GracePeriod, Some(spec.grace), max.grace_period),
+    ];
+    let mut spans = spans.into_iter().filter(|(setting, ..)| says(*setting));
+    let long = spans.find_map(|(setting, asked, most)| above_span(setting, asked, most?));
+    let often = || {
+        let most = max.retries.filter(|most| spec.retries > *most)?;
+        says(Setting::Retries).then(|| Breach::Above {
+            setting: Setting::Retries,
+            asked: spec.retries.to_string(),
+            most: most.to_string(),
+        })
+    };
+    let mode = || {
+        let allowed = !says(Setting::OnPreempt) || rules.allows(spec.on_preempt);
+        (!allowed).then(|| Breach::Mode {
+            asked: spec.on_preempt,
+            allowed: rules.on_preempt_allowed.clone(),
+        })
+    };
+    long.or_else(often).or_else(mode)
+}
+
+fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<Breach> {
+    let asked = match asked {
+        Some(asked) if asked <= most => return None,
+        Some(asked) => asked.to_string(),
+        None => String::from("without bound"),
+    };
+    let most = most.to_string();
+    Some(Breach::Above {
+        setting,
+        asked,
+        most,
+    })
+}
+
+/// Fills in what a step does not say: as its kind of work has it, else as the pool has it, else as it is anywhere; and
+/// never more than the pool allows.
+fn fill(rules: &PoolRules, spec: &mut StepSpec) {
+    let PoolRules { defaults, max, .. } = rules;
+    let unsaid = spec.unsaid.clone();
+    let unsaid = |setting| unsaid.contains(&setting);
+    if unsaid(Setting::Timeout) {
+        let its = defaults.timeout.filter(|_| !is_open_ended(spec.work));
+        spec.timeout = cut(its, max.timeout);
+    }
+    if unsaid(Setting::QueueTimeout) {
+        spec.queue_timeout = cut(defaults.queue_timeout, max.queue_timeout);
+    }
+    if unsaid(Setting::GracePeriod) {
+        let grace = defaults.grace_period.unwrap_or(spec.grace);
+        spec.grace = max.grace_period.map_or(grace, |most| grace.min(most));
+    }
+    if unsaid(Setting::Retries) {
+        let its = defaults.retries.filter(|_| spec.work.is_none());
+        let retries = its.unwrap_or(spec.retries);
+        spec.retries = max.retries.map_or(retries, |most| retries.min(most));
+    }
+    if unsaid(Setting::OnPreempt) {
+        spec.on_preempt = mode(rules, spec.on_preempt);
+    }
+}
+
+/// The shorter of two bounds, where there are two.
+fn cut(its: Option<Span>, most: Option<Span>) -> Option<Span> {
+    its.into_iter().chain(most).min()
+}
+
+/// The pool's own mode, else the usual one, else the first that it allows.
+fn mode(rules: &PoolRules, usual: OnPreempt) -> OnPreempt {
+    let liked = [rules.defaults.on_preempt.unwrap_or(usual), usual];
+    let all = liked.into_iter().chain(OnPreempt::ALL);
+    all.into_iter()
+        .find(|mode| rules.allows(*mode))
+        .unwrap_or(usual)
+}
+
+/// Work that goes on for as long as somebody wants it.
+fn is_open_ended(work: Option<Work>) -> bool {
+    match work {
+        Some(Work::Inference | Work::Notebook) => true,
+        Some(Work::Training | Work::Compute) | None => false,
+    }
+}

@@ -1,0 +1,388 @@
+//! Rules of pools over what is submitted: maintenance, defaults, maxima and modes of giving way.
+
+use std::string::String;
+use std::vec;
+use std::vec::Vec;
+
+use sluice_common::id::PoolName;
+use sluice_common::reason::ReasonCode;
+use sluice_common::rules::{PoolRules, Setting, StepDefaults, StepMaxima};
+use sluice_common::state::StepState;
+use sluice_common::step::{OnPreempt, StepSpec, Work};
+use sluice_common::time::Span;
+
+use super::rig::*;
+use crate::input::PoolWritten;
+use crate::market::Policy;
+use crate::{Refusal, Wanted};
+
+const EVERY: [Setting; 5] = [
+    Setting::Timeout,
+    Setting::QueueTimeout,
+    Setting::GracePeriod,
+    Setting::Retries,
+    Setting::OnPreempt,
+];
+
+fn secs(secs: u64) -> Option<Span> {
+    Some(Span::from_secs(secs))
+}
+
+/// A step that says nothing of what pools have a say in.
+fn silent() -> StepSpec {
+    StepSpec {
+        timeout: None,
+        unsaid: EVERY.into(),
+        ..spec(0, 1000)
+    }
+}
+
+/// The same, but for one setting.
+fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
+    let mut spec = silent();
+    spec.unsaid.remove(&setting);
+    change(&mut spec);
+    spec
+}
+
+fn ruled(pool: &str, rules: PoolRules) -> Wanted {
+    Wanted::Pool {
+        pool: pool.parse().unwrap(),
+        terms: PoolWritten {
+            rules,
+            ..PoolWritten::default()
+        },
+    }
+}
+
+fn closed() -> PoolRules {
+    PoolRules {
+        maintenance: Some("new racks until noon".into()),
+        ..PoolRules::default()
+    }
+}
+
+fn strict() -> PoolRules {
+    PoolRules {
+        defaults: StepDefaults {
+            timeout: secs(600),
+            queue_timeout: secs(60),
+            grace_period: secs(5),
+            retries: Some(2),
+            on_preempt: Some(OnPreempt::Fail),
+        },
+        max: StepMaxima {
+            timeout: secs(3600),
+            queue_timeout: secs(300),
+            grace_period: secs(10),
+            retries: Some(3),
+        },
+        on_preempt_allowed: [OnPreempt::Fail, OnPreempt::Suspend].into(),
+        ..PoolRules::default()
+    }
+}
+
+/// Subject `s` prefers `best`, and may use `rest` too; both are under rules.
+fn two(best: PoolRules, rest: PoolRules) -> Rig {
+    let mut rig = Rig::new();
+    rig.start();
+    let nowhere_else = Wanted::NoPolicy {
+        pool: "default".parse().unwrap(),
+        subject: "s".parse().unwrap(),
+    };
+    rig.apply(vec![ruled("best", best), ruled("rest", rest), nowhere_else]);
+    for (pool, priority) in [("best", 2), ("rest", 1)] {
+        let policy = Policy {
+            priority,
+            ..Policy::default()
+        };
+        rig.put_policy(pool, "s", policy);
+    }
+    for (name, pool) in [("n-best", "best"), ("n-rest", "rest")] {
+        let mut host = hello(name, 0, 4);
+        host.pool = pool.parse().unwrap();
+        rig.hello(host);
+    }
+    rig
+}
+
+fn in_maintenance(pool: &str, named: bool) -> Refusal {
+    Refusal::PoolInMaintenance {
+        pool: pool.parse().unwrap(),
+        message: "new racks until noon".into(),
+        named,
+    }
+}
+
+#[test]
+fn a_pool_in_maintenance_takes_nothing_new_and_lets_the_rest_go_on() {
+    let mut rig = two(PoolRules::default(), closed());
+    rig.apply(vec![ruled("best", closed())]);
+    let refused = rig.submit("a", silent()).unwrap_err();
+    assert_eq!(refused, in_maintenance("best", false));
+    assert!(
+        rig.core.state().step(&step("a")).is_none(),
+        "it is not stored"
+    );
+    let refused = rig.submit("a", in_pool(silent(), "rest")).unwrap_err();
+    assert_eq!(refused, in_maintenance("rest", true));
+    rig.apply(vec![ruled("best", PoolRules::default())]);
+    rig.submit("a", silent()).unwrap();
+    rig.submit(
+        "b",
+        StepSpec {
+            request: spec(0, 4000).request,
+            ..silent()
+        },
+    )
+    .unwrap();
+    rig.apply(vec![ruled("best", closed())]);
+    assert_eq!(rig.state("b"), StepState::Queued);
+    rig.run("a.1");
+    rig.status(
+        "n-best",
+        "a.1",
+        released(sluice_common::supervision::Exit::Code(0)),
+    );
+    assert_eq!(rig.state("b"), StepState::Allocated, "what waited goes on");
+    assert!(
+        !rig.submit(
+            "b",
+            StepSpec {
+                request: spec(0, 4000).request,
+                ..silent()
+            }
+        )
+        .unwrap()
+        .created,
+        "a repeat"
+    );
+}
+
+#[test]
+fn with_another_candidate_it_goes_there_and_nowhere_else() {
+    let mut rig = two(closed(), PoolRules::default());
+    rig.submit("a", silent()).unwrap();
+    assert_eq!(rig.placed("a").0, "n-rest");
+    let large = || StepSpec {
+        request: spec(0, 4000).request,
+        ..silent()
+    };
+    rig.submit("b", large()).unwrap();
+    rig.apply(vec![ruled("best", PoolRules::default())]);
+    assert_eq!(
+        rig.state("b"),
+        StepState::Queued,
+        "it was let into `rest` alone"
+    );
+    rig.submit("c", large()).unwrap();
+    assert_eq!(rig.placed("c").0, "n-best");
+}
+
+#[test]
+fn one_that_no_pool_could_hold_is_rejected_though_there_is_maintenance() {
+    let mut rig = two(closed(), closed());
+    let huge = StepSpec {
+        request: spec(0, 40_000).request,
+        ..silent()
+    };
+    rig.submit("a", huge).unwrap();
+    assert_eq!(rig.state("a"), StepState::Rejected);
+    assert_eq!(rig.code("a"), ReasonCode::NoHostFits);
+}
+
+#[test]
+fn what_a_step_does_not_say_is_the_pool_s_to_say() {
+    let mut rig = two(strict(), PoolRules::default());
+    rig.submit("a", silent()).unwrap();
+    let spec = rig.step("a").spec.clone();
+    assert_eq!(
+        (
+            spec.timeout,
+            spec.queue_timeout,
+            Some(spec.grace),
+            spec.retries,
+            spec.on_preempt
+        ),
+        (secs(600), secs(60), secs(5), 2, OnPreempt::Fail)
+    );
+    rig.submit("b", saying(Setting::Retries, |spec| spec.retries = 0))
+        .unwrap();
+    assert_eq!(rig.step("b").spec.retries, 0, "zero is a value");
+    rig.apply(vec![ruled("best", PoolRules::default())]);
+    assert!(
+        !rig.submit("a", silent()).unwrap().created,
+        "a repeat, whatever the pool says now"
+    );
+    assert_eq!(rig.step("a").spec, spec, "as it was submitted");
+}
+
+#[test]
+fn nothing_that_is_filled_in_is_more_than_the_pool_allows() {
+    let max = StepMaxima {
+        timeout: secs(50),
+        queue_timeout: secs(40),
+        grace_period: secs(1),
+        retries: Some(1),
+    };
+    let rules = PoolRules {
+        max,
+        on_preempt_allowed: [OnPreempt::Suspend].into(),
+        ..PoolRules::default()
+    };
+    let mut rig = two(rules, PoolRules::default());
+    let training = StepSpec {
+        work: Some(Work::Training),
+        retries: 2,
+        ..silent()
+    };
+    rig.submit("a", training).unwrap();
+    let spec = rig.step("a").spec.clone();
+    assert_eq!(
+        (
+            spec.timeout,
+            spec.queue_timeout,
+            Some(spec.grace),
+            spec.retries,
+            spec.on_preempt
+        ),
+        (secs(50), secs(40), secs(1), 1, OnPreempt::Suspend)
+    );
+}
+
+#[test]
+fn a_kind_of_work_goes_before_the_pool() {
+    let mut rig = two(
+        PoolRules {
+            max: StepMaxima::default(),
+            ..strict()
+        },
+        PoolRules::default(),
+    );
+    for work in [
+        Work::Inference,
+        Work::Notebook,
+        Work::Training,
+        Work::Compute,
+    ] {
+        let of = StepSpec {
+            work: Some(work),
+            retries: work.retries(),
+            ..silent()
+        };
+        rig.submit(work.as_str(), of).unwrap();
+        let found = rig.step(work.as_str()).spec.clone();
+        let open = matches!(work, Work::Inference | Work::Notebook);
+        assert_eq!(found.timeout, secs(600).filter(|_| !open), "{work}");
+        assert_eq!(found.retries, work.retries(), "{work}");
+    }
+}
+
+#[test]
+fn what_is_said_and_is_too_much_removes_the_pool_and_is_told_where_none_is_left() {
+    let too_much: Vec<(StepSpec, ReasonCode, &str, &str)> = vec![
+        (
+            saying(Setting::Timeout, |spec| spec.timeout = secs(7200)),
+            ReasonCode::ExceedsMaximum,
+            "timeout",
+            "its `timeout` is 2h, and pool `best` allows 1h at most",
+        ),
+        (
+            saying(Setting::QueueTimeout, |spec| spec.queue_timeout = secs(301)),
+            ReasonCode::ExceedsMaximum,
+            "queue_timeout",
+            "its `queue_timeout` is 5m1s, and pool `best` allows 5m at most",
+        ),
+        (
+            saying(Setting::GracePeriod, |spec| {
+                spec.grace = Span::from_secs(11)
+            }),
+            ReasonCode::ExceedsMaximum,
+            "grace_period",
+            "its `grace_period` is 11s, and pool `best` allows 10s at most",
+        ),
+        (
+            saying(Setting::Retries, |spec| spec.retries = 4),
+            ReasonCode::ExceedsMaximum,
+            "retries",
+            "its `retries` is 4, and pool `best` allows 3 at most",
+        ),
+        (
+            saying(Setting::OnPreempt, |spec| {
+                spec.on_preempt = OnPreempt::Requeue
+            }),
+            ReasonCode::OnPreemptNotAllowed,
+            "on_preempt",
+            "its `on_preempt` is `requeue`, and pool `best` allows `suspend`, `fail`",
+        ),
+    ];
+    for (spec, code, field, message) in too_much {
+        let mut rig = two(strict(), PoolRules::default());
+        rig.submit("elsewhere", spec.clone()).unwrap();
+        assert_eq!(rig.placed("elsewhere").0, "n-rest", "{field}");
+        assert_eq!(
+            rig.step("elsewhere").barred,
+            ["best".parse::<PoolName>().unwrap()].into()
+        );
+        rig.submit("named", in_pool(spec.clone(), "best")).unwrap();
+        let reason = rig.reason("named");
+        assert_eq!((reason.code, reason.message.as_str()), (code, message));
+        assert_eq!(reason.detail["field"], field.into());
+        assert_eq!(rig.state("named"), StepState::Rejected);
+        rig.apply(vec![ruled("rest", strict())]);
+        rig.submit("nowhere", spec).unwrap();
+        let reason = rig.reason("nowhere");
+        assert_eq!(reason.message, message, "the most preferred pool's");
+        assert!(reason.detail.contains_key("in rest"), "{reason:?}");
+    }
+}
+
+#[test]
+fn what_the_preferred_pool_fills_in_bars_pools_that_would_not_have_it() {
+    let short = PoolRules {
+        max: StepMaxima {
+            timeout: secs(10),
+            ..StepMaxima::default()
+        },
+        ..PoolRules::default()
+    };
+    let mut rig = two(strict(), short);
+    rig.submit("a", silent()).unwrap();
+    assert_eq!(
+        rig.step("a").barred,
+        ["rest".parse::<PoolName>().unwrap()].into()
+    );
+    assert_eq!(rig.placed("a").0, "n-best");
+}
+
+#[test]
+fn a_policy_that_comes_later_opens_no_pool_whose_rules_it_broke() {
+    let mut rig = two(PoolRules::default(), PoolRules::default());
+    rig.apply(vec![ruled("late", closed())]);
+    let wide = || StepSpec {
+        request: spec(0, 4000).request,
+        ..silent()
+    };
+    for id in ["a", "b", "c"] {
+        rig.submit(id, wide()).unwrap();
+    }
+    let mut host = hello("n-late", 0, 4);
+    host.pool = "late".parse().unwrap();
+    rig.hello(host);
+    rig.put_policy("late", "s", Policy::default());
+    assert_eq!(rig.state("c"), StepState::Queued);
+    let waits: Vec<String> = rig
+        .core
+        .state()
+        .queued_in(&"late".parse().unwrap())
+        .map(|step| step.as_str().into())
+        .collect();
+    assert_eq!(waits, Vec::<String>::new());
+}
+
+#[test]
+fn records_of_before_there_were_rules_read_as_none() {
+    let record: crate::Record =
+        serde_json::from_str(r#"{"type":"pool_put","pool":"p","description":""}"#).unwrap();
+    assert!(matches!(record, crate::Record::PoolPut { rules, .. } if rules.is_empty()));
+}

@@ -1,0 +1,144 @@
+//! The rules of a pool as they are written in a document, checked, and as they are shown. What they mean for steps is the
+//! core's.
+
+use sluice_common::api::{PoolDefaults, PoolMaxima, RulesWritten, TermsView};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::limit::MAX_GRACE;
+use sluice_common::request::FieldError;
+use sluice_common::rules::{PoolRules, StepDefaults, StepMaxima};
+use sluice_common::time::Span;
+
+use super::pools::invalid;
+
+/// Longest message of a maintenance, in characters.
+const MAX_MESSAGE_CHARS: usize = 1000;
+
+/// The rules that somebody wrote.
+///
+/// # Errors
+/// The first field that may not hold what it holds, or that contradicts another.
+pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
+    let rules = PoolRules {
+        maintenance: written.maintenance.map(message).transpose()?,
+        defaults: defaults(&written.defaults)?,
+        max: maxima(&written.max)?,
+        on_preempt_allowed: written.on_preempt_allowed,
+    };
+    no_default_above(&rules)?;
+    default_mode_allowed(&rules)?;
+    Ok(rules)
+}
+
+fn message(text: String) -> Result<String, FieldError> {
+    let chars = text.chars().count();
+    if (1..=MAX_MESSAGE_CHARS).contains(&chars) && !text.trim().is_empty() {
+        return Ok(text);
+    }
+    let why = format!(
+        "write 1 to {MAX_MESSAGE_CHARS} characters that tell users why and until when, or leave it out to end the \
+         maintenance"
+    );
+    Err(invalid("maintenance", ErrorCode::InvalidReason, &why))
+}
+
+fn defaults(written: &PoolDefaults) -> Result<StepDefaults, FieldError> {
+    Ok(StepDefaults {
+        timeout: time_to_run("defaults.timeout", written.timeout.as_deref())?,
+        queue_timeout: span("defaults.queue_timeout", written.queue_timeout.as_deref())?,
+        grace_period: grace("defaults.grace_period", written.grace_period.as_deref())?,
+        retries: written.retries,
+        on_preempt: written.on_preempt,
+    })
+}
+
+fn maxima(written: &PoolMaxima) -> Result<StepMaxima, FieldError> {
+    Ok(StepMaxima {
+        timeout: time_to_run("max.timeout", written.timeout.as_deref())?,
+        queue_timeout: span("max.queue_timeout", written.queue_timeout.as_deref())?,
+        grace_period: grace("max.grace_period", written.grace_period.as_deref())?,
+        retries: written.retries,
+    })
+}
+
+fn span(field: &str, text: Option<&str>) -> Result<Option<Span>, FieldError> {
+    let span = text.map(str::parse).transpose();
+    span.map_err(|e| invalid(field, ErrorCode::InvalidDuration, &e))
+}
+
+fn time_to_run(field: &str, text: Option<&str>) -> Result<Option<Span>, FieldError> {
+    let span = span(field, text)?;
+    if span == Some(Span::ZERO) {
+        let why = "zero time is no time to run: leave it out for no limit";
+        return Err(invalid(field, ErrorCode::InvalidDuration, &why));
+    }
+    Ok(span)
+}
+
+fn grace(field: &str, text: Option<&str>) -> Result<Option<Span>, FieldError> {
+    let span = span(field, text)?;
+    if let Some(long) = span.filter(|span| *span > MAX_GRACE) {
+        let why = format!("{long} is longer than {MAX_GRACE}");
+        return Err(invalid(field, ErrorCode::InvalidDuration, &why));
+    }
+    Ok(span)
+}
+
+/// A pool that fills in more than it allows does not know what it wants.
+fn no_default_above(rules: &PoolRules) -> Result<(), FieldError> {
+    let PoolRules { defaults, max, .. } = rules;
+    let spans = [
+        ("timeout", defaults.timeout, max.timeout),
+        ("queue_timeout", defaults.queue_timeout, max.queue_timeout),
+        ("grace_period", defaults.grace_period, max.grace_period),
+    ];
+    for (field, value, most) in spans {
+        above(field, value, most)?;
+    }
+    above("retries", defaults.retries, max.retries)
+}
+
+fn above<T: PartialOrd + std::fmt::Display>(
+    field: &str,
+    value: Option<T>,
+    most: Option<T>,
+) -> Result<(), FieldError> {
+    match (value, most) {
+        (Some(value), Some(most)) if value > most => {
+            let why = format!("{value} is more than `max.{field}`, which is {most}");
+            let field = format!("defaults.{field}");
+            Err(invalid(&field, ErrorCode::Contradiction, &why))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn default_mode_allowed(rules: &PoolRules) -> Result<(), FieldError> {
+    let refused = rules
+        .defaults
+        .on_preempt
+        .filter(|mode| !rules.allows(*mode));
+    let Some(mode) = refused else { return Ok(()) };
+    let why = format!("`{}` is not among `on_preempt_allowed`", mode.as_str());
+    Err(invalid(
+        "defaults.on_preempt",
+        ErrorCode::Contradiction,
+        &why,
+    ))
+}
+
+/// As terms that a change is told in; what says nothing is left out.
+pub(super) fn shown(rules: &PoolRules) -> TermsView {
+    let RulesWritten {
+        maintenance,
+        defaults,
+        max,
+        on_preempt_allowed,
+    } = RulesWritten::from(rules);
+    TermsView {
+        maintenance,
+        defaults: Some(defaults).filter(|it| !it.is_empty()),
+        max: Some(max).filter(|it| !it.is_empty()),
+        on_preempt_allowed: Some(on_preempt_allowed).filter(|it| !it.is_empty()),
+        ..TermsView::default()
+    }
+}

@@ -1,0 +1,138 @@
+//! Rules of pools over HTTP: written, refused where they contradict themselves, shown, and felt by submits.
+
+use super::*;
+
+const RULES: &str = r#"{
+    "defaults": {"timeout": "10m", "retries": 1},
+    "max": {"timeout": "1h", "queue_timeout": "5m"},
+    "on_preempt_allowed": ["requeue", "fail"]
+}"#;
+
+#[test]
+fn rules_are_put_shown_and_unchanged_when_they_are_put_again() {
+    let rig = Rig::start();
+    let (status, pool) = rig.put("/v1/pools/default", RULES);
+    assert_eq!(status, 200, "{pool}");
+    assert_eq!(pool["defaults"], json!({"timeout": "10m", "retries": 1}));
+    assert_eq!(pool["max"], json!({"timeout": "1h", "queue_timeout": "5m"}));
+    assert_eq!(pool["on_preempt_allowed"], json!(["requeue", "fail"]));
+    assert_eq!(pool["status"], "offline", "it has no host");
+    let document = format!(
+        r#"{{"put":[{{"kind":"pool","name":"default",{}]}}"#,
+        RULES.trim_start_matches('{')
+    );
+    let (status, again) = rig.post("/v1/apply?dry_run=true", &document);
+    assert_eq!(
+        (status, &again["changes"][0]["outcome"]),
+        (200, &json!("unchanged")),
+        "{again}"
+    );
+    let (_, gone) = rig.post("/v1/apply", r#"{"put":[{"kind":"pool","name":"default"}]}"#);
+    assert_eq!(gone["changes"][0]["before"]["max"]["timeout"], "1h");
+    assert_eq!(gone["changes"][0]["after"].get("max"), None);
+}
+
+#[test]
+fn rules_that_mean_nothing_are_refused_by_field() {
+    let rig = Rig::start();
+    for (body, expected, words) in [
+        (
+            r#"{"max":{"timeout":"soon"}}"#,
+            "invalid_duration",
+            "max.timeout: ",
+        ),
+        (
+            r#"{"defaults":{"timeout":"0s"}}"#,
+            "invalid_duration",
+            "defaults.timeout: zero",
+        ),
+        (
+            r#"{"max":{"grace_period":"9d"}}"#,
+            "invalid_duration",
+            "max.grace_period: 9d is longer",
+        ),
+        (
+            r#"{"max":{"timeout":"1h"},"defaults":{"timeout":"2h"}}"#,
+            "contradiction",
+            "defaults.timeout: 2h is more than `max.timeout`, which is 1h",
+        ),
+        (
+            r#"{"max":{"retries":0},"defaults":{"retries":1}}"#,
+            "contradiction",
+            "defaults.retries: 1 is more than",
+        ),
+        (
+            r#"{"on_preempt_allowed":["fail"],"defaults":{"on_preempt":"suspend"}}"#,
+            "contradiction",
+            "`suspend` is not among",
+        ),
+        (
+            r#"{"maintenance":" "}"#,
+            "invalid_reason",
+            "maintenance: write",
+        ),
+        (r#"{"max":{"timeuot":"1h"}}"#, "unknown_field", "timeuot"),
+    ] {
+        let answer = rig.put("/v1/pools/default", body);
+        let message = answer.1["error"]["message"].as_str().unwrap().to_owned();
+        assert!(message.contains(words), "{body}: {message}");
+        assert_eq!(code(answer, 400), expected, "{body}");
+    }
+}
+
+#[test]
+fn a_submit_to_a_pool_in_maintenance_is_refused_with_the_admin_s_words() {
+    let rig = Rig::start();
+    let (_, pool) = rig.put("/v1/pools/default", r#"{"maintenance":"racks until noon"}"#);
+    assert_eq!(
+        (&pool["status"], &pool["maintenance"]),
+        (&json!("maintenance"), &json!("racks until noon"))
+    );
+    for (body, words) in [
+        (
+            r#"{"id":"a","command":["true"],"pool":"default"}"#,
+            "or leave out `pool`",
+        ),
+        (r#"{"id":"a","command":["true"]}"#, "racks until noon"),
+    ] {
+        let (status, refused) = rig.post("/v1/steps", body);
+        assert_eq!(status, 409, "{refused}");
+        let error = &refused["error"];
+        assert_eq!(
+            (&error["code"], &error["detail"]["pool"]),
+            (&json!("pool_in_maintenance"), &json!("default"))
+        );
+        assert!(
+            error["message"].as_str().unwrap().contains(words),
+            "{error}"
+        );
+    }
+    assert_eq!(code(rig.get("/v1/steps/a"), 404), "unknown_step");
+    let (status, batch) = rig.post("/v1/steps:batch", r#"{"steps":[{"command":["true"]}]}"#);
+    assert_eq!(status, 200);
+    assert_eq!(batch["results"][0]["error"]["code"], "pool_in_maintenance");
+}
+
+#[test]
+fn a_step_shows_what_the_pool_filled_in_and_one_that_asks_for_too_much_is_rejected() {
+    let rig = Rig::start();
+    rig.put("/v1/pools/default", RULES);
+    let (status, step) = rig.post("/v1/steps", r#"{"command":["true"]}"#);
+    assert_eq!(status, 201, "{step}");
+    assert_eq!(
+        (&step["timeout"], &step["queue_timeout"], &step["retries"]),
+        (&json!("10m"), &json!("5m"), &json!(1)),
+        "the maximum holds where nobody says anything"
+    );
+    let (status, step) = rig.post("/v1/steps", r#"{"command":["true"],"timeout":"2h"}"#);
+    assert_eq!(
+        (status, &step["state"]),
+        (201, &json!("rejected")),
+        "{step}"
+    );
+    assert_eq!(step["reason"]["code"], "exceeds_maximum");
+    assert_eq!(
+        step["reason"]["detail"],
+        json!({"pool": "default", "field": "timeout", "asked": "2h", "maximum": "1h"})
+    );
+}
