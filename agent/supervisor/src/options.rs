@@ -17,6 +17,11 @@ use crate::upgrade;
 /// Names the config where `--config` does not.
 const CONFIG_VARIABLE: &str = "SLUICE_SUPERVISOR_CONFIG";
 
+/// Names the driver's library, before the config does.
+const CUDA_LIBRARY_VARIABLE: &str = "SLUICE_SUPERVISOR_CUDA_LIBRARY";
+/// Names the tool `cuda-checkpoint`, before the config does.
+const CUDA_TOOL_VARIABLE: &str = "SLUICE_SUPERVISOR_CUDA_CHECKPOINT";
+
 /// What `--help` prints.
 pub const HELP: &str = "\
 Starts, watches and stops the steps of one host, on behalf of its agent.
@@ -37,7 +42,10 @@ Options:
 
 SIGHUP has it read the config anew and become the program that is installed now; steps run on, and no end is missed.
 The log goes to stderr. SLUICE_LOG filters it (error, warn, info, debug, trace, or finer), and SLUICE_LOG_FORMAT says the
-form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config where --config does not.
+form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config where --config does not. SLUICE_SUPERVISOR_CUDA_LIBRARY
+and SLUICE_SUPERVISOR_CUDA_CHECKPOINT go before `cuda_library` and `cuda_checkpoint` of the config.
+
+`sluice-supervisor checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved here.
 ";
 
 /// What the supervisor was asked to do.
@@ -163,13 +171,20 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         rules: config.rules,
         output: output::Rules::new(config.output)?,
         hooks: config.hooks,
-        cuda: config.cuda,
+        cuda: Cuda {
+            library: named(CUDA_LIBRARY_VARIABLE).or(config.cuda.library),
+            tool: named(CUDA_TOOL_VARIABLE).or(config.cuda.tool),
+        },
         handover,
     };
     Ok(match rehearse {
         Some(form) => Command::Rehearse(options, form),
         None => Command::Run(options),
     })
+}
+
+fn named(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).map(PathBuf::from)
 }
 
 /// By the flag, else by the environment.

@@ -22,6 +22,11 @@ pub(crate) struct Hold {
     linger_ms: Option<u64>,
     /// A process that is shown in place of the dead one while its memory is held; else nobody is.
     lingers_as: Option<u32>,
+    /// The folder of the stand-in for CUDA. While the process is checkpointed there, it holds nothing.
+    moved_by: Option<PathBuf>,
+    /// Whether it is shown all the same then.
+    #[serde(default)]
+    shown_when_moved: bool,
 }
 
 /// What a GPU shows of a hold.
@@ -43,6 +48,12 @@ impl Hold {
         let bytes = u64::from(self.used_mib) << 20;
         let pid = fs::read_to_string(&self.pid_file).ok()?;
         let pid: u32 = pid.trim().parse().ok()?;
+        if lives(pid) && self.is_moved(pid) {
+            return Some(Held {
+                pid: self.shown_when_moved.then_some(pid),
+                bytes: 0,
+            });
+        }
         if lives(pid) {
             return Some(Held {
                 pid: Some(pid),
@@ -56,6 +67,17 @@ impl Hold {
             pid: self.lingers_as,
             bytes,
         })
+    }
+}
+
+impl Hold {
+    fn is_moved(&self, pid: u32) -> bool {
+        let state = self
+            .moved_by
+            .iter()
+            .map(|folder| folder.join(format!("state-{pid}")));
+        let mut state = state.filter_map(|file| fs::read_to_string(file).ok());
+        state.next().as_deref() == Some("checkpointed")
     }
 }
 

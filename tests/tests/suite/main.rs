@@ -14,6 +14,7 @@ mod hooks;
 mod hosts;
 mod logging;
 mod metrics;
+mod moves;
 mod nvml;
 mod openapi;
 mod output;
