@@ -245,6 +245,8 @@ pub(crate) enum Kind {
     /// The kinds of hardware in a pool.
     #[value(aliases = ["platform", "pf"])]
     Platforms,
+    /// Where steps go that name no pool.
+    Cluster,
     /// What happened, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -326,6 +328,7 @@ impl Kind {
             Kind::Pools => &["pools", "pool", "po"],
             Kind::Policies => &["policies", "policy", "pl"],
             Kind::Platforms => &["platforms", "platform", "pf"],
+            Kind::Cluster => &["cluster"],
             Kind::Events => &["events", "event", "ev"],
         }
     }

@@ -16,9 +16,10 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, BatchRequest, BatchView, ErrorBody, ExplainView, NodeView, Page,
-    PolicyRequest, PolicyView, PoolRequest, PoolView, StepView,
+    ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, ErrorBody, ExplainView,
+    NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView, StepView,
 };
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 use sluice_common::wire::LogStream;
@@ -328,6 +329,16 @@ impl Client {
             .timeout_recv_body(Some(ANSWER_LIMIT))
             .build();
         self.parse(self.checked(request.send(&bytes[..]))?)
+    }
+
+    /// `GET /v1/cluster`.
+    pub(crate) fn cluster(&self) -> Result<ClusterView, ApiError> {
+        self.get("/v1/cluster", &Query::new())
+    }
+
+    /// `PUT /v1/cluster`.
+    pub(crate) fn put_cluster(&self, terms: &ClusterTerms) -> Result<ClusterView, ApiError> {
+        self.put("/v1/cluster", terms)
     }
 
     /// `PUT /v1/pools/{pool}`.

@@ -7,6 +7,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::{PolicyRequest, PoolRequest};
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::request::StepRequest;
@@ -20,13 +21,15 @@ use crate::render::safe;
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 
 /// What a document may be.
-const KINDS: [&str; 4] = ["host", "pool", "policy", "step"];
+const KINDS: [&str; 5] = ["cluster", "host", "pool", "policy", "step"];
 
 /// One document.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Document {
     /// A host that is made for a trial.
     Host(Box<HostRequest>),
+    /// The terms of the cluster as a whole.
+    Cluster(ClusterTerms),
     /// A pool's terms.
     Pool(PoolName, PoolRequest),
     /// A subject's policy in a pool.
@@ -180,6 +183,7 @@ fn document(value: Value) -> Result<Document, String> {
     let kind = text(&mut fields, "kind")?;
     match kind.as_str() {
         "host" => Ok(Document::Host(Box::new(parse(fields)?))),
+        "cluster" => Ok(Document::Cluster(parse(fields)?)),
         "pool" => {
             let name =
                 PoolName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
@@ -239,7 +243,7 @@ mod tests {
     fn every_kind_is_read() {
         let text = "kind: pool\nname: training\ncapacity: {gpu: 16}\n---\nkind: policy\npool: training\n\
                     subject: prod\npriority: 10\nreserved: {gpu: 4}\n---\nkind: host\nname: h1\ngpus: 8\n---\n\
-                    kind: step\ncommand: [python, train.py]\n";
+                    kind: step\ncommand: [python, train.py]\n---\nkind: cluster\ndefault_pool: {gpu: training}\n";
         let documents = read(text, "f.yaml").unwrap();
         assert!(matches!(
             &documents[..],
@@ -247,7 +251,8 @@ mod tests {
                 Document::Pool(..),
                 Document::Policy(..),
                 Document::Host(_),
-                Document::Step(_)
+                Document::Step(_),
+                Document::Cluster(_)
             ]
         ));
     }

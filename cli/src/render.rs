@@ -3,6 +3,7 @@
 pub(crate) mod age;
 pub(crate) mod amounts;
 pub(crate) mod capacity;
+pub(crate) mod cluster;
 pub(crate) mod data;
 pub(crate) mod event;
 pub(crate) mod explain;

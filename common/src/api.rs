@@ -20,6 +20,7 @@ use crate::time::{Span, Time};
 use crate::usage::Usage;
 
 mod admin;
+mod cluster;
 mod explain;
 mod host;
 mod replay;
@@ -27,6 +28,7 @@ mod rules;
 mod terms;
 
 pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
+pub use cluster::ClusterView;
 pub use explain::{
     AwaitedView, BeyondView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView,
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,

@@ -159,6 +159,8 @@ codes! {
     InvalidPlatform = "invalid_platform", 400;
     /// The pool is in maintenance, and the step may run in no other.
     PoolInMaintenance = "pool_in_maintenance", 409;
+    /// The terms of the cluster name a pool that would not be there.
+    ClusterNamesPool = "cluster_names_pool", 409;
 }
 
 impl fmt::Display for ErrorCode {

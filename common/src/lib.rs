@@ -14,6 +14,7 @@ pub mod amount;
 pub mod api;
 pub mod attempt_dir;
 pub mod chain;
+pub mod cluster;
 pub mod device;
 pub mod environment;
 pub mod error_code;

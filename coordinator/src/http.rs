@@ -8,6 +8,7 @@ mod admin;
 mod auth;
 mod body;
 mod calls;
+mod cluster;
 pub mod error;
 mod events;
 mod explain;
@@ -141,6 +142,7 @@ fn router(api: Api) -> Router {
                 .put(terms::put_policy)
                 .delete(terms::delete_policy),
         )
+        .route("/v1/cluster", get(cluster::get).put(cluster::put))
         .route("/v1/apply", post(terms::apply))
         .route("/v1/events", get(events::events));
     Router::new()

@@ -49,6 +49,9 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<DeleteDocument>, Failure> {
     let placed = read(file)?.into_iter();
     placed
         .map(|Placed { document, place }| match put(document, &place)? {
+            PutDocument::Cluster { .. } => Err(Failure::Failed(format!(
+                "{place}: kind: `cluster` is always there: apply it without what is to go"
+            ))),
             PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
             PutDocument::Policy { pool, subject, .. } => {
                 Ok(DeleteDocument::Policy { pool, subject })
@@ -68,6 +71,7 @@ fn put(document: Document, place: &str) -> Result<PutDocument, Failure> {
         )))
     };
     match document {
+        Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
         Document::Pool(name, request) => Ok(PutDocument::pool(name, request)),
         Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
         Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
@@ -153,8 +157,9 @@ fn named(steps: &[String]) -> String {
 }
 
 fn name(change: &TermsChangeView) -> String {
-    let pool = safe(&change.pool);
+    let pool = safe(change.pool.as_deref().unwrap_or_default());
     match (change.kind, &change.subject) {
+        (TermsKind::Cluster, _) => "cluster".to_owned(),
         (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
         (TermsKind::Policy | TermsKind::Pool, _) => format!("pool/{pool}"),
     }
@@ -209,8 +214,7 @@ fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
         match value {
             Value::Object(table) => {
                 let each = table.into_iter();
-                fields
-                    .extend(each.map(|(key, n)| (format!("{name}.{}", safe(&key)), n.to_string())));
+                fields.extend(each.map(|(key, n)| (format!("{name}.{}", safe(&key)), words(&n))));
             }
             Value::Array(words) if words.is_empty() => {}
             Value::String(text) if text.is_empty() || text == "0s" => {}
@@ -223,6 +227,19 @@ fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
         }
     }
     fields
+}
+
+/// A value within a field: texts without quotes, tables as `key=value`.
+fn words(value: &Value) -> String {
+    match value {
+        Value::String(text) => safe(text),
+        Value::Object(table) => {
+            let each = table.iter();
+            let each = each.map(|(key, value)| format!("{}={}", safe(key), words(value)));
+            each.collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
 }
 
 #[cfg(test)]

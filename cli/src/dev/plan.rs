@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use sluice_common::api::{NodeView, PolicyRequest, PoolRequest};
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::request::StepRequest;
 use sluice_common::state::NodeState;
@@ -25,6 +26,7 @@ pub(super) struct Plan {
     pools: Vec<(PoolName, PoolRequest)>,
     policies: Vec<(PoolName, Subject, PolicyRequest)>,
     steps: Vec<StepRequest>,
+    cluster: Vec<ClusterTerms>,
 }
 
 impl Plan {
@@ -35,6 +37,7 @@ impl Plan {
             pools: Vec::new(),
             policies: Vec::new(),
             steps: Vec::new(),
+            cluster: Vec::new(),
         };
         let mut hosts = Vec::new();
         for file in &args.file {
@@ -46,6 +49,7 @@ impl Plan {
                     Document::Policy(pool, subject, policy) => {
                         plan.policies.push((pool, subject, policy));
                     }
+                    Document::Cluster(terms) => plan.cluster.push(terms),
                     Document::Step(step) => plan.steps.push(*step),
                 }
             }
@@ -95,6 +99,10 @@ impl Plan {
         {
             let put = client.put_policy(pool, SUBJECT, &PolicyRequest::default());
             put.map_err(|e| format!("policy of `{SUBJECT}`: {e}"))?;
+        }
+        for terms in &self.cluster {
+            let put = client.put_cluster(terms);
+            put.map_err(|e| format!("cluster: {e}"))?;
         }
         Ok(())
     }

@@ -94,6 +94,10 @@ impl Cluster {
                     let (pool, size) = (Some(pool), size_of(&has));
                     self.hosts.push(Host { name, pool, size });
                 }
+                Document::Cluster(_) => {
+                    let why = "jobs say where they run: leave the document of kind `cluster` out";
+                    return Err(wrong(why.to_owned()));
+                }
                 Document::Step(_) => {
                     return Err(wrong("steps come from --jobs: leave them out".to_owned()));
                 }

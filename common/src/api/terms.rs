@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
 use crate::amount::Key;
+use crate::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
+use crate::id::Subject;
 use crate::inventory::Capability;
 use crate::step::OnPreempt;
 
@@ -58,6 +60,18 @@ pub enum PutDocument {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
+    /// The cluster as a whole.
+    Cluster {
+        /// Where steps go that name no pool and whose subject has no policy in any.
+        #[serde(default, skip_serializing_if = "DefaultPool::is_empty")]
+        default_pool: DefaultPool,
+        /// Where the steps of a subject go that name no pool.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        subjects: BTreeMap<Subject, SubjectTerms>,
+        /// The version that it must have; 0 is that nobody has set any terms.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
     /// The binding of a subject to a pool.
     Policy {
         /// The pool.
@@ -102,6 +116,19 @@ impl PutDocument {
             defaults,
             max,
             on_preempt_allowed,
+            version: None,
+        }
+    }
+
+    /// The cluster.
+    pub fn cluster(terms: ClusterTerms) -> Self {
+        let ClusterTerms {
+            default_pool,
+            subjects,
+        } = terms;
+        Self::Cluster {
+            default_pool,
+            subjects,
             version: None,
         }
     }
@@ -179,8 +206,8 @@ pub struct ApplyView {
 pub struct TermsChangeView {
     /// What kind of thing it is.
     pub kind: TermsKind,
-    /// The pool.
-    pub pool: String,
+    /// The pool; `None` where it is the cluster.
+    pub pool: Option<String>,
     /// Who, where it is a policy.
     pub subject: Option<String>,
     /// What came of it.
@@ -200,6 +227,8 @@ pub enum TermsKind {
     Pool,
     /// The binding of a subject to a pool.
     Policy,
+    /// The cluster as a whole.
+    Cluster,
 }
 
 /// What came of a change.
@@ -249,6 +278,12 @@ pub struct TermsView {
     /// Of a pool: what may happen to its steps when they must give way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_preempt_allowed: Option<BTreeSet<OnPreempt>>,
+    /// Of the cluster: where steps go that name no pool and whose subject has no policy in any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_pool: Option<DefaultPool>,
+    /// Of the cluster: where the steps of a subject go that name no pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subjects: Option<BTreeMap<Subject, SubjectTerms>>,
     /// Of a policy: higher is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,

@@ -43,7 +43,12 @@ impl Core {
         }
         let id = step.clone();
         self.record(match self.admit(&step, spec)? {
-            Admitted::Queued { spec, barred } => Record::StepQueued { step, spec, barred },
+            Admitted::Queued { spec, barred, home } => Record::StepQueued {
+                step,
+                spec,
+                barred,
+                home,
+            },
             Admitted::Rejected { spec, reason } => Record::StepRejected { step, spec, reason },
         });
         self.await_units(&id);
@@ -56,7 +61,11 @@ impl Core {
     /// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
     fn admit(&self, step: &StepId, spec: StepSpec) -> Result<Admitted, Refusal> {
         match self.admit_at_all(&spec) {
-            Ok(()) => self.admit_by_rules(&Request::of(step.clone(), 0, &spec), spec),
+            Ok(()) => {
+                let home = self.home_of(&spec);
+                let request = home.send(Request::of(step.clone(), 0, &spec));
+                self.admit_by_rules(&request, home, spec)
+            }
             Err(reason) => Ok(Admitted::Rejected { spec, reason }),
         }
     }
@@ -77,7 +86,7 @@ impl Core {
         let market = self.state.market();
         market
             .admit(&request, true)
-            .map_err(|never| self.never(spec, &request, never))
+            .map_err(|never| self.never(&request, never))
     }
 
     fn admit_pool(&self, pool: &PoolName) -> Result<(), Reason> {
@@ -89,10 +98,10 @@ impl Core {
     }
 
     /// The reason is that of the most preferred pool; the others are listed.
-    fn never(&self, spec: &StepSpec, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
+    fn never(&self, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
         let mut reasons = never.into_iter();
         let Some((pool, first)) = reasons.next() else {
-            return no_policy(spec);
+            return no_policy(request);
         };
         let reason = self.never_in(&pool, request, first);
         let others = reasons.map(|(pool, never)| (self.never_in(&pool, request, never), pool));
@@ -207,16 +216,16 @@ fn listed(names: &[PlatformName]) -> String {
     names.join(",")
 }
 
-pub(crate) fn no_policy(spec: &StepSpec) -> Reason {
-    let subject = &spec.subject;
-    let message = match &spec.pool {
+pub(crate) fn no_policy(request: &Request) -> Reason {
+    let subject = &request.subject;
+    let message = match &request.pool {
         Some(pool) => {
             format!("`{subject}` has no policy in pool `{pool}`: ask whoever leads it for one")
         }
         None => format!("`{subject}` has no policy in any pool: ask whoever leads one for it"),
     };
     let reason = Reason::new(ReasonCode::NoPolicy, message).with("subject", subject.as_str());
-    match &spec.pool {
+    match &request.pool {
         Some(pool) => reason.with("pool", pool.as_str()),
         None => reason,
     }

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
@@ -133,6 +134,11 @@ pub enum Wanted {
         pool: PoolName,
         /// The terms.
         terms: PoolWritten,
+    },
+    /// The cluster as a whole on these terms and no others.
+    Cluster {
+        /// The terms.
+        terms: ClusterTerms,
     },
     /// A subject bound to a pool on these terms and no others.
     Policy {

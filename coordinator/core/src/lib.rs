@@ -25,6 +25,7 @@ mod admin;
 mod admit;
 mod cancel;
 mod checkpoint;
+mod cluster;
 mod core;
 mod explain;
 mod gpus;
@@ -49,6 +50,7 @@ mod verdict;
 mod words;
 
 pub use crate::core::Core;
+pub use cluster::{Cluster, Home};
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{
     Change, Input, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings, Steer, TimerKey,

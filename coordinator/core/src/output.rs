@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
@@ -108,6 +109,8 @@ pub enum Terms {
     Pool(PoolWritten),
     /// Of a subject in a pool.
     Policy(Policy),
+    /// Of the cluster as a whole.
+    Cluster(ClusterTerms),
 }
 
 /// Somebody uses what a change takes away.
@@ -225,6 +228,16 @@ pub enum Refusal {
     PoolIsDefault {
         /// The pool.
         pool: PoolName,
+    },
+    /// The cluster's terms name a pool that would not be there.
+    #[error(
+        "pool `{pool}` is not there, and `{field}` of the cluster names it: name another there, or make it too"
+    )]
+    ClusterNamesPool {
+        /// The pool.
+        pool: PoolName,
+        /// The field.
+        field: &'static str,
     },
     /// Another step has this id.
     #[error(

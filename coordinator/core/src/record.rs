@@ -6,6 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Capability, Inventory};
@@ -17,6 +18,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
+use crate::cluster::Home;
 use crate::market::{Nomination, Policy, Table};
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.
@@ -145,6 +147,9 @@ pub enum Record {
         /// Pools whose rules did not let it in.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         barred: BTreeSet<PoolName>,
+        /// Where the cluster's defaults send it.
+        #[serde(default, skip_serializing_if = "Home::is_empty")]
+        home: Home,
     },
     /// A step was refused for good: it could never be granted. It is stored all the same.
     StepRejected {
@@ -369,6 +374,11 @@ pub enum Record {
         /// Their UUIDs.
         gpus: Vec<String>,
     },
+    /// The terms of the cluster as a whole were set.
+    ClusterPut {
+        /// Which.
+        terms: ClusterTerms,
+    },
     /// An attempt has saved its work: what its loss would cost counts from there.
     Checkpointed {
         /// The attempt.
@@ -405,6 +415,7 @@ impl Record {
             | Record::NotSuspended { attempt, .. } => Some(&attempt.step),
             Record::CoordinatorStarted { .. }
             | Record::PoolPut { .. }
+            | Record::ClusterPut { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }
             | Record::NodeReported { .. }
@@ -454,6 +465,7 @@ impl Record {
             Record::Allocated { placements, .. } => placements.iter().any(|p| p.node == *wanted),
             Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
             Record::CoordinatorStarted { .. }
+            | Record::ClusterPut { .. }
             | Record::PoolPut { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }

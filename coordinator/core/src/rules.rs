@@ -19,6 +19,7 @@ use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::time::Span;
 
 use crate::admit::no_policy;
+use crate::cluster::Home;
 use crate::core::Core;
 use crate::market::{Before, Never, Request};
 use crate::output::Refusal;
@@ -32,6 +33,8 @@ pub(crate) enum Admitted {
         spec: StepSpec,
         /// In any pool but these.
         barred: BTreeSet<PoolName>,
+        /// Where the cluster's defaults send it.
+        home: Home,
     },
     /// It could never run.
     Rejected {
@@ -74,6 +77,7 @@ impl Core {
     pub(crate) fn admit_by_rules(
         &self,
         request: &Request,
+        home: Home,
         spec: StepSpec,
     ) -> Result<Admitted, Refusal> {
         let mut obstacles = Vec::new();
@@ -81,7 +85,7 @@ impl Core {
             let before = Before::of(self.state.market(), pool, request);
             let never = before.and_then(|before| before.never(spec.allow_pending));
             match self.obstacle(name, &spec, never) {
-                None => return Ok(self.queued_under(name, spec)),
+                None => return Ok(self.queued_under(name, home, spec)),
                 Some(obstacle) => obstacles.push((name.clone(), obstacle)),
             }
         }
@@ -96,7 +100,7 @@ impl Core {
     }
 
     /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
-    fn queued_under(&self, preferred: &PoolName, mut spec: StepSpec) -> Admitted {
+    fn queued_under(&self, preferred: &PoolName, home: Home, mut spec: StepSpec) -> Admitted {
         if let Some(pool) = self.state.pool(preferred) {
             fill(&pool.rules, &mut spec);
         }
@@ -109,7 +113,7 @@ impl Core {
                 && (pool.rules.maintenance.is_some() || breach(&pool.rules, &as_said).is_some())
         });
         let barred = pools.map(|pool| pool.name.clone()).collect();
-        Admitted::Queued { spec, barred }
+        Admitted::Queued { spec, barred, home }
     }
 
     /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason
@@ -138,7 +142,7 @@ impl Core {
         let mut reasons = reasons.into_iter();
         let first = reasons
             .next()
-            .map_or_else(|| no_policy(&spec), |(first, _)| first);
+            .map_or_else(|| no_policy(request), |(first, _)| first);
         let reason = reasons.fold(first, |reason, (other, pool)| {
             reason.with(&format!("in {pool}"), other.message.as_str())
         });

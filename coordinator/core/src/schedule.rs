@@ -71,6 +71,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::StepRejected { .. }
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }
+        | Record::ClusterPut { .. }
         | Record::NodeDrained { .. }
         | Record::Starting { .. }
         | Record::Started { .. }

@@ -21,6 +21,7 @@ use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
+use crate::cluster::Cluster;
 use crate::market::{Market, Nomination};
 
 pub use apply::Misfit;
@@ -55,6 +56,9 @@ pub(crate) struct Kept {
     #[serde(default)]
     no_loss_before: Time,
     pools: BTreeMap<PoolName, Pool>,
+    /// Terms of the cluster as a whole.
+    #[serde(default)]
+    cluster: Cluster,
     /// Places that steps are promised which cannot start yet.
     #[serde(default)]
     nominations: BTreeMap<StepId, Nomination>,
@@ -90,6 +94,11 @@ impl State {
     /// still run.
     pub fn no_loss_before(&self) -> Time {
         self.kept.no_loss_before
+    }
+
+    /// The terms of the cluster as a whole.
+    pub fn cluster(&self) -> &Cluster {
+        &self.kept.cluster
     }
 
     /// Every pool, by name.

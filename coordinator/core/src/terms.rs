@@ -65,7 +65,7 @@ impl Core {
         if !rejected.is_empty() {
             uses.push(waiting(&rejected));
         }
-        let pools: BTreeSet<&PoolName> = changed.iter().map(|wanted| pool_of(wanted)).collect();
+        let pools: BTreeSet<&PoolName> = changed.iter().filter_map(|it| pool_of(it)).collect();
         let exposed = self.exposed(&pools);
         let earlier = before.exposed(&pools);
         Ok(Applied {
@@ -99,6 +99,12 @@ impl Core {
                         require: terms.require.clone(),
                         rules: terms.rules.clone(),
                     });
+                }
+            }
+            Wanted::Cluster { terms } => {
+                if before != Some(Terms::Cluster(terms.clone())) {
+                    let terms = terms.clone();
+                    self.record(Record::ClusterPut { terms });
                 }
             }
             Wanted::Policy {
@@ -157,8 +163,14 @@ impl Core {
 
     /// What there is now of what is wanted, with its version.
     fn terms_of(&self, wanted: &Wanted) -> Option<(Terms, u64)> {
-        let pool = self.state.pool(pool_of(wanted))?;
+        let Some(pool) = pool_of(wanted) else {
+            let cluster = self.state.cluster();
+            let terms = Terms::Cluster(cluster.terms.clone());
+            return Some((terms, cluster.version));
+        };
+        let pool = self.state.pool(pool)?;
         match wanted {
+            Wanted::Cluster { .. } => None,
             Wanted::Pool { .. } | Wanted::NoPool { .. } => {
                 Some((Terms::Pool(pool.as_written()), pool.version))
             }
@@ -172,17 +184,20 @@ impl Core {
     /// Whether every pool that is concerned could keep its promises, once all changes are made. The first change that
     /// is to blame is named.
     fn vet(&self, changes: &[Change]) -> Result<(), Refused> {
-        let pools: BTreeSet<&PoolName> = changes.iter().map(|c| pool_of(&c.wanted)).collect();
-        for name in pools {
+        self.vet_cluster(changes)?;
+        let pools = changes.iter().filter_map(|c| pool_of(&c.wanted));
+        for name in pools.collect::<BTreeSet<&PoolName>>() {
             // The last goes over the line that those before it came up to.
-            let about = changes.iter().rev().filter(|c| pool_of(&c.wanted) == name);
+            let its = |c: &&Change| pool_of(&c.wanted) == Some(name);
+            let about = changes.iter().rev().filter(its);
             let subjects: Vec<&Subject> = about.filter_map(|c| subject_of(&c.wanted)).collect();
             let pool = self.state.market().pool(name);
             let bad = pool.and_then(|pool| pool.vet_all(&subjects).err());
             if let Some((subject, why)) = bad {
                 let about = |named: Option<&Subject>| {
-                    let its =
-                        |c: &Change| pool_of(&c.wanted) == name && subject_of(&c.wanted) == named;
+                    let its = |c: &Change| {
+                        pool_of(&c.wanted) == Some(name) && subject_of(&c.wanted) == named
+                    };
                     changes.iter().position(its)
                 };
                 let at = about(Some(subject)).or_else(|| about(None));
@@ -195,6 +210,22 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether every pool is there that the cluster's terms name, once all changes are made.
+    fn vet_cluster(&self, changes: &[Change]) -> Result<(), Refused> {
+        let mut named = self.state.cluster().terms.pools();
+        let Some((field, pool)) = named.find(|(_, pool)| self.state.pool(pool).is_none()) else {
+            return Ok(());
+        };
+        let names = |c: &Change| matches!(c.wanted, Wanted::Cluster { .. });
+        let at = changes
+            .iter()
+            .position(|c| pool_of(&c.wanted) == Some(pool));
+        let at = at.or_else(|| changes.iter().position(names));
+        let pool = pool.clone();
+        let refusal = Refusal::ClusterNamesPool { pool, field };
+        Err(Refused { at, refusal })
     }
 
     /// What waits and could never start under these terms, whatever hosts come: it is rejected, for nothing waits in
@@ -248,14 +279,17 @@ impl Core {
 fn concerned(before: &Core, changed: &[&Wanted]) -> BTreeSet<StepId> {
     let mut found = BTreeSet::new();
     for wanted in changed {
-        let pool = pool_of(wanted);
+        let Some(pool) = pool_of(wanted) else {
+            continue;
+        };
         let waiting = before.state.queued_in(pool);
         match wanted {
+            Wanted::Cluster { .. } => {}
             Wanted::Pool { .. } | Wanted::NoPool { .. } => found.extend(waiting.cloned()),
             Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => {
                 let its = waiting.filter(|id| {
-                    let step = before.state.step(id);
-                    step.is_some_and(|step| step.spec.subject == *subject)
+                    let request = before.state.market().request(id);
+                    request.is_some_and(|request| request.subject == *subject)
                 });
                 found.extend(its.cloned());
             }
@@ -267,6 +301,7 @@ fn concerned(before: &Core, changed: &[&Wanted]) -> BTreeSet<StepId> {
 /// Who uses what a change takes away.
 fn uses(before: &Core, wanted: &Wanted) -> Vec<Use> {
     match wanted {
+        Wanted::Cluster { .. } => Vec::new(),
         Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
         Wanted::Policy {
             pool,
@@ -394,27 +429,31 @@ fn rank(wanted: &Wanted) -> u8 {
         Wanted::Policy { .. } => 1,
         Wanted::NoPolicy { .. } => 2,
         Wanted::NoPool { .. } => 3,
+        Wanted::Cluster { .. } => 4,
     }
 }
 
-fn pool_of(wanted: &Wanted) -> &PoolName {
+/// The pool that a change is about, where it is about one.
+fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
     match wanted {
         Wanted::Pool { pool, .. }
         | Wanted::Policy { pool, .. }
         | Wanted::NoPolicy { pool, .. }
-        | Wanted::NoPool { pool } => pool,
+        | Wanted::NoPool { pool } => Some(pool),
+        Wanted::Cluster { .. } => None,
     }
 }
 
 fn subject_of(wanted: &Wanted) -> Option<&Subject> {
     match wanted {
         Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => Some(subject),
-        Wanted::Pool { .. } | Wanted::NoPool { .. } => None,
+        Wanted::Pool { .. } | Wanted::NoPool { .. } | Wanted::Cluster { .. } => None,
     }
 }
 
 fn name_of(wanted: &Wanted) -> String {
     match wanted {
+        Wanted::Cluster { .. } => "the cluster".to_string(),
         Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => format!("pool `{pool}`"),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
             format!("policy of `{subject}` in pool `{pool}`")

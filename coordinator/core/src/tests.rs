@@ -4,6 +4,7 @@
 mod admin;
 mod cancel;
 mod checkpoint;
+mod cluster;
 mod ends;
 mod explain;
 mod gangs;

@@ -46,6 +46,7 @@ impl Report {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
             }
+            Record::ClusterPut { .. } => info!("terms of the cluster set"),
             Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
             Record::PolicyPut { pool, subject, .. } => info!(%pool, %subject, "policy set"),
             Record::PoolDeleted { pool } => info!(%pool, "pool deleted"),

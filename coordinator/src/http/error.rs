@@ -321,6 +321,7 @@ fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::StepOver { .. } => C::StepOver,
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
+        Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
     }
 }
 
@@ -330,6 +331,9 @@ fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
         Refusal::UnknownPool { pool } | Refusal::PoolInMaintenance { pool, .. } => {
             vec![("pool", text(pool.as_str()))]
+        }
+        Refusal::ClusterNamesPool { pool, field } => {
+            vec![("pool", text(pool.as_str())), ("field", text(field))]
         }
         Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
             vec![

@@ -19,6 +19,7 @@ use sluice_common::api::{
     PreemptedView, PutDocument, RulesWritten, TermsChangeView, TermsKind, TermsView, UseView,
     duration,
 };
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::inventory::Capability;
@@ -41,13 +42,13 @@ pub(super) struct HowParams {
 
 /// How changes are to be made.
 #[derive(Clone, Copy, Debug)]
-struct How {
-    dry_run: bool,
+pub(super) struct How {
+    pub(super) dry_run: bool,
     force: bool,
 }
 
 impl HowParams {
-    fn read(&self) -> Result<How, ApiError> {
+    pub(super) fn read(&self) -> Result<How, ApiError> {
         Ok(How {
             dry_run: params::flag("dry_run", self.dry_run.as_deref())?,
             force: params::flag("force", self.force.as_deref())?,
@@ -110,6 +111,18 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
             let wanted = Wanted::Pool { pool, terms };
+            Ok(Change { wanted, version })
+        }
+        PutDocument::Cluster {
+            default_pool,
+            subjects,
+            version,
+        } => {
+            let terms = ClusterTerms {
+                default_pool,
+                subjects,
+            };
+            let wanted = Wanted::Cluster { terms };
             Ok(Change { wanted, version })
         }
         PutDocument::Policy {
@@ -223,7 +236,7 @@ fn capabilities(words: &[String]) -> Result<BTreeSet<Capability>, FieldError> {
 }
 
 /// Makes changes, or looks at what they would mean; `seen` looks at what is there afterwards.
-async fn make<R: Send + 'static>(
+pub(super) async fn make<R: Send + 'static>(
     api: &Api,
     changes: Vec<Change>,
     how: How,
@@ -267,9 +280,10 @@ fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
 
 fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     let (kind, pool, subject) = match wanted {
-        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, pool, None),
+        Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
+        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, Some(pool), None),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
-            (TermsKind::Policy, pool, Some(subject))
+            (TermsKind::Policy, Some(pool), Some(subject))
         }
     };
     let word = match (&outcome.before, &outcome.after) {
@@ -280,7 +294,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     };
     TermsChangeView {
         kind,
-        pool: pool.to_string(),
+        pool: pool.map(ToString::to_string),
         subject: subject.map(ToString::to_string),
         outcome: word,
         before: outcome.before.map(terms),
@@ -303,6 +317,14 @@ fn terms(terms: Terms) -> TermsView {
             require: Some(require),
             ..rules::shown(&rules)
         },
+        Terms::Cluster(ClusterTerms {
+            default_pool,
+            subjects,
+        }) => TermsView {
+            default_pool: Some(default_pool),
+            subjects: Some(subjects),
+            ..TermsView::default()
+        },
         Terms::Policy(Policy {
             priority,
             reserved,
@@ -317,7 +339,7 @@ fn terms(terms: Terms) -> TermsView {
 }
 
 /// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
-fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let text = |name: HeaderName| {
         let value = headers.get(name)?;
         Some(value.to_str().unwrap_or("").trim())

@@ -2,6 +2,7 @@
 
 mod admin;
 mod calls;
+mod cluster;
 mod explain;
 mod follow;
 mod logs;

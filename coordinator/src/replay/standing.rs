@@ -13,6 +13,7 @@ use sluice_common::time::Span;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Thing {
     Coordinator,
+    Cluster,
     Pool(PoolName),
     Policy(PoolName, Subject),
     Node(NodeName),
@@ -25,6 +26,7 @@ impl Display for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Thing::Coordinator => f.write_str("coordinator"),
+            Thing::Cluster => f.write_str("cluster"),
             Thing::Pool(pool) => write!(f, "pool/{pool}"),
             Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
             Thing::Node(node) => write!(f, "node/{node}"),
@@ -46,6 +48,7 @@ impl Thing {
             Thing::Coordinator => state
                 .epoch()
                 .map(|epoch| format!("epoch {}", epoch.counter)),
+            Thing::Cluster => Some(cluster(state)),
             Thing::Pool(name) => state.pool(name).map(pool),
             Thing::Policy(pool, subject) => {
                 let policy = &state.pool(pool)?.policies.get(subject)?.policy;
@@ -65,6 +68,7 @@ impl Thing {
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
         Record::CoordinatorStarted { .. } => vec![Thing::Coordinator],
+        Record::ClusterPut { .. } => vec![Thing::Cluster],
         Record::PoolPut { pool, .. } => vec![Thing::Pool(pool.clone())],
         Record::PoolDeleted { pool } => {
             let subjects = state
@@ -125,6 +129,21 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
             step.map(Thing::Step).into_iter().collect()
         }
     }
+}
+
+/// Where the cluster sends steps that name no pool.
+fn cluster(state: &State) -> String {
+    let terms = &state.cluster().terms;
+    let default = &terms.default_pool;
+    let of = |kind: &str, pool: &PoolName| format!("steps with {kind} go to {pool}");
+    let subjects = terms.subjects.iter();
+    let subjects =
+        subjects.map(|(subject, its)| Some(format!("those of {subject} to {}", its.pool)));
+    let sent = [
+        default.cpu.as_ref().map(|pool| of("no GPU", pool)),
+        default.gpu.as_ref().map(|pool| of("GPUs", pool)),
+    ];
+    joined(sent.into_iter().chain(subjects))
 }
 
 fn pool(pool: &Pool) -> String {

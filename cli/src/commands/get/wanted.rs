@@ -1,6 +1,6 @@
 //! Which things are wanted, and how each kind is read: all of it, or one by name.
 
-use sluice_common::api::{ErrorView, NodeView, PolicyView, PoolView, StepView};
+use sluice_common::api::{ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView};
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
@@ -204,6 +204,26 @@ impl Readable for PoolPlatform {
     }
 }
 
+impl Readable for ClusterView {
+    fn known(_client: &Client) -> Vec<String> {
+        Vec::new()
+    }
+
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        Ok(vec![client.cluster()?])
+    }
+
+    fn one(client: &Client, _name: &str) -> Result<Self, ApiError> {
+        client.cluster()
+    }
+
+    fn fits(&self, _args: &GetArgs) -> bool {
+        true
+    }
+}
+
 /// The policies of the pools that are wanted.
 fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<PolicyView>, ApiError> {
     let pools = client.pools()?.into_iter();
@@ -282,9 +302,12 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
             .into_iter()
             .chain(CLOSED)
             .collect(),
-        Kind::Steps | Kind::Pools | Kind::Policies | Kind::Platforms | Kind::Events => {
-            StepState::ALL.map(StepState::as_str).into()
-        }
+        Kind::Steps
+        | Kind::Pools
+        | Kind::Policies
+        | Kind::Platforms
+        | Kind::Cluster
+        | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {
         if !known.contains(&word.as_str()) {

@@ -23,6 +23,7 @@ use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_i
 
 use super::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
 use super::{Binding, Pool, State};
+use crate::cluster::{Cluster, Home};
 use crate::input::PoolWritten;
 use crate::market::Policy;
 use crate::record::{Placement, Record, Stamped};
@@ -116,8 +117,18 @@ impl State {
             Record::GpusUncordoned { node, gpus } => self.on_gpus_uncordoned(node, gpus),
             Record::NodeLeaving { node } => self.on_node_leaving(node),
             Record::NodeDeleted { node } => self.on_node_deleted(node),
-            Record::StepQueued { step, spec, barred } => {
-                self.on_step_queued(at, step, spec, barred)
+            Record::StepQueued {
+                step,
+                spec,
+                barred,
+                home,
+            } => self.on_step_queued(at, step, spec, (barred, home)),
+            Record::ClusterPut { terms } => {
+                self.kept.cluster = Cluster {
+                    terms: terms.clone(),
+                    version: self.kept.seq,
+                };
+                Ok(())
             }
             Record::StepRejected { step, spec, reason } => {
                 self.on_step_rejected(at, step, spec, reason)
@@ -248,10 +259,11 @@ impl State {
         at: Time,
         id: &StepId,
         spec: &StepSpec,
-        barred: &BTreeSet<PoolName>,
+        (barred, home): (&BTreeSet<PoolName>, &Home),
     ) -> Fit {
         let mut step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
         step.barred = barred.clone();
+        step.home = home.clone();
         self.index.note_submitted(&step);
         self.index.enqueue(&step);
         self.kept.steps.insert(id.clone(), step);
@@ -291,6 +303,7 @@ impl State {
             finished: None,
             held: false,
             barred: BTreeSet::new(),
+            home: Home::default(),
             queued_again_at: None,
         })
     }

@@ -370,8 +370,7 @@ fn hardware(node: &Node) -> Hardware {
 
 /// A step as scheduling sees it.
 pub(crate) fn request(step: &Step) -> Request {
-    Request {
-        barred: step.barred.clone(),
-        ..Request::of(step.id.clone(), step.place, &step.spec)
-    }
+    let mut request = Request::of(step.id.clone(), step.place, &step.spec);
+    request.barred = step.barred.clone();
+    step.home.send(request)
 }

@@ -13,6 +13,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::Time;
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
+use crate::cluster::Home;
 use crate::record::Placement;
 
 /// Attempts that are remembered of one step; beyond them the oldest whose units are free are dropped, so that a step
@@ -52,6 +53,9 @@ pub struct Step {
     /// Pools whose rules did not let it in when it was submitted.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub barred: BTreeSet<PoolName>,
+    /// Where the cluster's defaults sent it.
+    #[serde(default, skip_serializing_if = "Home::is_empty")]
+    pub home: Home,
 }
 
 /// When a step came to its terminal state.

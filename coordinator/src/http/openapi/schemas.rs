@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use coordinator_core::Stamped;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, BatchRequest, BatchView, CordonRequest, DrainRequest, ErrorBody,
-    ExplainView, LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView,
-    StepView, UncordonRequest,
+    ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, CordonRequest, DrainRequest,
+    ErrorBody, ExplainView, LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
+    PoolView, StepView, UncordonRequest,
 };
+use sluice_common::cluster::ClusterTerms;
 
 /// Every schema by its name.
 pub(super) fn all() -> Map<String, Value> {
@@ -22,6 +23,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
     answers.add::<ApplyView>();
+    answers.add::<ClusterView>();
     answers.add::<ExplainView>();
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);
@@ -32,6 +34,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<LabelsRequest>();
     requests.add::<ApplyRequest>();
     requests.add::<PoolRequest>();
+    requests.add::<ClusterTerms>();
     requests.add::<PolicyRequest>();
     let mut all = answers.taken();
     all.extend(requests.taken());

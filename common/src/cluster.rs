@@ -1,0 +1,65 @@
+//! Terms of the cluster as a whole: where steps go that name no pool.
+
+use alloc::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{PoolName, Subject};
+
+/// Terms of the cluster. The default sends nothing anywhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct ClusterTerms {
+    /// Where steps go that name no pool and whose subject has no policy in any.
+    #[serde(skip_serializing_if = "DefaultPool::is_empty")]
+    pub default_pool: DefaultPool,
+    /// Where the steps of a subject go that name no pool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub subjects: BTreeMap<Subject, SubjectTerms>,
+}
+
+/// The pools of steps that name none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct DefaultPool {
+    /// Of those that ask for no GPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<PoolName>,
+    /// Of those that ask for some.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<PoolName>,
+}
+
+impl DefaultPool {
+    /// Whether it names none.
+    pub fn is_empty(&self) -> bool {
+        self.cpu.is_none() && self.gpu.is_none()
+    }
+}
+
+/// What holds for a subject in every pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct SubjectTerms {
+    /// The pool of its steps that name none.
+    pub pool: PoolName,
+}
+
+impl ClusterTerms {
+    /// Whether they say nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The pools that they name, each with the field that does.
+    pub fn pools(&self) -> impl Iterator<Item = (&'static str, &PoolName)> {
+        let DefaultPool { cpu, gpu } = &self.default_pool;
+        let cpu = cpu.iter().map(|pool| ("default_pool.cpu", pool));
+        let gpu = gpu.iter().map(|pool| ("default_pool.gpu", pool));
+        let subjects = self.subjects.values().map(|its| ("subjects", &its.pool));
+        cpu.chain(gpu).chain(subjects)
+    }
+}
