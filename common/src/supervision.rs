@@ -197,6 +197,17 @@ pub struct AttemptView {
     pub memo: Memo,
     /// Whether its processes may run.
     pub freezer: FreezerState,
+    /// How long they might not.
+    pub frozen: FrozenTime,
+}
+
+/// How long the processes of an attempt were frozen, which its `timeout` does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrozenTime {
+    /// All times together that are over.
+    pub before: Span,
+    /// Since when they are now.
+    pub since: Option<BootMillis>,
 }
 
 /// Whether the processes of an attempt may run.

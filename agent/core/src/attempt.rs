@@ -23,8 +23,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
-    StopSignal,
+    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Process, SpawnSpec, StopSignal,
 };
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
@@ -366,12 +365,12 @@ impl Attempt {
 
 /// The process was seen. Its timeout runs from its start, which may lie before the agent's, on the clock that nobody
 /// can set.
-pub(crate) fn run(memo: &Memo, process: Process) -> Next {
-    let timeout_at = timeout_at(memo, process);
+pub(crate) fn run(view: &AttemptView, process: Process) -> Next {
+    let timeout_at = timeout_at(view, process);
     let next = Attempt::Running {
         process,
         timeout_at,
-        grace: memo.grace,
+        grace: view.memo.grace,
     };
     let mut effects = vec![Effect::Report(next.status())];
     effects.extend(timeout_at.map(Effect::WakeTimeout));

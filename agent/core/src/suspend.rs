@@ -11,14 +11,14 @@
 //! What failed runs on as far as it can, and is reported until it is told to stop or to run on. A stop ends each of
 //! them: one that is frozen is killed at once, for it holds no units with which it could end by itself; any other is
 //! thawed first. The step's `timeout` stands still from the order to freeze until it runs again; an agent that starts
-//! anew while it is frozen knows only since when the process is there, and lets that count.
+//! anew has from the supervisor how long that was.
 
 use alloc::borrow::ToOwned;
 use alloc::vec;
 
 use sluice_common::amount::megabytes_up;
 use sluice_common::supervision::{
-    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, Memo, Moved, Process,
+    AttemptView, BootMillis, FreezeRefusal, FreezerState, HostPhase, Moved, Process,
 };
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
@@ -101,7 +101,7 @@ impl Suspension {
         let suspension = Self {
             process,
             grace,
-            left: timeout_at.map(|at| Span::from_millis(at.0.saturating_sub(now.boot.0))),
+            left: left(timeout_at, now.boot),
             stage: Stage::Suspending {
                 until: deadline(now, holding),
             },
@@ -113,18 +113,15 @@ impl Suspension {
     }
 
     /// One that a new agent meets while it is frozen, or is being frozen.
-    pub(crate) fn met(
-        now: Now,
-        process: Process,
-        timeout_at: Option<BootMillis>,
-        memo: &Memo,
-        freezer: &FreezerState,
-    ) -> Option<Next> {
+    pub(crate) fn met(now: Now, process: Process, view: &AttemptView) -> Option<Next> {
+        let (memo, freezer) = (&view.memo, &view.freezer);
+        let timeout_at = timeout_at(view, process);
         let holding = (!memo.gpus.is_empty()).then_some(MET_HOLDING);
         let (next, mut effects) = Self::begin(now, process, timeout_at, memo.grace, holding);
         match (freezer, next) {
             (FreezerState::Thawed | FreezerState::Refused(_), _) => None,
-            (FreezerState::Frozen | FreezerState::Moved(_), Attempt::Frozen(suspension)) => {
+            (FreezerState::Frozen | FreezerState::Moved(_), Attempt::Frozen(mut suspension)) => {
+                suspension.left = left(timeout_at, view.frozen.since.unwrap_or(now.boot));
                 Some(suspension.on_freezer(now, freezer))
             }
             (FreezerState::Restoring, Attempt::Frozen(suspension)) => {
@@ -452,17 +449,21 @@ impl Attempt {
     }
 }
 
-/// When a process has run for its `timeout`.
-pub(crate) fn timeout_at(memo: &Memo, process: Process) -> Option<BootMillis> {
-    let timeout = memo.timeout?;
-    Some(later(process.started(), timeout))
+/// How much of its `timeout` was left when it stood still.
+fn left(timeout_at: Option<BootMillis>, since: BootMillis) -> Option<Span> {
+    timeout_at.map(|at| Span::from_millis(at.0.saturating_sub(since.0)))
+}
+
+/// When a process has run for its `timeout`: the time that it was frozen does not count.
+pub(crate) fn timeout_at(view: &AttemptView, process: Process) -> Option<BootMillis> {
+    let timeout = view.memo.timeout?;
+    Some(later(later(process.started(), timeout), view.frozen.before))
 }
 
 /// A process is met that runs, or is frozen since before the agent began.
 pub(crate) fn meet(now: Now, view: &AttemptView, process: Process) -> Next {
-    let (memo, freezer) = (&view.memo, &view.freezer);
-    let frozen = Suspension::met(now, process, timeout_at(memo, process), memo, freezer);
-    frozen.unwrap_or_else(|| run(memo, process))
+    let frozen = Suspension::met(now, process, view);
+    frozen.unwrap_or_else(|| run(view, process))
 }
 
 fn limit(holding: Option<Holding>) -> Span {

@@ -164,6 +164,7 @@ fn view(phase: HostPhase) -> AttemptView {
         },
         phase,
         freezer: FreezerState::Thawed,
+        frozen: Default::default(),
     }
 }
 

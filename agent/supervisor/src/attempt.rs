@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::supervision::{
-    AttemptView, Exit, FreezerState, HostEnd, HostPhase, Memo, Process,
+    AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostEnd, HostPhase, Memo, Process,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -76,6 +76,8 @@ pub struct Attempt {
     pub hook_words: BTreeMap<String, String>,
     /// How it stands with what it holds on GPUs.
     pub moving: Moving,
+    /// How long they might not.
+    pub frozen: FrozenTime,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
@@ -138,6 +140,7 @@ impl Attempt {
             epilog: Epilog::Ahead,
             hook_words: BTreeMap::new(),
             moving: Moving::default(),
+            frozen: FrozenTime::default(),
             unsaved: false,
             lag_told: false,
             phase,
@@ -186,6 +189,21 @@ impl Attempt {
             Phase::Starting(_, report) => Some(report),
             Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => None,
         }
+    }
+
+    /// Its freezer was looked at, or told.
+    pub fn on_freezer(&mut self, found: FreezerState, now: BootMillis) {
+        let since = self.frozen.since;
+        let is_frozen = matches!(found, FreezerState::Frozen | FreezerState::Moved(_));
+        if is_frozen && since.is_none() {
+            self.frozen.since = Some(now);
+        } else if let Some(since) = since.filter(|_| !is_frozen) {
+            let length = Span::from_millis(now.0.saturating_sub(since.0));
+            self.frozen.before = self.frozen.before + length;
+            self.frozen.since = None;
+        }
+        self.unsaved |= self.frozen.since != since;
+        self.freezer = found;
     }
 
     /// Its process has become the step's program.
@@ -255,6 +273,7 @@ impl Attempt {
             phase: self.known_phase(),
             memo: self.memo.clone(),
             freezer: self.freezer.clone(),
+            frozen: self.frozen,
         }
     }
 
@@ -268,6 +287,7 @@ impl Attempt {
             phase: self.known_phase(),
             hook_words: self.hook_words.clone(),
             gpu_memory: self.moving.kept.clone(),
+            frozen: self.frozen,
         }
     }
 
@@ -287,9 +307,7 @@ mod tests {
     use super::*;
     use crate::spawn::MAX_SENTENCE_BYTES;
     use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-    use sluice_common::supervision::{
-        BootMillis, FreezeRefusal, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES,
-    };
+    use sluice_common::supervision::{FreezeRefusal, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES};
 
     fn process() -> Process {
         Process {
@@ -339,6 +357,32 @@ mod tests {
         let mut attempt = running(Some(lease));
         attempt.on_exit(Exit::Code(0), Time::from_unix_millis(200), Usage::default());
         assert_eq!(end(&attempt).exit, Exit::LeaseExpired);
+    }
+
+    #[test]
+    fn the_time_that_it_is_frozen_is_counted_once() {
+        let mut attempt = running(None);
+        let frozen = |before, since: Option<u64>| FrozenTime {
+            before: Span::from_millis(before),
+            since: since.map(BootMillis),
+        };
+        for (found, at, expected, unsaved) in [
+            (FreezerState::Freezing, 10, frozen(0, None), false),
+            (FreezerState::Frozen, 20, frozen(0, Some(20)), true),
+            (FreezerState::Frozen, 30, frozen(0, Some(20)), false),
+            (FreezerState::Thawed, 50, frozen(30, None), true),
+            (FreezerState::Thawed, 60, frozen(30, None), false),
+            (FreezerState::Frozen, 70, frozen(30, Some(70)), true),
+            (FreezerState::Freezing, 75, frozen(35, None), true),
+        ] {
+            attempt.unsaved = false;
+            attempt.on_freezer(found, BootMillis(at));
+            assert_eq!(
+                (attempt.frozen, attempt.unsaved),
+                (expected, unsaved),
+                "{at}"
+            );
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, BootId};
-use sluice_common::supervision::{BootMillis, HostPhase, Memo};
+use sluice_common::supervision::{BootMillis, FrozenTime, HostPhase, Memo};
 use tracing::error;
 
 use crate::lease::Lease;
@@ -54,6 +54,9 @@ pub struct Record {
     /// How it stands with what it holds on GPUs.
     #[serde(default)]
     pub gpu_memory: Kept,
+    /// How long it was frozen.
+    #[serde(default)]
+    pub frozen: FrozenTime,
 }
 
 /// Until when the leases were last renewed. One file for the host: with one for each attempt, a heartbeat would
@@ -300,6 +303,7 @@ mod tests {
             }),
             hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
             gpu_memory: Kept::default(),
+            frozen: FrozenTime::default(),
         }
     }
 

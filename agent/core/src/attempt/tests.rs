@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 
 use super::*;
 use sluice_common::id::Subject;
+use sluice_common::supervision::Memo;
 use sluice_common::supervision::{Devices, FreezerState, Limits};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
@@ -42,6 +43,7 @@ fn view(phase: HostPhase) -> AttemptView {
             gpus: vec![],
         },
         freezer: FreezerState::Thawed,
+        frozen: Default::default(),
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::StopSignal;
+use sluice_common::supervision::{Memo, StopSignal};
 use sluice_common::time::Time;
 
 use super::*;
@@ -39,6 +39,7 @@ fn view(freezer: FreezerState) -> AttemptView {
             gpus: Vec::new(),
         },
         freezer,
+        frozen: Default::default(),
     }
 }
 
@@ -210,6 +211,20 @@ fn an_agent_that_begins_anew_takes_over_what_is_frozen() {
     assert_eq!(in_words(&attempt.signal_again()), ["freeze"]);
     let effects = attempt.on_view(now(30_001), &view(FreezerState::Frozen));
     assert_eq!(in_words(&effects), ["suspended"]);
+}
+
+#[test]
+fn an_agent_that_begins_anew_counts_no_time_in_which_it_was_frozen() {
+    let mut met = view(FreezerState::Thawed);
+    met.frozen.before = Span::from_secs(100);
+    let (_, effects) = Attempt::seen(now(150_000), &met);
+    assert_eq!(in_words(&effects), ["running", "timeout at 161000"]);
+    met.freezer = FreezerState::Frozen;
+    met.frozen.since = Some(BootMillis(141_000));
+    let (mut attempt, _) = Attempt::seen(now(999_000), &met);
+    attempt.on_resume(now(1_000_000));
+    let effects = attempt.on_view(now(1_000_001), &view(FreezerState::Thawed));
+    assert_eq!(in_words(&effects), ["running", "timeout at 1020001"]);
 }
 
 #[test]

@@ -221,6 +221,7 @@ pub(crate) fn view(id: &str, phase: HostPhase) -> AttemptView {
         phase,
         memo: memo(),
         freezer: FreezerState::Thawed,
+        frozen: Default::default(),
     }
 }
 

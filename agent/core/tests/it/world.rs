@@ -703,6 +703,7 @@ fn view(id: &AttemptId, phase: HostPhase, memo: Memo) -> AttemptView {
         phase,
         memo,
         freezer: FreezerState::Thawed,
+        frozen: Default::default(),
     }
 }
 

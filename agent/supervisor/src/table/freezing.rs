@@ -3,7 +3,7 @@
 
 use sluice_common::supervision::{BootMillis, FreezerState};
 
-use super::{AttemptId, Phase, Table, info, warn};
+use super::{AttemptId, Phase, Table, clock, info, warn};
 use crate::checkpoint::Action;
 use crate::groups::Groups;
 
@@ -26,13 +26,14 @@ impl Table {
             // A helper stands in its groups, and would be frozen with it.
             return;
         }
-        attempt.freezer = match self.groups.freeze(id) {
+        let found = match self.groups.freeze(id) {
             Ok(()) => attempt.moving.shown(self.groups.freezer(id)),
             Err(why) => {
                 warn!(step = %id.step, attempt = id.number, ?why, "not frozen");
                 FreezerState::Refused(why)
             }
         };
+        attempt.on_freezer(found, clock::boot_now());
         self.changed.insert(id.clone());
     }
 
@@ -60,10 +61,11 @@ impl Table {
         {
             warn!(step = %id.step, attempt = id.number, ?why, "not thawed");
         }
-        attempt.freezer = match attempt.phase() {
+        let found = match attempt.phase() {
             Phase::Starting(..) => FreezerState::Thawed,
             Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => self.groups.freezer(id),
         };
+        attempt.on_freezer(found, clock::boot_now());
         self.changed.insert(id.clone());
         self.bring_back(id, Action::Resume, now);
     }
@@ -102,7 +104,7 @@ impl Table {
         let found = attempt.moving.shown(self.groups.freezer(id));
         if attempt.freezer != found {
             info!(step = %id.step, attempt = id.number, state = ?found, "its freezer has changed");
-            attempt.freezer = found;
+            attempt.on_freezer(found, clock::boot_now());
             self.changed.insert(id.clone());
         }
     }

@@ -125,7 +125,8 @@ impl Table {
         let found = self.groups.freezer(id);
         if let Some(attempt) = self.attempts.get_mut(id) {
             attempt.moving.stage = stage;
-            attempt.freezer = attempt.moving.shown(found);
+            let shown = attempt.moving.shown(found);
+            attempt.on_freezer(shown, clock::boot_now());
             self.changed.insert(id.clone());
         }
     }
@@ -148,7 +149,7 @@ impl Table {
     fn refuse(&mut self, id: &AttemptId, why: FreezeRefusal) {
         warn!(step = %id.step, attempt = id.number, ?why, "not moved from its GPUs");
         if let Some(attempt) = self.attempts.get_mut(id) {
-            attempt.freezer = FreezerState::Refused(why);
+            attempt.on_freezer(FreezerState::Refused(why), clock::boot_now());
             self.changed.insert(id.clone());
         }
     }

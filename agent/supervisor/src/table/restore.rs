@@ -74,7 +74,7 @@ impl Table {
         groups.log();
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         for (id, attempt) in &mut attempts {
-            attempt.freezer = groups.freezer(id);
+            attempt.on_freezer(groups.freezer(id), clock::boot_now());
         }
         let mut cap = Cap::new(
             attempts_dir.clone(),
@@ -134,6 +134,7 @@ fn restore(
     let mut attempts = BTreeMap::new();
     for record in loaded.records {
         let id = record.attempt.clone();
+        let frozen = record.frozen;
         let child = left.child(&record);
         let kept = record.gpu_memory.clone();
         if child.is_none() && never_began(&record, attempts_dir, boot_id) {
@@ -144,6 +145,7 @@ fn restore(
         let mut attempt = child.unwrap_or_else(|| take_over(record, boot_id));
         attempt.killing = left.killing.contains(&id);
         attempt.moving = Moving::found(kept);
+        attempt.frozen = frozen;
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }
@@ -301,6 +303,7 @@ mod tests {
             phase: HostPhase::Running(gone()),
             hook_words: BTreeMap::new(),
             gpu_memory: crate::moving::Kept::default(),
+            frozen: Default::default(),
         };
         assert!(never_began(&record, dir.path(), &boot_id));
         let other = BootId::new("boot-2").unwrap();

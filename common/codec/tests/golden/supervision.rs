@@ -7,9 +7,9 @@ use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor, HostEnd,
-    HostPhase, Limits, Memo, Moved, OutOfMemory, Process, SUPERVISION_VERSION, SpawnSpec,
-    StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor,
+    FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, SUPERVISION_VERSION,
+    SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -158,6 +158,7 @@ fn view(phase: HostPhase) -> AttemptView {
         phase,
         memo: memo(),
         freezer: FreezerState::Thawed,
+        frozen: Default::default(),
     }
 }
 
@@ -178,6 +179,9 @@ fn end(process: Option<Process>, exit: Exit) -> HostEnd {
     }
 }
 
+/// Never frozen: none before, not now.
+const NEVER: &str = "0000000000000000 00";
+
 #[test]
 fn hello_lists_every_phase() {
     let hello = FromSupervisor::Hello {
@@ -197,15 +201,15 @@ fn hello_lists_every_phase() {
          0300000000000000       # attempts: three
            {ATTEMPT}
              00000000 {PROCESS}
-             {MEMO} 00000000     # freezer: thawed
+             {MEMO} 00000000 {NEVER} # freezer: thawed
            {ATTEMPT}
              01000000 01 {PROCESS} 01000000 09000000 e903000000000000
                01 0201000000000000 00 01 0301000000000000 00 # usage
-             {MEMO} 00000000
+             {MEMO} 00000000 {NEVER}
            {ATTEMPT}
              02000000 00 02000000 0200000000000000 'no' e903000000000000
                01 0201000000000000 00 01 0301000000000000 00 # usage
-             {MEMO} 00000000
+             {MEMO} 00000000 {NEVER}
          0100000000000000        # capabilities: one
            01000000 01000000"
     );
@@ -215,7 +219,7 @@ fn hello_lists_every_phase() {
 #[test]
 fn a_changed_attempt() {
     let changed = FromSupervisor::Attempt(view(HostPhase::Running(process())));
-    let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO} 00000000");
+    let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO} 00000000 {NEVER}");
     check(&changed, &golden);
 }
 
@@ -223,6 +227,15 @@ fn a_changed_attempt() {
 fn how_the_host_is() {
     let unfit = FromSupervisor::Health(HostHealth::Unfit("no".into()));
     check(&unfit, "02000000 01000000 0200000000000000 'no'");
+}
+
+#[test]
+fn frozen_time() {
+    let frozen = FrozenTime {
+        before: Span::from_millis(258),
+        since: Some(BootMillis(259)),
+    };
+    check(&frozen, "0201000000000000 01 0301000000000000");
 }
 
 #[test]

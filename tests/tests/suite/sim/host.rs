@@ -145,6 +145,7 @@ impl Host {
             phase: proc.phase.clone(),
             memo: proc.memo.clone(),
             freezer: FreezerState::Thawed,
+            frozen: Default::default(),
         })
     }
 
