@@ -5,6 +5,7 @@ mod bench;
 mod leases;
 mod links;
 mod model;
+mod moves;
 mod orders;
 mod releases;
 mod stopping;

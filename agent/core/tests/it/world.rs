@@ -8,8 +8,8 @@ use agent_core::{Core, GpuLook, Input, KeptGpus, LinkId, Output, Seen, Settings,
 use sluice_common::gpu_state::GpuFaults;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
-    StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Moved, Process,
+    SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
@@ -447,7 +447,7 @@ impl World {
             return;
         };
         let is_kill = signal == StopSignal::Kill;
-        if truth.view.freezer == FreezerState::Frozen && !is_kill {
+        if is_frozen(&truth.view.freezer) && !is_kill {
             truth.unheard = Some(signal);
             return;
         }
@@ -561,7 +561,7 @@ impl World {
         );
         if let AttemptPhase::Suspended { .. } = status.phase {
             let freezer = self.truth.get(id).map(|truth| &truth.view.freezer);
-            let frozen = freezer.is_none_or(|freezer| *freezer == FreezerState::Frozen);
+            let frozen = freezer.is_none_or(is_frozen);
             assert!(frozen, "{id} is called frozen and is {freezer:?}");
         }
         if let AttemptPhase::Released(_) = status.phase {
@@ -590,8 +590,15 @@ impl World {
                 );
             }
             ToSupervisor::List => panic!("a list could cross an order"),
-            ToSupervisor::Freeze { attempt } | ToSupervisor::Suspend { attempt, .. } => {
-                self.freeze(&attempt, FreezerState::Frozen);
+            ToSupervisor::Freeze { attempt } => self.freeze(&attempt, FreezerState::Frozen),
+            ToSupervisor::Suspend {
+                attempt,
+                users,
+                bytes,
+                ..
+            } => {
+                let moved = Moved { pids: users, bytes };
+                self.freeze(&attempt, FreezerState::Moved(moved));
             }
             ToSupervisor::Thaw { attempt } => {
                 self.freeze(&attempt, FreezerState::Thawed);
@@ -695,6 +702,10 @@ impl World {
             }
         }
     }
+}
+
+fn is_frozen(freezer: &FreezerState) -> bool {
+    matches!(freezer, FreezerState::Frozen | FreezerState::Moved(_))
 }
 
 fn view(id: &AttemptId, phase: HostPhase, memo: Memo) -> AttemptView {

@@ -1,0 +1,143 @@
+//! From the order to freeze a step that holds GPUs to `Suspended`: who uses them is counted, room is looked for, and the
+//! GPUs are seen free, whoever is listed.
+
+use agent_core::{GpuLook, Input, Seen};
+use sluice_common::supervision::{AttemptView, BootMillis, FreezerState, Moved};
+use sluice_common::wire::ToNode;
+
+use crate::bench::*;
+
+const MIB: u64 = 1 << 20;
+const GPU: &str = "GPU-a";
+
+fn there(pids: &[u32], mib: u64) -> Seen {
+    Seen::There {
+        processes: Some(pids.to_vec()),
+        memory_used: Some(mib * MIB),
+    }
+}
+
+fn look_with(began: u64, seen: Seen, memory_available: Option<u64>) -> Input {
+    Input::Gpus(GpuLook {
+        began: BootMillis(began),
+        gpus: [(GPU.to_owned(), seen)].into(),
+        memory_available,
+    })
+}
+
+fn look(began: u64, seen: Seen) -> Input {
+    look_with(began, seen, None)
+}
+
+fn shown(freezer: FreezerState) -> AttemptView {
+    let mut view = running("a.1");
+    view.memo.gpus = vec![GPU.to_owned()];
+    view.freezer = freezer;
+    view
+}
+
+fn seen_as(freezer: FreezerState) -> Input {
+    Input::Attempt(shown(freezer))
+}
+
+fn moved() -> FreezerState {
+    FreezerState::Moved(Moved {
+        pids: vec![42],
+        bytes: 990 * MIB,
+    })
+}
+
+fn suspend(room_mb: u64) -> Input {
+    order(ToNode::Suspend {
+        attempt: attempt("a.1"),
+        room_mb,
+    })
+}
+
+/// `a.1` runs with a GPU that holds 10 MiB when idle, and is to be frozen.
+fn suspending(room_mb: u64) -> Bench {
+    let mut bench = Bench::linked();
+    bench.feed(look(bench.boot, there(&[], 10)));
+    let mut given = assignment("a.1");
+    given.gpus = vec![GPU.to_owned()];
+    bench.feed(order(ToNode::Assign(Box::new(given))));
+    bench.feed(seen_as(FreezerState::Thawed));
+    let told = bench.told(suspend(room_mb));
+    let wanted = "1: a.1 suspending; look; look at 100100; suspension of a.1 at 370000";
+    assert_eq!(told, wanted);
+    bench
+}
+
+#[test]
+fn the_supervisor_is_told_who_uses_the_gpus_and_the_coordinator_when_they_were_seen_free() {
+    let mut bench = suspending(2000);
+    let busy = || there(&[42, 43], 1000);
+    assert_eq!(bench.told(look(99_999, busy())), "", "begun before");
+    let unanswered = look(100_001, Seen::Unanswered);
+    assert_eq!(bench.told(unanswered), "", "the next may tell");
+    let told = bench.told(look(100_002, busy()));
+    let bytes = 990 * MIB;
+    assert_eq!(told, format!("suspend a.1 moving {bytes} of [42, 43]"));
+    assert_eq!(bench.told(seen_as(FreezerState::Moving)), "");
+    assert_eq!(bench.told(seen_as(moved())), "look; look at 100100");
+    assert_eq!(bench.told(look(100_003, busy())), "", "they are busy yet");
+    let told = bench.told(look(100_004, there(&[42], 10)));
+    assert_eq!(told, "1: a.1 suspended 1039", "listed, but nothing is held");
+}
+
+#[test]
+fn what_has_no_room_or_cannot_be_told_is_not_begun() {
+    let busy = || there(&[42], 1000);
+    let mut bench = suspending(1000);
+    assert_eq!(
+        bench.told(look(100_001, busy())),
+        "1: a.1 not suspended NoRoom(Room { wanted_mb: 1039, room_mb: 1000 })"
+    );
+    let mut bench = suspending(2000);
+    assert_eq!(
+        bench.told(look_with(100_001, busy(), Some(500_000_000))),
+        "1: a.1 not suspended NoRoom(Room { wanted_mb: 1039, room_mb: 500 })"
+    );
+    let mut bench = suspending(2000);
+    let untold = Seen::There {
+        processes: None,
+        memory_used: None,
+    };
+    let told = bench.told(look(100_001, untold));
+    assert_eq!(told, "1: a.1 not suspended NoCheckpoint");
+}
+
+#[test]
+fn the_gpu_of_a_frozen_step_is_another_s_whoever_is_listed_on_it() {
+    let mut bench = suspending(2000);
+    bench.feed(look(100_001, there(&[42], 1000)));
+    bench.feed(seen_as(moved()));
+    bench.feed(look(100_002, there(&[42], 10)));
+    // Nobody has it, and who is listed is no stranger.
+    assert_eq!(bench.told(look(100_003, there(&[42], 10))), "");
+    let mut given = assignment("b.1");
+    given.gpus = vec![GPU.to_owned()];
+    bench.feed(order(ToNode::Assign(Box::new(given))));
+    let mut over = gone("b.1");
+    over.memo.gpus = vec![GPU.to_owned()];
+    let told = bench.told(Input::Attempt(over));
+    assert!(
+        told.contains("b.1 ended") && told.contains("look"),
+        "{told}"
+    );
+    assert_eq!(bench.told(look(100_004, there(&[42, 77], 3000))), "");
+    let told = bench.told(look(100_005, there(&[42], 10)));
+    assert_eq!(told, "1: b.1 released Code(0)");
+}
+
+#[test]
+fn a_new_agent_counts_one_as_frozen_when_it_has_seen_its_gpus() {
+    let mut bench = Bench::linked();
+    let told = bench.told(seen_as(moved()));
+    assert!(
+        told.contains("look") && !told.contains("suspended"),
+        "{told}"
+    );
+    let told = bench.told(look(bench.boot, there(&[42], 10)));
+    assert_eq!(told, "1: a.1 suspended 1039");
+}
