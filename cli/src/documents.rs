@@ -31,7 +31,7 @@ pub(crate) enum Document {
     /// The terms of the cluster as a whole.
     Cluster(ClusterTerms),
     /// A pool's terms.
-    Pool(PoolName, PoolRequest),
+    Pool(PoolName, Box<PoolRequest>),
     /// A subject's policy in a pool.
     Policy(PoolName, Subject, PolicyRequest),
     /// A step to be submitted.
@@ -187,7 +187,7 @@ fn document(value: Value) -> Result<Document, String> {
         "pool" => {
             let name =
                 PoolName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
-            Ok(Document::Pool(name, parse(fields)?))
+            Ok(Document::Pool(name, Box::new(parse(fields)?)))
         }
         "policy" => {
             let pool =

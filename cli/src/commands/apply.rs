@@ -72,7 +72,7 @@ fn put(document: Document, place: &str) -> Result<PutDocument, Failure> {
     };
     match document {
         Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
-        Document::Pool(name, request) => Ok(PutDocument::pool(name, request)),
+        Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
         Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
         Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
         Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),

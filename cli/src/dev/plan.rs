@@ -45,7 +45,7 @@ impl Plan {
             for document in documents::read(&text, &documents::shown(file))? {
                 match document {
                     Document::Host(host) => hosts.push(*host),
-                    Document::Pool(pool, terms) => plan.pools.push((pool, terms)),
+                    Document::Pool(pool, terms) => plan.pools.push((pool, *terms)),
                     Document::Policy(pool, subject, policy) => {
                         plan.policies.push((pool, subject, policy));
                     }
