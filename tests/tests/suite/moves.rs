@@ -118,8 +118,8 @@ impl Host {
         nodes["items"][0]["inventory"]["capabilities"]["freeze"] != "none"
     }
 
-    /// Waits until a step that could not be suspended starts anew, and tells why it could not.
-    fn starts_anew(&self, id: &str) -> String {
+    /// Waits until a step was stopped because it could not be suspended, and tells why it could not.
+    fn told_why(&self) -> String {
         let (_, page) = eventually("it is stopped instead", || {
             let (status, page) = self.dev.call("GET", "/v1/events?limit=1000", None);
             let told = page.to_string().contains("\"not_suspended\"");
@@ -188,7 +188,7 @@ fn what_the_driver_refuses_is_stopped_and_starts_anew_with_the_reason() {
     host.submit("a");
     host.fault("refuse checkpoint\n");
     host.dev.ok(&["suspend", "a"]);
-    let told = host.starts_anew("a");
+    let told = host.told_why();
     assert!(told.contains("does not checkpoint process"), "{told}");
     assert_eq!(host.calls(), ["lock", "checkpoint", "unlock"]);
     let step = host.dev.step_in("a", &["queued"]);
@@ -208,7 +208,7 @@ fn what_hangs_is_ended_when_its_time_is_over() {
     host.submit("a");
     host.fault("hang checkpoint\n");
     host.dev.ok(&["suspend", "a"]);
-    let told = host.starts_anew("a");
+    let told = host.told_why();
     assert!(told.contains("timed_out"), "{told}");
     assert_eq!(host.calls(), ["lock", "checkpoint", "unlock"]);
     host.dev.step_in("a", &["queued"]);
@@ -225,7 +225,7 @@ fn what_is_lost_on_its_way_back_starts_anew() {
     host.dev.step_in("a", &["suspended"]);
     host.fault("lose restore\n");
     host.dev.ok(&["resume", "a"]);
-    let told = host.starts_anew("a");
+    let told = host.told_why();
     assert!(told.contains("not_resumed"), "{told}");
     host.fault("");
     let step = eventually("it starts anew", || {
@@ -256,6 +256,6 @@ fn a_host_without_a_way_to_move_it_says_so() {
     }
     host.submit("a");
     host.dev.ok(&["suspend", "a"]);
-    let told = host.starts_anew("a");
+    let told = host.told_why();
     assert!(told.contains("no_checkpoint"), "{told}");
 }

@@ -224,6 +224,33 @@ fn nothing_that_runs_as_root_can_reach_a_network() {
 }
 
 #[test]
+fn nothing_is_loaded_into_the_supervisor() {
+    let room = "agent/supervisor/src/checkpoint/";
+    let opens = |text: &str| text.contains("dlopen") || text.contains("libloading");
+    let sources = sources();
+    let (inside, outside): (Vec<_>, Vec<_>) = sources
+        .iter()
+        .filter(|(path, text)| path.starts_with("agent/supervisor/src/") && opens(text))
+        .partition(|(path, _)| path.starts_with(room));
+    assert_eq!(inside.len(), 1, "the search is broken: {inside:?}");
+    let outside: Vec<_> = outside.iter().map(|(path, _)| path).collect();
+    assert!(outside.is_empty(), "these open libraries: {outside:?}");
+    let main = &sources["agent/supervisor/src/main.rs"];
+    assert_eq!(main.matches("helper::run(").count(), 1);
+    for (path, text) in sources
+        .iter()
+        .filter(|(path, _)| path.starts_with("agent/supervisor/src/"))
+    {
+        let runs = text.contains("helper::run(") || text.contains("Library::open(");
+        let may = path.starts_with(room) || path.ends_with("/main.rs");
+        assert!(
+            may || !runs,
+            "{path} would load a library into the supervisor"
+        );
+    }
+}
+
+#[test]
 fn cores_have_no_std() {
     for place in NO_STD {
         let text = fs::read_to_string(root().join(place).join("src/lib.rs")).unwrap();
