@@ -1,7 +1,8 @@
 //! Moving what attempts hold on GPUs before they are frozen, and back after they are thawed: when a helper is sent, what
 //! follows from its words, its silence or its taking too long. The states are in [`crate::moving`].
 
-use nix::unistd::getpid;
+use std::collections::BTreeSet;
+
 use sluice_common::chain::chain;
 use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState};
 use sluice_common::time::Span;
@@ -16,6 +17,8 @@ use crate::spawn::helper::Errand;
 
 /// Most processes of one attempt that are moved: a line of the helper for each has to fit into a pipe.
 const MAX_MOVED_PROCESSES: usize = 64;
+/// Longest time that an agent may give a helper: a driver that hangs must not keep an attempt on its way for ever.
+const MAX_LIMIT: Span = Span::from_secs(60 * 60);
 /// What a helper may take of the memory of the step's groups, beside what it moves: it loads the driver's library.
 const HELPER_BYTES: u64 = 256 << 20;
 /// A process that waits to come to rest may use this part of the time that all takes.
@@ -50,9 +53,7 @@ impl Table {
         if !self.groups.freezes(id) {
             return Err(FreezeRefusal::Unsupported);
         }
-        let members = self.groups.members(id);
-        let mut pids = order.users.clone();
-        pids.retain(|pid| members.contains(pid) && *pid != getpid().as_raw().cast_unsigned());
+        let pids = self.own_users(order);
         if pids.is_empty() {
             self.on_freeze(id);
             return Ok(());
@@ -63,7 +64,7 @@ impl Table {
         let away = Away {
             pids,
             bytes: order.bytes,
-            limit: order.limit,
+            limit: order.limit.min(MAX_LIMIT),
             memory_max: self.groups.memory_max(id),
         };
         self.record_away(id, Some(away))?;
@@ -73,6 +74,15 @@ impl Table {
             Ok(())
         });
         begun.inspect_err(|_| self.settle_down(id))
+    }
+
+    /// Whatever the agent says: in the groups are the attempt's own processes and no others. A list may be as long as a
+    /// frame, and hold one twice.
+    fn own_users(&self, order: &Order) -> Vec<u32> {
+        let members: BTreeSet<u32> = self.groups.members(&order.attempt).into_iter().collect();
+        let users = order.users.iter().filter(|pid| members.contains(*pid));
+        let users: BTreeSet<u32> = users.copied().collect();
+        users.into_iter().collect()
     }
 
     fn record_away(&mut self, id: &AttemptId, away: Option<Away>) -> Result<(), FreezeRefusal> {

@@ -142,7 +142,7 @@ fn what_is_on_gpus_is_moved_as_the_step_s_user_before_the_freeze_and_back_after_
     }
     for round in 1..=2 {
         // The first process of the machine and this test are not the attempt's.
-        let users = [1, std::process::id(), pid];
+        let users = [1, pid, std::process::id(), pid];
         assert_eq!(suspend(&mut client, &id, &users, LONG), moved(pid));
         assert_eq!(gpu.toggled().len(), round * 2 - 1);
         client.thaw(&id);
