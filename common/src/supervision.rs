@@ -98,6 +98,10 @@ pub enum ToSupervisor {
 }
 
 /// From the supervisor.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a view is what is mostly said, one at a time, and the hello is the small one"
+)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSupervisor {
     /// The first message on a connection, and the answer to `List`.

@@ -13,6 +13,8 @@
 //! thawed first. The step's `timeout` stands still from the order to freeze until it runs again; an agent that starts
 //! anew has from the supervisor how long that was.
 
+mod orders;
+
 use alloc::borrow::ToOwned;
 use alloc::vec;
 
@@ -392,63 +394,6 @@ impl Suspension {
     }
 }
 
-impl Attempt {
-    /// It is to be frozen. Only what runs can be. Always reports.
-    pub(crate) fn on_suspend(&mut self, now: Now, holding: Option<Holding>) -> Effects {
-        match self {
-            Self::Running {
-                process,
-                timeout_at,
-                grace,
-            } => {
-                let (process, timeout_at, grace) = (*process, *timeout_at, *grace);
-                self.turn(Suspension::begin(now, process, timeout_at, grace, holding))
-            }
-            Self::Frozen(suspension) => {
-                let suspension = suspension.clone();
-                self.turn(suspension.on_suspend(holding))
-            }
-            Self::Starting { .. }
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => self.reporting(Effects::new()),
-        }
-    }
-
-    /// It is to run again, where it is frozen. Always reports.
-    pub(crate) fn on_resume(&mut self, now: Now) -> Effects {
-        match self {
-            Self::Frozen(suspension) => {
-                let suspension = suspension.clone();
-                self.turn(suspension.on_resume(now))
-            }
-            Self::Starting { .. }
-            | Self::Running { .. }
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => self.reporting(Effects::new()),
-        }
-    }
-
-    /// The timer of what freezes or thaws has fired.
-    pub(crate) fn on_suspension_timer(&mut self, now: Now) -> Effects {
-        match self {
-            Self::Frozen(suspension) => {
-                let suspension = suspension.clone();
-                self.turn(suspension.on_timer(now))
-            }
-            Self::Starting { .. }
-            | Self::Running { .. }
-            | Self::Stopping { .. }
-            | Self::Ended { .. }
-            | Self::Releasing { .. }
-            | Self::Released { .. } => Effects::new(),
-        }
-    }
-}
-
 /// How much of its `timeout` was left when it stood still.
 fn left(timeout_at: Option<BootMillis>, since: BootMillis) -> Option<Span> {
     timeout_at.map(|at| Span::from_millis(at.0.saturating_sub(since.0)))
@@ -502,9 +447,10 @@ pub(crate) fn still_runs(view: &AttemptView) -> bool {
 /// What is asked to end has to run for that: the word that thaws it may have been lost with a supervisor.
 pub(crate) fn thaw_to_ask(stop: Stop, view: &AttemptView) -> Effects {
     match (stop, &view.freezer) {
-        (Stop::Asked { .. }, FreezerState::Freezing | FreezerState::Frozen) if still_runs(view) => {
-            vec![Effect::Thaw]
-        }
+        (
+            Stop::Asked { .. },
+            FreezerState::Freezing | FreezerState::Frozen | FreezerState::Moved(_),
+        ) if still_runs(view) => vec![Effect::Thaw],
         (Stop::Asked { .. } | Stop::Killing { .. }, _) => Effects::new(),
     }
 }

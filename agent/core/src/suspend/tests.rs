@@ -242,7 +242,11 @@ fn what_is_asked_to_end_is_thawed_though_the_first_word_was_lost() {
     let mut attempt = running();
     attempt.on_suspend(now(11_000), None);
     attempt.on_stop(now(12_000), StopWhy::Cancelled, GRACE);
-    for freezer in [FreezerState::Freezing, FreezerState::Frozen] {
+    for freezer in [
+        FreezerState::Freezing,
+        FreezerState::Frozen,
+        FreezerState::Moved(Moved::default()),
+    ] {
         let effects = attempt.on_view(now(13_000), &view(freezer));
         assert_eq!(in_words(&effects), ["thaw"]);
     }

@@ -1,9 +1,10 @@
 //! How a state changes: one function for each record. A record that does not fit the state it meets is refused by
 //! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
-//! What changes nodes is in `apply/node.rs`.
+//! What changes nodes is in `apply/node.rs`, what changes pools in `apply/pool.rs`.
 
 mod attempt;
 mod node;
+mod pool;
 mod promise;
 mod suspend;
 
@@ -12,7 +13,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
@@ -22,10 +23,9 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 
 use super::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
-use super::{Binding, Pool, State};
+use super::{Pool, State};
 use crate::cluster::{Cluster, Home};
 use crate::input::PoolWritten;
-use crate::market::Policy;
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
 
@@ -189,68 +189,6 @@ impl State {
         let earlier = at + self.kept.lost_after;
         self.kept.no_loss_before = self.kept.no_loss_before.max(earlier);
         self.kept.lost_after = lost_after;
-        Ok(())
-    }
-
-    fn on_pool_put(&mut self, name: &PoolName, terms: PoolWritten) -> Fit {
-        let before = self.kept.pools.remove(name);
-        let required = before.as_ref().map(|pool| pool.require.clone());
-        let PoolWritten {
-            description,
-            capacity,
-            min_runtime,
-            require,
-            rules,
-        } = terms;
-        let pool = Pool {
-            name: name.clone(),
-            description,
-            capacity,
-            min_runtime,
-            require,
-            rules,
-            version: self.kept.seq,
-            policies: before.map(|pool| pool.policies).unwrap_or_default(),
-        };
-        self.index.put_terms(&pool);
-        let changed = required.unwrap_or_default() != pool.require;
-        self.kept.pools.insert(name.clone(), pool);
-        if changed {
-            let nodes = self.kept.nodes.values().filter(|node| node.pool == *name);
-            nodes.for_each(|node| self.index.place_node(node));
-        }
-        Ok(())
-    }
-
-    fn on_policy_put(&mut self, name: &PoolName, subject: &Subject, policy: &Policy) -> Fit {
-        let pool = pool_mut(&mut self.kept.pools, name)?;
-        let binding = Binding {
-            policy: policy.clone(),
-            version: self.kept.seq,
-        };
-        pool.policies.insert(subject.clone(), binding);
-        let market = self.index.market_mut();
-        market.put_policy(name, subject, policy.clone());
-        Ok(())
-    }
-
-    fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> Fit {
-        let pool = pool_mut(&mut self.kept.pools, name)?;
-        let known = pool.policies.remove(subject).is_some();
-        need(known, || format!("`{subject}` has no policy in `{name}`"))?;
-        self.index.market_mut().remove_policy(name, subject);
-        Ok(())
-    }
-
-    fn on_pool_deleted(&mut self, name: &PoolName) -> Fit {
-        let hosts = self.nodes_of(name).next();
-        need(hosts.is_none(), || format!("pool `{name}` has nodes"))?;
-        let known = self.kept.pools.remove(name).is_some();
-        need(known, || format!("there is no pool `{name}`"))?;
-        self.kept
-            .nominations
-            .retain(|_, nomination| nomination.pool != *name);
-        self.index.remove_pool(name);
         Ok(())
     }
 
@@ -497,9 +435,4 @@ type Pools = alloc::collections::BTreeMap<PoolName, Pool>;
 fn step_mut<'a>(steps: &'a mut Steps, id: &StepId) -> Result<&'a mut Step, String> {
     let step = steps.get_mut(id);
     step.ok_or_else(|| format!("there is no step `{id}`"))
-}
-
-fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, String> {
-    let pool = pools.get_mut(name);
-    pool.ok_or_else(|| format!("there is no pool `{name}`"))
 }

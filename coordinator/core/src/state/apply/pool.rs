@@ -1,0 +1,85 @@
+//! How a state changes by what is written of pools and policies.
+
+use alloc::format;
+use alloc::string::String;
+
+use sluice_common::id::{PoolName, Subject};
+
+use super::{Fit, Pools, need};
+use crate::input::PoolWritten;
+use crate::market::Policy;
+use crate::state::{Binding, Pool, State};
+
+impl State {
+    pub(super) fn on_pool_put(&mut self, name: &PoolName, terms: PoolWritten) -> Fit {
+        let before = self.kept.pools.remove(name);
+        let required = before.as_ref().map(|pool| pool.require.clone());
+        let PoolWritten {
+            description,
+            capacity,
+            min_runtime,
+            require,
+            rules,
+        } = terms;
+        let pool = Pool {
+            name: name.clone(),
+            description,
+            capacity,
+            min_runtime,
+            require,
+            rules,
+            version: self.kept.seq,
+            policies: before.map(|pool| pool.policies).unwrap_or_default(),
+        };
+        self.index.put_terms(&pool);
+        let changed = required.unwrap_or_default() != pool.require;
+        self.kept.pools.insert(name.clone(), pool);
+        if changed {
+            let nodes = self.kept.nodes.values().filter(|node| node.pool == *name);
+            nodes.for_each(|node| self.index.place_node(node));
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_policy_put(
+        &mut self,
+        name: &PoolName,
+        subject: &Subject,
+        policy: &Policy,
+    ) -> Fit {
+        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let binding = Binding {
+            policy: policy.clone(),
+            version: self.kept.seq,
+        };
+        pool.policies.insert(subject.clone(), binding);
+        let market = self.index.market_mut();
+        market.put_policy(name, subject, policy.clone());
+        Ok(())
+    }
+
+    pub(super) fn on_policy_deleted(&mut self, name: &PoolName, subject: &Subject) -> Fit {
+        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let known = pool.policies.remove(subject).is_some();
+        need(known, || format!("`{subject}` has no policy in `{name}`"))?;
+        self.index.market_mut().remove_policy(name, subject);
+        Ok(())
+    }
+
+    pub(super) fn on_pool_deleted(&mut self, name: &PoolName) -> Fit {
+        let hosts = self.nodes_of(name).next();
+        need(hosts.is_none(), || format!("pool `{name}` has nodes"))?;
+        let known = self.kept.pools.remove(name).is_some();
+        need(known, || format!("there is no pool `{name}`"))?;
+        self.kept
+            .nominations
+            .retain(|_, nomination| nomination.pool != *name);
+        self.index.remove_pool(name);
+        Ok(())
+    }
+}
+
+fn pool_mut<'a>(pools: &'a mut Pools, name: &PoolName) -> Result<&'a mut Pool, String> {
+    let pool = pools.get_mut(name);
+    pool.ok_or_else(|| format!("there is no pool `{name}`"))
+}
