@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
-use crate::gpu_state::GpuFault;
 use crate::inventory::Capability;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
@@ -28,7 +27,9 @@ mod replay;
 mod rules;
 mod terms;
 
-pub use admin::{CordonRequest, DrainRequest, LabelsRequest, UncordonRequest};
+pub use admin::{
+    CordonRequest, CordonView, DrainRequest, LabelsRequest, UncordonRequest, UnfitGpuView,
+};
 pub use answer::{BatchItem, BatchRequest, BatchView, ErrorBody, ErrorView, Page};
 pub use cluster::ClusterView;
 pub use explain::{
@@ -243,47 +244,6 @@ pub struct NodeView {
     /// Its GPUs that are granted to nobody, and why.
     #[serde(default)]
     pub unfit_gpus: Vec<UnfitGpuView>,
-}
-
-/// A GPU that is granted to nobody. A step that runs on it goes on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "UnfitGpu")
-)]
-pub struct UnfitGpuView {
-    /// The driver's index; absent where the host does not list it any more.
-    pub index: Option<u32>,
-    /// Which.
-    pub uuid: String,
-    /// What an admin said who closed it; absent where none did.
-    pub cordon: Option<String>,
-    /// What its host finds wrong with it; absent where nothing.
-    pub fault: Option<GpuFault>,
-    /// Why it is granted to nobody, in one sentence.
-    pub message: String,
-}
-
-/// A node that an admin closed to new work.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Cordon")
-)]
-pub struct CordonView {
-    /// In the admin's words; empty where none were given.
-    pub reason: String,
-    /// Since when.
-    pub since: Timestamp,
-    /// Whether it is also to become empty.
-    pub drain: bool,
-    /// When steps that still run on it are stopped and start elsewhere; without it they may end by themselves.
-    pub deadline: Option<Timestamp>,
-    /// Since when a node that is to become empty is.
-    #[serde(default)]
-    pub empty_since: Option<Timestamp>,
 }
 
 /// A pool.

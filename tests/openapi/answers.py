@@ -248,6 +248,7 @@ def change(judge):
     trial = judge.call(200, "put", "/v1/pools/{pool}", "?dry_run=true", body=strict, pool="other")
     assert trial["changes"][0]["after"]["require"] == ["kill"], trial
     judge.error(400, "invalid_capability", "put", "/v1/pools/{pool}", body={"require": ["sudo"]}, pool="other")
+    rules(judge)
     body = {"delete": [{"kind": "policy", "pool": "seated", "subject": "prod"}, {"kind": "pool", "name": "seated"}]}
     judge.call(200, "post", "/v1/apply", body=body)
     default = {"pool": "default", "subject": "prod"}
@@ -256,6 +257,31 @@ def change(judge):
     judge.error(404, "unknown_pool", "post", "/v1/apply", body=body)
     judge.error(413, "body_too_large", "post", "/v1/apply", body={"put": ["x" * (17 << 20)]})
     assert "items" in judge.call(200, "get", "/v1/pools/{pool}/queue", pool="default")
+
+
+def rules(judge):
+    body = {
+        "capacity": {"seats": 3},
+        "defaults": {"timeout": "1h", "grace_period": "1s", "on_preempt": "fail"},
+        "max": {"timeout": "2h", "queue_timeout": "10m", "retries": 3},
+        "on_preempt_allowed": ["fail", "requeue"],
+        "maintenance": "until noon",
+    }
+    pool = judge.call(200, "put", "/v1/pools/{pool}", body=body, pool="seated")
+    assert (pool["status"], pool["max"]["retries"]) == ("maintenance", 3), pool
+    there = {"id": "there", "command": ["true"], "subject": "prod", "pool": "seated", "queue_timeout": "1m"}
+    judge.error(409, "pool_in_maintenance", "post", "/v1/steps", body=there)
+    del body["maintenance"]
+    judge.call(200, "put", "/v1/pools/{pool}", body=body, pool="seated")
+    step = judge.call(201, "post", "/v1/steps", body=there)
+    assert (step["timeout"], step["queue_timeout"]) == ("1h", "1m"), step
+    judge.call(200, "post", "/v1/steps/{step}:cancel", step="there")
+    trial = {"default_pool": {"cpu": "default", "gpu": "seated"}, "subjects": {"prod": {"pool": "seated"}}}
+    judge.call(200, "put", "/v1/cluster", "?dry_run=true", body=trial)
+    judge.call(200, "put", "/v1/cluster", body={"default_pool": {"cpu": "default"}})
+    assert judge.call(200, "get", "/v1/cluster")["default_pool"] == {"cpu": "default"}
+    judge.error(409, "cluster_names_pool", "put", "/v1/cluster", body={"default_pool": {"gpu": "nowhere"}})
+    judge.call(200, "post", "/v1/apply", body={"put": [{"kind": "cluster"}]})
 
 
 def close(judge):

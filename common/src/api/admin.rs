@@ -1,8 +1,12 @@
-//! What admins ask of nodes, as the bodies of their calls. Each may be left out where nothing is to be said.
+//! What admins ask of nodes, as the bodies of their calls, each of which may be left out where nothing is to be said; and
+//! what is shown of nodes and GPUs that are closed to new work.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::gpu_state::GpuFault;
 
 /// The body of `:cordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,3 +50,44 @@ pub struct UncordonRequest {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct LabelsRequest(pub BTreeMap<String, Option<String>>);
+
+/// A node that an admin closed to new work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Cordon")
+)]
+pub struct CordonView {
+    /// In the admin's words; empty where none were given.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Whether it is also to become empty.
+    pub drain: bool,
+    /// When steps that still run on it are stopped and start elsewhere; without it they may end by themselves.
+    pub deadline: Option<Timestamp>,
+    /// Since when a node that is to become empty is.
+    #[serde(default)]
+    pub empty_since: Option<Timestamp>,
+}
+
+/// A GPU that is granted to nobody. A step that runs on it goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "UnfitGpu")
+)]
+pub struct UnfitGpuView {
+    /// The driver's index; absent where the host does not list it any more.
+    pub index: Option<u32>,
+    /// Which.
+    pub uuid: String,
+    /// What an admin said who closed it; absent where none did.
+    pub cordon: Option<String>,
+    /// What its host finds wrong with it; absent where nothing.
+    pub fault: Option<GpuFault>,
+    /// Why it is granted to nobody, in one sentence.
+    pub message: String,
+}

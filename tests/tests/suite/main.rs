@@ -22,6 +22,7 @@ mod partition;
 mod release;
 mod replay;
 mod road;
+mod rules;
 mod scenarios;
 mod sim;
 mod simulate;

@@ -20,14 +20,13 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
-use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
-
 use super::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
 use super::{Pool, State};
-use crate::cluster::{Cluster, Home};
+use crate::cluster::Home;
 use crate::input::PoolWritten;
 use crate::record::{Placement, Record, Stamped};
 use crate::words;
+use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 
 /// A record that does not fit the state it meets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -123,13 +122,7 @@ impl State {
                 barred,
                 home,
             } => self.on_step_queued(at, step, spec, (barred, home)),
-            Record::ClusterPut { terms } => {
-                self.kept.cluster = Cluster {
-                    terms: terms.clone(),
-                    version: self.kept.seq,
-                };
-                Ok(())
-            }
+            Record::ClusterPut { terms } => self.on_cluster_put(terms),
             Record::StepRejected { step, spec, reason } => {
                 self.on_step_rejected(at, step, spec, reason)
             }

@@ -3,9 +3,11 @@
 use alloc::format;
 use alloc::string::String;
 
+use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{PoolName, Subject};
 
 use super::{Fit, Pools, need};
+use crate::cluster::Cluster;
 use crate::input::PoolWritten;
 use crate::market::Policy;
 use crate::state::{Binding, Pool, State};
@@ -75,6 +77,14 @@ impl State {
             .nominations
             .retain(|_, nomination| nomination.pool != *name);
         self.index.remove_pool(name);
+        Ok(())
+    }
+
+    pub(super) fn on_cluster_put(&mut self, terms: &ClusterTerms) -> Fit {
+        self.kept.cluster = Cluster {
+            terms: terms.clone(),
+            version: self.kept.seq,
+        };
         Ok(())
     }
 }
