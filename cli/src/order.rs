@@ -141,7 +141,7 @@ fn flag_of(field: &str) -> String {
         "resources.cpu_count" => "--cpus".to_owned(),
         "resources.memory" => "--memory".to_owned(),
         "grace_period" => "--grace".to_owned(),
-        other => format!("--{other}"),
+        other => format!("--{}", other.replace('_', "-")),
     }
 }
 

@@ -24,6 +24,7 @@ Examples:
   sluice run -- hostname
   sluice run --gpus 2 --memory 16GiB --timeout 2h -- python train.py
   sluice run --env MODE=fast --name eval -- sh -c 'echo $MODE'
+  sluice run --gpus 1 --platform h100,a100 --on-preempt suspend -- python train.py
 
 Exits with the step's own exit code, 128 and the signal where one ended it, and 125 where Sluice
 itself failed (rejected, host lost, no cluster). Why a step waits is said on stderr.";
@@ -45,8 +46,9 @@ Examples:
   sluice get pool default -o yaml
   sluice cancel $(sluice get steps --state queued -o name)
 
-A kind is taken in singular, plural and short: step, steps, st; no, po, ev. With -o json a list is
-{\"items\": [...]} and one by name is itself; with -w each change is one line, until Ctrl-C.
+A kind is taken in singular, plural and short: step, steps, st; no, po, pl (policies), pf
+(platforms), ev. With -o json a list is {\"items\": [...]} and one by name is itself; with -w each
+change is one line, until Ctrl-C.
 Tables fit a terminal: texts are cut with `…` and the least important columns are left out;
 -o wide and pipes get all.";
 
@@ -56,9 +58,9 @@ Examples:
   sluice apply -f pools.yaml
   cat pools/*.yaml | sluice apply -f -
 
-Documents are `kind: pool` and `kind: policy`, several in a file with `---` between them; each replaces
-the whole object. What somebody uses is not taken away without --force, and nothing that runs is
-stopped even then.";
+Documents are `kind: pool` and `kind: policy`, several in a file with `---` between them; each
+replaces the whole object. What somebody uses is not taken away without --force, and nothing that
+runs is stopped even then.";
 
 pub(super) const DESCRIBE: &str = "\
 Examples:
@@ -98,8 +100,9 @@ Examples:
   sluice suspend k3v9
   sluice suspend $(sluice get steps --name eval -o name)
 
-A frozen step keeps its memory and gives back all else. `sluice resume` lets it go on; so long it stays
-frozen, unless it says otherwise itself (`suspend_timeout`). What cannot be frozen waits to start anew.";
+A frozen step keeps its memory and gives back all else. It stays so until `sluice resume`, or until
+the `--suspend-timeout` that it was submitted with has passed. What cannot be frozen is stopped and
+waits to start anew.";
 
 pub(super) const RESUME: &str = "\
 Examples:
@@ -113,23 +116,27 @@ Examples:
   sluice requeue k3v9
   sluice requeue $(sluice get steps --node gpu-1 -o name)
 
-No retry is spent. What waits already is left as it is; what somebody suspended is considered again.";
+No retry is spent. What waits already is left as it is; what somebody suspended is considered
+again.";
 
 pub(super) const WAIT: &str = "\
 Examples:
   sluice wait k3v9 --timeout 1h
   sluice wait k3v9 x7p2 --for running
 
-Exits with 75 when the time is over, and with 1 at once when another end makes the state impossible.";
+Exits with 75 when the time is over, and with 1 at once when another end makes the state
+impossible.";
 
 pub(super) const CORDON: &str = "\
 Examples:
   sluice cordon gpu-1 --reason maintenance
-  sluice cordon gpu-1 gpu-2";
+  sluice cordon gpu-1 gpu-2
+  sluice cordon gpu-1 --gpu 3 --reason 'its fan is loud'";
 
 pub(super) const UNCORDON: &str = "\
 Examples:
   sluice uncordon gpu-1
+  sluice uncordon gpu-1 --gpu 3
   sluice uncordon $(sluice get nodes --state cordoned -o name)";
 
 pub(super) const DRAIN: &str = "\
@@ -154,7 +161,8 @@ Examples:
   sluice delete node gpu-1
   sluice delete node gpu-1 --force
 
-A node that is linked is not deleted: drain it and stop its agent first. Its pool forgets what it had.";
+A node that is linked is not deleted: drain it and stop its agent first. Its pool forgets what it
+had.";
 
 pub(super) const DETECT: &str = "\
 Examples:
@@ -167,7 +175,8 @@ Examples:
   sluice doctor
   sluice doctor --state-dir /srv/sluice -o json
 
-Works without a cluster. Exits with 1 if a check failed. With -o name the checks that are not well are listed.";
+Works without a cluster. Exits with 1 if a check failed. With -o name the checks that are not well
+are listed.";
 
 pub(super) const SIMULATE: &str = "\
 Examples:

@@ -27,7 +27,7 @@ pub(crate) struct StepFlags {
     /// The kind of hardware, such as h100; or several, the best first, such as h100,a100; or any.
     #[arg(long, value_name = "PLATFORM", help_heading = "Placement")]
     pub(crate) platform: Option<String>,
-    /// On how many hosts it runs at once.
+    /// On how many hosts it runs at once, all of one platform.
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub(crate) nodes: Option<u32>,
     /// On whose behalf.
@@ -45,13 +45,16 @@ pub(crate) struct StepFlags {
     /// Time between the stop signal and the kill, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Life")]
     pub(crate) grace: Option<Span>,
-    /// What happens when it must give way.
+    /// What happens when it must give way: it is stopped and waits to start anew (requeue, the default), is frozen and
+    /// goes on later (suspend), or is stopped for good (fail).
     #[arg(long, value_name = "ACTION", value_parser = words::<OnPreempt, _>(["requeue", "suspend", "fail"]), help_heading = "Placement")]
     pub(crate) on_preempt: Option<OnPreempt>,
-    /// Short for whether it gives way, and who of its subject's steps goes first.
+    /// Whether it gives way and who of its subject's steps goes first: high (1000) and normal (0) never give way, low
+    /// (-1000) borrows and does.
     #[arg(long, value_name = "CLASS", value_parser = words::<PriorityClass, _>(["high", "normal", "low"]), help_heading = "Placement")]
     pub(crate) priority_class: Option<PriorityClass>,
-    /// The kind of work that it does, which fills in what is not said.
+    /// The kind of work that it does, which says whether it gives way and how often it is tried again, where nothing
+    /// else does.
     #[arg(long, value_name = "WORK", value_parser = words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Step")]
     pub(crate) work: Option<Work>,
     /// How long it may be frozen before it is stopped and starts anew, such as 2h; 1h where absent.

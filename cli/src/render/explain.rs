@@ -5,6 +5,7 @@ use sluice_common::api::{
     AwaitedView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView, OutcomeView,
     PromiseView,
 };
+use sluice_common::state::StepState;
 
 use super::step::{exit, moment, rounded, tone};
 use super::{safe, shortened};
@@ -44,7 +45,7 @@ pub(crate) fn explain(view: &ExplainView, now: Timestamp, out: Out) -> String {
         lines.put(1, format!("pool {}: {message}", safe(&refusal.pool)));
     }
     if let Some(holding) = &view.holding {
-        held(&mut lines, holding, now);
+        held(&mut lines, view.state, holding, now);
     }
     attempts(&mut lines, view, now);
     lines.0
@@ -180,7 +181,7 @@ fn holder(holder: &HolderView) -> String {
     )
 }
 
-fn held(lines: &mut Lines, holding: &HoldingView, now: Timestamp) {
+fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timestamp) {
     let places: Vec<String> = holding
         .placements
         .iter()
@@ -192,23 +193,24 @@ fn held(lines: &mut Lines, holding: &HoldingView, now: Timestamp) {
         .collect();
     let places = shortened(places.into_iter(), MAX_HOLDERS);
     let pool = safe(&holding.pool);
-    lines.put(
-        1,
-        format!(
-            "holds {places} of pool {pool} since {}",
-            moment(holding.since, now)
-        ),
-    );
+    let since = moment(holding.since, now);
+    // What is frozen has given back all but its memory.
+    let holds = match state {
+        StepState::Suspended => {
+            format!("holds its memory alone, on {places} of pool {pool}, granted {since}")
+        }
+        _ => format!("holds {places} of pool {pool} since {since}"),
+    };
+    lines.put(1, holds);
     if let Some(started) = holding.started_at {
         lines.put(1, format!("started {}", moment(started, now)));
     }
-    let share = match holding.in_share {
-        true => {
-            "its subject is within its reserved share of all that counts in the pool".to_owned()
-        }
-        false => format!("its subject borrows: {}", beyond(holding)),
-    };
-    lines.put(1, share);
+    // Keys that no share counts can be beyond it all the same: the exposure says so.
+    match (holding.in_share, holding.beyond_share.is_empty()) {
+        (true, true) => lines.put(1, "its subject is within its reserved share"),
+        (true, false) => {}
+        (false, _) => lines.put(1, format!("its subject borrows: {}", beyond(holding))),
+    }
     if let Some(since) = holding.stopping_since {
         lines.put(1, format!("stopping since {}", moment(since, now)));
     }
@@ -343,6 +345,27 @@ pub(crate) mod tests {
     #[test]
     fn one_that_waits_is_told_why_and_what_would_help() {
         insta::assert_snapshot!(explain(&waiting(), now(), Out::plain()));
+    }
+
+    #[test]
+    fn one_that_is_frozen_holds_its_memory_alone() {
+        let mut view = borrowing();
+        view.state = StepState::Suspended;
+        let said = explain(&view, now(), Out::plain());
+        assert!(
+            said.contains("holds its memory alone, on gpu-1 (2 GPUs) of pool default, granted "),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_key_that_no_share_counts_does_not_contradict_the_share() {
+        let mut view = borrowing();
+        let holding = view.holding.as_mut().unwrap();
+        holding.in_share = true;
+        let said = explain(&view, now(), Out::plain());
+        assert!(!said.contains("its subject"), "{said}");
+        assert!(said.contains("may stop it"), "{said}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use sluice_common::amount::{GPU, MCPU, MEMORY_MB};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
 use sluice_common::api::{CordonView, HostView, NodeView, StepView, UnfitGpuView};
-use sluice_common::state::NodeState;
+use sluice_common::platform::CPU;
+use sluice_common::state::{NodeState, StepState};
 
 use super::age::age;
 use super::listed::Listed;
@@ -46,7 +47,7 @@ impl Listed for NodeView {
         let mut cells = short_cells(self, now);
         cells.extend(
             [
-                platforms(host),
+                platform_of(host),
                 or_dash(host.driver.as_deref()),
                 or_dash(host.cuda.as_deref()),
                 or_dash(Some(&host.os)),
@@ -117,6 +118,14 @@ fn lacking(node: &NodeView, between: &str) -> String {
 /// The same as a coloured word.
 pub(crate) fn standing(node: &NodeView, out: Out) -> String {
     state(node).painted(out)
+}
+
+/// The platform that it counts as: that of its GPUs, or the one of hosts without any.
+fn platform_of(host: &HostView) -> String {
+    match host.gpus.is_empty() {
+        true => CPU.to_owned(),
+        false => platforms(host),
+    }
 }
 
 /// Its GPUs by platform, such as `8xh100`.
@@ -242,7 +251,7 @@ fn steps_of(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> St
                 or_dash(Some(&step.name)).into(),
                 Cell::toned(super::step::tone(step.state), step.state),
                 or_dash(Some(&step.subject)).into(),
-                amounts::amounts(&step.request).into(),
+                uses(step).into(),
                 age(step.submitted_at, now).into(),
             ]),
             None => row.resize_with(STEPS.len(), dash),
@@ -251,6 +260,15 @@ fn steps_of(node: &NodeView, steps: &[StepView], now: Timestamp, out: Out) -> St
     });
     let rows: Vec<Vec<Cell>> = rows.collect();
     titled("Steps", &Table::new(STEPS, out).whole(&rows))
+}
+
+/// What a step uses of the node: all that it was granted, or its memory alone while it is frozen.
+fn uses(step: &StepView) -> String {
+    if step.state != StepState::Suspended {
+        return amounts::amounts(&step.request);
+    }
+    let memory = step.request.get(MEMORY_MB);
+    amounts::amounts(&Amounts::default().with(MEMORY_MB, memory))
 }
 
 #[cfg(test)]
@@ -321,6 +339,23 @@ GPU  PLATFORM  MIG  MEMORY   UTIL  TEMP  POWER  ECC  XIDS  PROCESSES  NUMA  NVLI
 ";
         let steps = [running()];
         assert_eq!(describe(&node(), &steps, now(), Out::plain()), expected);
+    }
+
+    #[test]
+    fn a_frozen_step_uses_memory_alone() {
+        let mut frozen = running();
+        frozen.state = StepState::Suspended;
+        let said = describe(&node(), &[frozen], now(), Out::plain());
+        let row = said.lines().find(|line| line.starts_with("k3v9")).unwrap();
+        assert_eq!(row, "k3v9  train  suspended  dev      memory=2.1GB  3m");
+    }
+
+    #[test]
+    fn a_host_without_gpus_is_of_a_platform_too() {
+        let mut node = node();
+        assert_eq!(platform_of(&node.inventory), "1xl40s");
+        node.inventory.gpus.clear();
+        assert_eq!(platform_of(&node.inventory), "cpu");
     }
 
     #[test]

@@ -182,6 +182,7 @@ fn treatment(text: &mut Sections, step: &StepView) {
         false => "no".to_owned(),
         true => format!("yes, then {on_preempt}"),
     };
+    let frozen_for = step.suspend_timeout.as_deref();
     let class = step.priority_class.map(|class| class.to_string());
     let work = step.work.map(|work| work.to_string());
     text.optional("Work", work)
@@ -193,6 +194,10 @@ fn treatment(text: &mut Sections, step: &StepView) {
             (step.priority != 0).then(|| step.priority.to_string()),
         )
         .field("Preemptible", preemptible)
+        .optional(
+            "Frozen for",
+            frozen_for.map(|most| format!("{} at most", safe(most))),
+        )
         .optional(
             "Retries",
             (step.retries > 0).then(|| step.retries.to_string()),

@@ -158,14 +158,10 @@ impl Core {
     pub(crate) fn no_host_fits(&self, pool: &PoolName, request: &Request, hosts: usize) -> Reason {
         let reason =
             |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
-        if hosts > 0 {
-            let message = format!(
-                "it asks for {} hosts at once, and {hosts} of pool `{pool}` are large enough",
-                request.hosts
-            );
-            return reason(message);
-        }
         let known = self.state.market().pool(pool);
+        if hosts > 0 {
+            return reason(too_few(pool, known, request, hosts));
+        }
         let view = request.platforms.first();
         if let Some(missing) = known.and_then(|known| without_platform(known, request)) {
             return reason(format!("no host of pool `{pool}` is of {missing}"))
@@ -185,6 +181,21 @@ impl Core {
             .with("key", key)
             .with("asked", asked)
             .with("available", has)
+    }
+}
+
+/// So many hosts are large enough, of the platform that has most of them where there are several.
+fn too_few(pool: &PoolName, known: Option<&Pool>, request: &Request, hosts: usize) -> String {
+    let are = if hosts == 1 { "is" } else { "are" };
+    let message = format!(
+        "it asks for {} hosts at once, and {hosts} of pool `{pool}` {are} large enough",
+        request.hosts
+    );
+    match known.is_some_and(|known| known.platforms().count() > 1) {
+        false => message,
+        true => {
+            format!("{message} among those of any one platform, which all its hosts must be of")
+        }
     }
 }
 

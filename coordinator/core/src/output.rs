@@ -366,9 +366,10 @@ fn in_use(uses: &[Use]) -> String {
 fn gpus_of(known: &[String]) -> String {
     match known {
         [] => String::from("it has none"),
-        known => format!(
-            "name one by its index or by UUID, such as `{}`",
-            known.join("`, `")
+        [only] => format!("name one by its index or by UUID, such as `{only}`"),
+        [first, .., last] => format!(
+            "name one of its {} by index or by UUID, from `{first}` to `{last}`",
+            known.len()
         ),
     }
 }
