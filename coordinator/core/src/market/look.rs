@@ -8,11 +8,13 @@ use sluice_common::amount::STEP_RUN;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 
+use super::Market;
 use super::block::Block;
 use super::candidates::{self, Spared};
 use super::fit::Before;
+use super::platform::View;
 use super::victims::{self, Hindrance, Outlook};
-use super::{Market, Run};
+use crate::state::HostUnits;
 
 /// A request in one of its pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,9 +208,29 @@ impl<'a> Before<'a> {
             return None;
         }
         let hosts = self.pool.hosts().iter().filter(|(_, host)| host.open);
-        let free = hosts.map(|(node, host)| (host.free().get(key), node));
+        let views = self.views();
+        let free = hosts.flat_map(|(node, host)| {
+            let seen = views.iter().filter(|view| host.is_of(**view));
+            seen.map(move |view| {
+                let free = host.free_seen(*view, HostUnits::default());
+                (free.get(key), node)
+            })
+        });
         let most = free.max_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(a.1)));
         most.map(|(free, node)| (node, free))
+    }
+
+    /// The platforms whose hosts the request may be on; none is all of them.
+    fn views(&self) -> Vec<View<'a>> {
+        self.each_view().map(|before| before.view).collect()
+    }
+
+    /// What runs on hosts that the request may be on.
+    fn in_reach(&self) -> BTreeSet<&'a AttemptId> {
+        let views = self.views();
+        let hosts = self.pool.hosts().values();
+        let hosts = hosts.filter(|host| views.iter().any(|view| host.is_of(*view)));
+        hosts.flat_map(|host| &host.runs).collect()
     }
 
     /// The runs that hold the key that a rule names as short.
@@ -233,8 +255,9 @@ impl<'a> Before<'a> {
         let accounts = accounts.filter(|(subject, _)| !own || **subject == self.request.subject);
         let runs = accounts.flat_map(|(_, account)| &account.runs);
         let runs = runs.filter_map(|id| Some((id, self.market.run(id)?)));
-        let holding = |run: &Run| run.demand().get(key) > 0;
-        runs.filter(|(_, run)| holding(run))
+        let reach = matches!(block, Block::Hosts { .. }).then(|| self.in_reach());
+        let reached = |id: &AttemptId| reach.as_ref().is_none_or(|reach| reach.contains(id));
+        runs.filter(|(id, run)| run.demand().get(key) > 0 && reached(id))
             .map(|(attempt, run)| Holder {
                 attempt,
                 subject: &run.request.subject,

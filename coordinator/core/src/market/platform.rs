@@ -143,6 +143,11 @@ impl Host {
         self.hardware.gpus.keys()
     }
 
+    /// Whether a view sees it.
+    pub(crate) fn is_of(&self, view: View<'_>) -> bool {
+        view.is_none_or(|platform| self.hardware.gpus.contains_key(platform))
+    }
+
     /// What it has for a view; nothing where it is not of it.
     pub(crate) fn capacity_seen(&self, view: View<'_>) -> HostUnits {
         match view.map(|platform| self.hardware.gpus.get(platform)) {

@@ -2,6 +2,7 @@
 //! frozen, and what is said of platforms that are not there.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::vec;
 
 use sluice_common::gpu_state::{GpuFault, GpuStates};
@@ -101,6 +102,50 @@ fn more_of_a_model_than_any_host_has_is_rejected_and_the_rest_of_it_is_not_count
     };
     rig.submit("pending", pending).unwrap();
     assert_eq!(rig.state("pending"), StepState::Queued);
+}
+
+/// A host of each of two platforms.
+fn two_hosts() -> Rig {
+    let mut rig = Rig::new();
+    for (node, platform) in [("a", "a100"), ("h", "h100")] {
+        let mut hello = hello(node, 2, 8);
+        for gpu in &mut hello.inventory.gpus {
+            gpu.platform = platform.into();
+        }
+        rig.hello(hello);
+    }
+    rig
+}
+
+#[test]
+fn a_gang_that_no_platform_has_room_for_is_told_so() {
+    let mut rig = two_hosts();
+    let gang = StepSpec {
+        nodes: 2,
+        ..spec(1, 0)
+    };
+    rig.submit("g", gang).unwrap();
+    assert_eq!(rig.code("g"), ReasonCode::NoHostFits);
+    let message = rig.reason("g").message;
+    assert!(message.contains("2 hosts at once, and 1 of"), "{message}");
+    assert!(
+        message.contains("is large enough among those of any one platform"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_holds_and_is_free_on_hosts_of_other_platforms_is_not_told_to_one_that_waits() {
+    let mut rig = two_hosts();
+    rig.submit("other", on(1, "a100")).unwrap();
+    rig.submit("in-its-way", on(2, "h100")).unwrap();
+    rig.submit("w", on(1, "h100")).unwrap();
+    let explained = rig.core.explain(&step("w")).unwrap();
+    let look = &explained.pools[0];
+    let gpu = look.keys.iter().find(|terms| terms.key == "gpu").unwrap();
+    assert_eq!(gpu.most_free, Some((&node("h"), 0)));
+    assert_eq!(look.holders, 1, "{look:?}");
+    assert_eq!(format!("{}", look.spares[0].attempt), "in-its-way.1");
 }
 
 #[test]
