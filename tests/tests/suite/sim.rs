@@ -50,7 +50,7 @@ fn one_seed_gives_one_history() {
 
 #[test]
 fn a_supervisor_that_ignores_leases_is_found_out() {
-    let caught = (1..=20).any(|seed| {
+    let caught = (1..=60).any(|seed| {
         std::panic::catch_unwind(|| {
             let mut world = World::new(seed);
             world.break_leases();

@@ -106,14 +106,14 @@ fn one_that_ignores_sigterm_runs_on_until_it_is_killed() {
     let mut client = host.client();
     let deaf = sh(
         "deaf.1",
-        "trap 'echo asked' TERM; while :; do sleep 0.02; done",
+        "trap 'echo asked' TERM; echo deaf; while :; do sleep 0.02; done",
     );
+    let said = |word: &str| host.output(&deaf.attempt, "stdout").contains(word);
     client.spawn(&deaf);
     client.wait_running(&deaf.attempt);
+    until("it does not hear", || said("deaf"));
     client.signal(&deaf.attempt, StopSignal::Terminate);
-    until("it was asked", || {
-        !host.output(&deaf.attempt, "stdout").is_empty()
-    });
+    until("it was asked", || said("asked"));
     client.wait_running(&deaf.attempt);
     ends_clean(&host, &mut client, &deaf.attempt, &Exit::Signal(9));
 }
