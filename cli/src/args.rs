@@ -86,7 +86,7 @@ pub(crate) enum Command {
     /// Submit a step, or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT)]
     Submit(SubmitArgs),
-    /// List steps, nodes, pools, policies, platforms or events.
+    /// List steps, nodes, pools, policies, platforms, events, or where steps go that name no pool.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
     /// Show everything about one step, node or pool.
