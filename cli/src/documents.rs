@@ -20,6 +20,9 @@ use crate::render::safe;
 /// The largest file taken: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 
+/// The most documents of a file: a full batch of steps, or as many policies, and some more.
+const MAX_DOCUMENTS: usize = 20_000;
+
 /// What a document may be.
 const KINDS: [&str; 5] = ["cluster", "host", "pool", "policy", "step"];
 
@@ -82,8 +85,7 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
 
 /// Reads the documents of a file, in order, each with its place.
 pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
-    let values: Vec<Value> =
-        serde_saphyr::from_multiple(text).map_err(|e| Failure::Failed(unread(file, &e)))?;
+    let values: Vec<Value> = values(text, file)?;
     let starts = starts(text);
     let known = starts.len() == values.len();
     let several = values.len() > 1;
@@ -130,9 +132,29 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
     Err(Failure::Failed(mistakes.join("\n")))
 }
 
+/// Every document of a text, as what it is to be.
+///
+/// # Errors
+/// Where it is no YAML, not what was wanted, or has more documents than are read at once.
+pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<T>, Failure> {
+    // What a file of 16 MiB can hold: it is the file that is bounded.
+    let most = usize::try_from(MAX_FILE_BYTES).unwrap_or(usize::MAX);
+    let budget = serde_saphyr::budget! {
+        max_documents: MAX_DOCUMENTS,
+        max_nodes: most,
+        max_events: most,
+    };
+    let options = serde_saphyr::options! { budget: budget };
+    let read = serde_saphyr::from_multiple_with_options(text, options);
+    read.map_err(|e| Failure::Failed(unread(file, &e)))
+}
+
 /// The parser's words, less its advice to programmers.
 fn unread(file: &str, error: &impl ToString) -> String {
     let words = error.to_string();
+    if words.contains("budget breached: Documents") {
+        return format!("{file}: there are more than {MAX_DOCUMENTS} documents in it: split it");
+    }
     let words = words.strip_prefix("error: ").unwrap_or(&words);
     format!(
         "{file}: {}",
@@ -255,6 +277,21 @@ mod tests {
                 Document::Cluster(_)
             ]
         ));
+    }
+
+    #[test]
+    fn a_file_of_a_full_batch_is_read_and_one_of_too_many_documents_says_so() {
+        let policy = |n: usize| format!("kind: policy\npool: p\nsubject: s{n}\n---\n");
+        let text: String = (0..10_000).map(policy).collect();
+        assert_eq!(read(&text, "f.yaml").unwrap().len(), 10_000);
+        let text: String = (0..=MAX_DOCUMENTS).map(policy).collect();
+        let Err(Failure::Failed(message)) = read(&text, "f.yaml") else {
+            panic!("it was read");
+        };
+        assert_eq!(
+            message,
+            "f.yaml: there are more than 20000 documents in it: split it"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@ use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
 use crate::args::StepFlags;
 use crate::context::ContextFile;
+use crate::documents::values;
 use crate::failure::Failure;
 
 /// Characters of a random text: digits and letters that are hard to mistake for each other.
@@ -151,8 +152,7 @@ pub(crate) fn from_yaml(
     file: &str,
     defaults: &Defaults,
 ) -> Result<Vec<StepRequest>, Failure> {
-    let documents: Vec<StepRequest> =
-        serde_saphyr::from_multiple(text).map_err(|e| Failure::Failed(format!("{file}: {e}")))?;
+    let documents: Vec<StepRequest> = values(text, file)?;
     if documents.is_empty() {
         return Err(Failure::Failed(format!(
             "{file}: there is no step in it: write `kind: step` and a `command`"
