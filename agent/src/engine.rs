@@ -6,6 +6,7 @@
 //! the other, and no two tasks wait for each other.
 
 mod devices;
+mod execs;
 mod report;
 
 use std::collections::BTreeMap;
@@ -28,6 +29,7 @@ use crate::epoch::{EpochError, EpochFile};
 use crate::gpu_file::GpuFile;
 use crate::logs::Live;
 
+pub(crate) use execs::{Begun, ExecEvent};
 use report::{Report, Touched};
 
 /// Events that wait for the loop. Beyond it the tasks that bring them wait, which slows their peers down.
@@ -62,6 +64,8 @@ pub(crate) enum Event {
     Checkpoint { attempt: AttemptId, ago: Span },
     /// How the host is by its own check.
     Health(HostHealth),
+    /// Of a program beside an attempt.
+    Exec(ExecEvent),
     /// Anything that needs no wiring.
     Core(Input),
     /// Somebody wants to know whether the loop turns.
@@ -115,6 +119,7 @@ pub(crate) struct Engine {
     capabilities: BTreeMap<Capability, Mechanism>,
     timers: BTreeMap<TimerKey, BootMillis>,
     report: Report,
+    execs: execs::Execs,
 }
 
 impl Engine {
@@ -142,6 +147,7 @@ impl Engine {
             capabilities: BTreeMap::new(),
             timers: BTreeMap::new(),
             report: Report::default(),
+            execs: execs::Execs::default(),
         }
     }
 
@@ -209,6 +215,10 @@ impl Engine {
                 self.tell_health();
                 Ok(())
             }
+            Event::Exec(event) => {
+                self.on_exec(event);
+                Ok(())
+            }
             Event::Core(input) => {
                 self.on_input(&input);
                 let assigned = assigned(&input);
@@ -265,7 +275,10 @@ impl Engine {
                 self.live.remove(&view.attempt);
                 self.disarm(&view.attempt);
             }
-            Input::SupervisorDown => self.supervisor = None,
+            Input::SupervisorDown => {
+                self.supervisor = None;
+                self.execs.on_supervisor_down();
+            }
             Input::LinkLost { link }
                 if self
                     .link

@@ -16,11 +16,12 @@ use std::time::Duration;
 
 use sluice_common::chain::chain;
 use sluice_common::id::AttemptId;
-use sluice_common::wire::{LogReply, LogRequest};
+use sluice_common::wire::{LogReply, LogRequest, LogStream};
 use sluice_transport::{FrameReader, FrameWriter, TransportError};
 use tokio::task::spawn_blocking;
 use tracing::debug;
 
+use crate::execs::Execs;
 use kept::Kept;
 pub(crate) use live::Live;
 pub(crate) use watch::Watcher;
@@ -53,15 +54,22 @@ pub(crate) struct Logs {
     attempts_dir: PathBuf,
     live: Arc<Live>,
     watcher: Option<Watcher>,
+    execs: Execs,
 }
 
 impl Logs {
     /// Serves the attempts below `attempts_dir`; `live` tells which may still write.
-    pub(crate) fn new(attempts_dir: PathBuf, live: Arc<Live>, watcher: Option<Watcher>) -> Self {
+    pub(crate) fn new(
+        attempts_dir: PathBuf,
+        live: Arc<Live>,
+        watcher: Option<Watcher>,
+        execs: Execs,
+    ) -> Self {
         Self {
             attempts_dir,
             live,
             watcher,
+            execs,
         }
     }
 
@@ -69,6 +77,9 @@ impl Logs {
     /// the stream break.
     pub(crate) async fn serve(&self, mut reader: FrameReader, writer: FrameWriter) {
         let outcome = match reader.next::<LogRequest>().await {
+            Ok(Some(request)) if request.stream == LogStream::Exec => {
+                return self.execs.serve(request.attempt, reader, writer).await;
+            }
             Ok(Some(request)) => self.send(request, writer).await,
             Ok(None) => Ok(()),
             Err(error) => Err(error.into()),

@@ -7,6 +7,7 @@ mod config;
 mod detect;
 mod engine;
 mod epoch;
+mod execs;
 mod gpu_file;
 mod link;
 mod logs;
@@ -34,6 +35,7 @@ use tracing::{Instrument, info, warn};
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::{Engine, Event, INBOX};
 use crate::epoch::EpochFile;
+use crate::execs::Execs;
 use crate::gpu_file::GpuFile;
 use crate::link::Link;
 use crate::logs::{Live, Logs, Watcher};
@@ -271,9 +273,11 @@ async fn serve(
         .parent()
         .unwrap_or(Path::new("/"))
         .join("attempts");
-    let logs = Arc::new(Logs::new(attempts.clone(), Arc::clone(&live), watcher));
-
     let (events, inbox) = mpsc::channel(INBOX);
+    let execs = Execs::new(attempts.clone(), events.clone());
+    let logs = Logs::new(attempts.clone(), Arc::clone(&live), watcher, execs);
+    let logs = Arc::new(logs);
+
     let (supervised, is_supervised) = watch::channel(false);
     let file = GpuFile::new(&config.state_dir, identity.boot_id.clone());
     let core = core.with_gpus(file.load());

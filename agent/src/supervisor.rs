@@ -17,7 +17,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::engine::{Event, OUTBOX};
+use crate::engine::{Event, ExecEvent, OUTBOX};
 use crate::told::Told;
 
 /// Between two tries. The supervisor is on this host and starts in milliseconds, so a constant will do.
@@ -117,7 +117,9 @@ fn first_words(
             outbox,
         }),
         FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),
-        FromSupervisor::Attempt(_) | FromSupervisor::Health(_) => Err(SupervisorError::NoHello),
+        FromSupervisor::Attempt(_)
+        | FromSupervisor::Health(_)
+        | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
 
@@ -126,6 +128,9 @@ async fn read(mut reader: Reader, events: &mpsc::Sender<Event>) -> Result<(), Su
         let event = match reader.next().await? {
             FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
             FromSupervisor::Health(health) => Event::Health(health),
+            FromSupervisor::ExecEnded { exec, exit } => {
+                Event::Exec(ExecEvent::Ended { exec, exit })
+            }
             // Only `List` asks for a second hello, and this agent never sends it.
             FromSupervisor::Hello { .. } => return Err(SupervisorError::NoHello),
         };

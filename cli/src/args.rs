@@ -101,6 +101,9 @@ pub(crate) enum Command {
     /// Look on while a step runs. Ctrl-C leaves it as it is.
     #[command(after_help = examples::ATTACH)]
     Attach(AttachArgs),
+    /// Run a program beside a running step: as its user, within its limits, with its environment and GPUs.
+    #[command(after_help = examples::EXEC)]
+    Exec(ExecArgs),
     /// Cancel steps. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
     Cancel(CancelArgs),
@@ -169,6 +172,7 @@ impl Command {
             Command::Dev(_) => Some("dev"),
             Command::Run(_) => Some("run"),
             Command::Attach(_) => Some("attach"),
+            Command::Exec(_) => Some("exec"),
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),
             Command::Man { .. } => Some("man"),
@@ -179,7 +183,7 @@ impl Command {
     /// The exit code for failures that are not the caller's. `run` has its own, so that it is not taken for the step's.
     pub(crate) fn own_failure_code(&self) -> u8 {
         match self {
-            Command::Run(_) | Command::Attach(_) => RUN_FAILED,
+            Command::Run(_) | Command::Attach(_) | Command::Exec(_) => RUN_FAILED,
             _ => FAILED,
         }
     }
@@ -412,6 +416,19 @@ pub(crate) struct AttachArgs {
     /// How many of the lines that it has written already are shown.
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tail: usize,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExecArgs {
+    /// Beside which.
+    #[arg(value_name = "STEP", value_parser = step_id)]
+    pub(crate) step: String,
+    /// Of a step on several hosts: beside this part, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rank: u32,
+    /// The program and its arguments.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 
 mod admin;
 mod error;
+mod exec;
 mod filter;
 mod patience;
 mod sse;
@@ -30,6 +31,7 @@ use crate::context::Context;
 
 pub(crate) use error::ApiError;
 use error::wordless;
+pub(crate) use exec::Exec;
 pub(crate) use filter::StepFilter;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
@@ -189,12 +191,8 @@ impl Client {
         offset: u64,
         follow: bool,
     ) -> Result<LogBody, ApiError> {
-        let stream = match stream {
-            LogStream::Stdout => "stdout",
-            LogStream::Stderr => "stderr",
-        };
         let query = vec![
-            ("stream", stream.to_owned()),
+            ("stream", stream.file_name().to_owned()),
             ("offset", offset.to_string()),
             ("follow", follow.to_string()),
             ("attempt", attempt.to_string()),

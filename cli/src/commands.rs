@@ -8,6 +8,7 @@ pub(crate) mod describe;
 pub(crate) mod detect;
 pub(crate) mod doctor;
 pub(crate) mod drain;
+pub(crate) mod exec;
 pub(crate) mod explain;
 pub(crate) mod generate;
 pub(crate) mod get;

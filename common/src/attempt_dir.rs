@@ -15,3 +15,9 @@ pub const STEP_DIR: &str = "step";
 
 /// The file in it whose change tells of a checkpoint; absent until the step makes it.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
+
+/// The directory of a program that runs beside the attempt, where its streams are: by this and its number.
+pub const EXEC_DIR_PREFIX: &str = "exec-";
+
+/// Its streams, in the order of their descriptors.
+pub const EXEC_STREAMS: [&str; 3] = ["stdin", "stdout", "stderr"];

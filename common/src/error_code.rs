@@ -161,6 +161,8 @@ codes! {
     PoolInMaintenance = "pool_in_maintenance", 409;
     /// The terms of the cluster name a pool that would not be there.
     ClusterNamesPool = "cluster_names_pool", 409;
+    /// The step does not run now, so nothing can run beside it.
+    NotRunning = "not_running", 409;
 }
 
 impl fmt::Display for ErrorCode {

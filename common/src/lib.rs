@@ -18,6 +18,7 @@ pub mod cluster;
 pub mod device;
 pub mod environment;
 pub mod error_code;
+pub mod exec;
 pub mod gpu_state;
 pub mod host_health;
 pub mod id;

@@ -19,11 +19,12 @@ pub const MARKS_BYTES: usize = STREAMS.len() * MARK_BYTES;
 pub const STREAMS: [LogStream; 2] = [LogStream::Stdout, LogStream::Stderr];
 
 impl LogStream {
-    /// The name of its file in an attempt's directory.
+    /// The name of its file in an attempt's directory; what is no output has none.
     pub const fn file_name(self) -> &'static str {
         match self {
             LogStream::Stdout => "stdout",
             LogStream::Stderr => "stderr",
+            LogStream::Exec => "exec",
         }
     }
 
@@ -32,6 +33,8 @@ impl LogStream {
         match self {
             LogStream::Stdout => 0,
             LogStream::Stderr => MARK_BYTES as u64,
+            // Beyond the marks: nothing of it is kept, so nothing is dropped.
+            LogStream::Exec => MARKS_BYTES as u64,
         }
     }
 }

@@ -249,6 +249,16 @@ fn default_name(program: &str) -> String {
     file.chars().take(MAX_TITLE_CHARS).collect()
 }
 
+impl crate::exec::ExecRequest {
+    /// Whether it can be run at all.
+    ///
+    /// # Errors
+    /// Where it names no program, or what none can be given.
+    pub fn check(&self) -> Result<(), FieldError> {
+        check_command(&self.command, &Environment::default(), None)
+    }
+}
+
 fn check_command(
     command: &[String],
     env: &Environment,

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceNumber;
 use crate::environment::Environment;
+use crate::exec::ExecId;
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
@@ -95,6 +96,21 @@ pub enum ToSupervisor {
         /// How long moving may take, and bringing back.
         limit: Span,
     },
+    /// Run a program beside an attempt, in its groups, as its user, with its environment and directory. Its streams are
+    /// pipes with names in a directory of its own, which the agent opens. Answered by [`FromSupervisor::ExecEnded`] when
+    /// it has ended, or could not begin.
+    Exec {
+        /// Which.
+        exec: ExecId,
+        /// Program and arguments, not empty.
+        command: Vec<String>,
+    },
+    /// Kill the process group of a program that runs beside an attempt. Harmless where it has ended. Those of an agent
+    /// that goes away are killed in the same way.
+    EndExec {
+        /// Which.
+        exec: ExecId,
+    },
 }
 
 /// From the supervisor.
@@ -119,6 +135,13 @@ pub enum FromSupervisor {
     Attempt(AttemptView),
     /// How the host is by its own check: said after the hello, where it is known, and when it has changed.
     Health(HostHealth),
+    /// A program beside an attempt has ended, or could not begin.
+    ExecEnded {
+        /// Which.
+        exec: ExecId,
+        /// How.
+        exit: Exit,
+    },
 }
 
 /// The signals that an agent may send.

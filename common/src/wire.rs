@@ -3,7 +3,8 @@
 //! The agent dials, and opens two streams: *control* and *heartbeat*. On control it says [`Hello`] first and is
 //! answered by [`Greeting`]; from then on each side sends [`FromNode`] and [`Command`]. On heartbeat it sends
 //! [`Heartbeat`]s, each acknowledged at once by [`HeartbeatAck`]. For each transfer of output the coordinator opens a
-//! stream, sends a [`LogRequest`] and is answered by a [`LogReply`] followed by plain bytes until the stream ends.
+//! stream, sends a [`LogRequest`] and is answered by a [`LogReply`] followed by plain bytes until the stream ends. A
+//! program that runs beside a step is asked for in the same way.
 //!
 //! Attempts are reported as *statuses*, not as events: where the attempt stands now. A repeat is harmless and a status
 //! implies all that came before it, so nothing is numbered and nothing can be missed. The host keeps an attempt until
@@ -381,6 +382,9 @@ pub enum LogStream {
     Stdout,
     /// Standard error.
     Stderr,
+    /// No output of its own: the streams of a program that is to run beside it. An [`crate::exec::ExecRequest`] follows
+    /// the request, and once it is granted [`crate::exec`]'s frames both ways.
+    Exec,
 }
 
 /// Asks for a stretch of output.

@@ -11,6 +11,7 @@ mod calls;
 mod cluster;
 pub mod error;
 mod events;
+mod exec;
 mod explain;
 mod health;
 mod ids;
@@ -118,6 +119,7 @@ fn router(api: Api) -> Router {
         )
         .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))
+        .route("/v1/steps/{step}/exec", post(exec::exec))
         .route("/v1/nodes", get(nodes::list))
         .route(
             "/v1/nodes/{node}",

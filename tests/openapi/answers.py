@@ -164,6 +164,7 @@ def see(judge):
     assert pool["platforms"] and pool["used"]["gpu"] == 1, pool
     judge.call(200, "get", "/v1/pools/{pool}/policies", pool="default")
     judge.call(200, "get", "/v1/pools/{pool}/policies/{subject}", pool="default", subject="prod")
+    exec_beside(judge)
     steer(judge)
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="whole")
     assert judge.state_of("whole", "cancelled")["exit"]["signal"] == 15
@@ -179,6 +180,16 @@ def steer(judge):
     assert not judge.call(200, "post", "/v1/steps/{step}:resume", step="napper")["held"]
     judge.call(200, "post", "/v1/steps/{step}:requeue", step="napper")
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="napper")
+
+
+def exec_beside(judge):
+    path, body = "/v1/steps/{step}/exec", {"command": ["true"]}
+    # What becomes a connection is the suite's; here is what is refused before.
+    judge.error(400, "invalid_parameter", "post", path, body=body, step="whole")
+    judge.error(400, "invalid_command", "post", path, body={"command": []}, step="whole")
+    judge.error(404, "unknown_step", "post", path, body=body, step="nobody")
+    judge.error(409, "not_running", "post", path, body=body, step="short")
+    judge.error(413, "body_too_large", "post", path, body={"command": ["x" * (2 << 20)]}, step="whole")
 
 
 def explain(judge, gpus):

@@ -308,6 +308,9 @@ impl Server {
         for view in self.table.settle(now) {
             self.tell(&FromSupervisor::Attempt(view));
         }
+        for ended in self.table.ended_execs() {
+            self.tell(&ended);
+        }
         leaving?;
         self.go_on_stopping(now)?;
         self.go_on_upgrading();
@@ -423,6 +426,7 @@ impl Server {
     /// A host has one agent: one that calls anew has lost its old connection, or has replaced the other.
     fn welcome(&mut self, connection: Connection) {
         let replaced = self.agent.replace(connection).is_some();
+        self.table.end_execs();
         info!(replaced, "an agent has connected");
         let hello = self.table.hello();
         self.tell(&hello);
@@ -463,6 +467,7 @@ impl Server {
 
     fn part(&mut self, why: &PartError) {
         self.agent = None;
+        self.table.end_execs();
         match why {
             PartError::Closed => info!("the agent has gone"),
             PartError::Io(_) => warn!("the agent's connection is dropped: {}", chain(why)),

@@ -1,5 +1,5 @@
 //! Making a process of an attempt: the parent's half. The child's is in [`child`], the search for the program in
-//! [`lookup`].
+//! [`lookup`]; a program that runs beside a step is made in [`beside`].
 //!
 //! Who the step runs as is decided by `identity`; [`confine`] becomes it.
 //!
@@ -10,6 +10,7 @@
 //!
 //! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
 
+pub mod beside;
 mod child;
 mod confine;
 pub mod helper;
@@ -257,7 +258,7 @@ impl Spawner {
     pub fn fork(&self, spec: &SpawnSpec, entrance: &Entrance) -> Result<Forked, SpawnError> {
         let identity = self.identities.of(&spec.subject)?;
         let program = child::Program {
-            argv: arguments(spec)?,
+            argv: arguments(&spec.command)?,
             envp: environment(spec, identity, &self.attempt_dir(&spec.attempt))?,
             path: spec.env.get("PATH").cloned(),
         };
@@ -374,23 +375,23 @@ pub fn begun(attempts_dir: &Path, attempt: &AttemptId) -> PathBuf {
 /// In its group from birth, where the kernel and whatever confines this program allow that. One that has a prolog to run
 /// is born outside: the admin's program is not the step's, neither its limits nor its fence are for it.
 fn fork(entrance: &Entrance, child: &child::Child<'_>) -> io::Result<u32> {
-    if child.prolog.is_some() {
-        // A prolog is the host's, and runs outside.
-        return sys::fork_into(|| child.run(false));
-    }
-    fork_with(entrance, |born_inside| child.run(born_inside))
+    // A prolog is the host's, and runs outside.
+    let birthplace = entrance.birthplace().filter(|_| child.prolog.is_none());
+    fork_by(birthplace, |inside| child.run(inside))
 }
 
 /// The same of any child, which is told whether it was born in its group.
 fn fork_with(entrance: &Entrance, run: impl Fn(bool)) -> io::Result<u32> {
-    let born_inside = entrance
-        .birthplace()
-        .map(|group| sys::fork_in_group(group, || run(true)));
+    fork_by(entrance.birthplace(), run)
+}
+
+fn fork_by(birthplace: Option<BorrowedFd<'_>>, child: impl Fn(bool)) -> io::Result<u32> {
+    let born_inside = birthplace.map(|group| sys::fork_in_group(group, || child(true)));
     match born_inside {
         Some(Ok(pid)) => Ok(pid),
         // A kernel before 5.7, or a filter of calls. One that knows the call and has no room for a process says so to
         // the plain fork as well.
-        Some(Err(_)) | None => sys::fork_into(|| run(false)),
+        Some(Err(_)) | None => sys::fork_into(|| child(false)),
     }
 }
 
@@ -407,11 +408,11 @@ fn nonblocking(report: &PipeReader) -> Result<(), SpawnError> {
     )
 }
 
-fn arguments(spec: &SpawnSpec) -> Result<Vec<CString>, SpawnError> {
-    if spec.command.first().is_none_or(String::is_empty) {
+fn arguments(command: &[String]) -> Result<Vec<CString>, SpawnError> {
+    if command.first().is_none_or(String::is_empty) {
         return Err(SpawnError::EmptyCommand);
     }
-    spec.command
+    command
         .iter()
         .enumerate()
         .map(|(n, argument)| c_string(argument.clone(), || format!("command[{n}]")))

@@ -4,11 +4,13 @@
 //!
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
-//! attempts.
+//! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases.
 
+mod beside;
 mod freezing;
 mod handing;
 mod hooking;
+mod leasing;
 mod moving;
 mod restore;
 pub use restore::Setup;
@@ -42,7 +44,7 @@ use crate::output::{cap::Cap, sweep::Sweep};
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
-use crate::spawn::{Forked, Reported, SpawnError, Spawner};
+use crate::spawn::{Forked, Report, Reported, SpawnError, Spawner};
 use crate::spool::{Spool, SpoolError};
 
 pub use handing::Left;
@@ -107,6 +109,7 @@ pub struct Table {
     hooking: Hooking,
     /// What moves the memory of GPUs.
     cuda: Cuda,
+    execs: beside::Execs,
 }
 
 impl Table {
@@ -162,6 +165,11 @@ impl Table {
                     limit,
                 };
                 self.on_suspend(order, now);
+                None
+            }
+            ToSupervisor::Exec { exec, command } => self.on_exec(exec, &command),
+            ToSupervisor::EndExec { exec } => {
+                self.on_end_exec(&exec);
                 None
             }
             ToSupervisor::Notice {
@@ -288,24 +296,6 @@ impl Table {
         }
     }
 
-    fn on_renew(&mut self, until: BootMillis) {
-        if self.renewed >= Some(until) {
-            return;
-        }
-        self.renewed = Some(until);
-        for attempt in self.attempts.values_mut() {
-            if let Some(lease) = &mut attempt.lease {
-                lease.renew(until);
-            }
-        }
-        if let Err(e) = self.spool.save_renewal(&self.boot_id, until) {
-            error!(
-                "the renewal of leases would not outlive this supervisor: {}",
-                chain(&e)
-            );
-        }
-    }
-
     fn on_forget(&mut self, id: &AttemptId) {
         match self.attempts.get(id) {
             None => return,
@@ -329,6 +319,9 @@ impl Table {
         for child in ended {
             let known = |id: &AttemptId| self.attempts.contains_key(id);
             if self.sweep.on_child_ended(child.pid, known) {
+                continue;
+            }
+            if self.on_exec_ended(child) {
                 continue;
             }
             self.on_epilog_ended(child.pid);
@@ -401,31 +394,7 @@ impl Table {
         self.cap.on_time(now);
         self.on_helper_time(now);
         self.sweep.on_time(now, self.attempts.keys());
-        let mut expired = Vec::new();
-        for (id, attempt) in &mut self.attempts {
-            if attempt.is_gone() {
-                continue;
-            }
-            let Some(lease) = &mut attempt.lease else {
-                continue;
-            };
-            let had_passed = lease.has_passed();
-            let stage = lease.look(now);
-            if lease.has_passed() && !had_passed {
-                warn!(step = %id.step, attempt = id.number, "its lease has passed: stopping it");
-                attempt.unsaved = true;
-                let deadline = clock::wall_at(lease.kill_at(), now);
-                expired.push((id.clone(), Notice::lease_expired(deadline)));
-                self.wanted.push((id.clone(), StopSignal::Terminate));
-            }
-            if stage == Stage::Kill && !attempt.killing {
-                attempt.killing = true;
-                self.wanted.push((id.clone(), StopSignal::Kill));
-            }
-        }
-        for (id, notice) in &expired {
-            self.notify(id, notice);
-        }
+        self.stop_expired(now);
     }
 
     /// What is to be waited for, beside the agent and the clock: [`Table::on_ready`] when it becomes readable.

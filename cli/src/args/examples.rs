@@ -90,6 +90,16 @@ Examples:
 Ctrl-C detaches with exit code 0 and leaves the step alone. If the step ends meanwhile, its own
 exit code is passed on, as by `sluice run`.";
 
+pub(super) const EXEC: &str = "\
+Examples:
+  sluice exec k3v9 -- nvidia-smi
+  sluice exec k3v9 --rank 2 -- sh -c 'py-spy dump --pid $PID'
+  echo 'print(1)' | sluice exec k3v9 -- python -
+
+It is a process of the step: what it takes counts against the step, and it ends with it. Exits with
+the program's own exit code, 128 and the signal where one ended it, and 125 where Sluice itself
+failed or the program could not be started. Ctrl-C ends it. There is no terminal.";
+
 pub(super) const CANCEL: &str = "\
 Examples:
   sluice cancel k3v9

@@ -10,6 +10,7 @@ use sluice_common::error_code::ErrorCode;
 use sluice_common::id::StepId;
 use sluice_common::reason::Detail;
 use sluice_common::request::FieldError;
+use sluice_common::state::StepState;
 
 use crate::engine::EngineGone;
 use crate::store::ReadError;
@@ -174,6 +175,30 @@ pub enum ApiError {
         /// What its agent says.
         message: String,
     },
+    /// `not_running`, 409.
+    #[error("step `{step}` is {state}, so nothing can run beside it: {}", way_to_run(*state))]
+    NotRunning {
+        /// Which.
+        step: String,
+        /// Where it is.
+        state: StepState,
+    },
+    /// `not_running`, 409.
+    #[error("nothing can run beside the step on node `{node}`: {message}")]
+    ExecRefused {
+        /// Which.
+        node: String,
+        /// What its agent says.
+        message: String,
+    },
+    /// `node_unreachable`, 503.
+    #[error(
+        "node `{node}`, which runs the step, cannot be reached now, or its agent is older than this call: look at `sluice get nodes`, and try again"
+    )]
+    ExecUnreachable {
+        /// Which.
+        node: String,
+    },
     /// `stopping`, 503.
     #[error(
         "the coordinator is stopping, and whether the call took place is unknown: repeat it with the same id when it is back"
@@ -185,6 +210,16 @@ pub enum ApiError {
         /// What happened.
         message: String,
     },
+}
+
+/// What lets something run beside a step that does not run.
+fn way_to_run(state: StepState) -> &'static str {
+    match state {
+        StepState::Suspending | StepState::Suspended => "let it go on with `sluice resume`",
+        _ if state.is_terminal() => "`sluice logs` shows what it wrote",
+        StepState::Stopping => "it is about to end",
+        _ => "wait for it with `sluice wait --for running`",
+    }
 }
 
 fn taken(allow: Option<&str>) -> String {
@@ -232,7 +267,10 @@ impl ApiError {
             ApiError::UnknownAttempt { .. } => C::UnknownAttempt,
             ApiError::OffsetBeyondEnd { .. } => C::OffsetBeyondEnd,
             ApiError::EventsGone { .. } => C::EventsGone,
-            ApiError::NodeUnreachable { .. } => C::NodeUnreachable,
+            ApiError::NodeUnreachable { .. } | ApiError::ExecUnreachable { .. } => {
+                C::NodeUnreachable
+            }
+            ApiError::NotRunning { .. } | ApiError::ExecRefused { .. } => C::NotRunning,
             ApiError::OutputUnavailable { .. } => C::OutputUnavailable,
             ApiError::Stopping => C::Stopping,
             ApiError::Internal { .. } => C::Internal,
@@ -271,7 +309,12 @@ impl ApiError {
             }
             ApiError::UnknownNode { node }
             | ApiError::NodeUnreachable { node }
+            | ApiError::ExecUnreachable { node }
+            | ApiError::ExecRefused { node, .. }
             | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],
+            ApiError::NotRunning { step, state } => {
+                vec![("step", text(step)), ("state", text(state.as_str()))]
+            }
             ApiError::UnknownPool { pool } => vec![("pool", text(pool))],
             ApiError::UnknownAttempt { latest, .. } => {
                 vec![("latest", Detail::Number(u64::from(*latest)))]

@@ -346,6 +346,9 @@ fn supervise_word(message: &ToSupervisor) -> String {
             ..
         } => format!("suspend {attempt} moving {bytes} of {users:?}"),
         ToSupervisor::Thaw { attempt } => format!("thaw {attempt}"),
+        ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
+            panic!("the core knows of no {exec:?}")
+        }
         ToSupervisor::Notice {
             attempt, kill_at, ..
         } => format!("notice {attempt} {}", kill_at.0),

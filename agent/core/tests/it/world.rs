@@ -608,6 +608,9 @@ impl World {
                 }
             }
             ToSupervisor::Notice { .. } => {}
+            ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
+                panic!("the core knows of no {exec:?}")
+            }
         }
     }
 

@@ -30,6 +30,8 @@ impl Server {
         if !self.upgrade.is_due() || !self.table.is_saved() {
             return;
         }
+        // Their agent is cut off by it.
+        self.table.end_execs();
         let (children, killing, seen) = self.table.hand_over();
         let handover = Handover {
             format: FORMAT,

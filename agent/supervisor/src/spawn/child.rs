@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -58,7 +58,7 @@ pub(super) const HOST_S_FAULT: u8 = b'h';
 /// The first byte of a report: the prolog failed.
 pub(super) const PROLOG_S_FAULT: u8 = b'p';
 /// The first byte of a report: the step asks for what is not there.
-const STEP_S_FAULT: u8 = b's';
+pub(super) const STEP_S_FAULT: u8 = b's';
 
 impl Child<'_> {
     /// Becomes the program, or says why not. Comes back only to exit.
@@ -84,7 +84,7 @@ impl Child<'_> {
         };
         let program = || {
             self.enter_workdir()
-                .and_then(|()| self.become_program())
+                .and_then(|()| self.program.start())
                 .map_err(|sentence| (STEP_S_FAULT, sentence))
         };
         let started = prepared.and_then(|()| confined()).and_then(|()| program());
@@ -98,22 +98,13 @@ impl Child<'_> {
         let _ = report.write_all(&told);
     }
 
-    /// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end:
-    /// this process may hang for long, and must not seem to be the supervisor meanwhile.
     fn prepare(&self) -> Result<(), String> {
-        let failed = |what: &str, e: Errno| format!("the host could not {what}: {}", e.desc());
-        dup2_stdin(self.stdin).map_err(|e| failed("redirect stdin", e))?;
-        dup2_stdout(self.stdout).map_err(|e| failed("redirect stdout", e))?;
-        dup2_stderr(self.stderr).map_err(|e| failed("redirect stderr", e))?;
-        sys::close_all_but(&[self.gate.as_raw_fd(), self.report.as_raw_fd()])
-            .map_err(|e| format!("the host could not close descriptors: {e}"))?;
-        setsid().map_err(|e| failed("make a session", e))?;
-        let (soft, hard) = self.open_files;
-        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
-            .map_err(|e| failed("set the limit of open files", e))?;
-        sys::default_signals();
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
-            .map_err(|e| failed("unblock signals", e))
+        let keep = [self.gate.as_raw_fd(), self.report.as_raw_fd()];
+        let_go(
+            [self.stdin, self.stdout, self.stderr],
+            &keep,
+            self.open_files,
+        )
     }
 
     /// A step that is stopped meanwhile ends when its prolog has: that gets the signal too, and what it leaves half done
@@ -152,9 +143,12 @@ impl Child<'_> {
         chdir(self.workdir).map_err(|e| lookup::explain_workdir(self.workdir, e))?;
         confine::check_workdir(self.rules)
     }
+}
 
-    fn become_program(&self) -> Result<(), String> {
-        let Program { argv, envp, path } = self.program;
+impl Program {
+    /// Puts it in the place of this process. Comes back only where that cannot be.
+    pub(super) fn start(&self) -> Result<(), String> {
+        let Self { argv, envp, path } = self;
         let name = argv[0].to_string_lossy();
         let found = lookup::find(&name, path.as_deref()).map_err(|e| e.to_string())?;
         let Err(e) = execve(found.as_c_str(), argv, envp);
@@ -166,4 +160,24 @@ impl Child<'_> {
             e,
         ))
     }
+}
+
+/// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end: this process may
+/// hang for long, and must not seem to be the supervisor meanwhile.
+pub(super) fn let_go(
+    [stdin, stdout, stderr]: [&File; 3],
+    keep: &[RawFd],
+    (soft, hard): (rlim_t, rlim_t),
+) -> Result<(), String> {
+    let failed = |what: &str, e: Errno| format!("the host could not {what}: {}", e.desc());
+    dup2_stdin(stdin).map_err(|e| failed("redirect stdin", e))?;
+    dup2_stdout(stdout).map_err(|e| failed("redirect stdout", e))?;
+    dup2_stderr(stderr).map_err(|e| failed("redirect stderr", e))?;
+    sys::close_all_but(keep).map_err(|e| format!("the host could not close descriptors: {e}"))?;
+    setsid().map_err(|e| failed("make a session", e))?;
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
+        .map_err(|e| failed("set the limit of open files", e))?;
+    sys::default_signals();
+    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)
+        .map_err(|e| failed("unblock signals", e))
 }

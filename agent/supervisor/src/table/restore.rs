@@ -100,6 +100,7 @@ impl Table {
             sweep,
             hooking,
             cuda: setup.cuda,
+            execs: super::beside::Execs::default(),
             owners,
             groups,
             attempts,

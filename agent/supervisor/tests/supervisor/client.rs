@@ -179,7 +179,7 @@ impl Client {
                     .map(|view| (view.attempt.clone(), view))
                     .collect();
             }
-            FromSupervisor::Health(_) => {}
+            FromSupervisor::Health(_) | FromSupervisor::ExecEnded { .. } => {}
             FromSupervisor::Attempt(view) => {
                 if let Some(old) = self.views.get(&view.attempt) {
                     assert!(rank(&old.phase) <= rank(&view.phase), "{old:?} -> {view:?}");

@@ -3,6 +3,7 @@
 
 use crate::notation::check;
 use sluice_common::device::DeviceNumber;
+use sluice_common::exec::ExecId;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
@@ -221,6 +222,28 @@ fn a_changed_attempt() {
     let changed = FromSupervisor::Attempt(view(HostPhase::Running(process())));
     let golden = format!("01000000 {ATTEMPT} 00000000 {PROCESS} {MEMO} 00000000 {NEVER}");
     check(&changed, &golden);
+}
+
+#[test]
+fn programs_beside_an_attempt() {
+    let exec = || ExecId {
+        attempt: attempt(),
+        number: 258,
+    };
+    let begin = ToSupervisor::Exec {
+        exec: exec(),
+        command: vec!["a".into()],
+    };
+    let command = "0100000000000000 0100000000000000 'a'";
+    check(&begin, &format!("09000000 {ATTEMPT} 02010000 {command}"));
+    let end = ToSupervisor::EndExec { exec: exec() };
+    check(&end, &format!("0a000000 {ATTEMPT} 02010000"));
+    let ended = FromSupervisor::ExecEnded {
+        exec: exec(),
+        exit: Exit::Code(3),
+    };
+    let golden = format!("03000000 {ATTEMPT} 02010000 00000000 03000000");
+    check(&ended, &golden);
 }
 
 #[test]

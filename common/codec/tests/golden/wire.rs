@@ -521,6 +521,7 @@ fn logs() {
     };
     check(&request, &format!("{ATTEMPT} 01000000 0201000000000000 01"));
     check(&LogStream::Stdout, "00000000");
+    check(&LogStream::Exec, "02000000");
     let from = LogReply::From { offset: 258 };
     check(&from, "00000000 0201000000000000");
     let refused = LogReply::Refused {

@@ -12,6 +12,7 @@ use sluice_common::api::{
     PoolView, StepView, UncordonRequest,
 };
 use sluice_common::cluster::ClusterTerms;
+use sluice_common::exec::ExecRequest;
 
 /// Every schema by its name.
 pub(super) fn all() -> Map<String, Value> {
@@ -28,6 +29,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();
+    requests.add::<ExecRequest>();
     requests.add::<CordonRequest>();
     requests.add::<UncordonRequest>();
     requests.add::<DrainRequest>();

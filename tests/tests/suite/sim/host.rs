@@ -206,6 +206,9 @@ impl Host {
             | ToSupervisor::Thaw { attempt } => {
                 panic!("nobody asked for a freeze of {attempt}")
             }
+            ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
+                panic!("agent-core knows of no {exec:?}")
+            }
         }
     }
 

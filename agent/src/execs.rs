@@ -1,0 +1,262 @@
+//! Programs that run beside attempts: carries their streams between the coordinator and the pipes that the supervisor
+//! made. A caller who goes away takes the program with them.
+//!
+//! The pipes are opened for both reading and writing here. So opening waits for nobody, and a stream that no program
+//! has opened yet does not look like one that has ended; that the program has ended is the supervisor's word.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
+use sluice_common::chain::chain;
+use sluice_common::exec::{
+    ExecId, ExecRequest, FrameError, FrameKind, Frames, MAX_FRAME_BYTES, frame,
+};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::Exit;
+use sluice_common::wire::LogReply;
+use sluice_transport::{FrameReader, FrameWriter, TransportError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::{OpenOptions, Receiver, Sender};
+use tokio::sync::{mpsc, oneshot};
+use tracing::debug;
+
+use crate::engine::{Begun, Event, ExecEvent};
+
+/// Between two looks for the pipes, which the supervisor makes within milliseconds.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
+/// Why an exec went no further.
+#[derive(Debug, thiserror::Error)]
+enum ExecError {
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    #[error("the caller sent what cannot be read")]
+    Frame(#[from] FrameError),
+    #[error("the streams of the program cannot be opened")]
+    Streams(#[source] io::Error),
+    #[error("the caller asked for nothing")]
+    Nothing,
+    #[error("the agent is stopping")]
+    Stopping,
+}
+
+/// Serves execs.
+pub(crate) struct Execs {
+    attempts_dir: PathBuf,
+    events: mpsc::Sender<Event>,
+}
+
+/// The three streams of a program, each at this end.
+struct Streams {
+    stdin: Sender,
+    stdout: Receiver,
+    stderr: Receiver,
+}
+
+impl Execs {
+    /// Beside the attempts below `attempts_dir`.
+    pub(crate) fn new(attempts_dir: PathBuf, events: mpsc::Sender<Event>) -> Self {
+        Self {
+            attempts_dir,
+            events,
+        }
+    }
+
+    /// One exec, from its command to the end of its stream.
+    pub(crate) async fn serve(&self, attempt: AttemptId, reader: FrameReader, writer: FrameWriter) {
+        if let Err(error) = self.answer(attempt, reader, writer).await {
+            debug!(error = %chain(&error), "a program beside a step was given up");
+        }
+    }
+
+    async fn answer(
+        &self,
+        attempt: AttemptId,
+        mut reader: FrameReader,
+        mut writer: FrameWriter,
+    ) -> Result<(), ExecError> {
+        let wanted: Option<ExecRequest> = reader.next().await?;
+        let command = wanted.ok_or(ExecError::Nothing)?.command;
+        let begun = match self.begin(attempt, command).await? {
+            Ok(begun) => begun,
+            Err(message) => {
+                writer.send(&LogReply::Refused { message }).await?;
+                writer.finish();
+                return Ok(());
+            }
+        };
+        // However this ends, nothing is left of it.
+        let _unwanted = Unwanted {
+            exec: begun.exec.clone(),
+            events: self.events.clone(),
+        };
+        writer.send(&LogReply::From { offset: 0 }).await?;
+        self.carry(begun, reader, &mut writer).await?;
+        writer.finish();
+        writer.delivered().await?;
+        Ok(())
+    }
+
+    async fn begin(
+        &self,
+        attempt: AttemptId,
+        command: Vec<String>,
+    ) -> Result<Result<Begun, String>, ExecError> {
+        let (answer, answered) = oneshot::channel();
+        let wanted = ExecEvent::Wanted {
+            attempt,
+            command,
+            answer,
+        };
+        let sent = self.events.send(Event::Exec(wanted)).await;
+        sent.map_err(|_| ExecError::Stopping)?;
+        answered.await.map_err(|_| ExecError::Stopping)
+    }
+
+    async fn carry(
+        &self,
+        Begun { exec, mut end }: Begun,
+        reader: FrameReader,
+        writer: &mut FrameWriter,
+    ) -> Result<(), ExecError> {
+        let streams = tokio::select! {
+            // One that could not begin may leave no pipes to be found.
+            biased;
+            exit = &mut end => return say_end(exit.ok(), writer).await,
+            streams = self.open(&exec) => streams?,
+        };
+        let Streams {
+            stdin,
+            mut stdout,
+            mut stderr,
+        } = streams;
+        let input = feed(reader, stdin);
+        tokio::pin!(input);
+        let (mut out, mut err) = (vec![0; MAX_FRAME_BYTES], vec![0; MAX_FRAME_BYTES]);
+        let exit = loop {
+            tokio::select! {
+                read = stdout.read(&mut out) => pass_on(FrameKind::Stdout, read, &out, writer).await?,
+                read = stderr.read(&mut err) => pass_on(FrameKind::Stderr, read, &err, writer).await?,
+                exit = &mut end => break exit.ok(),
+                gone = &mut input => return gone,
+                () = writer.unread() => return Ok(()),
+            }
+        };
+        drain(FrameKind::Stdout, &stdout, &mut out, writer).await?;
+        drain(FrameKind::Stderr, &stderr, &mut err, writer).await?;
+        say_end(exit, writer).await
+    }
+
+    /// The pipes, once they are there.
+    async fn open(&self, exec: &ExecId) -> Result<Streams, ExecError> {
+        let name = format!("{EXEC_DIR_PREFIX}{}", exec.number);
+        let dir = self.attempts_dir.join(exec.attempt.to_string()).join(name);
+        let [stdin, stdout, stderr] = EXEC_STREAMS.map(|stream| dir.join(stream));
+        let mut both = OpenOptions::new();
+        both.read_write(true);
+        let opened = || -> io::Result<Streams> {
+            Ok(Streams {
+                stdin: both.open_sender(&stdin)?,
+                stdout: both.open_receiver(&stdout)?,
+                stderr: both.open_receiver(&stderr)?,
+            })
+        };
+        loop {
+            match opened() {
+                Ok(streams) => return Ok(streams),
+                // Made, and not this process's yet: the supervisor gives each away after it has made it.
+                Err(e)
+                    if matches!(
+                        e.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
+                    ) =>
+                {
+                    tokio::time::sleep(LOOK_AGAIN).await;
+                }
+                Err(e) => return Err(ExecError::Streams(e)),
+            }
+        }
+    }
+}
+
+/// Says that nobody wants a program any more, when this is dropped: by whatever way its caller went.
+struct Unwanted {
+    exec: ExecId,
+    events: mpsc::Sender<Event>,
+}
+
+impl Drop for Unwanted {
+    fn drop(&mut self) {
+        let event = Event::Exec(ExecEvent::Unwanted(self.exec.clone()));
+        let Err(mpsc::error::TrySendError::Full(event)) = self.events.try_send(event) else {
+            return;
+        };
+        let events = self.events.clone();
+        tokio::spawn(async move {
+            let _nobody_is_left_to_hear_it = events.send(event).await;
+        });
+    }
+}
+
+/// Writes what the caller says to the program, until the caller is gone.
+async fn feed(mut reader: FrameReader, stdin: Sender) -> Result<(), ExecError> {
+    let mut stdin = Some(stdin);
+    let mut frames = Frames::default();
+    while let Some(bytes) = reader.read_bytes(MAX_FRAME_BYTES).await? {
+        frames.push(&bytes);
+        while let Some((kind, bytes)) = frames.take()? {
+            let Some(pipe) = stdin.as_mut().filter(|_| kind == FrameKind::Stdin) else {
+                continue;
+            };
+            if bytes.is_empty() || pipe.write_all(&bytes).await.is_err() {
+                stdin = None;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn pass_on(
+    kind: FrameKind,
+    read: io::Result<usize>,
+    bytes: &[u8],
+    writer: &mut FrameWriter,
+) -> Result<(), ExecError> {
+    let count = read.map_err(ExecError::Streams)?;
+    writer.send_bytes(&frame(kind, &bytes[..count])).await?;
+    Ok(())
+}
+
+/// What is in the pipe when the program has ended. What it left running may go on to write, and is not waited for.
+async fn drain(
+    kind: FrameKind,
+    pipe: &Receiver,
+    bytes: &mut [u8],
+    writer: &mut FrameWriter,
+) -> Result<(), ExecError> {
+    // As much as a pipe holds, and no more: another may fill it as fast as it is emptied.
+    let mut left = PIPE_BYTES;
+    while left > 0 {
+        let Ok(count @ 1..) = pipe.try_read(bytes) else {
+            return Ok(());
+        };
+        pass_on(kind, Ok(count), bytes, writer).await?;
+        left = left.saturating_sub(count);
+    }
+    Ok(())
+}
+
+/// The most that a pipe holds unless root raised it: see pipe(7).
+const PIPE_BYTES: usize = 1024 * 1024;
+
+/// `None` where the supervisor was lost, by whom the program is killed.
+async fn say_end(exit: Option<Exit>, writer: &mut FrameWriter) -> Result<(), ExecError> {
+    let lost =
+        || Exit::HostFailed("the host's supervisor was lost, and the program with it".into());
+    let exit = exit.unwrap_or_else(lost);
+    let json = serde_json::to_vec(&exit).unwrap_or_default();
+    writer.send_bytes(&frame(FrameKind::Exit, &json)).await?;
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! The call that becomes a connection: a program beside a step. The library behind the other calls keeps its connections
+//! to itself, so this one is written by hand.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+
+use sluice_common::api::ErrorBody;
+use sluice_common::exec::{ExecRequest, UPGRADE};
+use ureq::http::StatusCode;
+
+use super::error::wordless;
+use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, segment};
+
+/// The most that stands before an answer's body.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+/// The most of a refusal that is read.
+const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
+
+/// A connection to a program beside a step.
+pub(crate) struct Exec {
+    /// Frames both ways.
+    pub(crate) stream: TcpStream,
+    /// The first of what came, which was read with the answer.
+    pub(crate) first: Vec<u8>,
+}
+
+impl Client {
+    /// `POST /v1/steps/{id}/exec`.
+    pub(crate) fn exec(&self, id: &str, rank: u32, command: &[String]) -> Result<Exec, ApiError> {
+        let lost = |error: io::Error| self.lost(&error);
+        let mut stream = self.connect().map_err(lost)?;
+        let path = format!("/v1/steps/{}/exec?rank={rank}", segment(id));
+        let request = self.exec_request(&path, command)?;
+        stream.write_all(&request).map_err(lost)?;
+        let (head, first) = read_head(&mut stream).map_err(lost)?;
+        let status = status_of(&head).ok_or_else(|| self.garbled(&"its answer is no HTTP"))?;
+        if status == StatusCode::SWITCHING_PROTOCOLS {
+            // A program that is silent for a year is not lost.
+            stream.set_read_timeout(None).map_err(lost)?;
+            return Ok(Exec { stream, first });
+        }
+        let mut body = first;
+        let rest = length_of(&head).map_or(MAX_REFUSAL_BYTES, |length| {
+            length
+                .saturating_sub(body.len() as u64)
+                .min(MAX_REFUSAL_BYTES)
+        });
+        let read = stream.take(rest).read_to_end(&mut body);
+        read.map_err(lost)?;
+        Err(ApiError::Refused {
+            status: status.as_u16(),
+            error: serde_json::from_slice(&body)
+                .map_or_else(|_| wordless(status, &body), |body: ErrorBody| body.error),
+        })
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads nowhere");
+        for address in self.context.file.http.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn exec_request(&self, path: &str, command: &[String]) -> Result<Vec<u8>, ApiError> {
+        let command = command.to_vec();
+        let body = serde_json::to_vec(&ExecRequest { command }).map_err(|e| self.garbled(&e))?;
+        let token = self.context.file.token.as_deref();
+        let shown = token.map_or_else(String::new, |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
+        let mut request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n{shown}\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            self.context.file.http,
+            body.len()
+        )
+        .into_bytes();
+        request.extend(body);
+        Ok(request)
+    }
+}
+
+/// What stands before the body, and what of the body came with it.
+fn read_head(stream: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        if let Some(end) = end {
+            let first = bytes.split_off(end + 4);
+            return Ok((String::from_utf8_lossy(&bytes).into_owned(), first));
+        }
+        if bytes.len() > MAX_HEAD_BYTES {
+            return Err(io::Error::other("its answer has no end"));
+        }
+        match stream.read(&mut chunk)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => bytes.extend(&chunk[..count]),
+        }
+    }
+}
+
+fn status_of(head: &str) -> Option<StatusCode> {
+    let mut words = head.lines().next()?.split(' ');
+    words
+        .next()
+        .filter(|version| version.starts_with("HTTP/1."))?;
+    words.next()?.parse().ok()
+}
+
+fn length_of(head: &str) -> Option<u64> {
+    head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let value = name
+            .eq_ignore_ascii_case("content-length")
+            .then_some(value)?;
+        value.trim().parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_head_says_its_status_and_the_length_of_what_follows() {
+        let head = "HTTP/1.1 409 Conflict\r\nServer: x\r\ncontent-length: 12\r\n\r\n";
+        assert_eq!(status_of(head), Some(StatusCode::CONFLICT));
+        assert_eq!(length_of(head), Some(12));
+        for head in ["", "SSH-2.0-x", "HTTP/1.1", "HTTP/1.1 abc no"] {
+            assert_eq!(status_of(head), None, "{head}");
+        }
+        assert_eq!(length_of("HTTP/1.1 101 x\r\n\r\n"), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Programs beside steps: a call that becomes a connection to the agent on the step's host, and carries its frames
+//! unread. Either end's going is the end for both: where the caller goes the agent kills the program.
+//!
+//! What is refused is refused before the connection is made, as an ordinary error.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONNECTION, UPGRADE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Core, Refusal};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use sluice_common::exec::{self, ExecRequest};
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::limit::MAX_BODY_BYTES;
+use sluice_common::state::StepState;
+use sluice_common::wire::{LogReply, LogRequest, LogStream};
+use sluice_transport::{FrameReader, FrameWriter, TransportError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::time::timeout;
+
+use super::Api;
+use super::body;
+use super::error::ApiError;
+use super::params::{self, Params, Segment};
+
+/// How long an agent may take to answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
+/// Bytes that are passed on at once.
+const CHUNK_BYTES: usize = 64 * 1024;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExecParams {
+    rank: Option<String>,
+}
+
+/// The host on which a part of a step runs.
+struct Place {
+    attempt: AttemptId,
+    node: NodeName,
+}
+
+/// A stream to the agent by which the program's streams come and go.
+type Way = (FrameWriter, FrameReader);
+
+/// `POST /v1/steps/{id}/exec`.
+pub(super) async fn exec(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<ExecParams>,
+    mut request: Request,
+) -> Result<Response, ApiError> {
+    let step = params::step_id(&segment)?;
+    let rank = params::number("rank", params.rank.as_deref())?
+        .map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let upgrade = upgrade.filter(|_| wants_upgrade(request.headers()));
+    let bytes = body::read(request, MAX_BODY_BYTES).await?;
+    let wanted: ExecRequest = body::parse(&bytes, "")?;
+    wanted.check()?;
+    let place = api.engine().read(move |core| find(core, step, rank));
+    let place = place.await??;
+    let upgrade = upgrade.ok_or_else(|| {
+        let headers = format!("`Connection: Upgrade` and `Upgrade: {}`", exec::UPGRADE);
+        let message = format!("this call becomes a connection of frames: send {headers}");
+        params::invalid("Upgrade", message)
+    })?;
+    let way = reach(&api, place, &wanted).await?;
+    tokio::spawn(carry(api, upgrade, way));
+    let headers = [
+        (CONNECTION, HeaderValue::from_static("Upgrade")),
+        (UPGRADE, HeaderValue::from_static(exec::UPGRADE)),
+    ];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers, Body::empty()).into_response())
+}
+
+fn wants_upgrade(headers: &HeaderMap) -> bool {
+    let wanted = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
+    wanted.is_some_and(|wanted| wanted.eq_ignore_ascii_case(exec::UPGRADE))
+}
+
+fn find(core: &Core, id: StepId, rank: usize) -> Result<Place, ApiError> {
+    let Some(step) = core.state().step(&id) else {
+        return Err(Refusal::UnknownStep { step: id }.into());
+    };
+    let not_running = |state| ApiError::NotRunning {
+        step: step.id.to_string(),
+        state,
+    };
+    if step.state != StepState::Running {
+        return Err(not_running(step.state));
+    }
+    let attempt = step.latest().ok_or_else(|| not_running(step.state))?;
+    let Some(part) = attempt.parts.get(rank) else {
+        let last = attempt.parts.len().saturating_sub(1);
+        let message = format!("{rank}: the ranks of `{id}` are 0 to {last}");
+        return Err(params::invalid("rank", message));
+    };
+    Ok(Place {
+        attempt: step.attempt_id(attempt.number),
+        node: part.node.clone(),
+    })
+}
+
+/// Has the agent begin; the way to the program's streams.
+async fn reach(api: &Api, place: Place, wanted: &ExecRequest) -> Result<Way, ApiError> {
+    let Place { attempt, node } = place;
+    let unreachable = || ApiError::ExecUnreachable {
+        node: node.to_string(),
+    };
+    let connection = api.0.nodes.get(&node).ok_or_else(unreachable)?;
+    let ask = async {
+        let (mut writer, mut reader) = connection.open().await?;
+        let request = LogRequest {
+            attempt,
+            stream: LogStream::Exec,
+            offset: 0,
+            follow: true,
+        };
+        writer.send(&request).await?;
+        writer.send(wanted).await?;
+        let reply = reader.next().await?.ok_or(TransportError::HalfFrame)?;
+        Ok::<_, TransportError>((reply, (writer, reader)))
+    };
+    let asked = timeout(ANSWER_LIMIT, ask).await;
+    let (reply, way) = match asked {
+        Ok(Ok(answered)) => answered,
+        Ok(Err(error)) => {
+            tracing::info!(%node, "a program beside a step could not be asked for: {error}");
+            return Err(unreachable());
+        }
+        Err(_) => return Err(unreachable()),
+    };
+    match reply {
+        LogReply::From { .. } => Ok(way),
+        LogReply::Refused { message } => Err(ApiError::ExecRefused {
+            node: node.to_string(),
+            message,
+        }),
+    }
+}
+
+/// Until either end has gone. Dropped, the stream tells the agent that nobody wants the program any more.
+async fn carry(api: Api, upgrade: OnUpgrade, (writer, reader): Way) {
+    let Ok(upgraded) = upgrade.await else {
+        return;
+    };
+    let (from_caller, to_caller) = tokio::io::split(TokioIo::new(upgraded));
+    tokio::select! {
+        () = up(from_caller, writer) => {}
+        () = down(reader, to_caller) => {}
+        () = api.stopped() => {}
+    }
+}
+
+async fn up(mut from_caller: ReadHalf<TokioIo<Upgraded>>, mut writer: FrameWriter) {
+    let mut bytes = vec![0; CHUNK_BYTES];
+    while let Ok(count @ 1..) = from_caller.read(&mut bytes).await {
+        if writer.send_bytes(&bytes[..count]).await.is_err() {
+            // The program has ended: what it leaves unread is nobody's, and its end is on the way to the caller.
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn down(mut reader: FrameReader, mut to_caller: WriteHalf<TokioIo<Upgraded>>) {
+    while let Ok(Some(bytes)) = reader.read_bytes(CHUNK_BYTES).await {
+        if to_caller.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    let _the_caller_is_gone = to_caller.shutdown().await;
+}
