@@ -40,6 +40,8 @@ pub struct Simulation {
     now: Time,
     submitted: u64,
     jobs: BTreeMap<StepId, Life>,
+    /// Since when each frozen job is.
+    frozen_since: BTreeMap<StepId, Time>,
     hosts: BTreeMap<NodeName, PaperHost>,
     happened: Vec<Happening>,
 }
@@ -278,7 +280,6 @@ impl Simulation {
             free_preemptions: job.free_preemptions,
             on_preempt: job.on_preempt,
             runs: false,
-            frozen_since: None,
         };
         self.jobs.insert(job.step.clone(), life);
         Ok(())
@@ -291,7 +292,7 @@ impl Simulation {
     pub fn finish(&mut self, step: &StepId) -> Result<(), Impossible> {
         let life = self.jobs.get_mut(step);
         let life = life.ok_or_else(|| Impossible::UnknownRequest(step.clone()))?;
-        life.frozen_since = None;
+        self.frozen_since.remove(step);
         if core::mem::take(&mut life.runs) {
             let id = attempt(step, life.attempts);
             self.market.dequeue(step);
@@ -388,7 +389,7 @@ impl Simulation {
         let request = request.expect("what is granted has waited");
         let life = self.jobs.get_mut(&step).expect("what waits was submitted");
         if let Some(resumes) = &request.resumes {
-            life.frozen_since = None;
+            self.frozen_since.remove(&step);
             self.market.dequeue(&step);
             self.market.thaw(&resumes.attempt, &backfill);
             self.happened.push(Happening::Resumed { step });
@@ -423,11 +424,11 @@ impl Simulation {
         let request = self.market.run(id).map(|run| run.request.clone());
         // What is frozen waits to be resumed no longer.
         self.market.dequeue(&id.step);
+        self.frozen_since.remove(&id.step);
         self.release(id);
         let life = self.jobs.get_mut(&id.step);
         let again = life.is_some_and(|life| {
             life.runs = false;
-            life.frozen_since = None;
             may(life)
         });
         if let Some(request) = request.filter(|_| again) {

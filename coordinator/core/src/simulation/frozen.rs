@@ -17,16 +17,18 @@ const MOST_AWAITED: u64 = 4096;
 impl Simulation {
     /// When each frozen job has been frozen for too long.
     pub(super) fn overdue_at(&self) -> impl Iterator<Item = Time> {
-        let since = self.jobs.values().filter_map(|life| life.frozen_since);
-        since.map(|since| since + DEFAULT_SUSPEND_TIMEOUT)
+        let since = self.frozen_since.values();
+        since.map(|since| *since + DEFAULT_SUSPEND_TIMEOUT)
     }
 
     /// Stops what has been frozen for too long; it waits to start anew.
     pub(super) fn stop_overdue(&mut self) {
         let now = self.now;
-        let frozen = self.jobs.iter().filter_map(|(step, life)| {
-            let since = life.frozen_since?;
-            (since + DEFAULT_SUSPEND_TIMEOUT <= now).then(|| attempt(step, life.attempts))
+        let overdue = self.frozen_since.iter();
+        let overdue = overdue.filter(|(_, since)| **since + DEFAULT_SUSPEND_TIMEOUT <= now);
+        let frozen = overdue.filter_map(|(step, _)| {
+            let life = self.jobs.get(step)?;
+            Some(attempt(step, life.attempts))
         });
         for id in frozen.collect::<Vec<_>>() {
             self.end_attempt(&id, Life::may_run_again_after_giving_way);
@@ -54,9 +56,7 @@ impl Simulation {
         self.market.suspend(id, 0);
         self.market.freeze(id, 0);
         self.market.await_resumption(id);
-        if let Some(life) = self.jobs.get_mut(&id.step) {
-            life.frozen_since = Some(self.now);
-        }
+        self.frozen_since.insert(id.step.clone(), self.now);
         self.happened.push(Happening::Suspended {
             step: id.step.clone(),
             by: by.clone(),

@@ -1,7 +1,6 @@
 //! How often a job has been tried, and whether it may be again.
 
 use sluice_common::step::OnPreempt;
-use sluice_common::time::Time;
 
 /// How often a job has been tried, and may be.
 #[derive(Clone, Debug)]
@@ -12,8 +11,6 @@ pub(super) struct Life {
     pub(super) on_preempt: OnPreempt,
     /// Whether it holds units.
     pub(super) runs: bool,
-    /// Since when it is frozen, where it is.
-    pub(super) frozen_since: Option<Time>,
 }
 
 impl Life {
