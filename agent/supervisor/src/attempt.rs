@@ -11,13 +11,14 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
-use sluice_common::id::{AttemptId, BootId};
+use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostEnd, HostPhase, Memo, Process,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 
+use crate::hooks;
 use crate::lease::Lease;
 use crate::moving::Moving;
 use crate::spawn::Report;
@@ -277,6 +278,11 @@ impl Attempt {
         }
     }
 
+    /// On whose behalf it runs, where that is known: it stands in what hooks are told, over every restart.
+    pub fn subject(&self) -> Option<Subject> {
+        Subject::new(self.hook_words.get(hooks::SUBJECT)?).ok()
+    }
+
     /// What is kept on disk.
     pub fn record(&self, attempt: &AttemptId, boot_id: &BootId) -> Record {
         Record {
@@ -286,7 +292,7 @@ impl Attempt {
             lease: self.lease,
             phase: self.known_phase(),
             hook_words: self.hook_words.clone(),
-            gpu_memory: self.moving.kept.clone(),
+            away: self.moving.away.clone(),
             frozen: self.frozen,
         }
     }

@@ -170,13 +170,16 @@ fn check_program(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Under which name hooks are told on whose behalf an attempt runs.
+pub const SUBJECT: &str = "SLUICE_HOOK_SUBJECT";
+
 /// What hooks are told of an attempt. Under names of their own: a hook must not be taken for a process of the step.
 pub fn told(spec: &SpawnSpec) -> BTreeMap<String, String> {
     let of_step = |name: &str| spec.env.get(name).cloned().unwrap_or_default();
     [
         ("SLUICE_HOOK_STEP_ID", spec.attempt.step.to_string()),
         ("SLUICE_HOOK_ATTEMPT", spec.attempt.number.to_string()),
-        ("SLUICE_HOOK_SUBJECT", spec.subject.to_string()),
+        (SUBJECT, spec.subject.to_string()),
         ("SLUICE_HOOK_POOL", of_step("SLUICE_POOL")),
         ("SLUICE_HOOK_NODE", of_step("SLUICE_NODE")),
         ("SLUICE_HOOK_GPUS", of_step("CUDA_VISIBLE_DEVICES")),

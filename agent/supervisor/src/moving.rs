@@ -12,7 +12,7 @@
 //! bring back, whenever this one dies.
 
 use serde::{Deserialize, Serialize};
-use sluice_common::id::{AttemptId, Subject};
+use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState, Moved};
 use sluice_common::time::Span;
 
@@ -31,18 +31,7 @@ pub struct Order {
     pub limit: Span,
 }
 
-/// What is kept on disk.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
-    /// On whose behalf it runs, which says as which user a helper does; none where it was given no GPUs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<Subject>,
-    /// What is moved, or is on its way.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub away: Option<Away>,
-}
-
-/// What is moved, or is on its way.
+/// What is moved, or is on its way. Kept on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Away {
     /// Whose it is: processes of the attempt's groups.
@@ -102,8 +91,8 @@ pub enum Next {
 /// How an attempt stands with it.
 #[derive(Debug, Default)]
 pub struct Moving {
-    /// What is kept on disk.
-    pub kept: Kept,
+    /// What is moved, or is on its way.
+    pub away: Option<Away>,
     /// How far it has come.
     pub stage: Stage,
     /// What is to be done then.
@@ -111,19 +100,10 @@ pub struct Moving {
 }
 
 impl Moving {
-    /// Of an attempt that begins.
-    pub fn of(subject: &Subject, gpus: &[String]) -> Self {
-        let subject = (!gpus.is_empty()).then(|| subject.clone());
-        Self::found(Kept {
-            subject,
-            away: None,
-        })
-    }
-
     /// As an earlier supervisor has left it: what it is about is seen by its freezer.
-    pub fn found(kept: Kept) -> Self {
+    pub fn found(away: Option<Away>) -> Self {
         Self {
-            kept,
+            away,
             ..Self::default()
         }
     }
@@ -138,7 +118,7 @@ impl Moving {
 
     /// What its freezer is said to be, where the kernel says `found`.
     pub fn shown(&self, found: FreezerState) -> FreezerState {
-        match (&self.stage, &self.kept.away, found) {
+        match (&self.stage, &self.away, found) {
             (Stage::Leaving(_) | Stage::Undoing(..), _, _) => FreezerState::Moving,
             (Stage::Returning(_), _, _) => FreezerState::Restoring,
             (Stage::Away, Some(away), FreezerState::Frozen) => FreezerState::Moved(away.moved()),

@@ -24,6 +24,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
 use sluice_common::attempt_dir::{
     CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, STEP_DIR,
 };
@@ -364,6 +366,14 @@ fn make_dir(dir: &Path, mode: u32, owner: Option<&Identity>) -> Result<(), Spawn
         made.set_permissions(Permissions::from_mode(mode))
     });
     host(|| format!("make directory {}", dir.display()), made)
+}
+
+/// Kills a child that was not reaped, with the group that it leads: so both numbers are its own. It may not have made
+/// its group yet, and then has nobody with it.
+pub fn kill_child(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed());
+    let _not_made_yet = killpg(pid, Signal::SIGKILL);
+    let _has_ended = kill(pid, Signal::SIGKILL);
 }
 
 /// The sign that an attempt's child has passed its gate. Where a recorded attempt has none and its child is gone, its

@@ -20,7 +20,7 @@ use sluice_common::supervision::{BootMillis, FrozenTime, HostPhase, Memo};
 use tracing::error;
 
 use crate::lease::Lease;
-use crate::moving::Kept;
+use crate::moving::Away;
 
 const DIRECTORY: &str = "spool";
 const SUFFIX: &str = ".json";
@@ -51,9 +51,9 @@ pub struct Record {
     /// What hooks are told of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hook_words: BTreeMap<String, String>,
-    /// How it stands with what it holds on GPUs.
-    #[serde(default)]
-    pub gpu_memory: Kept,
+    /// What of it is moved from its GPUs, or is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub away: Option<Away>,
     /// How long it was frozen.
     #[serde(default)]
     pub frozen: FrozenTime,
@@ -302,7 +302,7 @@ mod tests {
                 usage: Usage::default(),
             }),
             hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
-            gpu_memory: Kept::default(),
+            away: None,
             frozen: FrozenTime::default(),
         }
     }

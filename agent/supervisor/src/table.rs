@@ -38,7 +38,7 @@ use crate::groups::Groups;
 use crate::groups::file::GroupError;
 use crate::hooks;
 use crate::lease::{Lease, Stage};
-use crate::moving::{Moving, Order};
+use crate::moving::Order;
 use crate::notice::Notice;
 use crate::output::{cap::Cap, sweep::Sweep};
 use crate::owner::Owners;
@@ -244,7 +244,6 @@ impl Table {
         let mut attempt =
             Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
         attempt.hook_words = hooks::told(spec);
-        attempt.moving = Moving::of(&spec.subject, &spec.memo.gpus);
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);
@@ -317,20 +316,19 @@ impl Table {
     pub fn on_children_ended(&mut self, ended: &[EndedChild]) {
         self.look_due |= !ended.is_empty();
         for child in ended {
+            if let Some(id) = self.by_pid.remove(&child.pid) {
+                self.on_main_ended(&id, child.exit(), child.usage);
+                continue;
+            }
+            // Else it may be anybody's that this program has sent, or an orphan.
             let known = |id: &AttemptId| self.attempts.contains_key(id);
             if self.sweep.on_child_ended(child.pid, known) {
                 continue;
             }
-            if self.on_exec_ended(child) {
+            if self.on_exec_ended(child) || self.on_epilog_ended(child.pid) {
                 continue;
             }
-            self.on_epilog_ended(child.pid);
-            if self.on_helper_ended(child, clock::boot_now()) {
-                continue;
-            }
-            if let Some(id) = self.by_pid.remove(&child.pid) {
-                self.on_main_ended(&id, child.exit(), child.usage);
-            }
+            self.on_helper_ended(child.pid, clock::boot_now());
         }
     }
 

@@ -11,7 +11,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, PipeWriter, Write};
+use std::io::{self, PipeWriter};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ use sluice_common::supervision::Process;
 
 use super::child::{self, Program, STEP_S_FAULT};
 use super::{
-    MAX_SENTENCE_BYTES, PASSED_THROUGH, Report, SpawnError, Spawner, arguments, confine, fork_by,
-    host, lookup, make_dir, nonblocking, pipe,
+    PASSED_THROUGH, Report, SpawnError, Spawner, arguments, confine, fork_by, host, make_dir,
+    nonblocking, pipe,
 };
 use crate::config::Rules;
 use crate::groups::entrance::Entrance;
@@ -147,17 +147,14 @@ impl Child<'_> {
         let Err(sentence) = self.become_program(was_born_inside) else {
             return;
         };
-        let mut told = vec![STEP_S_FAULT];
-        told.extend(lookup::cut(&sentence, MAX_SENTENCE_BYTES).as_bytes());
-        let mut report = self.report;
-        // Where the supervisor has died meanwhile, nobody is left to tell.
-        let _ = report.write_all(&told);
+        child::tell(self.report, STEP_S_FAULT, &sentence);
     }
 
     fn become_program(&self, was_born_inside: bool) -> Result<(), String> {
         self.entrance.enter(was_born_inside)?;
         let keep = [self.report.as_raw_fd()];
-        child::let_go([self.stdin, self.null, self.null], &keep, self.open_files)?;
+        let streams = [self.stdin, self.null, self.null].map(AsFd::as_fd);
+        child::let_go(streams, &keep, self.open_files)?;
         let (envp, cwd) = surroundings(self.main)?;
         self.open_streams()?;
         confine::become_user(self.identity, self.rules)?;

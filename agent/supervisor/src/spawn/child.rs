@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -91,20 +91,13 @@ impl Child<'_> {
         let Err((fault, sentence)) = started else {
             return;
         };
-        let mut told = vec![fault];
-        told.extend(lookup::cut(&sentence, MAX_SENTENCE_BYTES).as_bytes());
-        let mut report = self.report;
-        // Where the supervisor has died meanwhile, nobody is left to tell.
-        let _ = report.write_all(&told);
+        tell(self.report, fault, &sentence);
     }
 
     fn prepare(&self) -> Result<(), String> {
         let keep = [self.gate.as_raw_fd(), self.report.as_raw_fd()];
-        let_go(
-            [self.stdin, self.stdout, self.stderr],
-            &keep,
-            self.open_files,
-        )
+        let streams = [self.stdin, self.stdout, self.stderr].map(AsFd::as_fd);
+        let_go(streams, &keep, self.open_files)
     }
 
     /// A step that is stopped meanwhile ends when its prolog has: that gets the signal too, and what it leaves half done
@@ -162,10 +155,18 @@ impl Program {
     }
 }
 
+/// Says by a report why a child does not become what it was made for.
+pub(super) fn tell(mut report: &PipeWriter, fault: u8, sentence: &str) {
+    let mut told = vec![fault];
+    told.extend(lookup::cut(sentence, MAX_SENTENCE_BYTES).as_bytes());
+    // Where the supervisor has died meanwhile, nobody is left to tell.
+    let _ = report.write_all(&told);
+}
+
 /// Lets go of everything that is the supervisor's, first of all its sockets and the gate's other end: this process may
 /// hang for long, and must not seem to be the supervisor meanwhile.
 pub(super) fn let_go(
-    [stdin, stdout, stderr]: [&File; 3],
+    [stdin, stdout, stderr]: [BorrowedFd<'_>; 3],
     keep: &[RawFd],
     (soft, hard): (rlim_t, rlim_t),
 ) -> Result<(), String> {

@@ -3,27 +3,23 @@
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
-use std::io::{self, PipeReader, PipeWriter, Read};
-use std::os::fd::AsRawFd;
+use std::io::{PipeReader, PipeWriter, Read};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 
 use nix::fcntl::AtFlags;
 use nix::sys::prctl::set_pdeathsig;
-use nix::sys::resource::{Resource, setrlimit};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, killpg, sigprocmask};
-use nix::unistd::{
-    Pid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, execveat, getpid, getppid, setsid,
-};
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, chdir, execveat, getpid, getppid};
 use sluice_common::id::Subject;
 
-use super::{SpawnError, Spawner, confine, host, nonblocking, pipe};
+use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
 use crate::checkpoint::helper::{LIBRARY, LOCK_TIMEOUT, MODE, TOOL};
 use crate::checkpoint::{Action, Line};
 use crate::config::Cuda;
 use crate::groups::entrance::Entrance;
 use crate::identity::Identity;
-use crate::sys;
 
 /// Where it finds the tool that the config does not name.
 const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -65,10 +61,7 @@ impl Helper {
 
     /// Ends it, and the tool that it may have started.
     pub fn kill(&self) {
-        // Not reaped, so its number is its own still, and so is its group's. One that has no group yet has no tool.
-        let pid = Pid::from_raw(self.pid.cast_signed());
-        let _ = killpg(pid, Signal::SIGKILL);
-        let _ = kill(pid, Signal::SIGKILL);
+        kill_child(self.pid);
     }
 }
 
@@ -152,7 +145,7 @@ impl Child<'_> {
         let ready = self
             .entrance
             .enter(was_born_inside)
-            .and_then(|()| self.prepare().map_err(|e| e.to_string()))
+            .and_then(|()| self.prepare())
             .and_then(|()| confine::become_user(self.identity, &self.spawner.identities.rules));
         // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
         if ready.is_ok() && set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() == self.parent {
@@ -166,18 +159,11 @@ impl Child<'_> {
         }
     }
 
-    fn prepare(&self) -> io::Result<()> {
-        let spawner = self.spawner;
-        dup2_stdin(&spawner.null)?;
-        dup2_stdout(self.words)?;
-        dup2_stderr(&spawner.null)?;
-        sys::close_all_but(&[self.program.as_raw_fd()])?;
-        setsid()?;
-        chdir("/")?;
-        let (soft, hard) = spawner.open_files;
-        setrlimit(Resource::RLIMIT_NOFILE, soft, hard)?;
-        sys::default_signals();
-        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None)?;
-        Ok(())
+    fn prepare(&self) -> Result<(), String> {
+        let null = self.spawner.null.as_fd();
+        let keep = [self.program.as_raw_fd()];
+        let streams = [null, self.words.as_fd(), null];
+        child::let_go(streams, &keep, self.spawner.open_files)?;
+        chdir("/").map_err(|e| e.desc().to_owned())
     }
 }

@@ -8,14 +8,13 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
 use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
 use sluice_common::id::Subject;
 use sluice_common::supervision::{Exit, FreezerState, FromSupervisor, Process};
 
-use super::{Attempt, EndedChild, Phase, Report, Reported, Table, info, no_group};
+use super::{EndedChild, Phase, Report, Reported, Table, info, no_group};
 use crate::spawn::beside::Beside;
+use crate::spawn::kill_child;
 
 /// Those that run, by process, and what the agent is to be told.
 #[derive(Debug, Default)]
@@ -76,7 +75,9 @@ impl Table {
                 "{MAX_EXECS_PER_ATTEMPT} programs run beside the step already, which is the most: let one end"
             ));
         }
-        let subject = subject_of(attempt).ok_or("nobody knows any more whose step it is")?;
+        let subject = attempt
+            .subject()
+            .ok_or("nobody knows any more whose step it is")?;
         Ok((*main, subject))
     }
 
@@ -99,7 +100,7 @@ impl Table {
     pub(super) fn on_end_exec(&self, exec: &ExecId) {
         let found = self.execs.running.iter().find(|(_, r)| r.exec == *exec);
         if let Some((pid, _)) = found {
-            kill_group(*pid);
+            kill_child(*pid);
         }
     }
 
@@ -107,7 +108,7 @@ impl Table {
     pub fn end_execs(&mut self) {
         self.execs.ended.clear();
         for (pid, Running { exec, .. }) in std::mem::take(&mut self.execs.running) {
-            kill_group(pid);
+            kill_child(pid);
             self.remove_exec_dir(&exec);
         }
     }
@@ -121,18 +122,4 @@ impl Table {
     fn remove_exec_dir(&self, exec: &ExecId) {
         let _ = fs::remove_dir_all(self.spawner.exec_dir(exec));
     }
-}
-
-/// The child may not have made its group yet, so it is killed by its own number as well. It is not reaped, so both
-/// numbers are its own.
-fn kill_group(pid: u32) {
-    let pid = Pid::from_raw(pid.cast_signed());
-    let _not_made_yet = killpg(pid, Signal::SIGKILL);
-    let _has_ended = kill(pid, Signal::SIGKILL);
-}
-
-/// It is kept with what hooks are told, over every restart.
-fn subject_of(attempt: &Attempt) -> Option<Subject> {
-    let subject = attempt.hook_words.get("SLUICE_HOOK_SUBJECT")?;
-    Subject::new(subject).ok()
 }

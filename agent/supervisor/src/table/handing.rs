@@ -54,9 +54,11 @@ impl Left {
             (HostPhase::Ended(end), _) => Phase::Ended(end),
             (HostPhase::Gone(end), _) => Phase::Gone(end),
         };
-        let mut attempt = Attempt::handed_over(phase, record.memo.clone(), record.lease);
-        attempt.hook_words.clone_from(&record.hook_words);
-        Some(attempt)
+        Some(Attempt::handed_over(
+            phase,
+            record.memo.clone(),
+            record.lease,
+        ))
     }
 }
 

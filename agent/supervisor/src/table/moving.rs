@@ -12,7 +12,6 @@ use super::{Attempt, AttemptId, Phase, Table};
 use crate::checkpoint::{Action, CallError, Line, State};
 use crate::clock;
 use crate::moving::{Away, Moving, Next, Order, Sent, Stage};
-use crate::reap::EndedChild;
 use crate::spawn::helper::Errand;
 
 /// Most processes of one attempt that are moved: a line of the helper for each has to fit into a pipe.
@@ -89,18 +88,15 @@ impl Table {
         let Some(attempt) = self.attempts.get_mut(id) else {
             return Ok(());
         };
-        attempt.moving.kept.away = away;
+        attempt.moving.away = away;
         self.spool
             .save(&attempt.record(id, &self.boot_id))
             .map_err(|e| FreezeRefusal::Failed(format!("it cannot be recorded: {}", chain(&e))))
-            .inspect_err(|_| attempt.moving.kept.away = None)
+            .inspect_err(|_| attempt.moving.away = None)
     }
 
     fn make_room(&self, id: &AttemptId) -> Result<(), FreezeRefusal> {
-        let away = self
-            .attempts
-            .get(id)
-            .and_then(|a| a.moving.kept.away.as_ref());
+        let away = self.attempts.get(id).and_then(|a| a.moving.away.as_ref());
         let Some((away, most)) = away.and_then(|away| Some((away, away.memory_max?))) else {
             return Ok(());
         };
@@ -111,9 +107,10 @@ impl Table {
 
     fn send(&self, id: &AttemptId, action: Action, now: BootMillis) -> Result<Sent, FreezeRefusal> {
         let failed = FreezeRefusal::Failed;
-        let moving = self.attempts.get(id).map(|attempt| &attempt.moving.kept);
-        let away = moving.and_then(|kept| kept.away.as_ref());
-        let subject = moving.and_then(|kept| kept.subject.as_ref());
+        let attempt = self.attempts.get(id);
+        let away = attempt.and_then(|attempt| attempt.moving.away.as_ref());
+        let gpus_user = attempt.filter(|attempt| !attempt.memo.gpus.is_empty());
+        let subject = gpus_user.and_then(Attempt::subject);
         let (Some(away), Some(subject)) = (away, subject) else {
             return Err(failed("nobody knows as which user it runs".to_owned()));
         };
@@ -124,7 +121,7 @@ impl Table {
             lock_timeout_ms: (away.limit.millis() / LOCK_PART).max(1),
             cuda: &self.cuda,
         };
-        let helper = self.spawner.send_helper(subject, &entrance, &errand);
+        let helper = self.spawner.send_helper(&subject, &entrance, &errand);
         let helper = helper.map_err(|e| failed(chain(&e).to_string()))?;
         info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
         let until = clock::after(now, away.limit);
@@ -146,7 +143,7 @@ impl Table {
         let Some(attempt) = self.attempts.get_mut(id) else {
             return;
         };
-        let away = attempt.moving.kept.away.take();
+        let away = attempt.moving.away.take();
         attempt.unsaved = true;
         if let Some(most) = away.and_then(|away| away.memory_max)
             && let Err(e) = self.groups.set_memory_max(id, most)
@@ -164,19 +161,18 @@ impl Table {
         }
     }
 
-    /// A child has ended that may have been a helper; whether it was.
-    pub(super) fn on_helper_ended(&mut self, child: &EndedChild, now: BootMillis) -> bool {
+    /// A child has ended that may have been a helper.
+    pub(super) fn on_helper_ended(&mut self, pid: u32, now: BootMillis) {
         let sent = |attempt: &Attempt| {
             let sent = attempt.moving.sent();
-            sent.is_some_and(|sent| sent.helper.pid == child.pid)
+            sent.is_some_and(|sent| sent.helper.pid == pid)
         };
         let found = self.attempts.iter().find(|(_, attempt)| sent(attempt));
         let Some(id) = found.map(|(id, _)| id.clone()) else {
-            return false;
+            return;
         };
         self.on_words(&id, now);
         self.do_next(&id, now);
-        true
     }
 
     fn on_words(&mut self, id: &AttemptId, now: BootMillis) {
@@ -190,7 +186,6 @@ impl Table {
         }
         let pids = attempt
             .moving
-            .kept
             .away
             .as_ref()
             .map_or(0, |away| away.pids.len());
@@ -242,10 +237,7 @@ impl Table {
     /// It cannot be brought back. Its memory is in use still, so its limit stays raised.
     fn strand(&mut self, id: &AttemptId, why: String) {
         if let Some(attempt) = self.attempts.get_mut(id) {
-            attempt.moving = Moving::found(crate::moving::Kept {
-                away: None,
-                ..attempt.moving.kept.clone()
-            });
+            attempt.moving = Moving::default();
             attempt.unsaved = true;
         }
         self.refuse(id, FreezeRefusal::NotRestored(why));
@@ -280,7 +272,7 @@ impl Table {
     /// It was thawed, so what was moved can be brought back.
     pub(super) fn bring_back(&mut self, id: &AttemptId, action: Action, now: BootMillis) {
         let attempt = self.attempts.get(id);
-        if !attempt.is_some_and(|a| a.is_led() && a.moving.kept.away.is_some()) {
+        if !attempt.is_some_and(|a| a.is_led() && a.moving.away.is_some()) {
             return;
         }
         match self.send(id, action, now) {
@@ -338,12 +330,7 @@ impl Table {
             }
             Stage::Returning(sent) => {
                 sent.helper.kill();
-                let limit = attempt
-                    .moving
-                    .kept
-                    .away
-                    .as_ref()
-                    .map_or(Span::ZERO, |a| a.limit);
+                let limit = attempt.moving.away.as_ref().map_or(Span::ZERO, |a| a.limit);
                 self.strand(id, format!("it took longer than {limit}"));
             }
             Stage::Home | Stage::Away => {}
@@ -353,7 +340,7 @@ impl Table {
     /// After [`Table::open`]: what an earlier supervisor had moved is away as long as it is frozen. One that died in the
     /// middle has left it running, and nobody knows how far it had come.
     pub(super) fn take_up_moves(&mut self, now: BootMillis) {
-        let away = |a: &Attempt| !a.is_gone() && a.moving.kept.away.is_some();
+        let away = |a: &Attempt| !a.is_gone() && a.moving.away.is_some();
         let ids: Vec<AttemptId> = self
             .attempts
             .iter()

@@ -135,18 +135,17 @@ fn restore(
     let mut attempts = BTreeMap::new();
     for record in loaded.records {
         let id = record.attempt.clone();
-        let frozen = record.frozen;
         let child = left.child(&record);
-        let kept = record.gpu_memory.clone();
         if child.is_none() && never_began(&record, attempts_dir, boot_id) {
             info!(step = %id.step, attempt = id.number, "its program never ran: it is forgotten and can be started");
             spool.remove(&id)?;
             continue;
         }
-        let mut attempt = child.unwrap_or_else(|| take_over(record, boot_id));
+        let mut attempt = child.unwrap_or_else(|| take_over(&record, boot_id));
         attempt.killing = left.killing.contains(&id);
-        attempt.moving = Moving::found(kept);
-        attempt.frozen = frozen;
+        attempt.hook_words = record.hook_words;
+        attempt.moving = Moving::found(record.away);
+        attempt.frozen = record.frozen;
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }
@@ -155,17 +154,13 @@ fn restore(
         }
         attempts.insert(id, attempt);
     }
-    for id in loaded.damaged {
-        warn!(step = %id.step, attempt = id.number, "its record is lost: what is left of it is killed");
+    let damaged = loaded.damaged.into_iter().map(|id| (id, "lost"));
+    let missing = left.children.keys().map(|id| (id.clone(), "not there"));
+    for (id, how) in damaged.chain(missing) {
+        warn!(step = %id.step, attempt = id.number, "its record is {how}: what is left of it is killed");
         let mut lost = Attempt::lost(clock::wall_now());
         lost.unsaved = true;
         attempts.insert(id, lost);
-    }
-    for id in left.children.keys() {
-        warn!(step = %id.step, attempt = id.number, "its record is not there: what is left of it is killed");
-        let mut lost = Attempt::lost(clock::wall_now());
-        lost.unsaved = true;
-        attempts.insert(id.clone(), lost);
     }
     Ok(attempts)
 }
@@ -182,11 +177,10 @@ fn log_taken_over(id: &AttemptId, attempt: &Attempt) {
     }
 }
 
-fn take_over(record: Record, boot_id: &BootId) -> Attempt {
+fn take_over(record: &Record, boot_id: &BootId) -> Attempt {
     let now = clock::wall_now();
     let same_boot = record.boot_id == *boot_id;
-    let recorded = record.phase.clone();
-    let phase = match record.phase {
+    let phase = match record.phase.clone() {
         HostPhase::Running(process) if !same_boot => {
             Phase::Gone(end_of(process, Exit::HostRebooted, now))
         }
@@ -198,9 +192,8 @@ fn take_over(record: Record, boot_id: &BootId) -> Attempt {
         HostPhase::Ended(end) => Phase::Ended(end),
         HostPhase::Gone(end) => Phase::Gone(end),
     };
-    let mut attempt = Attempt::taken_over(phase, record.memo, record.lease);
-    attempt.hook_words = record.hook_words;
-    attempt.unsaved = attempt.record(&record.attempt, boot_id).phase != recorded;
+    let mut attempt = Attempt::taken_over(phase, record.memo.clone(), record.lease);
+    attempt.unsaved = attempt.record(&record.attempt, boot_id).phase != record.phase;
     attempt
 }
 
@@ -303,7 +296,7 @@ mod tests {
             lease: None,
             phase: HostPhase::Running(gone()),
             hook_words: BTreeMap::new(),
-            gpu_memory: crate::moving::Kept::default(),
+            away: None,
             frozen: Default::default(),
         };
         assert!(never_began(&record, dir.path(), &boot_id));

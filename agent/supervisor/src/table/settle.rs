@@ -168,12 +168,15 @@ impl Table {
         }
     }
 
-    /// A child has ended, perhaps the one that ran an attempt's epilog.
-    pub(super) fn on_epilog_ended(&mut self, pid: u32) {
-        let ended = self.hooking.on_child_ended(pid);
-        if let Some(attempt) = ended.and_then(|id| self.attempts.get_mut(&id)) {
+    /// A child has ended: whether it ran an attempt's epilog.
+    pub(super) fn on_epilog_ended(&mut self, pid: u32) -> bool {
+        let Some(id) = self.hooking.on_child_ended(pid) else {
+            return false;
+        };
+        if let Some(attempt) = self.attempts.get_mut(&id) {
             attempt.epilog = Epilog::Over;
         }
+        true
     }
 
     fn census(&mut self) -> Option<Census> {
