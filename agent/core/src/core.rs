@@ -14,7 +14,8 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, ToNode, Welcome,
+    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
+    Welcome,
 };
 
 use crate::attempt::{Attempt, Effect, Effects};
@@ -343,6 +344,24 @@ impl Core {
         self.report(&id, AttemptPhase::Released(end.clone()));
         if self.attempts.len() < MAX_ATTEMPTS_PER_NODE {
             self.attempts.insert(id, Attempt::Released { end });
+        }
+    }
+
+    fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
+        if self.attempts.contains_key(&id) {
+            self.let_go_of_gpus(&id);
+            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
+        } else {
+            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
+        }
+    }
+
+    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
+    fn on_forget(&mut self, attempt: AttemptId) {
+        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
+            self.attempts.remove(&attempt);
+            self.forget_gpus(&attempt);
+            self.supervise(ToSupervisor::Forget { attempt });
         }
     }
 

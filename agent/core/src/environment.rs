@@ -1,6 +1,6 @@
-//! The environment of a step. Pure: the supervisor passes on what is built here, and adds only `HOME`, `USER`, `LOGNAME`
-//! and `SHELL` where the step does not bring them: they belong to the user that the step runs as, and which one that is
-//! only the supervisor's own config says.
+//! The environment of a step. Pure: the supervisor passes on what is built here, and adds only what it alone knows: the
+//! paths of the step's notice and checkpoint files, and `HOME`, `USER`, `LOGNAME` and `SHELL` where the step does not
+//! bring them, for these belong to the user that the step runs as, and which one that is only its own config says.
 
 use alloc::borrow::ToOwned;
 use alloc::string::ToString;

@@ -17,9 +17,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
+use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
-use sluice_common::wire::{FromNode, StopWhy};
+use sluice_common::wire::FromNode;
 
 use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
@@ -27,7 +27,6 @@ use crate::gpus::{Hands, Holders};
 use crate::input::{GpuHealth, GpuLook, Now, Seen, TimerKey};
 use crate::moves::without;
 use crate::output::Output;
-use crate::spawn::never_started;
 use crate::stop::later;
 
 /// Between two looks while somebody waits for a GPU.
@@ -52,24 +51,6 @@ impl Core {
     pub(crate) fn note_gpus(&mut self, id: &AttemptId, gpus: &[String]) {
         if !gpus.is_empty() {
             self.given.insert(id.clone(), gpus.to_vec());
-        }
-    }
-
-    pub(crate) fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
-        if self.attempts.contains_key(&id) {
-            self.let_go_of_gpus(&id);
-            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
-        } else {
-            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
-        }
-    }
-
-    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
-    pub(crate) fn on_forget(&mut self, attempt: AttemptId) {
-        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
-            self.attempts.remove(&attempt);
-            self.forget_gpus(&attempt);
-            self.supervise(ToSupervisor::Forget { attempt });
         }
     }
 
