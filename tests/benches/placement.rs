@@ -21,6 +21,7 @@ use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
+use sluice_tests::say;
 
 const SEEDS: u64 = 10;
 const ARRIVED_PERCENT: u64 = 130;
@@ -206,9 +207,4 @@ impl Random {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-}
-
-#[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
-fn say(line: &str) {
-    println!("{line}");
 }

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use sluice_tests::{Dev, eventually};
+use sluice_tests::{Dev, eventually, median, report, say};
 
 const ROUNDS: usize = 100;
 
@@ -62,21 +62,4 @@ fn timed(work: impl FnOnce()) -> Duration {
     let start = Instant::now();
     work();
     start.elapsed()
-}
-
-fn median(mut all: Vec<Duration>) -> Duration {
-    all.sort_unstable();
-    all[all.len() / 2]
-}
-
-fn report(what: &str, duration: Duration) {
-    say(&format!(
-        "{what}: {:.3} ms",
-        duration.as_secs_f64() * 1000.0
-    ));
-}
-
-#[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
-fn say(line: &str) {
-    println!("{line}");
 }

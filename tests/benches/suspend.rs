@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually};
+use serde_json::json;
+use sluice_tests::{
+    Daemon, Dev, DevOptions, binaries, eventually, host_of_l40s, median, report, say,
+};
 
 const ROUNDS: usize = 100;
 
@@ -73,15 +75,11 @@ struct GpuHost {
 impl GpuHost {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/l40sx4.json");
-        let mut file: Value = serde_json::from_slice(&fs::read(source).unwrap()).unwrap();
-        file["gpus"].as_array_mut().unwrap().truncate(1);
         let pid = folder.path().join("pid");
-        file["gpus"][0]["holds"] = json!([
-            {"pid_file": pid, "used_mib": 600, "linger_ms": 0, "moved_by": folder.path()}
-        ]);
+        let hold =
+            json!({"pid_file": pid, "used_mib": 600, "linger_ms": 0, "moved_by": folder.path()});
+        host_of_l40s(folder.path(), 1, &hold);
         let host = folder.path().join("host.json");
-        fs::write(&host, file.to_string()).unwrap();
         let library = binaries().join("libsluice_cuda_standin.so");
         let library = library.to_str().unwrap().to_owned();
         let dev = Dev::with(DevOptions {
@@ -165,21 +163,4 @@ fn own_group() -> PathBuf {
         .find_map(|line| line.strip_prefix("0::/"))
         .unwrap();
     Path::new(mount).join(own)
-}
-
-fn median(mut all: Vec<Duration>) -> Duration {
-    all.sort_unstable();
-    all[all.len() / 2]
-}
-
-fn report(what: &str, duration: Duration) {
-    say(&format!(
-        "{what}: {:.3} ms",
-        duration.as_secs_f64() * 1000.0
-    ));
-}
-
-#[expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
-fn say(line: &str) {
-    println!("{line}");
 }

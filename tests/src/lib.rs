@@ -1,12 +1,16 @@
 //! What the tests of the whole product share: a running `sluice dev` with its processes, a client for its API, Python
-//! with packages, and waiting for predicates. Nothing of the product depends on this crate.
+//! with packages, hosts with GPUs on paper, waiting for predicates, and how benchmarks say what they measured. Nothing of the product depends on this crate.
 
 mod dev;
+mod figures;
+mod gpus;
 mod procs;
 mod python;
 mod wait;
 
 pub use dev::{Daemon, Dev, DevOptions, Ran, as_starter, ordinary_user_binaries};
+pub use figures::{median, report, say};
+pub use gpus::host_of_l40s;
 pub use procs::{children_of, environ_has, is_alive, kill, pids_with_environ};
 pub use python::python_with;
 pub use wait::{eventually, eventually_within};

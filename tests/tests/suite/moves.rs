@@ -2,10 +2,10 @@
 //! moved before the freeze and back after it; where that cannot be done, they are stopped and start anew.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually};
+use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually, host_of_l40s};
 
 const TERMS: &str = "\
 kind: policy
@@ -37,9 +37,6 @@ impl Host {
     /// The GPU is used by whatever process writes its number to `pid`, until it is checkpointed.
     fn with(more: &Value, variables: &[(&'static str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/l40sx4.json");
-        let mut file: Value = serde_json::from_slice(&fs::read(source).unwrap()).unwrap();
-        file["gpus"].as_array_mut().unwrap().truncate(1);
         let mut hold = json!({
             "pid_file": folder.path().join("pid"),
             "used_mib": HELD_MIB,
@@ -48,9 +45,8 @@ impl Host {
         });
         let more = more.as_object().unwrap().clone();
         hold.as_object_mut().unwrap().extend(more);
-        file["gpus"][0]["holds"] = json!([hold]);
+        host_of_l40s(folder.path(), 1, &hold);
         let host = folder.path().join("host.json");
-        fs::write(&host, file.to_string()).unwrap();
         let terms = folder.path().join("terms.yaml");
         fs::write(&terms, TERMS).unwrap();
         let library = binaries().join("libsluice_cuda_standin.so");

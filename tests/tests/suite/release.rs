@@ -2,10 +2,10 @@
 //! back: seen through a stand-in for NVIDIA's library.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use sluice_tests::{Dev, DevOptions, binaries, eventually};
+use sluice_tests::{Dev, DevOptions, binaries, eventually, host_of_l40s};
 
 const TERMS: &str = "\
 kind: policy
@@ -29,15 +29,11 @@ impl Host {
     /// The first GPU is used by whatever process writes its number to [`Host::pid_file`], and what it held lingers.
     fn with(gpus: usize, linger: &Value, variables: &[(&'static str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/l40sx4.json");
-        let mut file: Value = serde_json::from_slice(&fs::read(source).unwrap()).unwrap();
-        file["gpus"].as_array_mut().unwrap().truncate(gpus);
         let mut hold = json!({"pid_file": folder.path().join("pid"), "used_mib": 20_000});
         let linger = linger.as_object().unwrap().clone();
         hold.as_object_mut().unwrap().extend(linger);
-        file["gpus"][0]["holds"] = json!([hold]);
+        let file = host_of_l40s(folder.path(), gpus, &hold);
         let path = folder.path().join("host.json");
-        fs::write(&path, file.to_string()).unwrap();
         let terms = folder.path().join("terms.yaml");
         fs::write(&terms, TERMS).unwrap();
         let variables = variables.iter();
