@@ -106,7 +106,7 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     /// Cancel steps. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
-    Cancel(CancelArgs),
+    Cancel(SteerArgs),
     /// Freeze steps, or hold back those that wait, until they are resumed.
     #[command(after_help = examples::SUSPEND)]
     Suspend(SteerArgs),
@@ -429,13 +429,6 @@ pub(crate) struct ExecArgs {
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct CancelArgs {
-    /// Which.
-    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
-    pub(crate) steps: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]

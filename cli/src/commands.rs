@@ -1,7 +1,6 @@
 //! One file for each command. Each takes what was typed, makes calls, and answers with an exit code.
 
 pub(crate) mod apply;
-pub(crate) mod cancel;
 pub(crate) mod cordon;
 pub(crate) mod delete;
 pub(crate) mod describe;

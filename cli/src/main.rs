@@ -94,7 +94,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Exec(args) => commands::exec::run(&client()?, &args, out),
-        Command::Cancel(args) => commands::cancel::run(&client()?, &args, out),
+        Command::Cancel(args) => steer(StepVerb::Cancel, &args),
         Command::Suspend(args) => steer(StepVerb::Suspend, &args),
         Command::Resume(args) => steer(StepVerb::Resume, &args),
         Command::Requeue(args) => steer(StepVerb::Requeue, &args),

@@ -13,23 +13,18 @@ pub(crate) enum StepVerb {
     Resume,
     /// It starts anew.
     Requeue,
+    /// It is stopped for good.
+    Cancel,
 }
 
 impl Client {
-    /// `POST /v1/steps/{id}:cancel`.
-    pub(crate) fn cancel(&self, id: &str) -> Result<StepView, ApiError> {
-        self.post(
-            &format!("/v1/steps/{}:cancel", segment(id)),
-            &serde_json::json!({}),
-        )
-    }
-
-    /// `POST /v1/steps/{id}:suspend`, `:resume` and `:requeue`.
+    /// `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` and `:cancel`.
     pub(crate) fn steer(&self, id: &str, verb: StepVerb) -> Result<StepView, ApiError> {
         let verb = match verb {
             StepVerb::Suspend => "suspend",
             StepVerb::Resume => "resume",
             StepVerb::Requeue => "requeue",
+            StepVerb::Cancel => "cancel",
         };
         self.post(
             &format!("/v1/steps/{}:{verb}", segment(id)),

@@ -1,5 +1,5 @@
-//! `sluice suspend`, `resume` and `requeue`: freeze steps, let them go on, have them start anew. Each is tried, whatever
-//! becomes of the others.
+//! `sluice suspend`, `resume`, `requeue` and `cancel`: freeze steps, let them go on, have them start anew, stop them. Each
+//! is tried, whatever becomes of the others.
 
 use sluice_common::api::StepView;
 
@@ -29,15 +29,17 @@ pub(crate) fn run(
             }
         }
     }
-    show::each(&views, out, |step| line(step, out))?;
+    show::each(&views, out, |step| line(step, verb, out))?;
     Ok(if failed { FAILED } else { 0 })
 }
 
-fn line(step: &StepView, out: Out) -> String {
-    let held = if step.held { " (held)" } else { "" };
+fn line(step: &StepView, verb: StepVerb, out: Out) -> String {
+    // What is cancelled is held by nobody's wish any more.
+    let held = step.held && verb != StepVerb::Cancel;
     format!(
-        "{} {}{held}",
+        "{} {}{}",
         render::safe(&step.id),
-        out.paint(render::step::tone(step.state), step.state)
+        out.paint(render::step::tone(step.state), step.state),
+        if held { " (held)" } else { "" }
     )
 }

@@ -99,15 +99,9 @@ impl Core {
 
     /// The reason is that of the most preferred pool; the others are listed.
     fn never(&self, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
-        let mut reasons = never.into_iter();
-        let Some((pool, first)) = reasons.next() else {
-            return no_policy(request);
-        };
-        let reason = self.never_in(&pool, request, first);
-        let others = reasons.map(|(pool, never)| (self.never_in(&pool, request, never), pool));
-        others.fold(reason, |reason, (other, pool)| {
-            reason.with(&format!("in {pool}"), other.message.as_str())
-        })
+        let never = never.into_iter();
+        let reasons = never.map(|(pool, never)| (self.never_in(&pool, request, never), pool));
+        foremost(reasons).unwrap_or_else(|| no_policy(request))
     }
 
     pub(crate) fn never_in(&self, pool: &PoolName, request: &Request, never: Never) -> Reason {
@@ -225,6 +219,14 @@ fn quoted(names: &[PlatformName]) -> String {
 fn listed(names: &[PlatformName]) -> String {
     let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
     names.join(",")
+}
+
+/// The reason of the most preferred pool, with those of the others listed; `None` where there is no pool.
+pub(crate) fn foremost(mut reasons: impl Iterator<Item = (Reason, PoolName)>) -> Option<Reason> {
+    let (first, _) = reasons.next()?;
+    Some(reasons.fold(first, |reason, (other, pool)| {
+        reason.with(&format!("in {pool}"), other.message.as_str())
+    }))
 }
 
 pub(crate) fn no_policy(request: &Request) -> Reason {

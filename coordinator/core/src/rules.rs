@@ -18,7 +18,7 @@ use sluice_common::rules::{PoolRules, Setting};
 use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::time::Span;
 
-use crate::admit::no_policy;
+use crate::admit::{foremost, no_policy};
 use crate::cluster::Home;
 use crate::core::Core;
 use crate::market::{Before, Never, Request};
@@ -139,13 +139,7 @@ impl Core {
                 }
             });
         }
-        let mut reasons = reasons.into_iter();
-        let first = reasons
-            .next()
-            .map_or_else(|| no_policy(request), |(first, _)| first);
-        let reason = reasons.fold(first, |reason, (other, pool)| {
-            reason.with(&format!("in {pool}"), other.message.as_str())
-        });
+        let reason = foremost(reasons.into_iter()).unwrap_or_else(|| no_policy(request));
         Ok(Admitted::Rejected { spec, reason })
     }
 }

@@ -10,7 +10,7 @@ use sluice_common::state::StepState;
 use super::attempt::{self, Attempt};
 use super::ending::{self, Ending};
 use super::{Bond, Event};
-use crate::client::{ApiError, Client, Patience};
+use crate::client::{ApiError, Client, Patience, StepVerb};
 use crate::commands::outage_note;
 use crate::failure::{Failure, RUN_FAILED};
 use crate::follow::{End, FollowError};
@@ -296,7 +296,7 @@ impl<'a> Run<'a> {
         if self.bond != Bond::Own {
             signals::end_like_a_closed_pipe();
         }
-        let cancel = || self.client.cancel(&self.step.id);
+        let cancel = || self.client.steer(&self.step.id, StepVerb::Cancel);
         if let Err(error) = self.client.keep_trying(PARTING, |_| (), cancel) {
             let id = safe(&self.step.id);
             self.out
@@ -328,7 +328,11 @@ impl<'a> Run<'a> {
         ));
         let (client, id, send) = (self.client.clone(), self.step.id.clone(), self.send.clone());
         thread::spawn(move || {
-            let answer = client.keep_trying(Patience::Endless, |_| (), || client.cancel(&id));
+            let answer = client.keep_trying(
+                Patience::Endless,
+                |_| (),
+                || client.steer(&id, StepVerb::Cancel),
+            );
             let _ = send.send(Event::Cancelled(answer.map(drop)));
         });
     }
