@@ -31,6 +31,7 @@ pub mod platform;
 pub mod reason;
 pub mod request;
 pub mod rules;
+pub mod selector;
 pub mod state;
 pub mod step;
 pub mod supervision;
