@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -51,6 +51,8 @@ pub struct DevOptions {
     pub gpus: Option<(PathBuf, PathBuf)>,
     /// Variables for it and its daemons.
     pub variables: Vec<(&'static str, String)>,
+    /// Run copies of the programs, which the test may replace.
+    pub own_programs: bool,
 }
 
 /// What a supervisor's config must begin with for steps to run as whoever runs the tests.
@@ -118,7 +120,7 @@ impl Dev {
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777))
             .expect("our own folder");
         let user = options.ordinary_user.then_some(NOBODY);
-        let bin = if user.is_some() {
+        let bin = if user.is_some() || options.own_programs {
             ordinary_user_binaries(folder.path())
         } else {
             crate::binaries()
@@ -248,7 +250,38 @@ impl Dev {
     pub fn daemon(&self, daemon: Daemon) -> Option<u32> {
         children_of(self.pid()).into_iter().find(|pid| {
             let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-            exe.file_name().is_some_and(|name| name == daemon.file()) && is_alive(*pid)
+            let exe = exe.to_string_lossy();
+            // As the kernel names a program that was replaced while it runs.
+            let exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe);
+            Path::new(exe)
+                .file_name()
+                .is_some_and(|name| name == daemon.file())
+                && is_alive(*pid)
+        })
+    }
+
+    /// Puts another copy of a daemon's program in the place of the one that is there, as a package does. Only for one of
+    /// the test's own programs.
+    ///
+    /// # Panics
+    /// Where the programs are not the test's own.
+    pub fn replace(&self, daemon: Daemon) {
+        assert!(
+            self.bin.starts_with(self.folder.path()),
+            "these programs are everybody's: ask for `own_programs`"
+        );
+        let program = self.bin.join(daemon.file());
+        let beside = program.with_extension("new");
+        fs::copy(&program, &beside).expect("a program can be copied");
+        fs::rename(&beside, &program).expect("a program can be replaced");
+    }
+
+    /// Whether a daemon runs from the program that is installed now.
+    pub fn is_current(&self, daemon: Daemon) -> bool {
+        let inode = |path: &Path| Some(fs::metadata(path).ok()?.ino());
+        self.daemon(daemon).is_some_and(|pid| {
+            let running = inode(Path::new(&format!("/proc/{pid}/exe")));
+            running.is_some() && running == inode(&self.bin.join(daemon.file()))
         })
     }
 

@@ -28,6 +28,7 @@ mod scenarios;
 mod sim;
 mod simulate;
 mod supervision;
+mod survival;
 mod suspend;
 mod tidy;
 mod units;
