@@ -290,7 +290,7 @@ pub(crate) struct GetArgs {
     /// Only steps that do this kind of work.
     #[arg(long, value_name = "WORK", value_parser = step::words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Filters")]
     pub(crate) work: Option<Work>,
-    /// Only nodes with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them.
+    /// Only nodes or steps with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,
     /// Only the last N steps or events.

@@ -117,6 +117,7 @@ pub(crate) fn from_flags(
         on_preempt: flags.on_preempt,
         priority_class: flags.priority_class,
         work: flags.work,
+        labels: flags.labels.into_iter().collect(),
         ..StepRequest::default()
     })?;
     check(&request).map_err(|e| Failure::Usage(format!("{}: {}", flag_of(&e.field), e.message)))?;
@@ -135,6 +136,9 @@ fn flag_of(field: &str) -> String {
     }
     if let Some(name) = field.strip_prefix("env.") {
         return format!("--env {name}");
+    }
+    if let Some(key) = field.strip_prefix("labels.") {
+        return format!("--label {key}");
     }
     match field {
         "command" => "the command".to_owned(),
@@ -199,7 +203,7 @@ mod tests {
     fn every_flag_finds_its_field() {
         let line = "--gpus 2 --cpus 0.5 --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
                     --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail --suspend-timeout 3h --queue-timeout 0s \
-                    --env A=1 --env B=x=y --workdir /w --name n --priority -5 --id mine -- python train.py";
+                    --env A=1 --env B=x=y --label team=vision --workdir /w --name n --priority -5 --id mine -- python train.py";
         let request = typed(line, &local()).unwrap();
         let expected = serde_json::json!({
             "id": "mine", "name": "n", "subject": "s", "pool": "p", "platform": "h100",
@@ -207,7 +211,7 @@ mod tests {
             "resources": {"gpu_count": 2, "cpu_count": 0.5, "memory": "16GiB", "preemptible": false,
                           "pool_resources": {"tensorrt_sessions": 3}},
             "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s", "suspend_timeout": "3h", "queue_timeout": "0s",
-            "on_preempt": "fail",
+            "on_preempt": "fail", "labels": {"team": "vision"},
         });
         assert_eq!(serde_json::to_value(&request).unwrap(), expected);
     }
@@ -239,6 +243,7 @@ mod tests {
             ("--nodes 0 -- true", "--nodes: 0 hosts"),
             ("--env SLUICE_X=1 -- true", "--env SLUICE_X: "),
             ("--resource A=1 -- true", "--resource A: "),
+            ("--label sluice/x=1 -- true", "--label sluice/x: "),
             ("--id ../x -- true", "--id: "),
         ] {
             let error = typed(line, &local()).unwrap_err();

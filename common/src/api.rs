@@ -136,6 +136,9 @@ pub struct StepView {
     /// Pools whose rules did not let it in when it was submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<String>,
+    /// Words of its submitter's own.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// What steps are that older coordinators tell of.

@@ -21,6 +21,9 @@ pub const MAX_AMOUNT: u64 = 1 << 53;
 /// Most labels of a node, of its own config or set by admins.
 pub const MAX_NODE_LABELS: usize = 64;
 
+/// Most labels of a step: a list of steps carries them all along.
+pub const MAX_STEP_LABELS: usize = 64;
+
 /// Largest HTTP request body, in bytes.
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 

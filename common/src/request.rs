@@ -4,6 +4,7 @@
 //! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
 
 mod kinds;
+mod labels;
 mod layers;
 
 use alloc::borrow::ToOwned;
@@ -99,6 +100,9 @@ pub struct StepRequest {
     /// submission, and again from when it is queued again. `0s` is to start at once or not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_timeout: Option<String>,
+    /// Labels, in the grammar of Kubernetes, by which lists and rules tell steps apart.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -234,6 +238,7 @@ impl StepRequest {
             free_preemptions: self.free_preemptions.unwrap_or(true),
             priority_class: self.priority_class,
             work: self.work,
+            labels: labels::checked(self.labels)?,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A step as it was understood: every field checked, every default filled in. [`crate::request`] is what was written.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject};
+use crate::label::{LabelKey, LabelValue};
 use crate::request::ResourceSettings;
 use crate::rules::Setting;
 use crate::time::Span;
@@ -168,6 +169,9 @@ pub struct StepSpec {
     /// What it does not say itself, so that its pool may.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unsaid: BTreeSet<Setting>,
+    /// Words of its submitter's own, by which lists and rules tell steps apart.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<LabelKey, LabelValue>,
 }
 
 impl OnPreempt {

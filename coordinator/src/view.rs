@@ -71,6 +71,11 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         held: step.held,
         queue_timeout: spec.queue_timeout.map(duration),
         barred: step.barred.iter().map(ToString::to_string).collect(),
+        labels: spec
+            .labels
+            .iter()
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
     }
 }
 

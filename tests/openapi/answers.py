@@ -122,6 +122,7 @@ def submit(judge):
             "pool": "default",
             "command": ["sh", "-c", "echo out; echo err >&2; exec sleep 1000"],
             "env": {"A": "b"},
+            "labels": {"team": "vision"},
             "workdir": "/tmp",
             "resources": gpu,
             "nodes": 1,

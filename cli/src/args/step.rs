@@ -1,5 +1,6 @@
 //! The flags that describe a step, shared by `run` and `submit`, and how their values are read.
 
+use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::step::{OnPreempt, PriorityClass, Work};
 use sluice_common::time::Span;
 
@@ -63,6 +64,9 @@ pub(crate) struct StepFlags {
     /// A variable of its environment; may be repeated.
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
     pub(crate) env: Vec<(String, String)>,
+    /// A label, by which lists and rules tell steps apart; may be repeated.
+    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = label, help_heading = "Step")]
+    pub(crate) labels: Vec<(String, String)>,
     /// The directory that it starts in, on the host.
     #[arg(long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
@@ -105,6 +109,16 @@ fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
         _ => Err("write NAME=VALUE, such as `MODE=fast`".into()),
+    }
+}
+
+fn label(text: &str) -> Result<(String, String), String> {
+    let label: Result<LabelChange, _> = text.parse();
+    match label {
+        Ok(LabelChange::Set(key, value)) => Ok((key.to_string(), value.to_string())),
+        Ok(LabelChange::Remove(_)) => Err("write KEY=VALUE, such as `team=vision`".into()),
+        Err(LabelChangeError::Form(_)) => Err("write KEY=VALUE, such as `team=vision`".into()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -149,6 +149,9 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
                 .as_deref()
                 .map_or("the attempt's own".to_owned(), safe),
         );
+    if !step.labels.is_empty() {
+        text.field("Labels", super::node::labels(&step.labels));
+    }
     treatment(&mut text, step);
     text.field("Submitted", moment(step.submitted_at, now))
         .optional("Finished", step.finished_at.map(|at| moment(at, now)))
@@ -296,7 +299,7 @@ pub(crate) mod tests {
                           "ended_at": null, "released_at": null, "exit": null}],
             "exit": null, "submitted_at": "2026-11-20T10:00:00Z", "allocated_at": "2026-11-20T10:00:01Z",
             "started_at": "2026-11-20T10:00:02Z", "finished_at": null,
-            "retries": 0, "timeout": "2h", "grace_period": "30s", "on_preempt": "requeue", "preempted_by": null
+            "labels": {"team": "vision"}, "retries": 0, "timeout": "2h", "grace_period": "30s", "on_preempt": "requeue", "preempted_by": null
         }))
         .unwrap()
     }
@@ -327,6 +330,7 @@ Subject:        dev
 Pool:           default
 Command:        python train.py --name 'a b'
 Directory:      /w
+Labels:         team=vision
 Resources:      gpu=2 cpu=1 memory=2GiB
 Preemptible:    yes, then requeue
 Timeout:        2h

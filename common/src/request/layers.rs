@@ -18,6 +18,8 @@ impl StepRequest {
         };
         let mut env = below.env;
         env.extend(self.env);
+        let mut labels = below.labels;
+        labels.extend(self.labels);
         let mut resources = self.resources.over(below.resources);
         resources.preemptible = gives_way.1;
         Self {
@@ -47,6 +49,7 @@ impl StepRequest {
             defaults: self.defaults.or(below.defaults),
             suspend_timeout: self.suspend_timeout.or(below.suspend_timeout),
             queue_timeout: self.queue_timeout.or(below.queue_timeout),
+            labels,
         }
     }
 
@@ -109,8 +112,8 @@ mod tests {
     #[test]
     fn a_step_s_own_settings_override_its_pipeline_s_field_by_field() {
         let step = request(
-            r#"{"id":"a","command":["train"],"env":{"A":"own"},"retries":0,"resources":{"gpu_count":0},
-               "defaults":{"command":["idle"],"env":{"A":"below","B":"below"},"retries":3,"timeout":"1h",
+            r#"{"id":"a","command":["train"],"env":{"A":"own"},"labels":{"team":"own"},"retries":0,"resources":{"gpu_count":0},
+               "defaults":{"command":["idle"],"env":{"A":"below","B":"below"},"labels":{"team":"b","run":"b"},"retries":3,"timeout":"1h",
                  "resources":{"gpu_count":4,"memory":"8GiB","pool_resources":{"licence":1}}}}"#,
         );
         let spec = step.check().unwrap();
@@ -119,6 +122,8 @@ mod tests {
             (spec.env["A"].as_str(), spec.env["B"].as_str()),
             ("own", "below")
         );
+        let labels: Vec<&str> = spec.labels.values().map(|value| value.as_str()).collect();
+        assert_eq!(labels, ["b", "own"], "by key");
         assert_eq!(spec.retries, 0, "zero is a value");
         assert_eq!(
             (spec.request.get("gpu"), spec.request.get("licence")),
@@ -162,7 +167,7 @@ mod tests {
         let command = proptest::collection::vec("[a-c]", 0..2);
         (
             texts(),
-            maps(),
+            (maps(), maps()),
             amounts,
             gives_way,
             numbers,
@@ -173,7 +178,7 @@ mod tests {
             .prop_map(
                 |(
                     pool,
-                    env,
+                    (env, labels),
                     pool_resources,
                     (priority_class, preemptible),
                     (retries, gpu_count),
@@ -190,6 +195,7 @@ mod tests {
                     StepRequest {
                         pool,
                         env: env.into_iter().collect(),
+                        labels,
                         resources,
                         priority_class,
                         retries,

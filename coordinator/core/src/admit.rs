@@ -290,6 +290,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         work,
         queue_timeout,
         unsaid,
+        labels,
     } = old;
     // What neither says is the same, whatever their pools have said since.
     let same = |setting: Setting, values_are: bool| {
@@ -330,6 +331,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
             "queue_timeout",
             same(Setting::QueueTimeout, *queue_timeout == new.queue_timeout),
         ),
+        ("labels", *labels == new.labels),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

@@ -1,5 +1,7 @@
 //! Which things are wanted, and how each kind is read: all of it, or one by name.
 
+use std::collections::BTreeMap;
+
 use sluice_common::api::{ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView};
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
@@ -40,6 +42,18 @@ pub(crate) trait Readable: Listed + Sized {
     const OWN_EVENTS: bool;
 }
 
+/// What has labels.
+trait Labelled {
+    /// Those that it has.
+    fn labels(&self) -> &BTreeMap<String, String>;
+
+    /// Whether they are like those that are wanted.
+    fn has_labels(&self, args: &GetArgs) -> bool {
+        let selector = args.selector.as_ref();
+        selector.is_none_or(|selector| selector.takes(self.labels()))
+    }
+}
+
 impl Readable for StepView {
     fn known(_client: &Client) -> Vec<String> {
         Vec::new()
@@ -55,7 +69,9 @@ impl Readable for StepView {
             node: args.node.clone(),
             work: args.work,
         })?;
-        steps.retain(|step| args.name.as_ref().is_none_or(|name| *name == step.name));
+        steps.retain(|step| {
+            args.name.as_ref().is_none_or(|name| *name == step.name) && step.has_labels(args)
+        });
         steps.sort_by(|a, b| (a.submitted_at, &a.id).cmp(&(b.submitted_at, &b.id)));
         Ok(last(steps, args.limit))
     }
@@ -75,7 +91,14 @@ impl Readable for StepView {
             && is(&args.subject, Some(&self.subject))
             && is(&args.pool, self.pool.as_deref())
             && args.work.is_none_or(|work| self.work == Some(work))
+            && self.has_labels(args)
             && args.node.as_ref().is_none_or(on)
+    }
+}
+
+impl Labelled for StepView {
+    fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
     }
 }
 
@@ -111,10 +134,13 @@ impl Readable for NodeView {
         };
         (args.state.is_empty() || args.state.iter().any(in_state))
             && args.pool.as_ref().is_none_or(|pool| *pool == self.pool)
-            && args
-                .selector
-                .as_ref()
-                .is_none_or(|selector| selector.takes(&self.labels))
+            && self.has_labels(args)
+    }
+}
+
+impl Labelled for NodeView {
+    fn labels(&self) -> &BTreeMap<String, String> {
+        &self.labels
     }
 }
 
@@ -255,7 +281,11 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             args.pool.is_some(),
             &[Kind::Steps, Kind::Nodes, Kind::Policies, Kind::Platforms],
         ),
-        ("--selector", args.selector.is_some(), &[Kind::Nodes]),
+        (
+            "--selector",
+            args.selector.is_some(),
+            &[Kind::Nodes, Kind::Steps],
+        ),
     ];
     let others = [
         (
@@ -393,7 +423,7 @@ mod tests {
             "nodes --subject a",
             "pools --pool a",
             "steps --since 3",
-            "steps -l zone=a",
+            "pools -l zone=a",
             "events --state running",
             "steps --step a",
             "nodes --limit 3",
@@ -449,6 +479,8 @@ mod tests {
             ),
             ("steps --node gpu-2", false),
             ("steps --name other", false),
+            ("steps -l team=vision,!spot", true),
+            ("steps -l team!=vision", false),
         ] {
             assert_eq!(step.fits(&typed(line)), expected, "{line}");
         }

@@ -521,6 +521,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         work: None,
         suspend_timeout: None,
         queue_timeout: None,
+        labels: BTreeMap::new(),
         unsaid: Default::default(),
     }
 }
