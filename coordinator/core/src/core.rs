@@ -2,6 +2,9 @@
 //! `reconcile.rs` (agents), `admit.rs` and `cancel.rs` (callers), `terms.rs` and `admin.rs` (admins) and `schedule.rs`
 //! (who runs where).
 
+mod trial;
+
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +20,7 @@ use crate::market::Policy;
 use crate::output::{Answer, Output};
 use crate::record::{Record, Stamped};
 use crate::schedule::stirred;
-use crate::state::{State, default_pool, default_subject};
+use crate::state::{State, Undo, default_pool, default_subject};
 
 /// The scheduling core. See the head of this crate for how it is driven.
 #[derive(Clone, Debug)]
@@ -31,6 +34,8 @@ pub struct Core {
     /// The time of the input that is being handled; never goes back.
     pub(crate) now: Time,
     outbox: Outbox,
+    /// What there was before the changes that are being tried.
+    undo: Option<Box<Undo>>,
 }
 
 /// How a node is linked. Ends with the process: the next hello tells all of it anew.
@@ -79,6 +84,7 @@ impl Core {
             dirty: BTreeSet::new(),
             now: Time::default(),
             outbox: Outbox::default(),
+            undo: None,
         }
     }
 
@@ -223,6 +229,9 @@ impl Core {
             record,
         };
         self.dirty.extend(stirred(&self.state, &stamped.record));
+        if let Some(undo) = &mut self.undo {
+            undo.note(&self.state, &stamped.record);
+        }
         let fits = self.state.apply(&stamped);
         fits.expect("what the core decides follows from the state it decides on");
         self.dirty.extend(stirred(&self.state, &stamped.record));

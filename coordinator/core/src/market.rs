@@ -20,8 +20,10 @@ mod change;
 mod decide;
 mod ends;
 mod excerpt;
+mod exposure;
 mod fit;
 mod frozen;
+mod kind;
 mod lack;
 mod line;
 mod look;
@@ -40,6 +42,7 @@ mod victims;
 
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
@@ -51,9 +54,12 @@ pub use candidates::Spared;
 pub use change::Change;
 pub use decide::Move;
 pub use excerpt::Start;
+pub(crate) use exposure::Claims;
+pub use exposure::Exposure;
 pub(crate) use fit::Before;
 pub(crate) use frozen::Frozen;
-pub use look::{Exposure, Holder, KeyTerms, Look, Stops};
+pub(crate) use kind::Kind;
+pub use look::{Holder, KeyTerms, Look, Stops};
 pub use nomination::Nomination;
 pub(crate) use platform::Hardware;
 pub(crate) use pool::{Host, Size};
@@ -75,6 +81,10 @@ pub struct Market {
     waiting: BTreeMap<Subject, BTreeSet<StepId>>,
     runs: BTreeMap<AttemptId, Run>,
     nominations: BTreeMap<StepId, Nomination>,
+    /// The requests whose promises await the end of a run.
+    awaiting: BTreeMap<AttemptId, BTreeSet<StepId>>,
+    /// Runs of pools that are no more.
+    stranded: BTreeMap<PoolName, BTreeSet<AttemptId>>,
 }
 
 impl Market {
@@ -94,7 +104,7 @@ impl Market {
     }
 
     /// What holds units of a host, by attempt.
-    pub fn runs_on(&self, node: &NodeName) -> alloc::vec::Vec<AttemptId> {
+    pub fn runs_on(&self, node: &NodeName) -> Vec<AttemptId> {
         let home = self.homes.get(node).and_then(|pool| self.pools.get(pool));
         let host = home.and_then(|pool| pool.hosts().get(node));
         host.into_iter()
@@ -136,8 +146,10 @@ impl Market {
         pool.set_terms(terms);
         if made {
             // One of this name may have been deleted while runs of it went on.
-            for (id, run) in self.runs.iter().filter(|(_, run)| run.pool == *name) {
-                pool.hold(id, run);
+            for id in self.stranded.remove(name).into_iter().flatten() {
+                if let Some(run) = self.runs.get(&id) {
+                    pool.hold(&id, run);
+                }
             }
         }
     }
@@ -145,21 +157,41 @@ impl Market {
     /// A pool without hosts is no more. What it granted and is not free yet is counted by nobody; what waited for it alone
     /// waits for nothing.
     pub(crate) fn remove_pool(&mut self, name: &PoolName) {
-        let promised = self.nominations.iter();
-        let promised = promised.filter(|(_, nomination)| nomination.pool == *name);
-        let promised: alloc::vec::Vec<StepId> = promised.map(|(step, _)| step.clone()).collect();
+        let promised: Vec<StepId> = self.promised_in(name).cloned().collect();
         for step in promised {
             self.withdraw(&step);
         }
-        self.pools.remove(name);
+        let Some(pool) = self.pools.remove(name) else {
+            return;
+        };
+        let runs = pool.accounts().values().flat_map(|account| &account.runs);
+        let runs: BTreeSet<AttemptId> = runs.cloned().collect();
+        if !runs.is_empty() {
+            self.stranded.insert(name.clone(), runs);
+        }
+    }
+
+    /// The requests that are promised a place in a pool.
+    pub(crate) fn promised_in(&self, name: &PoolName) -> impl Iterator<Item = &StepId> {
+        let pool = self.pools.get(name).into_iter();
+        pool.flat_map(|pool| pool.firm.iter().chain(&pool.soft))
+    }
+
+    /// The requests whose promises await the end of a run.
+    pub(crate) fn awaiting(&self, attempt: &AttemptId) -> impl Iterator<Item = &StepId> {
+        self.awaiting.get(attempt).into_iter().flatten()
     }
 
     /// Binds a subject to a pool, or on other terms. Requests that wait for its subject wait here too from now on.
     pub fn put_policy(&mut self, pool: &PoolName, subject: &Subject, policy: Policy) {
-        if let Some(pool) = self.pools.get_mut(pool) {
-            pool.put_policy(subject, policy);
+        let Some(known) = self.pools.get_mut(pool) else {
+            return;
+        };
+        // Who stands in its line, and where, hangs on whether there is a policy and not on what it says.
+        let had_one = known.put_policy(subject, policy);
+        if !had_one {
+            self.line_up_again(pool, subject);
         }
-        self.line_up_again(pool, subject);
     }
 
     /// Ends the binding of a subject to a pool. What it runs there goes on.
@@ -174,12 +206,12 @@ impl Market {
         let Some(pool) = self.pools.get_mut(name) else {
             return;
         };
-        let firm = self.nominations.iter().filter(|(_, promise)| promise.firm);
-        let aside: BTreeSet<&StepId> = firm.map(|(step, _)| step).collect();
         let waiting = self.waiting.get(subject).into_iter().flatten();
         let waiting = waiting.filter_map(|step| self.requests.get(step));
         let waiting = waiting.filter(|request| request.may_run_in(name));
-        pool.line_up(subject, waiting, &aside);
+        let nominations = &self.nominations;
+        let is_aside = |step: &StepId| nominations.get(step).is_some_and(Nomination::is_firm);
+        pool.line_up(subject, waiting, is_aside);
     }
 
     /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
@@ -241,8 +273,12 @@ impl Market {
 
     /// Units are granted to a run.
     pub fn hold(&mut self, attempt: &AttemptId, run: Run) {
-        if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.hold(attempt, &run);
+        match self.pools.get_mut(&run.pool) {
+            Some(pool) => pool.hold(attempt, &run),
+            None => {
+                let stranded = self.stranded.entry(run.pool.clone()).or_default();
+                stranded.insert(attempt.clone());
+            }
         }
         for node in &run.holding {
             if let Some(home) = self.home_mut(node) {
@@ -297,13 +333,21 @@ impl Market {
                 host.used = host.used.less(each);
             });
         }
-        if let Some(run) = self.runs.get(attempt).filter(|_| last).cloned() {
-            if let Some(pool) = self.pools.get_mut(&run.pool) {
-                pool.refund(attempt, &run);
-            }
-            self.runs.remove(attempt);
-            for nomination in self.nominations.values_mut() {
-                nomination.awaits.remove(attempt);
+        if last && let Some(run) = self.runs.remove(attempt) {
+            self.refund(attempt, &run);
+            self.await_no_more(attempt);
+        }
+    }
+
+    /// A run's pool gets back what it was granted.
+    fn refund(&mut self, attempt: &AttemptId, run: &Run) {
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            return pool.refund(attempt, run);
+        }
+        if let Entry::Occupied(mut stranded) = self.stranded.entry(run.pool.clone()) {
+            stranded.get_mut().remove(attempt);
+            if stranded.get().is_empty() {
+                stranded.remove();
             }
         }
     }
@@ -317,7 +361,7 @@ impl Market {
         };
         let replaced = pool.nominate(step, &nomination);
         if let Some(replaced) = replaced {
-            self.nominations.remove(&replaced);
+            self.drop_nomination(&replaced);
         }
         if nomination.is_firm()
             && let Some(request) = self.requests.get(step).cloned()
@@ -326,12 +370,29 @@ impl Market {
                 pool.set_aside(&request);
             }
         }
+        for run in &nomination.awaits {
+            let awaiting = self.awaiting.entry(run.clone()).or_default();
+            awaiting.insert(step.clone());
+        }
         self.nominations.insert(step.clone(), nomination);
+    }
+
+    fn drop_nomination(&mut self, step: &StepId) -> Option<Nomination> {
+        let nomination = self.nominations.remove(step)?;
+        for run in &nomination.awaits {
+            if let Entry::Occupied(mut awaiting) = self.awaiting.entry(run.clone()) {
+                awaiting.get_mut().remove(step);
+                if awaiting.get().is_empty() {
+                    awaiting.remove();
+                }
+            }
+        }
+        Some(nomination)
     }
 
     /// A promise ends.
     pub fn withdraw(&mut self, step: &StepId) {
-        let Some(nomination) = self.nominations.remove(step) else {
+        let Some(nomination) = self.drop_nomination(step) else {
             return;
         };
         if let Some(pool) = self.pools.get_mut(&nomination.pool) {
@@ -366,22 +427,6 @@ impl Market {
         ids.filter_map(|id| Some((id, self.runs.get(id)?)))
     }
 
-    /// The runs of a pool that others may take by priority or reclaim: those that can be made to give way and use a key
-    /// of which their subject holds more than its share.
-    pub fn exposed<'a>(&'a self, name: &PoolName) -> impl Iterator<Item = &'a AttemptId> + use<'a> {
-        let pool = self.pools.get(name);
-        let runs = self.runs_of(name, None);
-        let runs = runs.filter(|(_, run)| run.request.preemptible && !run.is_leaving());
-        runs.filter_map(move |(id, run)| {
-            let account = pool?.account(&run.request.subject)?;
-            let beyond =
-                |key: &str| account.used.get(key) > account.reserved(key).unwrap_or(u64::MAX);
-            let mut keys = run.demand().iter().map(|(key, _)| key.as_str());
-            keys.any(|key| pool.is_some_and(|pool| pool.is_metered(key)) && beyond(key))
-                .then_some(id)
-        })
-    }
-
     /// The pool that a request prefers among those in which it waits.
     pub fn preferred(&self, request: &Request) -> Option<&PoolName> {
         let waits = self
@@ -395,11 +440,8 @@ impl Market {
     }
 
     /// The pools in which a request waits, most preferred first: by policy priority, then by name.
-    pub(crate) fn candidates<'a>(
-        &'a self,
-        request: &'a Request,
-    ) -> alloc::vec::Vec<(&'a PoolName, &'a Pool)> {
-        let mut found: alloc::vec::Vec<_> = self
+    pub(crate) fn candidates<'a>(&'a self, request: &'a Request) -> Vec<(&'a PoolName, &'a Pool)> {
+        let mut found: Vec<_> = self
             .pools
             .iter()
             .filter(|(name, _)| request.may_run_in(name))

@@ -8,6 +8,7 @@ mod index;
 mod node;
 mod ranks;
 mod step;
+mod undo;
 mod units;
 
 use core::ops::Bound;
@@ -33,6 +34,7 @@ pub use step::{
 pub(crate) use index::{Index, request};
 pub(crate) use ranks::Ranks;
 pub(crate) use step::{default_pool, default_subject};
+pub(crate) use undo::Undo;
 pub(crate) use units::{HOST_KEYS, HostUnits};
 
 /// Everything that outlives the process.

@@ -2,8 +2,11 @@
 //! could not keep is refused whole; so is what takes from those who use a pool, unless it is forced, and even then
 //! nothing that runs is stopped by it. What is so already is answered and not recorded.
 //!
-//! Changes are made on a copy of everything, looked at there, and kept or dropped as a whole. So what a trial run says
-//! is what would happen, by the same code.
+//! Changes are made, looked at as a whole, and kept or taken back (`core/trial.rs`). So what a trial run says is what
+//! would happen, by the same code. Only what they concern is looked at: of a pool its own line and runs, of a policy its
+//! subject's in that pool, and who could take them. Who uses what is taken away is said in `terms/uses.rs`.
+
+mod uses;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -11,14 +14,16 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId, Subject};
+use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 
 use crate::core::Core;
 use crate::input::{Change, ReplyId, Wanted};
-use crate::market::{Policy, Table};
+use crate::market::{Claims, Kind};
 use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
 use crate::record::Record;
 use crate::state::default_pool;
+use uses::{uses, waiting};
 
 impl Core {
     pub(crate) fn on_apply(
@@ -28,27 +33,45 @@ impl Core {
         force: bool,
         dry_run: bool,
     ) {
-        let mut trial = self.clone();
-        let applied = trial.make_all(self, changes);
-        let applied = applied.and_then(|applied| match &applied.uses[..] {
-            [] => Ok(applied),
-            _ if force || dry_run => Ok(applied),
-            uses => Err(Refused {
-                at: None,
-                refusal: Refusal::InUse {
-                    uses: uses.to_vec(),
-                },
-            }),
+        let trial = self.begin_trial();
+        let applied = self.make_all(changes).and_then(|applied| {
+            if applied.uses.is_empty() || force || dry_run {
+                return Ok(applied);
+            }
+            let uses = applied.uses;
+            let refusal = Refusal::InUse { uses };
+            Err(Refused { at: None, refusal })
         });
-        if applied.is_ok() && !dry_run {
-            *self = trial;
+        match applied.is_ok() && !dry_run {
+            true => self.keep(trial),
+            false => self.take_back(trial),
         }
         self.reply(reply, Answer::Applied(applied));
     }
 
-    /// Makes all changes of a trial that began as `before`, and tells what they mean.
-    fn make_all(&mut self, before: &Core, changes: &[Change]) -> Result<Applied, Refused> {
+    /// Makes all changes, and tells what they mean.
+    fn make_all(&mut self, changes: &[Change]) -> Result<Applied, Refused> {
         each_once(changes)?;
+        let wanted = || changes.iter().map(|change| &change.wanted);
+        let mut uses: Vec<Use> = wanted().flat_map(|it| uses(&self.state, it)).collect();
+        let lines = self.lines_of(changes);
+        let claims = self.claims_on(changes);
+        let outcomes = self.make_each(changes)?;
+        self.vet(changes)?;
+        let rejected = self.reject_what_never_starts(lines);
+        if !rejected.is_empty() {
+            uses.push(waiting(&rejected));
+        }
+        Ok(Applied {
+            outcomes,
+            uses,
+            exposed: self.exposed_since(&claims),
+            preempted: self.preempts(),
+            rejected,
+        })
+    }
+
+    fn make_each(&mut self, changes: &[Change]) -> Result<Vec<Outcome>, Refused> {
         let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
         let mut order: Vec<usize> = (0..changes.len()).collect();
         order.sort_by_key(|at| rank(&changes[*at].wanted));
@@ -57,24 +80,7 @@ impl Core {
             let outcome = outcome.map_err(|refusal| refused(at, refusal))?;
             outcomes.insert(at, outcome);
         }
-        self.vet(changes)?;
-        let changed = outcomes.iter().filter(|(_, outcome)| outcome.is_change());
-        let changed: Vec<&Wanted> = changed.map(|(at, _)| &changes[*at].wanted).collect();
-        let rejected = self.reject_what_never_starts(before, &changed);
-        let mut uses: Vec<Use> = changed.iter().flat_map(|it| uses(before, it)).collect();
-        if !rejected.is_empty() {
-            uses.push(waiting(&rejected));
-        }
-        let pools: BTreeSet<&PoolName> = changed.iter().filter_map(|it| pool_of(it)).collect();
-        let exposed = self.exposed(&pools);
-        let earlier = before.exposed(&pools);
-        Ok(Applied {
-            outcomes: outcomes.into_values().collect(),
-            uses,
-            exposed: exposed.difference(&earlier).cloned().collect(),
-            preempted: self.preempts(),
-            rejected,
-        })
+        Ok(outcomes.into_values().collect())
     }
 
     fn make_change(&mut self, change: &Change) -> Result<Outcome, Refusal> {
@@ -126,6 +132,17 @@ impl Core {
         }
         let after = self.terms_of(&change.wanted).map(|(terms, _)| terms);
         Ok(Outcome { before, after })
+    }
+
+    /// Whether what is wanted is there already.
+    fn is_so(&self, wanted: &Wanted) -> bool {
+        let terms = self.terms_of(wanted).map(|(terms, _)| terms);
+        match wanted {
+            Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(it.clone())),
+            Wanted::Policy { policy, .. } => terms == Some(Terms::Policy(policy.clone())),
+            Wanted::Cluster { terms: it } => terms == Some(Terms::Cluster(it.clone())),
+            Wanted::NoPolicy { .. } | Wanted::NoPool { .. } => terms.is_none(),
+        }
     }
 
     fn known_pool(&self, pool: &PoolName) -> Result<(), Refusal> {
@@ -228,32 +245,79 @@ impl Core {
         Err(Refused { at, refusal })
     }
 
-    /// What waits and could never start under these terms, whatever hosts come: it is rejected, for nothing waits in
-    /// vain.
-    fn reject_what_never_starts(&mut self, before: &Core, changed: &[&Wanted]) -> Vec<StepId> {
-        let mut rejected = Vec::new();
-        for id in concerned(before, changed) {
-            let step = self.state.step(&id);
-            let Some(step) = step.filter(|step| step.state == StepState::Queued) else {
-                continue;
-            };
-            if let Err(reason) = self.admit_by_terms(step) {
-                self.record(Record::StepEnded {
-                    step: id.clone(),
-                    state: StepState::Rejected,
-                    reason,
-                });
-                rejected.push(id);
+    /// The lines that changes could concern, as they are before.
+    fn lines_of(&self, changes: &[Change]) -> BTreeSet<Kind> {
+        let market = self.state.market();
+        let mut found = BTreeSet::new();
+        for wanted in changes.iter().map(|change| &change.wanted) {
+            if let Some(pool) = pool_of(wanted).filter(|_| !self.is_so(wanted)) {
+                found.extend(market.kinds_in(pool, subject_of(wanted)));
             }
         }
-        rejected
+        found
     }
 
-    /// Steps that run and that others may take, for their subject holds more than its share.
-    fn exposed(&self, pools: &BTreeSet<&PoolName>) -> BTreeSet<StepId> {
+    /// What waits and could never start under these terms, whatever hosts come: it is rejected, for nothing waits in
+    /// vain. What is alike shares its fate, so one of each kind is looked at, and the others where it is rejected.
+    fn reject_what_never_starts(&mut self, kinds: BTreeSet<Kind>) -> Vec<StepId> {
+        let mut rejected = BTreeSet::new();
+        for kind in kinds {
+            if self.never_starts(&kind.first).is_none() {
+                continue;
+            }
+            for id in self.state.market().alike(&kind) {
+                if let Some(reason) = self.never_starts(&id) {
+                    self.record(Record::StepEnded {
+                        step: id.clone(),
+                        state: StepState::Rejected,
+                        reason,
+                    });
+                    rejected.insert(id);
+                }
+            }
+        }
+        rejected.into_iter().collect()
+    }
+
+    /// Why a step that waits could never start.
+    fn never_starts(&self, id: &StepId) -> Option<Reason> {
+        let step = self.state.step(id);
+        let step = step.filter(|step| step.state == StepState::Queued)?;
+        self.admit_by_terms(step).err()
+    }
+
+    /// Who could take what of whom, as far as changes concern it.
+    fn claims_on<'a>(&self, changes: &'a [Change]) -> Vec<About<'a>> {
+        let mut about: BTreeMap<&PoolName, Option<BTreeSet<&Subject>>> = BTreeMap::new();
+        for wanted in changes.iter().map(|change| &change.wanted) {
+            let Some(pool) = pool_of(wanted).filter(|_| !self.is_so(wanted)) else {
+                continue;
+            };
+            let subjects = about.entry(pool).or_insert_with(|| Some(BTreeSet::new()));
+            match (subject_of(wanted), &mut *subjects) {
+                (Some(subject), Some(subjects)) => _ = subjects.insert(subject),
+                (Some(_), None) => {}
+                (None, all) => *all = None,
+            }
+        }
         let market = self.state.market();
-        let runs = pools.iter().flat_map(|pool| market.exposed(pool));
-        runs.map(|attempt| attempt.step.clone()).collect()
+        let about = about.into_iter().map(|(pool, subjects)| About {
+            pool,
+            claims: market.claims(pool, subjects.as_ref()),
+            subjects,
+        });
+        about.collect()
+    }
+
+    /// Steps that run and that somebody could take now, and nobody of these before.
+    fn exposed_since(&self, before: &[About<'_>]) -> Vec<StepId> {
+        let market = self.state.market();
+        let runs = before.iter().flat_map(|it| {
+            let subjects = it.subjects.as_ref();
+            market.newly_exposed(it.pool, &it.claims, subjects, self.now)
+        });
+        let steps: BTreeSet<StepId> = runs.map(|run| run.step.clone()).collect();
+        steps.into_iter().collect()
     }
 
     /// Lets the trial go on, and tells who gives way to whom at once.
@@ -275,151 +339,11 @@ impl Core {
     }
 }
 
-/// Waiting steps that a change could concern.
-fn concerned(before: &Core, changed: &[&Wanted]) -> BTreeSet<StepId> {
-    let mut found = BTreeSet::new();
-    for wanted in changed {
-        let Some(pool) = pool_of(wanted) else {
-            continue;
-        };
-        let waiting = before.state.queued_in(pool);
-        match wanted {
-            Wanted::Cluster { .. } => {}
-            Wanted::Pool { .. } | Wanted::NoPool { .. } => found.extend(waiting.cloned()),
-            Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => {
-                let its = waiting.filter(|id| {
-                    let request = before.state.market().request(id);
-                    request.is_some_and(|request| request.subject == *subject)
-                });
-                found.extend(its.cloned());
-            }
-        }
-    }
-    found
-}
-
-/// Who uses what a change takes away.
-fn uses(before: &Core, wanted: &Wanted) -> Vec<Use> {
-    match wanted {
-        Wanted::Cluster { .. } => Vec::new(),
-        Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
-        Wanted::Policy {
-            pool,
-            subject,
-            policy,
-        } => shrunk_policy(before, pool, subject, policy),
-        Wanted::NoPolicy { pool, subject } => gone(before, pool, Some(subject)),
-        Wanted::NoPool { pool } => gone(before, pool, None),
-    }
-}
-
-fn shrunk_pool(before: &Core, pool: &PoolName, capacity: &Table) -> Vec<Use> {
-    let (Some(known), Some(market)) = (before.state.pool(pool), before.state.market().pool(pool))
-    else {
-        return Vec::new();
-    };
-    let mut found = Vec::new();
-    for (key, used) in market.used().iter() {
-        let earlier = known.capacity.get(key).copied();
-        let now = match (capacity.get(key), earlier) {
-            (Some(now), earlier) => Some(*now).filter(|now| earlier.is_none_or(|e| e > *now)),
-            (None, Some(_)) if market.detected(key.as_str()).is_none() => Some(0),
-            (None, _) => None,
-        };
-        if let Some(now) = now.filter(|now| *now < used) {
-            let message = format!("capacity.{key} would be {now}, and {used} are in use");
-            found.push(use_of(before, pool, None, Some(key.as_str()), message));
-        }
-    }
-    found
-}
-
-fn shrunk_policy(before: &Core, pool: &PoolName, subject: &Subject, policy: &Policy) -> Vec<Use> {
-    let known = before.state.pool(pool);
-    let earlier = known.and_then(|known| known.policies.get(subject));
-    let used = before.state.market().pool(pool);
-    let used = used.and_then(|pool| pool.used_by(subject));
-    let (Some(earlier), Some((used, firm))) = (earlier, used) else {
-        return Vec::new();
-    };
-    let lower = |now: u64, earlier: Option<u64>| earlier.is_none_or(|earlier| earlier > now);
-    let mut found = Vec::new();
-    for (key, used) in used.iter() {
-        let now = policy.limit.get(key).copied();
-        let earlier = earlier.policy.limit.get(key).copied();
-        if let Some(now) = now.filter(|now| *now < used && lower(*now, earlier)) {
-            let message = format!("limit.{key} would be {now}, and `{subject}` uses {used}");
-            found.push(use_of(
-                before,
-                pool,
-                Some(subject),
-                Some(key.as_str()),
-                message,
-            ));
-        }
-    }
-    for (key, used) in firm.iter() {
-        let now = policy.reserved(key.as_str());
-        let earlier = earlier.policy.reserved(key.as_str());
-        if let Some(now) = now.filter(|now| *now < used && lower(*now, earlier)) {
-            let message = format!(
-                "reserved.{key} would be {now}, and steps of `{subject}` that cannot be made to give way use {used}"
-            );
-            found.push(use_of(
-                before,
-                pool,
-                Some(subject),
-                Some(key.as_str()),
-                message,
-            ));
-        }
-    }
-    found
-}
-
-fn gone(before: &Core, pool: &PoolName, subject: Option<&Subject>) -> Vec<Use> {
-    let message = match subject {
-        Some(subject) => format!("steps of `{subject}` run in it"),
-        None => "steps run in it".to_string(),
-    };
-    let found = use_of(before, pool, subject, None, message);
-    if found.steps.is_empty() {
-        Vec::new()
-    } else {
-        Vec::from([found])
-    }
-}
-
-/// The steps that hold units of a pool: of a subject, or all; of a key, or any.
-fn use_of(
-    before: &Core,
-    pool: &PoolName,
-    subject: Option<&Subject>,
-    key: Option<&str>,
-    message: String,
-) -> Use {
-    let runs = before.state.market().runs_of(pool, subject);
-    let runs = runs.filter(|(_, run)| key.is_none_or(|key| run.demand().get(key) > 0));
-    let steps: BTreeSet<StepId> = runs.map(|(id, _)| id.step.clone()).collect();
-    let what = match subject {
-        Some(subject) => format!("policy of `{subject}` in pool `{pool}`"),
-        None => format!("pool `{pool}`"),
-    };
-    Use {
-        message: format!("{what}: {message}"),
-        steps: steps.into_iter().collect(),
-    }
-}
-
-fn waiting(rejected: &[StepId]) -> Use {
-    let message = match rejected.len() {
-        1 => "a step that waits could never start and would be rejected".to_string(),
-        n => format!("{n} steps that wait could never start and would be rejected"),
-    };
-    Use {
-        message,
-        steps: rejected.to_vec(),
-    }
+/// Who could take what of a pool before changes of it: of some subjects, or of all.
+struct About<'a> {
+    pool: &'a PoolName,
+    subjects: Option<BTreeSet<&'a Subject>>,
+    claims: Claims,
 }
 
 /// What is made first: what others need. What is taken away goes last.

@@ -207,8 +207,10 @@ impl Market {
 
     /// What others waited for of a run has come.
     pub(crate) fn await_no_more(&mut self, attempt: &AttemptId) {
-        for nomination in self.nominations.values_mut() {
-            nomination.awaits.remove(attempt);
+        for waiter in self.awaiting.remove(attempt).into_iter().flatten() {
+            if let Some(nomination) = self.nominations.get_mut(&waiter) {
+                nomination.awaits.remove(attempt);
+            }
         }
     }
 
@@ -277,9 +279,7 @@ impl Market {
                 });
             }
         }
-        if let Some(pool) = self.pools.get_mut(&run.pool) {
-            pool.refund(attempt, &run);
-        }
+        self.refund(attempt, &run);
         Some(run)
     }
 

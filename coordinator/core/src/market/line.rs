@@ -87,7 +87,13 @@ impl Line {
         })
     }
 
-    /// The same, and of each class those after it up to the first for which `passes` does not hold.
+    /// Each class, with the first of it.
+    pub(crate) fn classes(&self) -> impl Iterator<Item = (&Class, &StepId)> {
+        let firsts = self.classes.iter();
+        firsts.filter_map(|(class, places)| Some((class, self.steps.get(places.first()?)?)))
+    }
+
+    /// Of each class the first that is not set aside, and those after it up to the first for which `passes` does not hold.
     pub(crate) fn heads_past<'a, F: Fn(&StepId) -> bool + Copy>(
         &'a self,
         passes: F,

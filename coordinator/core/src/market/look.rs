@@ -4,7 +4,6 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use sluice_common::amount::STEP_RUN;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::time::Time;
 
@@ -84,24 +83,6 @@ pub struct Holder<'a> {
     pub spared: Option<Spared>,
 }
 
-/// By whom a run could be made to give way.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exposure<'a> {
-    /// Whether its subject's use of every metered key that it holds is within what is reserved.
-    pub in_share: bool,
-    /// The keys that it holds and of which its subject uses more than is reserved: how much, and what is reserved. A
-    /// request that is short of one of these may take it.
-    pub beyond: Vec<(&'a str, u64, u64)>,
-    /// Until then it is spared by others' priority and reclaim.
-    pub spared_until: Option<Time>,
-    /// Whether it can be made to give way at all.
-    pub preemptible: bool,
-    /// Waiters around which it was granted and that wait still: these may take it back.
-    pub backfill: Vec<&'a StepId>,
-    /// Subjects of a higher priority in its pool.
-    pub above: Vec<(&'a Subject, u64)>,
-}
-
 impl Market {
     /// The pools in which a request waits, most preferred first.
     pub fn pools_of(&self, step: &StepId) -> Vec<&PoolName> {
@@ -142,40 +123,6 @@ impl Market {
             Outlook::Coming => Stops::Coming,
             Outlook::Nothing(why) => Stops::Nobody(why),
         }
-    }
-
-    /// By whom a run could be made to give way.
-    pub fn exposure<'a>(&'a self, attempt: &AttemptId, now: Time) -> Option<Exposure<'a>> {
-        let run = self.run(attempt)?;
-        let pool = self.pools.get(&run.pool)?;
-        let account = pool.account(&run.request.subject)?;
-        let held = |key: &str| run.demand().get(key) > 0;
-        // That a host holds as many steps as it may is no matter of shares.
-        let counted = |key: &str| pool.is_metered(key) || key != STEP_RUN;
-        let excess = pool.excess(account);
-        let beyond: Vec<_> = excess
-            .filter(|(key, ..)| held(key) && counted(key))
-            .collect();
-        let policies = pool.policies();
-        let above = policies
-            .filter(|(subject, policy)| {
-                **subject != run.request.subject && policy.priority > account.priority()
-            })
-            .map(|(subject, policy)| (subject, policy.priority));
-        Some(Exposure {
-            in_share: !beyond
-                .iter()
-                .any(|(key, ..)| pool.is_metered(key) && account.reserved(key).is_some()),
-            beyond,
-            spared_until: candidates::spared_until(pool, run, now),
-            preemptible: run.request.preemptible,
-            backfill: run
-                .backfill
-                .iter()
-                .filter(|waiter| self.requests.contains_key(*waiter))
-                .collect(),
-            above: above.collect(),
-        })
     }
 }
 

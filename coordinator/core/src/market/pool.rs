@@ -275,12 +275,16 @@ impl Pool {
         }
     }
 
-    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) {
-        self.remove_policy(subject);
+    /// Whether it had another is told.
+    pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) -> bool {
         for key in policy.keys() {
             *self.named.entry(key.clone()).or_default() += 1;
         }
-        self.accounts.entry(subject.clone()).or_default().policy = Some(policy);
+        let account = self.accounts.entry(subject.clone()).or_default();
+        let before = account.policy.replace(policy);
+        let had_one = before.is_some();
+        before.into_iter().for_each(|policy| self.unname(&policy));
+        had_one
     }
 
     pub(crate) fn remove_policy(&mut self, subject: &Subject) {
@@ -288,6 +292,11 @@ impl Pool {
         let Some(policy) = account.and_then(|account| account.policy.take()) else {
             return;
         };
+        self.unname(&policy);
+        self.drop_if_empty(subject);
+    }
+
+    fn unname(&mut self, policy: &Policy) {
         for key in policy.keys() {
             if let Some(count) = self.named.get_mut(key) {
                 *count -= 1;
@@ -296,7 +305,6 @@ impl Pool {
                 }
             }
         }
-        self.drop_if_empty(subject);
     }
 
     /// Builds a subject's line anew.
@@ -304,7 +312,7 @@ impl Pool {
         &mut self,
         subject: &Subject,
         waiting: impl Iterator<Item = &'a Request>,
-        aside: &BTreeSet<&StepId>,
+        is_aside: impl Fn(&StepId) -> bool,
     ) {
         let Some(account) = self.accounts.get_mut(subject) else {
             return;
@@ -313,7 +321,7 @@ impl Pool {
         if account.policy.is_some() {
             for request in waiting {
                 account.line.insert(request);
-                if aside.contains(&request.step) {
+                if is_aside(&request.step) {
                     account.line.set_aside(request.place);
                 }
             }

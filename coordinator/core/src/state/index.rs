@@ -52,15 +52,7 @@ impl Index {
             index.place_node(node);
         }
         for step in kept.steps.values() {
-            index.count(None, Some(step.state));
-            index.note_submitted(step);
-            if step.state == StepState::Queued && !step.held {
-                index.enqueue(step);
-            }
-            for attempt in &step.attempts {
-                index.hold_again(step, attempt);
-            }
-            index.note_finished(step);
+            index.add_step(step);
         }
         for node in kept.nodes.values() {
             index.place_node(node);
@@ -69,6 +61,33 @@ impl Index {
             index.nominate(step, nomination);
         }
         index
+    }
+
+    /// Adds all that follows from a step, but for what it is promised.
+    pub(super) fn add_step(&mut self, step: &Step) {
+        self.count(None, Some(step.state));
+        self.note_submitted(step);
+        if step.state == StepState::Queued && !step.held {
+            self.enqueue(step);
+        }
+        for attempt in &step.attempts {
+            self.hold_again(step, attempt);
+        }
+        self.note_finished(step);
+    }
+
+    /// Takes all that follows from a step out again. What it is promised was taken out before.
+    pub(super) fn remove_step(&mut self, step: &Step) {
+        self.count(Some(step.state), None);
+        self.drop_submitted(step.place);
+        self.dequeue(step);
+        for attempt in &step.attempts {
+            let id = step.attempt_id(attempt.number);
+            self.drop_attempt(&id, step, attempt);
+        }
+        if let Some(finished) = step.finished {
+            self.drop_finished(finished.seq);
+        }
     }
 
     fn hold_again(&mut self, step: &Step, attempt: &Attempt) {
@@ -150,11 +169,16 @@ impl Index {
         before: &Attempt,
         after: &Attempt,
     ) {
-        for part in &before.parts {
-            self.drop_part(id, step, before, part);
+        self.drop_attempt(id, step, before);
+        self.hold(id, step, after);
+    }
+
+    /// An attempt holds nothing any more.
+    fn drop_attempt(&mut self, id: &AttemptId, step: &Step, attempt: &Attempt) {
+        for part in &attempt.parts {
+            self.drop_part(id, step, attempt, part);
         }
         self.market.lift(id);
-        self.hold(id, step, after);
     }
 
     /// Counts an attempt's units as granted, with what its parts still hold.

@@ -178,6 +178,27 @@ fn who_is_inside_its_share_is_spared_by_that_and_says_so_itself() {
 }
 
 #[test]
+fn a_key_that_does_not_count_exposes_nobody_who_is_inside_its_share() {
+    // All cores of the host are taken, and no policy names cores.
+    let mut rig = rig(terms(1, &[("gpu", 2)], &[]), terms(9, &[], &[]));
+    let cores = |subject, gpus| {
+        let mut spec = spec(gpus, 8000);
+        spec.subject = Subject::new(subject).unwrap();
+        spec
+    };
+    rig.submit("runs", cores("a", 2)).unwrap();
+    rig.run("runs.1");
+    let runs = explained(&rig, "runs").holding.unwrap();
+    assert!(runs.in_share && !runs.exposed, "{runs:?}");
+    assert_eq!(runs.beyond, []);
+    rig.submit("waits", cores("b", 0)).unwrap();
+    assert_eq!(rig.state("runs"), StepState::Running);
+    // Where it borrows a GPU, what it holds beside that may be taken too.
+    rig.put_policy("default", "a", terms(1, &[("gpu", 1)], &[]));
+    assert_eq!(rig.state("runs"), StepState::Stopping);
+}
+
+#[test]
 fn a_victim_and_its_waiter_each_tell_of_the_other() {
     let mut rig = rig(terms(1, &[], &[]), terms(5, &[], &[]));
     rig.submit("victim", of("a", 4)).unwrap();

@@ -118,7 +118,7 @@ fn event() -> impl Strategy<Value = Event> {
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
         3 => (0u8..8, steer).prop_map(|(id, steer)| Event::Steer { id, steer }),
-        2 => (0u8..8, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        2 => (0u8..12, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -264,13 +264,32 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
                 ..PoolWritten::default()
             },
         },
-        _ => Wanted::NoPolicy { pool, subject },
+        7 => Wanted::NoPolicy { pool, subject },
+        8 => wanted_policy("default", "t", policy(few, Table::new())),
+        9 => wanted_policy(
+            "default",
+            "t",
+            Policy {
+                priority: gpus,
+                ..Policy::default()
+            },
+        ),
+        10 => wanted_pool("other", &[(GPU, gpus)]),
+        _ => Wanted::NoPool {
+            pool: PoolName::new("other").unwrap(),
+        },
     };
+    // A pool is of use to those who have a policy in it.
+    let there = matches!(&wanted, Wanted::Pool { pool, .. } if pool.as_str() == "other");
+    let bound = there.then(|| wanted_policy("other", "s", Policy::default()));
+    let changes = [wanted].into_iter().chain(bound).map(|wanted| Change {
+        wanted,
+        version: None,
+    });
     let before = rig.core.state().clone();
-    let version = None;
     let fed = rig.feed(Input::Apply {
         reply: ReplyId(4),
-        changes: vec![Change { wanted, version }],
+        changes: changes.collect(),
         force,
         dry_run,
     });
@@ -312,6 +331,9 @@ fn play(rig: &mut Rig, event: Event) {
             spec.preemptible = preemptible;
             spec.nodes = nodes;
             spec.queue_timeout = patience.map(Span::from_secs);
+            if id % 4 == 3 {
+                spec.subject = Subject::new("t").unwrap();
+            }
             if suspends {
                 spec.on_preempt = OnPreempt::Suspend;
             }
@@ -400,6 +422,7 @@ fn new_rig() -> Rig {
         ..SETTINGS
     });
     rig.put_policy("default", "s", its_policy());
+    rig.put_policy("default", "t", Policy::default());
     rig
 }
 

@@ -11,11 +11,12 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
 
 use super::rig::*;
 use crate::market::{Policy, Table};
-use crate::{Answer, Applied, Change, Input, Refusal, Refused, ReplyId, Terms, Wanted};
+use crate::{Answer, Applied, Change, Input, Record, Refusal, Refused, ReplyId, Terms, Wanted};
 
 fn gpus(n: u64) -> Table {
     [(Key::new(GPU).unwrap(), n)].into()
@@ -335,6 +336,78 @@ fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_noth
     );
     rig.status("n", "run.1", gone(Exit::Signal(15), StopWhy::Preempted));
     assert_eq!(rig.state("wants"), StepState::Allocated);
+}
+
+#[test]
+fn who_could_be_taken_by_whom_is_told_where_a_change_makes_it_so() {
+    let mut rig = Rig::one_node(4, 8);
+    rig.put_policy("default", "a", policy(0, None));
+    rig.put_policy("default", "b", policy(0, None));
+    rig.submit("run", of("a", spec(2, 1000))).unwrap();
+    rig.run("run.1");
+    let with_priority = |priority, reserved| Policy {
+        priority,
+        ..policy(reserved, None)
+    };
+    let mut exposed = |subject: &str, policy: Policy| {
+        let wanted = wanted_policy("default", subject, policy);
+        apply(&mut rig, TRIAL, vec![wanted]).0.unwrap().exposed
+    };
+    // Nobody is above it, and nobody has a share to reclaim with.
+    assert_eq!(exposed("b", with_priority(10, 1)), [step("run")]);
+    assert_eq!(exposed("b", with_priority(11, 0)), [step("run")]);
+    assert_eq!(exposed("c", with_priority(11, 0)), [step("run")]);
+    assert_eq!(exposed("a", with_priority(9, 0)), [step("run")]);
+    assert_eq!(exposed("a", with_priority(9, 2)), [], "inside its share");
+    assert_eq!(exposed("b", with_priority(9, 0)), []);
+    assert_eq!(exposed("c", with_priority(10, 0)), []);
+}
+
+#[test]
+fn what_spares_runs_no_longer_is_told_of_them() {
+    let mut rig = Rig::one_node(4, 8);
+    let spare = |secs| {
+        let wanted = wanted_pool("default", &[]);
+        let Wanted::Pool { pool, mut terms } = wanted else {
+            panic!("{wanted:?}")
+        };
+        terms.min_runtime = Span::from_secs(secs);
+        Wanted::Pool { pool, terms }
+    };
+    rig.apply(vec![spare(600)]);
+    rig.put_policy("default", "a", policy(0, None));
+    rig.put_policy("default", "b", policy(1, None));
+    rig.submit("run", of("a", spec(2, 1000))).unwrap();
+    rig.run("run.1");
+    for (secs, told) in [(700, false), (60, true), (0, true)] {
+        let exposed = apply(&mut rig, TRIAL, vec![spare(secs)]).0.unwrap().exposed;
+        assert_eq!(!exposed.is_empty(), told, "{secs}: {exposed:?}");
+    }
+}
+
+#[test]
+fn a_trial_keeps_what_it_changes_and_nothing_else() {
+    let mut rig = Rig::one_node(4, 8);
+    for subject in ["a", "b"] {
+        rig.put_policy("default", subject, policy(0, None));
+        for n in 0..8 {
+            let id = format!("{subject}{n}");
+            rig.submit(&id, of(subject, spec(2, 1000))).unwrap();
+        }
+    }
+    let before = rig.core.state().clone();
+    let trial = rig.core.begin_trial();
+    rig.core.record(Record::PolicyPut {
+        pool: PoolName::new("default").unwrap(),
+        subject: Subject::new("a").unwrap(),
+        policy: policy(4, None),
+    });
+    rig.core.schedule();
+    let (pools, steps) = rig.core.noted();
+    assert_eq!(pools, 1);
+    assert!(steps <= 4, "{steps} of 16 steps were looked after");
+    rig.core.take_back(trial);
+    assert_eq!(rig.core.state(), &before);
 }
 
 #[test]

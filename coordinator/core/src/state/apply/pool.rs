@@ -2,9 +2,10 @@
 
 use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PoolName, Subject};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
 use super::{Fit, Pools, need};
 use crate::cluster::Cluster;
@@ -37,10 +38,22 @@ impl State {
         let changed = required.unwrap_or_default() != pool.require;
         self.kept.pools.insert(name.clone(), pool);
         if changed {
-            let nodes = self.kept.nodes.values().filter(|node| node.pool == *name);
-            nodes.for_each(|node| self.index.place_node(node));
+            self.place_nodes_of(name);
         }
         Ok(())
+    }
+
+    /// Ranks the nodes of a pool anew that requires something else of them than before.
+    pub(in crate::state) fn place_nodes_of(&mut self, name: &PoolName) {
+        let hosts = self
+            .index
+            .market()
+            .pool(name)
+            .map(|pool| pool.hosts().keys());
+        let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
+        for node in hosts.iter().filter_map(|host| self.kept.nodes.get(host)) {
+            self.index.place_node(node);
+        }
     }
 
     pub(super) fn on_policy_put(
@@ -73,9 +86,10 @@ impl State {
         need(hosts.is_none(), || format!("pool `{name}` has nodes"))?;
         let known = self.kept.pools.remove(name).is_some();
         need(known, || format!("there is no pool `{name}`"))?;
-        self.kept
-            .nominations
-            .retain(|_, nomination| nomination.pool != *name);
+        let promised: Vec<StepId> = self.market().promised_in(name).cloned().collect();
+        for step in &promised {
+            self.kept.nominations.remove(step);
+        }
         self.index.remove_pool(name);
         Ok(())
     }

@@ -17,9 +17,10 @@ impl State {
         })?;
         if !nomination.is_firm() {
             // A pool keeps one soft promise.
-            self.kept
-                .nominations
-                .retain(|_, other| other.is_firm() || other.pool != nomination.pool);
+            let pool = self.index.market().pool(&nomination.pool);
+            if let Some(replaced) = pool.and_then(|pool| pool.soft.as_ref()) {
+                self.kept.nominations.remove(replaced);
+            }
         }
         self.kept
             .nominations

@@ -48,8 +48,10 @@ impl State {
                 moved_mb,
             });
         })?;
-        for nomination in self.kept.nominations.values_mut() {
-            nomination.awaits.remove(id);
+        for waiter in self.index.market().awaiting(id) {
+            if let Some(nomination) = self.kept.nominations.get_mut(waiter) {
+                nomination.awaits.remove(id);
+            }
         }
         self.index.market_mut().await_no_more(id);
         let step = step_mut(&mut self.kept.steps, &id.step)?;

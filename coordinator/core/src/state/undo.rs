@@ -1,0 +1,170 @@
+//! What records have changed, so that they can be taken back: what was there of each pool, step and promise before the
+//! first record that touched it. Nothing else is kept or looked at, so a trial costs what it changes and not what there
+//! is. What is derived is not kept: it is taken out for what is there and built again for what was there.
+//!
+//! Only what a trial of terms makes can be taken back: changes of pools and policies, and the decisions that follow at
+//! once. Nothing that a host says is among them.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::id::{NodeName, PoolName, StepId};
+
+use super::{Pool, State, Step};
+use crate::cluster::Cluster;
+use crate::market::Nomination;
+use crate::record::Record;
+
+/// What was there before.
+#[derive(Clone, Debug)]
+pub(crate) struct Undo {
+    seq: u64,
+    cluster: Cluster,
+    pools: BTreeMap<PoolName, Option<Pool>>,
+    steps: BTreeMap<StepId, Step>,
+    nominations: BTreeMap<StepId, Option<Nomination>>,
+}
+
+impl Undo {
+    /// From here on.
+    pub(crate) fn of(state: &State) -> Self {
+        Self {
+            seq: state.kept.seq,
+            cluster: state.kept.cluster.clone(),
+            pools: BTreeMap::new(),
+            steps: BTreeMap::new(),
+            nominations: BTreeMap::new(),
+        }
+    }
+
+    /// Keeps what a record is about to change.
+    pub(crate) fn note(&mut self, state: &State, record: &Record) {
+        if let Some(step) = record.step() {
+            self.note_step(state, step);
+        }
+        if let Some(pool) = pool_changed_by(record) {
+            self.note_pool(state, pool);
+        }
+        if let Record::Nominated { nomination, .. } = record {
+            // A pool keeps one soft promise, which this may replace.
+            let pool = state.market().pool(&nomination.pool);
+            if let Some(soft) = pool.and_then(|pool| pool.soft.clone()) {
+                self.note_promise(state, &soft);
+            }
+        }
+    }
+
+    /// How many pools and steps were.
+    #[cfg(test)]
+    pub(crate) fn noted(&self) -> (usize, usize) {
+        (self.pools.len(), self.steps.len())
+    }
+
+    fn note_step(&mut self, state: &State, id: &StepId) {
+        if let Some(step) = state.step(id).filter(|_| !self.steps.contains_key(id)) {
+            self.steps.insert(id.clone(), step.clone());
+        }
+        self.note_promise(state, id);
+    }
+
+    fn note_promise(&mut self, state: &State, id: &StepId) {
+        if !self.nominations.contains_key(id) {
+            let promised = state.kept.nominations.get(id).cloned();
+            self.nominations.insert(id.clone(), promised);
+        }
+    }
+
+    fn note_pool(&mut self, state: &State, name: &PoolName) {
+        if self.pools.contains_key(name) {
+            return;
+        }
+        self.pools.insert(name.clone(), state.pool(name).cloned());
+        for step in state.market().promised_in(name) {
+            self.note_promise(state, step);
+        }
+    }
+}
+
+/// The pool whose terms a record changes.
+fn pool_changed_by(record: &Record) -> Option<&PoolName> {
+    if let Record::PoolPut { pool, .. }
+    | Record::PolicyPut { pool, .. }
+    | Record::PolicyDeleted { pool, .. }
+    | Record::PoolDeleted { pool } = record
+    {
+        return Some(pool);
+    }
+    None
+}
+
+impl State {
+    /// Takes back all records since `undo` began.
+    pub(crate) fn take_back(&mut self, undo: Undo) {
+        let Undo {
+            seq,
+            cluster,
+            pools,
+            steps,
+            nominations,
+        } = undo;
+        for step in nominations.keys() {
+            self.kept.nominations.remove(step);
+            self.index.market_mut().withdraw(step);
+        }
+        let now = steps.keys().filter_map(|id| self.kept.steps.remove(id));
+        let now: Vec<Step> = now.collect();
+        let nodes = nodes_of(now.iter().chain(steps.values()));
+        now.iter().for_each(|step| self.index.remove_step(step));
+        for (name, before) in pools {
+            self.put_back_pool(&name, before);
+        }
+        for (id, step) in steps {
+            self.index.add_step(&step);
+            self.kept.steps.insert(id, step);
+        }
+        for node in nodes.iter().filter_map(|node| self.kept.nodes.get(node)) {
+            self.index.place_node(node);
+        }
+        for (step, nomination) in nominations {
+            if let Some(nomination) = nomination {
+                self.index.nominate(&step, &nomination);
+                self.kept.nominations.insert(step, nomination);
+            }
+        }
+        self.kept.cluster = cluster;
+        self.kept.seq = seq;
+    }
+
+    fn put_back_pool(&mut self, name: &PoolName, before: Option<Pool>) {
+        let now = self.kept.pools.remove(name);
+        let Some(before) = before else {
+            self.index.remove_pool(name);
+            return;
+        };
+        self.index.put_terms(&before);
+        let market = self.index.market_mut();
+        let policies = now.as_ref().map(|now| &now.policies);
+        let gone = policies.into_iter().flatten();
+        for (subject, _) in gone.filter(|(subject, _)| !before.policies.contains_key(*subject)) {
+            market.remove_policy(name, subject);
+        }
+        for (subject, binding) in &before.policies {
+            let known = policies.and_then(|policies| policies.get(subject));
+            if known.is_none_or(|known| known.policy != binding.policy) {
+                market.put_policy(name, subject, binding.policy.clone());
+            }
+        }
+        let same = now.is_some_and(|now| now.require == before.require);
+        self.kept.pools.insert(name.clone(), before);
+        if !same {
+            self.place_nodes_of(name);
+        }
+    }
+}
+
+/// The hosts that attempts of steps are on.
+fn nodes_of<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<NodeName> {
+    let attempts = steps.flat_map(|step| &step.attempts);
+    let parts = attempts.flat_map(|attempt| &attempt.parts);
+    parts.map(|part| part.node.clone()).collect()
+}

@@ -1,0 +1,136 @@
+//! Who uses what a change of terms takes away: asked before the change is made, by whoever makes it.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::{PoolName, StepId, Subject};
+
+use crate::input::Wanted;
+use crate::market::{Policy, Table};
+use crate::output::Use;
+use crate::state::State;
+
+/// Who uses what a change takes away.
+pub(super) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
+    match wanted {
+        Wanted::Cluster { .. } => Vec::new(),
+        Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
+        Wanted::Policy {
+            pool,
+            subject,
+            policy,
+        } => shrunk_policy(before, pool, subject, policy),
+        Wanted::NoPolicy { pool, subject } => gone(before, pool, Some(subject)),
+        Wanted::NoPool { pool } => gone(before, pool, None),
+    }
+}
+
+fn shrunk_pool(before: &State, pool: &PoolName, capacity: &Table) -> Vec<Use> {
+    let (Some(known), Some(market)) = (before.pool(pool), before.market().pool(pool)) else {
+        return Vec::new();
+    };
+    let mut found = Vec::new();
+    for (key, used) in market.used().iter() {
+        let earlier = known.capacity.get(key).copied();
+        let now = match (capacity.get(key), earlier) {
+            (Some(now), earlier) => Some(*now).filter(|now| earlier.is_none_or(|e| e > *now)),
+            (None, Some(_)) if market.detected(key.as_str()).is_none() => Some(0),
+            (None, _) => None,
+        };
+        if let Some(now) = now.filter(|now| *now < used) {
+            let message = format!("capacity.{key} would be {now}, and {used} are in use");
+            found.push(use_of(before, pool, None, Some(key.as_str()), message));
+        }
+    }
+    found
+}
+
+fn shrunk_policy(before: &State, pool: &PoolName, subject: &Subject, policy: &Policy) -> Vec<Use> {
+    let known = before.pool(pool);
+    let earlier = known.and_then(|known| known.policies.get(subject));
+    let used = before.market().pool(pool);
+    let used = used.and_then(|pool| pool.used_by(subject));
+    let (Some(earlier), Some((used, firm))) = (earlier, used) else {
+        return Vec::new();
+    };
+    let lower = |now: u64, earlier: Option<u64>| earlier.is_none_or(|earlier| earlier > now);
+    let mut found = Vec::new();
+    for (key, used) in used.iter() {
+        let now = policy.limit.get(key).copied();
+        let earlier = earlier.policy.limit.get(key).copied();
+        if let Some(now) = now.filter(|now| *now < used && lower(*now, earlier)) {
+            let message = format!("limit.{key} would be {now}, and `{subject}` uses {used}");
+            found.push(use_of(
+                before,
+                pool,
+                Some(subject),
+                Some(key.as_str()),
+                message,
+            ));
+        }
+    }
+    for (key, used) in firm.iter() {
+        let now = policy.reserved(key.as_str());
+        let earlier = earlier.policy.reserved(key.as_str());
+        if let Some(now) = now.filter(|now| *now < used && lower(*now, earlier)) {
+            let message = format!(
+                "reserved.{key} would be {now}, and steps of `{subject}` that cannot be made to give way use {used}"
+            );
+            found.push(use_of(
+                before,
+                pool,
+                Some(subject),
+                Some(key.as_str()),
+                message,
+            ));
+        }
+    }
+    found
+}
+
+fn gone(before: &State, pool: &PoolName, subject: Option<&Subject>) -> Vec<Use> {
+    let message = match subject {
+        Some(subject) => format!("steps of `{subject}` run in it"),
+        None => "steps run in it".to_string(),
+    };
+    let found = use_of(before, pool, subject, None, message);
+    if found.steps.is_empty() {
+        Vec::new()
+    } else {
+        Vec::from([found])
+    }
+}
+
+/// The steps that hold units of a pool: of a subject, or all; of a key, or any.
+fn use_of(
+    before: &State,
+    pool: &PoolName,
+    subject: Option<&Subject>,
+    key: Option<&str>,
+    message: String,
+) -> Use {
+    let runs = before.market().runs_of(pool, subject);
+    let runs = runs.filter(|(_, run)| key.is_none_or(|key| run.demand().get(key) > 0));
+    let steps: BTreeSet<StepId> = runs.map(|(id, _)| id.step.clone()).collect();
+    let what = match subject {
+        Some(subject) => format!("policy of `{subject}` in pool `{pool}`"),
+        None => format!("pool `{pool}`"),
+    };
+    Use {
+        message: format!("{what}: {message}"),
+        steps: steps.into_iter().collect(),
+    }
+}
+
+pub(super) fn waiting(rejected: &[StepId]) -> Use {
+    let message = match rejected.len() {
+        1 => "a step that waits could never start and would be rejected".to_string(),
+        n => format!("{n} steps that wait could never start and would be rejected"),
+    };
+    Use {
+        message,
+        steps: rejected.to_vec(),
+    }
+}
