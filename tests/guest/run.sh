@@ -49,8 +49,8 @@ install_tree() {
         chmod 755 "$root/usr/bin/$name"
     done
     cp "$here"/packaging/systemd/*.service "$root/usr/lib/systemd/system/"
-    cp "$here/packaging/sysusers.d/sluice.conf" "$root/usr/lib/sysusers.d/"
-    cp "$here/packaging/tmpfiles.d/sluice.conf" "$root/usr/lib/tmpfiles.d/"
+    cp "$here/packaging/sysusers.d/"* "$root/usr/lib/sysusers.d/"
+    cp "$here/packaging/tmpfiles.d/"* "$root/usr/lib/tmpfiles.d/"
     cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"
     ln -s "$scenario.sh" "$work/payload/scenario"
     truncate -s 256M "$work/payload.img"

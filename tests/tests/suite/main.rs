@@ -19,6 +19,7 @@ mod moves;
 mod nvml;
 mod openapi;
 mod output;
+mod packages;
 mod partition;
 mod release;
 mod replay;

@@ -39,6 +39,13 @@ fn units() -> BTreeMap<String, String> {
     entries.map(|entry| read(entry.unwrap().path())).collect()
 }
 
+/// The texts of a folder of `packaging/`, one after the other.
+fn all_of(folder: &str) -> String {
+    let entries = fs::read_dir(packaging().join(folder)).unwrap();
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap();
+    entries.map(|entry| read(entry.unwrap().path())).collect()
+}
+
 /// The values of a key in a unit.
 fn values<'a>(text: &'a str, key: &str) -> Vec<&'a str> {
     let lines = text.lines();
@@ -97,8 +104,8 @@ fn units_open_no_more_than_they_must() {
 
 #[test]
 fn users_of_units_are_made_and_their_directories_too() {
-    let users = fs::read_to_string(packaging().join("sysusers.d/sluice.conf")).unwrap();
-    let places = fs::read_to_string(packaging().join("tmpfiles.d/sluice.conf")).unwrap();
+    let users = all_of("sysusers.d");
+    let places = all_of("tmpfiles.d");
     let word = |text: &str, place: usize, first: &str| -> BTreeSet<String> {
         let lines = text.lines().filter(|line| line.starts_with(first));
         lines
