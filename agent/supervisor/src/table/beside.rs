@@ -62,9 +62,7 @@ impl Table {
         let Some((attempt, Phase::Running(main, _))) = attempt.map(|a| (a, a.phase())) else {
             return Err("the step does not run now".to_owned());
         };
-        if let FreezerState::Freezing | FreezerState::Frozen = attempt.freezer {
-            return Err("the step is frozen: `sluice resume` lets it run again".to_owned());
-        }
+        may_run_beside(&attempt.freezer)?;
         let beside = self.execs.running.values();
         let beside = beside.filter(|other| other.exec.attempt == exec.attempt);
         if self.execs.running.values().any(|other| other.exec == *exec) {
@@ -121,5 +119,43 @@ impl Table {
     /// Where it cannot be removed it goes with the attempt's own directory.
     fn remove_exec_dir(&self, exec: &ExecId) {
         let _ = fs::remove_dir_all(self.spawner.exec_dir(exec));
+    }
+}
+
+/// What is born in a group that is frozen stands still before it is the program that was wanted, and whoever asked for it
+/// would wait for as long as that lasts; and while memory of GPUs is moved, nobody may begin to use them.
+fn may_run_beside(freezer: &FreezerState) -> Result<(), String> {
+    let why = match freezer {
+        FreezerState::Thawed | FreezerState::Refused(_) => return Ok(()),
+        FreezerState::Freezing | FreezerState::Frozen | FreezerState::Moved(_) => {
+            "the step is frozen: `sluice resume` lets it run again"
+        }
+        FreezerState::Moving => "the step is being frozen: `sluice resume` lets it run again",
+        FreezerState::Restoring => {
+            "what the step holds on GPUs is being brought back: ask again when it runs"
+        }
+    };
+    Err(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::supervision::{FreezeRefusal, Moved};
+
+    #[test]
+    fn nothing_begins_beside_a_step_that_does_not_run_or_whose_gpus_are_in_between() {
+        let refusal = FreezeRefusal::TimedOut;
+        for (freezer, may) in [
+            (FreezerState::Thawed, true),
+            (FreezerState::Refused(refusal), true),
+            (FreezerState::Freezing, false),
+            (FreezerState::Frozen, false),
+            (FreezerState::Moving, false),
+            (FreezerState::Moved(Moved::default()), false),
+            (FreezerState::Restoring, false),
+        ] {
+            assert_eq!(may_run_beside(&freezer).is_ok(), may, "{freezer:?}");
+        }
     }
 }

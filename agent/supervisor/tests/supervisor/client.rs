@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use sluice_codec::{FrameBuffer, frame};
+use sluice_common::exec::ExecId;
 use sluice_common::id::{AttemptId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
@@ -27,6 +28,8 @@ pub(crate) struct Client {
     pub(crate) capabilities: BTreeMap<Capability, Mechanism>,
     /// How many times `Hello` was said.
     pub(crate) hellos: usize,
+    /// Programs beside attempts that have ended, in order.
+    pub(crate) execs: Vec<(ExecId, Exit)>,
 }
 
 impl Client {
@@ -42,6 +45,7 @@ impl Client {
             views: BTreeMap::new(),
             capabilities: BTreeMap::new(),
             hellos: 0,
+            execs: Vec::new(),
         };
         client.wait("hello", |c| (c.hellos == 1).then_some(()));
         client
@@ -179,7 +183,8 @@ impl Client {
                     .map(|view| (view.attempt.clone(), view))
                     .collect();
             }
-            FromSupervisor::Health(_) | FromSupervisor::ExecEnded { .. } => {}
+            FromSupervisor::Health(_) => {}
+            FromSupervisor::ExecEnded { exec, exit } => self.execs.push((exec, exit)),
             FromSupervisor::Attempt(view) => {
                 if let Some(old) = self.views.get(&view.attempt) {
                     assert!(rank(&old.phase) <= rank(&view.phase), "{old:?} -> {view:?}");

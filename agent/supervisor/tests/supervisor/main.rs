@@ -12,6 +12,7 @@ mod births;
 mod client;
 mod compromised;
 mod ends;
+mod execs;
 mod fenced;
 mod fences;
 mod freezing;

@@ -1,0 +1,155 @@
+//! Programs beside steps on the word of an agent that is in somebody else's hands: which begin, as whom, how many, and
+//! that none outlives the agent that asked for it.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+
+use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
+use sluice_common::id::AttemptId;
+use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::supervision::{Exit, FreezerState, StopSignal, ToSupervisor};
+use sluice_supervisor::process;
+
+use crate::client::{Client, sh};
+use crate::host::{Host, until};
+
+fn exec_of(attempt: &AttemptId, number: u32) -> ExecId {
+    ExecId {
+        attempt: attempt.clone(),
+        number,
+    }
+}
+
+fn ask(client: &mut Client, exec: &ExecId, command: &[&str]) {
+    client.send(&ToSupervisor::Exec {
+        exec: exec.clone(),
+        command: command.iter().map(ToString::to_string).collect(),
+    });
+}
+
+/// Waits for the end of one, which is of a program that never began.
+fn refusal(client: &mut Client, exec: &ExecId) -> String {
+    let ended = client.wait("word of the program", |c| {
+        c.execs.iter().find(|(of, _)| of == exec).cloned()
+    });
+    client.execs.clear();
+    match ended.1 {
+        Exit::StartFailed(why) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The user that each process runs as whose parent is the supervisor.
+fn users_of_children(host: &Host) -> Vec<u32> {
+    let all = process::all().unwrap();
+    let children = all.iter().filter(|p| p.parent == host.pid());
+    let user = |p: &process::Stat| Some(fs::metadata(format!("/proc/{}", p.pid)).ok()?.uid());
+    children.filter_map(user).collect()
+}
+
+#[test]
+fn nothing_begins_beside_a_step_that_is_not_there_or_does_not_run() {
+    let host = Host::start();
+    let mut client = host.client();
+    let ghost: AttemptId = "ghost.1".parse().unwrap();
+    let why = refusal_of(&mut client, &ghost);
+    assert_eq!(why, "the step does not run now");
+    assert!(!host.attempt_dir(&ghost).exists(), "nothing is made for it");
+
+    let over = sh("over.1", "exit 0");
+    assert_eq!(client.run(&over), Exit::Code(0));
+    assert_eq!(
+        refusal_of(&mut client, &over.attempt),
+        "the step does not run now"
+    );
+
+    let runs = sh("runs.1", "exec sleep 1000");
+    client.spawn(&runs);
+    client.wait_running(&runs.attempt);
+    client.send(&ToSupervisor::EndExec {
+        exec: exec_of(&runs.attempt, 77),
+    });
+    for (command, said) in [
+        (&[][..], "the command is empty: name a program"),
+        (&["a\0b"], "holds a NUL byte"),
+    ] {
+        let exec = exec_of(&runs.attempt, 1);
+        ask(&mut client, &exec, command);
+        let why = refusal(&mut client, &exec);
+        assert!(why.contains(said), "{why}");
+    }
+    if client.capabilities[&Capability::Freeze] != Mechanism::None {
+        assert_eq!(client.freeze(&runs.attempt), FreezerState::Frozen);
+        let why = refusal_of(&mut client, &runs.attempt);
+        assert!(why.starts_with("the step is frozen"), "{why}");
+    }
+    client.signal(&runs.attempt, StopSignal::Kill);
+    client.wait_gone(&runs.attempt);
+}
+
+fn refusal_of(client: &mut Client, attempt: &AttemptId) -> String {
+    let exec = exec_of(attempt, 1);
+    ask(client, &exec, &["id"]);
+    refusal(client, &exec)
+}
+
+#[test]
+fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
+    let host = Host::start();
+    let mut client = host.client();
+    let step = sh("crowd.1", "exec sleep 1000");
+    client.spawn(&step);
+    client.wait_running(&step.attempt);
+    // Each number twice, and nobody opens the streams that they wait for.
+    for number in (0..500).flat_map(|number| [number, number]) {
+        ask(
+            &mut client,
+            &exec_of(&step.attempt, number),
+            &["sleep", "1000"],
+        );
+    }
+    let refused = 1_000 - MAX_EXECS_PER_ATTEMPT;
+    client.wait("all refusals", |c| (c.execs.len() == refused).then_some(()));
+    assert_eq!(users_of_children(&host).len(), 1 + MAX_EXECS_PER_ATTEMPT);
+    drop(client);
+    until("none is left but the step", || {
+        users_of_children(&host).len() == 1
+    });
+    let is_exec = |name: &str| name.starts_with("exec");
+    let left = fs::read_dir(host.attempt_dir(&step.attempt)).unwrap();
+    let names = left.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    assert_eq!(names.filter(|name| is_exec(name)).count(), 0);
+    let mut client = host.client();
+    client.wait_running(&step.attempt);
+    assert_eq!(client.run(&sh("after.1", "exit 3")), Exit::Code(3));
+}
+
+#[test]
+fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
+    if !nix::unistd::geteuid().is_root() {
+        // The step's user is the supervisor's own then.
+        return;
+    }
+    let host = Host::start_under("default_user = \"nobody\"\n", &[]);
+    let mut client = host.client();
+    let step = sh("nobody.1", "exec sleep 1000");
+    client.spawn(&step);
+    client.wait_running(&step.attempt);
+    let exec = exec_of(&step.attempt, 1);
+    let script = "id -u; grep -c '^CapEff:[[:space:]]*0*$' /proc/self/status; cat /etc/shadow";
+    ask(&mut client, &exec, &["sh", "-c", script]);
+    let stream = |name: &str| host.attempt_dir(&step.attempt).join("exec-1").join(name);
+    until("its streams are there", || stream("stderr").exists());
+    // It goes on when both are open.
+    let [mut out, mut errors] = ["stdout", "stderr"].map(|name| File::open(stream(name)).unwrap());
+    let mut said = String::new();
+    out.read_to_string(&mut said).unwrap();
+    errors.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(said, "65534\n1\n");
+    client.wait("its end", |c| {
+        c.execs
+            .contains(&(exec.clone(), Exit::Code(1)))
+            .then_some(())
+    });
+}
