@@ -59,7 +59,13 @@ impl Core {
     }
 
     pub(crate) fn on_resume(&mut self, now: Now, id: AttemptId) {
-        if self.attempts.contains_key(&id) {
+        // Whoever only waits for a look has no order that is not answered yet, and need not wait for an answer.
+        let waits_for_look = self.moves.remove(&id).is_some();
+        if self.attempts.contains_key(&id) && waits_for_look {
+            self.change(&id, |attempt| {
+                attempt.on_suspension(|it| it.on_resume_unanswered(now))
+            });
+        } else if self.attempts.contains_key(&id) {
             self.change(&id, |attempt| attempt.on_resume(now));
         } else {
             self.settle(id, never_started(now, Exit::Unknown, None));

@@ -183,6 +183,15 @@ impl Suspension {
         }
     }
 
+    /// It is to run again, and everything that the supervisor was told is answered: it stands still already, or nobody was
+    /// told to freeze it yet.
+    pub(crate) fn on_resume_unanswered(self, now: Now) -> Next {
+        match self.stage {
+            Stage::Suspending { .. } => self.resuming(now),
+            Stage::Suspended | Stage::Resuming { .. } | Stage::Failed(_) => self.on_resume(now),
+        }
+    }
+
     fn resuming(self, now: Now) -> Next {
         Self {
             stage: Stage::Resuming {

@@ -141,3 +141,29 @@ fn a_new_agent_counts_one_as_frozen_when_it_has_seen_its_gpus() {
     let told = bench.told(look(bench.boot, there(&[42], 10)));
     assert_eq!(told, "1: a.1 suspended 1039");
 }
+
+#[test]
+fn one_that_is_to_run_again_waits_for_no_look() {
+    let resume = || {
+        order(ToNode::Resume {
+            attempt: attempt("a.1"),
+        })
+    };
+    let mut counting = suspending(2000);
+    let told = counting.told(resume());
+    assert!(told.starts_with("1: a.1 resuming; thaw a.1"), "{told}");
+    let late = look(100_002, there(&[42], 1000));
+    assert_eq!(counting.told(late), "", "nothing is moved any more");
+    let told = counting.told(seen_as(FreezerState::Thawed));
+    assert!(told.starts_with("1: a.1 running"), "{told}");
+
+    let mut moved_away = suspending(2000);
+    moved_away.feed(look(100_001, there(&[42], 1000)));
+    moved_away.feed(seen_as(moved()));
+    let told = moved_away.told(resume());
+    assert!(told.starts_with("1: a.1 resuming; thaw a.1"), "{told}");
+    let late = look(100_004, there(&[42], 10));
+    assert_eq!(moved_away.told(late), "", "nobody waits for it");
+    let told = moved_away.told(seen_as(FreezerState::Thawed));
+    assert!(told.starts_with("1: a.1 running"), "{told}");
+}
