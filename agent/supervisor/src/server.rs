@@ -7,6 +7,7 @@
 
 mod beginning;
 mod checking;
+mod leaving;
 mod upgrading;
 
 use std::io::{self, Read};
@@ -23,7 +24,7 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use sluice_common::chain::chain;
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{BootMillis, FromSupervisor, StopSignal, ToSupervisor};
+use sluice_common::supervision::{BootMillis, FromSupervisor, ToSupervisor};
 use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
@@ -38,12 +39,6 @@ use crate::table::{Setup, Table, TableError};
 use crate::upgrade::Upgrade;
 use crate::{clock, reap, sys};
 use beginning::{Beginning, reader_uid};
-
-/// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
-const STOP_GRACE: Span = Span::from_secs(2);
-
-/// Between two kills of what does not die.
-const KILL_AGAIN: Span = Span::from_millis(100);
 
 /// After a connection could not be accepted, most likely for want of descriptors: the loop must not spin on it.
 const ACCEPT_AGAIN: Span = Span::from_secs(1);
@@ -113,6 +108,8 @@ pub struct Server {
     stop: Option<BootMillis>,
     upgrade: Upgrade,
     health: Health,
+    /// Whether children have ended that were not collected yet, of whom no signal tells.
+    reap_again: bool,
 }
 
 impl Server {
@@ -147,7 +144,8 @@ impl Server {
         };
         let mut table = Table::open(state_dir.path(), setup)?;
         // Whoever ended before the signals were watched raises none any more.
-        table.on_children_ended(&reap::ended_children());
+        let before = reap::ended_children();
+        table.on_children_ended(&before.children);
         // No agent is there yet: the first one is told everything.
         drop(table.settle(clock::boot_now()));
         let listener = match begin.listener {
@@ -173,6 +171,7 @@ impl Server {
             stop: None,
             upgrade,
             health,
+            reap_again: before.is_cut,
         })
     }
 
@@ -202,6 +201,7 @@ impl Server {
             self.init.wake_at(),
             self.upgrade.wake_at(),
             self.health.wake_at().filter(|_| self.stop.is_none()),
+            self.reap_again.then_some(now),
         ];
         let wake_at = wake_at.into_iter().flatten().min();
         let set = match wake_at {
@@ -272,7 +272,11 @@ impl Server {
         } else {
             ControlFlow::Continue(())
         };
-        let mut ended = reap::ended_children();
+        let reap::Collected {
+            children: mut ended,
+            is_cut,
+        } = reap::ended_children();
+        self.reap_again = is_cut;
         ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
         ended.retain(|child| !self.on_health_child_ended(child.pid));
         self.table.on_children_ended(&ended);
@@ -333,20 +337,6 @@ impl Server {
         ControlFlow::Continue(())
     }
 
-    fn on_leave(&mut self, now: BootMillis) -> ControlFlow<()> {
-        if self.stop.is_some() {
-            info!("told to leave once more: killing now");
-            self.stop = Some(now);
-            return ControlFlow::Continue(());
-        }
-        if self.options.stop_on_exit {
-            self.begin_to_stop("told to leave", now);
-            return ControlFlow::Continue(());
-        }
-        info!("told to leave: steps run on, and the next supervisor takes them over");
-        ControlFlow::Break(())
-    }
-
     fn on_stdin(&mut self, now: BootMillis) {
         let mut ignored = [0; 512];
         match self.stdin.read(&mut ignored) {
@@ -354,31 +344,6 @@ impl Server {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
             Ok(0) | Err(_) => self.begin_to_stop("stdin has ended", now),
         }
-    }
-
-    fn begin_to_stop(&mut self, why: &str, now: BootMillis) {
-        if self.stop.is_some() {
-            return;
-        }
-        info!("{why}: stopping every step");
-        self.close_door();
-        self.stop = Some(clock::after(now, STOP_GRACE));
-        self.table.signal_everything(StopSignal::Terminate);
-    }
-
-    fn go_on_stopping(&mut self, now: BootMillis) -> ControlFlow<()> {
-        let Some(kill_at) = self.stop else {
-            return ControlFlow::Continue(());
-        };
-        if self.table.is_empty() {
-            info!("every step has ended");
-            return ControlFlow::Break(());
-        }
-        if now >= kill_at {
-            self.table.signal_everything(StopSignal::Kill);
-            self.stop = Some(clock::after(now, KILL_AGAIN));
-        }
-        ControlFlow::Continue(())
     }
 
     /// Nobody finds this supervisor any more; whoever is connected stays so.
