@@ -46,6 +46,9 @@ pub struct Child {
     pub attempt: AttemptId,
     /// What it reports by, where it has not become the step's program yet.
     pub report: Option<Report>,
+    /// Whether it is to be frozen as soon as it has.
+    #[serde(default)]
+    pub freezes: bool,
 }
 
 /// A report that is not done with.
@@ -173,6 +176,7 @@ mod tests {
                     pipe: 5,
                     failure: Some(Exit::StartFailed("no".to_owned())),
                 }),
+                freezes: true,
             }],
             killing: [attempt.clone()].into(),
             seen: vec![Seen {

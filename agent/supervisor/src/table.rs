@@ -96,8 +96,10 @@ pub struct Table {
     renewed: Option<BootMillis>,
     /// Attempts whose view has changed in this turn.
     changed: BTreeSet<AttemptId>,
-    /// Signals to be sent at the end of this turn.
+    /// Signals to be sent at the end of this turn; at the end of a later one where the host cannot be looked at.
     wanted: Vec<(AttemptId, StopSignal)>,
+    /// One that everything is to be sent and could not be yet.
+    wanted_of_all: Option<StopSignal>,
     /// Whether something may have left nothing behind.
     look_due: bool,
     /// When to look again at what tells nobody of its end.
@@ -286,7 +288,15 @@ impl Table {
             return;
         };
         attempt.killing |= signal == StopSignal::Kill;
-        self.wanted.push((id, signal));
+        self.want(id, signal);
+    }
+
+    /// Once is enough: an agent that asks again and again, of a host that cannot be looked at, must not pile up anything.
+    fn want(&mut self, id: AttemptId, signal: StopSignal) {
+        let wanted = (id, signal);
+        if !self.wanted.contains(&wanted) {
+            self.wanted.push(wanted);
+        }
     }
 
     fn notify(&self, id: &AttemptId, notice: &Notice) {

@@ -17,6 +17,8 @@ use crate::spool::Record;
 #[derive(Debug, Default)]
 pub struct Left {
     pub(super) children: BTreeMap<AttemptId, Option<Report>>,
+    /// Those that are to be frozen as soon as they have started.
+    pub(super) freezing: BTreeSet<AttemptId>,
     pub(super) killing: BTreeSet<AttemptId>,
     pub(super) seen: Vec<Seen>,
     pub(super) epilogs: Vec<Epilog>,
@@ -33,12 +35,15 @@ impl Left {
         seen: Vec<Seen>,
         epilogs: Vec<Epilog>,
     ) -> io::Result<Self> {
+        let freezing = children.iter().filter(|child| child.freezes);
+        let freezing = freezing.map(|child| child.attempt.clone()).collect();
         let children = children.into_iter().map(|child| {
             let report = child.report.map(Report::take_over).transpose()?;
             Ok((child.attempt, report))
         });
         Ok(Self {
             children: children.collect::<io::Result<_>>()?,
+            freezing,
             killing,
             seen,
             epilogs,
@@ -65,12 +70,9 @@ impl Left {
 impl Table {
     /// Whether the spool says all that the next program must know.
     pub fn is_saved(&self) -> bool {
-        // That one shall be frozen as soon as it has started is nowhere written.
-        let will_be_frozen =
-            |a: &Attempt| a.report().is_some() && a.freezer == FreezerState::Freezing;
-        // Helpers and what they say are this program's alone; they take no longer than they may.
-        let waits = |a: &Attempt| will_be_frozen(a) || a.moving.sent().is_some();
-        let told = |attempt: &Attempt| !attempt.unsaved && !waits(attempt);
+        // Helpers and what they say are this program's alone; they take no longer than they may. Whoever is starting may
+        // take for ever, and is waited for by nobody.
+        let told = |attempt: &Attempt| !attempt.unsaved && attempt.moving.sent().is_none();
         self.attempts.values().all(told)
     }
 
@@ -82,6 +84,7 @@ impl Table {
         let children = children.map(|(id, attempt)| Child {
             attempt: id.clone(),
             report: attempt.report().map(Report::hand_over),
+            freezes: attempt.report().is_some() && attempt.freezer == FreezerState::Freezing,
         });
         let killing = live().filter(|(_, a)| a.killing).map(|(id, _)| id.clone());
         (

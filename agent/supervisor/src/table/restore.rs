@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
-use sluice_common::supervision::{Exit, HostEnd, HostPhase, Process};
+use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
@@ -69,12 +69,16 @@ impl Table {
         let renewed = spool.load_renewal(&boot_id);
         let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed, &mut setup.left)?;
         let mut owners = Owners::new(attempts_dir.clone());
-        owners.take_over(setup.left.seen);
+        owners.take_over(std::mem::take(&mut setup.left.seen));
         let mut groups = Groups::open(Path::new("/"), setup.groups, state_dir);
         groups.log();
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         for (id, attempt) in &mut attempts {
-            attempt.on_freezer(groups.freezer(id), clock::boot_now());
+            let found = match setup.left.freezing.contains(id) {
+                true => FreezerState::Freezing,
+                false => groups.freezer(id),
+            };
+            attempt.on_freezer(found, clock::boot_now());
         }
         let mut cap = Cap::new(
             attempts_dir.clone(),
@@ -108,6 +112,7 @@ impl Table {
             renewed,
             changed: BTreeSet::new(),
             wanted: Vec::new(),
+            wanted_of_all: None,
             look_due: true,
             tick_at: Some(BootMillis(0)),
         };

@@ -42,7 +42,10 @@ impl Table {
         let unheard = |a: &Attempt| {
             a.freezer == FreezerState::Freezing || a.is_ended() && !self.groups.is_watched()
         };
-        self.groups.is_leaving() || self.attempts.values().any(|a| needs_tick(a) || unheard(a))
+        let unsent = !self.wanted.is_empty() || self.wanted_of_all.is_some();
+        unsent
+            || self.groups.is_leaving()
+            || self.attempts.values().any(|a| needs_tick(a) || unheard(a))
     }
 
     fn on_tick(&mut self) {
@@ -50,6 +53,7 @@ impl Table {
         self.look_at_freezers();
         self.groups.remove_leaving();
         let mut dead = Vec::new();
+        let mut alive = Vec::new();
         for (id, attempt) in &self.attempts {
             match attempt.phase() {
                 Phase::Running(main, None)
@@ -58,10 +62,13 @@ impl Table {
                     dead.push(id.clone());
                 }
                 Phase::Starting(..) | Phase::Running(..) | Phase::Ended(_) if attempt.killing => {
-                    self.wanted.push((id.clone(), StopSignal::Kill));
+                    alive.push(id.clone());
                 }
                 Phase::Starting(..) | Phase::Running(..) | Phase::Ended(_) | Phase::Gone(_) => {}
             }
+        }
+        for id in alive {
+            self.want(id, StopSignal::Kill);
         }
         for id in dead {
             self.on_main_ended(&id, Exit::Unknown, Usage::default());
@@ -69,12 +76,18 @@ impl Table {
     }
 
     fn send_wanted(&mut self) {
+        if let Some(signal) = self.wanted_of_all {
+            self.signal_everything(signal);
+        }
         if self.wanted.is_empty() {
             return;
         }
-        let wanted = std::mem::take(&mut self.wanted);
-        let Some(census) = self.census() else { return };
-        for (id, signal) in wanted {
+        let Some(census) = self.census() else {
+            // Who cannot be found now is signalled when the host can be looked at; groups are killed without a look.
+            let kills = self.wanted.iter().filter(|(_, s)| *s == StopSignal::Kill);
+            return kills.for_each(|(id, _)| self.groups.kill(id));
+        };
+        for (id, signal) in std::mem::take(&mut self.wanted) {
             let main = self.attempts.get(&id).and_then(Attempt::process);
             let known = census
                 .members
@@ -102,8 +115,11 @@ impl Table {
     }
 
     /// Signals every attempt and every process that descends from this one, whether or not it is known whose it is.
+    /// Where nobody can be found now, that is done as soon as the host can be looked at.
     pub fn signal_everything(&mut self, signal: StopSignal) {
+        self.wanted_of_all = Some(signal);
         let Some(census) = self.census() else { return };
+        self.wanted_of_all = None;
         let living: Vec<AttemptId> = self
             .attempts
             .iter()

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
@@ -236,4 +237,35 @@ fn ends_are_seen_where_the_starter_ignores_those_of_its_children() {
     );
     drop(supervisor.stdin.take());
     assert!(supervisor.wait().unwrap().success());
+}
+
+/// How many descriptors a process may have: below what it has, it opens no file.
+fn allow_open_files(pid: u32, most: u32) {
+    let status = Command::new("prlimit")
+        .args([format!("--pid={pid}"), format!("--nofile={most}:")])
+        .status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_signal_is_sent_as_soon_as_the_host_can_be_looked_at() {
+    let host = Host::start();
+    let mut client = host.client();
+    let spec = sh(
+        "blind.1",
+        "trap 'exit 7' TERM; echo up; while :; do sleep 0.02; done",
+    );
+    client.spawn(&spec);
+    client.wait_running(&spec.attempt);
+    until("it listens", || {
+        host.output(&spec.attempt, "stdout").contains("up")
+    });
+    let is_free = |fd: &u32| !Path::new(&format!("/proc/{}/fd/{fd}", host.pid())).exists();
+    let lowest = (0..).find(is_free).unwrap();
+    allow_open_files(host.pid(), lowest);
+    client.signal(&spec.attempt, StopSignal::Terminate);
+    host.says("cannot see what runs on this host", 2);
+    client.wait_running(&spec.attempt);
+    allow_open_files(host.pid(), 1024);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(7));
 }

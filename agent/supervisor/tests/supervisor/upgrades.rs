@@ -8,7 +8,10 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
 use nix::unistd::mkfifo;
-use sluice_common::supervision::{Exit, HostPhase, SpawnSpec, StopSignal};
+use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::supervision::{
+    Exit, FreezerState, HostPhase, SpawnSpec, StopSignal, ToSupervisor,
+};
 use sluice_common::time::Span;
 use sluice_supervisor::clock::{after, boot_now};
 
@@ -318,4 +321,40 @@ fn a_handover_that_is_none_is_refused() {
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.contains("holds no handover"), "{told}");
     }
+}
+
+#[test]
+fn one_that_hangs_before_its_program_holds_no_upgrade_up_and_is_frozen_when_it_has_come_through() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = dir.path().join("gate");
+    mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let prolog = dir.path().join("prolog");
+    install(
+        &prolog,
+        &format!("#!/bin/sh\nread line < {}\nexit 0\n", gate.display()),
+    );
+    let config = format!(
+        "default_user = 0\nallow_root = true\n[hooks]\nprolog = \"{}\"\n",
+        prolog.display()
+    );
+    let host = Host::start_under(&config, &[]);
+    let mut client = host.client();
+    if client.capabilities[&Capability::Freeze] == Mechanism::None {
+        return;
+    }
+    let spec = sh("slow.1", "exec sleep 1000");
+    client.spawn(&spec);
+    client.send(&ToSupervisor::Freeze {
+        attempt: spec.attempt.clone(),
+    });
+    // What was sent before is obeyed before.
+    client.list();
+    host.upgrade();
+    let mut client = host.client();
+    drop(File::options().write(true).open(&gate).unwrap());
+    client.wait("freeze", |c| {
+        (c.views.get(&spec.attempt)?.freezer == FreezerState::Frozen).then_some(())
+    });
+    client.signal(&spec.attempt, StopSignal::Kill);
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Signal(9));
 }
