@@ -11,8 +11,11 @@ use crate::state::State;
 
 impl State {
     pub(super) fn on_nominated(&mut self, step: &StepId, nomination: &Nomination) -> Fit {
-        let state = step_mut(&mut self.kept.steps, step)?.state;
-        need(state == StepState::Queued, || {
+        let promised = step_mut(&mut self.kept.steps, step)?;
+        let (state, held) = (promised.state, promised.held);
+        // One that is frozen waits for its own host as others wait for any.
+        let waits = state == StepState::Queued || state == StepState::Suspended;
+        need(waits && !held, || {
             format!("step `{step}` is {state} and is promised a place")
         })?;
         if !nomination.is_firm() {
