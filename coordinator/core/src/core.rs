@@ -51,6 +51,8 @@ pub(crate) struct Contact {
     pub(crate) addressed: bool,
     /// Attempts that it holds and that are not live on it here; none of its units are given while there are any.
     pub(crate) strays: BTreeSet<AttemptId>,
+    /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
+    pub(crate) thawing: BTreeSet<AttemptId>,
 }
 
 impl Contact {
@@ -61,6 +63,7 @@ impl Contact {
             silent_since: now,
             addressed: false,
             strays: BTreeSet::new(),
+            thawing: BTreeSet::new(),
         }
     }
 }

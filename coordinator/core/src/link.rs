@@ -146,6 +146,7 @@ impl Core {
             silent_since: self.now,
             addressed: true,
             strays: BTreeSet::new(),
+            thawing: BTreeSet::new(),
         };
         self.contacts.insert(node.clone(), contact);
     }

@@ -138,6 +138,9 @@ impl Core {
 
     fn follow(&mut self, node: &NodeName, status: AttemptStatus) {
         let AttemptStatus { attempt: id, phase } = status;
+        if !matches!(phase, AttemptPhase::Suspended { .. }) {
+            self.on_answer_to_resume(node, &id);
+        }
         match phase {
             AttemptPhase::Starting => self.at_least_starting(node, &id),
             AttemptPhase::Running(process) => {

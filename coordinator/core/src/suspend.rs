@@ -6,7 +6,8 @@
 //!                                              |             |            |
 //!           it cannot be done                  +-------------+------------+--> stopping: it waits to start anew
 //! ```
-//! A frozen attempt keeps its memory and waits with all else for its own host and GPUs, in its old place. One that
+//! One that is being brought back may have to give way again at once: then it is suspending again, and its host freezes it
+//! when it has come. A frozen attempt keeps its memory and waits with all else for its own host and GPUs, in its old place. One that
 //! somebody suspended is *held* beside that: it waits for nothing until somebody resumes it. Hosts are told again
 //! after each break of the link; what they say is taken in by `reconcile.rs`.
 
@@ -162,7 +163,19 @@ impl Core {
                 attempt: id.clone(),
             },
         };
+        if let ToNode::Resume { attempt } = &order
+            && let Some(contact) = self.contacts.get_mut(&node)
+        {
+            contact.thawing.insert(attempt.clone());
+        }
         self.send(&node, order);
+    }
+
+    /// A host has taken in that an attempt is to run again: whatever it says of it from now on was so after that.
+    pub(crate) fn on_answer_to_resume(&mut self, node: &NodeName, id: &AttemptId) {
+        if let Some(contact) = self.contacts.get_mut(node) {
+            contact.thawing.remove(id);
+        }
     }
 
     /// A hello shows where an attempt stands: what it missed is said again. `is_frozen` is whether it is, or is on its
@@ -183,9 +196,12 @@ impl Core {
         }
     }
 
-    /// A host has frozen an attempt.
+    /// A host has frozen an attempt. One that was brought back and gives way again at once may be said to be frozen from
+    /// before.
     pub(crate) fn on_host_suspended(&mut self, node: &NodeName, id: &AttemptId, moved_mb: u64) {
-        if self.suspension_of(id) == Some(SuspensionPhase::Suspending) {
+        let contact = self.contacts.get(node);
+        let is_old = contact.is_some_and(|contact| contact.thawing.contains(id));
+        if self.suspension_of(id) == Some(SuspensionPhase::Suspending) && !is_old {
             // More than there was room for cannot have been moved, whatever the host says.
             let step = self.state.step(&id.step);
             let live = step.and_then(|step| step.live());

@@ -153,6 +153,39 @@ fn its_own_gpus_are_given_last_and_waited_for_where_they_were_given_all_the_same
 }
 
 #[test]
+fn a_frozen_step_at_the_head_is_promised_its_place() {
+    let mut rig = given_way();
+    let fed = rig.submit("c", of("low", spec(1, 100)));
+    assert!(fed.is_ok());
+    let promised: Vec<_> = rig.core.state().promised().collect();
+    assert_eq!(promised, [&step("a")], "`c` starts around it");
+    assert_eq!(rig.state("c"), StepState::Allocated);
+    rig.status("n", "c.1", released(Exit::Code(0)));
+    rig.status("n", "b.1", released(Exit::Code(0)));
+    assert_eq!(rig.state("a"), StepState::Resuming);
+    assert_eq!(rig.core.state().promised().count(), 0);
+}
+
+#[test]
+fn one_that_is_being_brought_back_gives_way_again() {
+    let mut rig = given_way();
+    rig.status("n", "b.1", released(Exit::Code(0)));
+    assert_eq!(rig.state("a"), StepState::Resuming);
+    let c = of("high", with_memory(spec(1, 2000), 1000));
+    rig.submit("c", c).unwrap();
+    assert_eq!(rig.state("a"), StepState::Suspending);
+    // Said before its host had heard that it runs again: its GPUs are not free.
+    let fed = rig.status("n", "a.1", suspended());
+    assert_eq!(fed.types(), Vec::<String>::new());
+    rig.status("n", "a.1", AttemptPhase::Resuming(process()));
+    assert_eq!(rig.state("a"), StepState::Suspending);
+    let fed = rig.status("n", "a.1", suspended());
+    assert_eq!(fed.types(), ["suspended", "allocated"]);
+    assert_eq!(fed.orders, ["assign c.1"]);
+    assert_eq!(rig.step("a").attempts.len(), 1, "it is the same attempt");
+}
+
+#[test]
 fn what_cannot_be_frozen_is_stopped_and_says_so() {
     let (mut rig, _) = giving_way();
     let fed = rig.status("n", "a.1", not_suspended(SuspendFailure::NoFreezer));

@@ -27,7 +27,9 @@ impl State {
             None => words::held(),
         };
         let preempted_by = by.cloned();
-        self.change_suspension(id, &[None], |attempt| {
+        // One that is being brought back may have to give way again before it has come.
+        let from = [None, Some(SuspensionPhase::Resuming)];
+        self.change_suspension(id, &from, |attempt| {
             attempt.preempted_by = preempted_by;
             attempt.suspension = Some(Suspension {
                 phase: SuspensionPhase::Suspending,
