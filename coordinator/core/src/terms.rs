@@ -13,13 +13,15 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 
 use crate::core::Core;
+use crate::counted_by_hosts;
 use crate::input::{Change, ReplyId, Wanted};
-use crate::market::{Claims, Kind};
+use crate::market::{Claims, Kind, Policy};
 use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
 use crate::record::Record;
 use crate::state::default_pool;
@@ -145,6 +147,29 @@ impl Core {
         }
     }
 
+    /// The subject whom a change of a pool concerns alone. What one policy names of what hosts have, all of the pool are
+    /// held to.
+    fn alone_concerned<'a>(&self, wanted: &'a Wanted) -> Option<&'a Subject> {
+        let named = |policy: &Policy| -> BTreeSet<Key> {
+            let keys = policy.keys().filter(|key| counted_by_hosts(key.as_str()));
+            keys.cloned().collect()
+        };
+        let before = match self.terms_of(wanted) {
+            Some((Terms::Policy(before), _)) => named(&before),
+            Some((Terms::Pool(_) | Terms::Cluster(_), _)) | None => BTreeSet::new(),
+        };
+        let after = match wanted {
+            Wanted::Policy { policy, .. } => named(policy),
+            Wanted::Pool { .. }
+            | Wanted::NoPool { .. }
+            | Wanted::NoPolicy { .. }
+            | Wanted::Cluster { .. } => BTreeSet::new(),
+        };
+        let mut differ = before.symmetric_difference(&after);
+        let same = differ.all(|key| key.as_str() == GPU);
+        subject_of(wanted).filter(|_| same)
+    }
+
     fn known_pool(&self, pool: &PoolName) -> Result<(), Refusal> {
         match self.state.pool(pool) {
             Some(_) => Ok(()),
@@ -251,7 +276,7 @@ impl Core {
         let mut found = BTreeSet::new();
         for wanted in changes.iter().map(|change| &change.wanted) {
             if let Some(pool) = pool_of(wanted).filter(|_| !self.is_so(wanted)) {
-                found.extend(market.kinds_in(pool, subject_of(wanted)));
+                found.extend(market.kinds_in(pool, self.alone_concerned(wanted)));
             }
         }
         found
@@ -294,7 +319,7 @@ impl Core {
                 continue;
             };
             let subjects = about.entry(pool).or_insert_with(|| Some(BTreeSet::new()));
-            match (subject_of(wanted), &mut *subjects) {
+            match (self.alone_concerned(wanted), &mut *subjects) {
                 (Some(subject), Some(subjects)) => _ = subjects.insert(subject),
                 (Some(_), None) => {}
                 (None, all) => *all = None,

@@ -442,6 +442,11 @@ fn its_policy() -> Policy {
 fn bring_to_an_end(rig: &mut Rig) {
     rig.apply(vec![wanted_pool("default", &[])]);
     rig.put_policy("default", "s", its_policy());
+    // No host ever joins it.
+    let pool = PoolName::new("other").unwrap();
+    if rig.core.state().pool(&pool).is_some() {
+        rig.apply(vec![Wanted::NoPool { pool }]);
+    }
     let steps: Vec<_> = rig.core.state().steps().keys().cloned().collect();
     for step in steps {
         rig.steer(step.as_str(), Steer::Resume);

@@ -339,6 +339,30 @@ fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_noth
 }
 
 #[test]
+fn a_key_that_one_policy_names_binds_the_steps_of_all_who_wait() {
+    let mut rig = Rig::one_node(4, 4);
+    rig.put_policy("default", "a", policy(0, None));
+    rig.put_policy("default", "b", policy(0, None));
+    rig.submit("runs", of("b", spec(0, 4000))).unwrap();
+    let firm = StepSpec {
+        preemptible: false,
+        ..of("a", spec(0, 1000))
+    };
+    rig.submit("waits", firm).unwrap();
+    assert_eq!(rig.state("waits"), StepState::Queued);
+    let cores: Table = [(Key::new("mcpu").unwrap(), 1000)].into();
+    let names = Policy {
+        reserved: cores,
+        ..Policy::default()
+    };
+    rig.put_policy("default", "b", names);
+    assert_eq!(
+        (rig.state("waits"), rig.code("waits")),
+        (StepState::Rejected, ReasonCode::ExceedsReserved)
+    );
+}
+
+#[test]
 fn who_could_be_taken_by_whom_is_told_where_a_change_makes_it_so() {
     let mut rig = Rig::one_node(4, 8);
     rig.put_policy("default", "a", policy(0, None));

@@ -285,6 +285,22 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
         })
 }
 
+/// One whose policies name memory, which a frozen run keeps.
+fn world_that_counts_memory() -> impl Strategy<Value = World> {
+    let share = (0u64..8, prop::option::of(0u64..6));
+    let shares = prop::collection::vec(prop::option::weighted(0.6, share), 2 * SUBJECTS);
+    let world = prop_oneof![1 => world().boxed(), 2 => tight_world().boxed()];
+    (world, shares).prop_map(|(mut world, shares)| {
+        for (binding, share) in world.bindings.iter_mut().zip(shares) {
+            if let (Some((_, reserved, limit)), Some((share, above))) = (binding, share) {
+                reserved.push((MEM, share));
+                limit.extend(above.map(|above| (MEM, share + above)));
+            }
+        }
+        world
+    })
+}
+
 fn pool(n: usize, world: &World) -> PoolName {
     PoolName::new(format!("p{}", n % world.pools.len())).unwrap()
 }
@@ -440,6 +456,14 @@ proptest! {
     /// The same where many are frozen.
     #[test]
     fn every_decision_is_lawful_where_many_are_frozen(world in tight_world()) {
+        let story = run(&world);
+        prop_assert!(story.is_ok(), "{}", story.unwrap_err());
+        prop_assert_eq!(&story, &run(&world));
+    }
+
+    /// The same where memory is reserved and limited too.
+    #[test]
+    fn every_decision_is_lawful_where_memory_counts(world in world_that_counts_memory()) {
         let story = run(&world);
         prop_assert!(story.is_ok(), "{}", story.unwrap_err());
         prop_assert_eq!(&story, &run(&world));
