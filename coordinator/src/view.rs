@@ -255,7 +255,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         capacity: capped(state.capacity_of(&pool.name), &pool.capacity),
         detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
-        free: free_of(core, pool),
+        free: market.map(market::Pool::free).unwrap_or_default(),
         in_share: shares.in_share,
         borrowed: shares.borrowed,
         asked,
@@ -280,22 +280,6 @@ pub fn queue(core: &Core, pool: &PoolName, limit: usize) -> Vec<StepView> {
     let state = core.state();
     let waiting = state.queued_in(pool).filter_map(|id| state.step(id));
     waiting.take(limit).map(|found| step(core, found)).collect()
-}
-
-/// What could be granted now, added up over the nodes that take work.
-fn free_of(core: &Core, pool: &Pool) -> Amounts {
-    let state = core.state();
-    let ready = state
-        .nodes_of(&pool.name)
-        .filter(|node| state.takes_work(node));
-    let mut sum = Amounts::new();
-    for node in ready {
-        sum.add(&node.capacity().less(&state.used_on(&node.name)));
-    }
-    let used = state.used_of(&pool.name);
-    let left = pool.capacity.iter();
-    let left = left.map(|(key, n)| (key.clone(), n.saturating_sub(used.get(key.as_str()))));
-    capped(sum, &left.collect())
 }
 
 /// What there is at most: of keys that hosts count what they have, and no more than is declared; of others what is

@@ -225,6 +225,24 @@ impl Pool {
             .map(|(_, n)| n)
     }
 
+    /// What could be granted now of the keys that hosts count, added up over the hosts that take work; and of declared
+    /// keys no more than is left of what is declared.
+    pub fn free(&self) -> Amounts {
+        let open = self.hosts.values().filter(|host| host.open);
+        let sum = open.fold(HostUnits::default(), |sum, host| sum.plus(host.free()));
+        let counted = sum.iter().filter(|(key, _)| HOST_KEYS.contains(key));
+        let mut free = counted.fold(Amounts::new(), |free, (key, n)| free.with(key, n));
+        for (key, declared) in &self.terms.declared {
+            let left = declared.saturating_sub(self.used.get(key.as_str()));
+            let most = match HOST_KEYS.contains(&key.as_str()) {
+                true => left.min(free.get(key.as_str())),
+                false => left,
+            };
+            free.set(key.clone(), most);
+        }
+        free
+    }
+
     /// How much of a key is declared.
     pub fn declared(&self, key: &str) -> Option<u64> {
         self.terms.declared.get(key).copied()

@@ -93,6 +93,28 @@ fn a_gpu_that_is_not_fit_is_granted_to_nobody_until_it_is() {
 }
 
 #[test]
+fn free_is_what_can_be_granted() {
+    let mut rig = Rig::one_node(4, 8);
+    let free = |rig: &Rig| {
+        let pool = rig.core.state().pools().keys().next().unwrap();
+        let market = rig.core.state().market().pool(pool).unwrap();
+        (market.free().get("gpu"), market.free().get("mcpu"))
+    };
+    assert_eq!(free(&rig), (4, 8000));
+    rig.say("n", say(&[("GPU-n-0", GpuFault::Lost)]));
+    assert_eq!(free(&rig), (3, 8000), "one that is not fit is not free");
+    rig.submit("a", spec(2, 1000)).unwrap();
+    assert_eq!(free(&rig), (1, 7000));
+    // One of those that it holds fails: the others stay as free as they were.
+    rig.say("n", say(&[("GPU-n-1", GpuFault::Lost)]));
+    assert_eq!(free(&rig), (2, 7000), "GPU-n-0 is fit again");
+    rig.apply(vec![wanted_pool("default", &[("gpu", 3), ("seats", 2)])]);
+    assert_eq!(free(&rig), (1, 7000), "so much is left of what is declared");
+    rig.change("n", NodeChange::Cordon { reason: None });
+    assert_eq!(free(&rig), (0, 0));
+}
+
+#[test]
 fn what_a_pool_could_do_is_judged_with_all_gpus() {
     let mut rig = Rig::one_node(2, 8);
     rig.say("n", say(&[("GPU-n-0", GpuFault::Lost)]));
