@@ -1,6 +1,8 @@
 //! Files of several YAML documents, each of which says by `kind` what it is. Whoever reads one gets all of its documents
 //! checked, or every mistake at once with file, document and field.
 
+mod place;
+
 use std::io::Read;
 use std::path::Path;
 
@@ -16,6 +18,7 @@ use sluice_common::step::Work;
 use crate::dev::HostRequest;
 use crate::failure::Failure;
 use crate::render::safe;
+pub(crate) use place::Place;
 
 /// The largest file taken: a full batch.
 const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
@@ -73,8 +76,7 @@ pub(crate) fn shown(path: &Path) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placed {
     pub(crate) document: Document,
-    /// The file, the line at which the document begins and, where there are several, its number.
-    pub(crate) place: String,
+    pub(crate) place: Place,
 }
 
 /// Reads the documents of a file, in order.
@@ -86,38 +88,14 @@ pub(crate) fn read(text: &str, file: &str) -> Result<Vec<Document>, Failure> {
 /// Reads the documents of a file, in order, each with its place.
 pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
     let values: Vec<Value> = values(text, file)?;
-    let starts = starts(text);
-    let known = starts.len() == values.len();
-    let several = values.len() > 1;
+    let places = Place::all(file, text, values.len());
     let mut documents = Vec::new();
     let mut mistakes = Vec::new();
-    let filled = values
-        .into_iter()
-        .enumerate()
-        .filter(|(_, value)| !value.is_null());
-    for (i, value) in filled {
-        let number = if several {
-            format!(", document {}", i + 1)
-        } else {
-            String::new()
-        };
-        let (line, own) = match known {
-            true => starts[i],
-            false => (0, ""),
-        };
-        let at = |line: usize| match known {
-            true => format!("{file}:{line}{number}"),
-            false => format!("{file}{number}"),
-        };
+    let both = values.into_iter().zip(places);
+    for (value, place) in both.filter(|(value, _)| !value.is_null()) {
         match document(value) {
-            Ok(document) => documents.push(Placed {
-                document,
-                place: at(line),
-            }),
-            Err(mistake) => {
-                let line = line + line_of(own, &mistake);
-                mistakes.push(format!("{}: {mistake}", at(line)));
-            }
+            Ok(document) => documents.push(Placed { document, place }),
+            Err(mistake) => mistakes.push(format!("{}: {mistake}", place.of(None, &mistake))),
         }
     }
     if documents.is_empty() && mistakes.is_empty() {
@@ -160,42 +138,6 @@ fn unread(file: &str, error: &impl ToString) -> String {
         "{file}: {}",
         words.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
     )
-}
-
-/// The line at which each document begins, counted from 1, with its text. Documents of which nothing is written are
-/// left out, as the parser does.
-fn starts(text: &str) -> Vec<(usize, &str)> {
-    let mut found: Vec<(usize, &str)> = Vec::new();
-    let (mut line, mut begin, mut at) = (1, 1, 0);
-    let mut offset = 0;
-    for piece in text.split_inclusive('\n') {
-        if piece.trim_end() == "---" || piece.starts_with("--- ") {
-            found.push((begin, &text[at..offset]));
-            begin = line + 1;
-            at = offset + piece.len();
-        }
-        line += 1;
-        offset += piece.len();
-    }
-    found.push((begin, &text[at..]));
-    let says = |own: &&str| {
-        own.lines()
-            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-    };
-    found.retain(|(_, own)| says(own));
-    found
-}
-
-/// How many lines below the beginning of a document stands what a mistake is about: the first word that it quotes, or
-/// the field that it begins with.
-fn line_of(document: &str, mistake: &str) -> usize {
-    let quoted = mistake.split('`').nth(1);
-    let field = mistake.split(':').next();
-    let words = [quoted, field].into_iter().flatten();
-    let mut words = words.filter(|word| !word.is_empty() && !word.contains(' '));
-    let line = words.find_map(|word| document.lines().position(|line| line.contains(word)));
-    let first = document.lines().position(|line| !line.trim().is_empty());
-    line.or(first).unwrap_or(0)
 }
 
 fn document(value: Value) -> Result<Document, String> {

@@ -28,6 +28,7 @@ pub mod limit;
 pub mod nearest;
 pub mod output;
 pub mod platform;
+pub mod quantity;
 pub mod reason;
 pub mod request;
 pub mod rules;

@@ -26,7 +26,9 @@ pub const UNNAMED: &str = "gpu";
 pub fn asked(text: &str) -> Result<Vec<PlatformName>, NameError> {
     let mut names: Vec<PlatformName> = Vec::new();
     for word in text.split(',').map(str::trim) {
-        let name = PlatformName::new(word)?;
+        // Vendors write models in capitals, and names of platforms have none.
+        let word = word.to_ascii_lowercase();
+        let name = PlatformName::new(&*word)?;
         if word == ANY {
             return Ok(Vec::new());
         }
@@ -146,7 +148,8 @@ mod tests {
             asked.into_iter().map(String::from).collect()
         };
         assert_eq!(names("h100"), ["h100"]);
-        assert_eq!(names("h100, a100,h100"), ["h100", "a100"]);
+        assert_eq!(names("h100, a100,H100"), ["h100", "a100"]);
+        assert_eq!(names("RTX-4090"), ["rtx-4090"]);
         assert!(names("any").is_empty() && names("h100, any").is_empty());
         for text in ["", "h100,", "h 100", "-"] {
             assert!(asked(text).is_err(), "{text}");

@@ -9,11 +9,12 @@ use sluice_common::api::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PutDocument, TermsChangeView,
     TermsKind, TermsView, UseView,
 };
+use sluice_common::reason::Detail;
 
 use super::outage_note;
 use crate::args::{ApplyArgs, Format};
-use crate::client::{Client, Patience};
-use crate::documents::{self, Document, Placed};
+use crate::client::{ApiError, Client, Patience};
+use crate::documents::{self, Document, Place, Placed};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::{safe, shortened};
@@ -32,23 +33,25 @@ pub(super) struct How {
 /// Runs `sluice apply`.
 pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Failure> {
     let mut request = ApplyRequest::default();
+    let mut places = Vec::new();
     for file in &args.file {
         for Placed { document, place } in read(file)? {
             request.put.push(put(document, &place)?);
+            places.push(place);
         }
     }
     let how = How {
         dry_run: args.dry_run,
         force: args.force,
     };
-    make(client, &request, how, out)
+    make(client, &request, how, out).map_err(|failure| placed(failure, &places))
 }
 
-/// What the documents of a file would delete.
-pub(super) fn deletes(file: &Path) -> Result<Vec<DeleteDocument>, Failure> {
-    let placed = read(file)?.into_iter();
-    placed
-        .map(|Placed { document, place }| match put(document, &place)? {
+/// What the documents of a file would delete, each with its place.
+pub(super) fn deletes(file: &Path) -> Result<Vec<(DeleteDocument, Place)>, Failure> {
+    let all = read(file)?.into_iter();
+    all.map(|Placed { document, place }| {
+        let document = match put(document, &place)? {
             PutDocument::Cluster { .. } => Err(Failure::Failed(format!(
                 "{place}: kind: `cluster` is always there: apply it without what is to go"
             ))),
@@ -56,15 +59,49 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<DeleteDocument>, Failure> {
             PutDocument::Policy { pool, subject, .. } => {
                 Ok(DeleteDocument::Policy { pool, subject })
             }
-        })
-        .collect()
+        };
+        Ok((document?, place))
+    })
+    .collect()
+}
+
+/// A refusal in the words of whoever wrote the files: the document that is to blame and its line, where the cluster
+/// counts documents as they came.
+pub(super) fn placed(failure: Failure, places: &[Place]) -> Failure {
+    let Failure::Api(ApiError::Refused { error, .. }) = &failure else {
+        return failure;
+    };
+    let number = |name: &str| match error.detail.get(name)? {
+        Detail::Number(n) => usize::try_from(*n).ok(),
+        Detail::Text(_) => None,
+    };
+    let field = match error.detail.get("field") {
+        Some(Detail::Text(field)) => in_document(field),
+        Some(Detail::Number(_)) | None => None,
+    };
+    let at = field.map(|(at, _)| at).or_else(|| number("change"));
+    let Some(place) = at.and_then(|at| places.get(at)) else {
+        return failure;
+    };
+    let message = in_document(&error.message).map_or(&*error.message, |(_, rest)| rest);
+    let place = place.of(field.map(|(_, field)| field), message);
+    Failure::Failed(format!("{place}: {message}"))
+}
+
+/// A field of a call, or a message that begins with one, as the number of its document and the rest.
+fn in_document(text: &str) -> Option<(usize, &str)> {
+    let rest = text
+        .strip_prefix("put[")
+        .or_else(|| text.strip_prefix("delete["))?;
+    let (number, rest) = rest.split_once("].")?;
+    Some((number.parse().ok()?, rest))
 }
 
 fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
     documents::placed(&documents::read_file(file)?, &documents::shown(file))
 }
 
-fn put(document: Document, place: &str) -> Result<PutDocument, Failure> {
+fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
     let other = |kind, way| {
         Err(Failure::Failed(format!(
             "{place}: kind: `{kind}` is not applied: {way}"
@@ -246,6 +283,34 @@ fn words(value: &Value) -> String {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_refusal_names_the_document_and_its_line_and_not_how_it_was_sent() {
+        let text = "kind: pool\nname: p\n---\nkind: pool\nname: q\nrequire: [frost]\n";
+        let placed_all = documents::placed(text, "f.yaml").unwrap();
+        let places: Vec<Place> = placed_all.into_iter().map(|it| it.place).collect();
+        let said = |message: &str, detail: Value| {
+            let error = json!({"code": "c", "message": message, "detail": detail});
+            let error = serde_json::from_value(error).unwrap();
+            placed(
+                Failure::Api(ApiError::Refused { status: 422, error }),
+                &places,
+            )
+            .to_string()
+        };
+        assert_eq!(
+            said(
+                "put[1].require[0]: `frost` is nothing",
+                json!({"field": "put[1].require[0]"})
+            ),
+            "f.yaml:6, document 2: require[0]: `frost` is nothing"
+        );
+        assert_eq!(
+            said("pool `p` is as it is", json!({"change": 0})),
+            "f.yaml:2, document 1: pool `p` is as it is"
+        );
+        assert_eq!(said("no", json!({})), "no");
+    }
 
     #[test]
     fn what_changes_is_told_field_by_field_and_then_what_it_means() {

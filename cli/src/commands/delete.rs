@@ -14,7 +14,9 @@ use crate::{render, show};
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
     if let Some(file) = &args.file {
-        return terms(client, args, apply::deletes(file)?, out);
+        let (delete, places): (Vec<_>, Vec<_>) = apply::deletes(file)?.into_iter().unzip();
+        let made = terms(client, args, delete, out);
+        return made.map_err(|failure| apply::placed(failure, &places));
     }
     match args.kind {
         None | Some(Deletable::Node) if args.dry_run => Err(Failure::Usage(

@@ -1,25 +1,21 @@
 //! Amounts of resources for people: cores instead of thousandths, memory with a unit, one word each.
 
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB};
+use sluice_common::quantity;
+pub(crate) use sluice_common::quantity::cores;
 use sluice_common::request::ResourceSettings;
 
-/// Thousandths of a core as cores: `500` is `0.5`.
-pub(crate) fn cores(mcpu: u64) -> String {
-    decimal(mcpu / 1000, mcpu % 1000, 3)
-}
+/// Digits after the point of memory in a table.
+const DIGITS: u32 = 1;
 
-/// Units of 10^6 bytes, in the largest unit that leaves a whole number before the point, to one digit after it.
+/// Units of 10^6 bytes as memory is sold, to one digit after the point.
 pub(crate) fn megabytes(mb: u64) -> String {
-    let (number, unit) = megabytes_in(mb, unit_of(mb));
-    format!("{number}{unit}")
+    quantity::megabytes(mb, DIGITS)
 }
 
 /// `used/total` of something counted in units of 10^6 bytes, both in the unit of the total.
 pub(crate) fn megabytes_of(used: u64, total: u64) -> String {
-    let unit = unit_of(total);
-    let (used, _) = megabytes_in(used, unit);
-    let (total, unit) = megabytes_in(total, unit);
-    format!("{used}/{total}{unit}")
+    quantity::megabytes_of(used, total, DIGITS)
 }
 
 /// Bytes as memory is sold, in powers of 1024, to one digit after the point.
@@ -36,30 +32,13 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{}{}", decimal(bytes / scale, tenths, 1), UNITS[unit])
 }
 
-fn unit_of(mb: u64) -> (u64, &'static str) {
-    match mb {
-        0..1000 => (1, "MB"),
-        1000..1_000_000 => (1000, "GB"),
-        _ => (1_000_000, "TB"),
-    }
-}
-
-fn megabytes_in(mb: u64, (scale, unit): (u64, &'static str)) -> (String, &'static str) {
-    let tenths = if scale == 1 {
-        0
-    } else {
-        mb % scale / (scale / 10)
-    };
-    (decimal(mb / scale, tenths, 1), unit)
-}
-
 /// A number with so many digits after the point, less the zeros at the end.
 fn decimal(whole: u64, fraction: u64, digits: usize) -> String {
     let text = format!("{whole}.{fraction:0digits$}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// `gpu=2 cpu=1 memory=2GB`, custom keys after the known ones; `-` where there is nothing but the run itself.
+/// `gpu=2 cpu=1 memory=2GiB`, custom keys after the known ones; `-` where there is nothing but the run itself.
 pub(crate) fn amounts(amounts: &Amounts) -> String {
     let known = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
     let custom = amounts.iter().map(|(key, _)| key.as_str());
@@ -118,11 +97,9 @@ mod tests {
             ["0", "0.5", "1", "2.5", "1.001"]
         );
         assert_eq!(
-            [0, 999, 1000, 17_180, 1_500_000].map(megabytes),
-            ["0MB", "999MB", "1GB", "17.1GB", "1.5TB"]
+            [0, 537, 1074, 17_180, 1_649_268].map(megabytes),
+            ["0MiB", "512MiB", "1GiB", "16GiB", "1.5TiB"]
         );
-        assert_eq!(megabytes_of(500, 8232), "0.5/8.2GB");
-        assert_eq!(megabytes_of(0, 0), "0/0MB");
         let memory = [0, 1023, 1 << 30, 85_520_809_984, u64::MAX].map(bytes);
         assert_eq!(memory, ["0B", "1023B", "1GiB", "79.6GiB", "16383.9PiB"]);
     }
@@ -135,7 +112,7 @@ mod tests {
             .with(MEMORY_MB, 2148)
             .with(STEP_RUN, 1);
         all.set(Key::new("a_license").unwrap(), 3);
-        assert_eq!(amounts(&all), "gpu=2 cpu=1 memory=2.1GB a_license=3");
+        assert_eq!(amounts(&all), "gpu=2 cpu=1 memory=2GiB a_license=3");
         assert_eq!(amounts(&Amounts::new().with(STEP_RUN, 1)), "-");
     }
 

@@ -298,8 +298,8 @@ pub(crate) mod tests {
     fn nodes_are_listed_with_what_is_used_of_what_there_is() {
         assert_eq!(
             table(&[node()], now(), Out::plain()),
-            "NAME   POOL     STATE  GPUS  CPU    MEMORY   STEPS  AGE\n\
-             gpu-1  default  ready  1/1   0.5/8  0/8.2GB  1      3m\n"
+            "NAME   POOL     STATE  GPUS  CPU    MEMORY    STEPS  AGE\n\
+             gpu-1  default  ready  1/1   0.5/8  0/7.6GiB  1      3m\n"
         );
     }
 
@@ -327,12 +327,12 @@ Hardware:
 KEY      CAPACITY  USED  FREE
 gpu      1         1     0
 cpu      8         0.5   7.5
-memory   8.2GB     0MB   8.2GB
-storage  100GB     0MB   100GB
+memory   7.6GiB    0MiB  7.6GiB
+storage  93.1GiB   0MiB  93.1GiB
 
 Steps:
-STEP  NAME   STATE    SUBJECT  USES                      AGE
-k3v9  train  running  dev      gpu=2 cpu=1 memory=2.1GB  3m
+STEP  NAME   STATE    SUBJECT  USES                     AGE
+k3v9  train  running  dev      gpu=2 cpu=1 memory=2GiB  3m
 
 GPU  PLATFORM  MIG  MEMORY   UTIL  TEMP  POWER  ECC  XIDS  PROCESSES  NUMA  NVLINK  PCI  UUID
 0    l40s      -    44.9GiB  -     -     -      -    -     -          -     -       -    GPU-a
@@ -347,7 +347,7 @@ GPU  PLATFORM  MIG  MEMORY   UTIL  TEMP  POWER  ECC  XIDS  PROCESSES  NUMA  NVLI
         frozen.state = StepState::Suspended;
         let said = describe(&node(), &[frozen], now(), Out::plain());
         let row = said.lines().find(|line| line.starts_with("k3v9")).unwrap();
-        assert_eq!(row, "k3v9  train  suspended  dev      memory=2.1GB  3m");
+        assert_eq!(row, "k3v9  train  suspended  dev      memory=2GiB  3m");
     }
 
     #[test]

@@ -322,8 +322,8 @@ POOL      SUBJECT  PRIORITY  RESERVED  LIMIT  GPUS  BORROWED  RUNNING  QUEUED
 training  prod     10        gpu=4     gpu=8  6     gpu=2     3        1
 
 Queue, in order:
-PLACE  STEP  NAME   SUBJECT  ASKS FOR                  AGE  WAITS FOR
-1      k3v9  train  dev      gpu=2 cpu=1 memory=2.1GB  3m   it is next
+PLACE  STEP  NAME   SUBJECT  ASKS FOR                 AGE  WAITS FOR
+1      k3v9  train  dev      gpu=2 cpu=1 memory=2GiB  3m   it is next
 and 1 more: `sluice get steps --state queued --pool default`
 ";
         assert_eq!(text, expected);

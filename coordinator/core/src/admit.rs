@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::Key;
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::nearest::nearest;
+use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
 use sluice_common::rules::Setting;
@@ -120,14 +121,19 @@ impl Core {
                 asked,
                 capacity,
             } => {
-                let message =
-                    format!("it asks for {asked} {key}, and pool `{pool}` has {capacity}");
+                let message = format!(
+                    "it asks for {}, and pool `{pool}` has {}",
+                    quantity(key.as_str(), asked),
+                    figure(key.as_str(), capacity)
+                );
                 let code = ReasonCode::ExceedsPoolCapacity;
                 numbers(code, &key, asked, ("capacity", capacity), message)
             }
             Never::ExceedsLimit { key, asked, limit } => {
                 let message = format!(
-                    "it asks for {asked} {key}, and the limit of `{subject}` in pool `{pool}` is {limit}"
+                    "it asks for {}, and the limit of `{subject}` in pool `{pool}` is {}",
+                    quantity(key.as_str(), asked),
+                    figure(key.as_str(), limit)
                 );
                 let code = ReasonCode::ExceedsLimit;
                 numbers(code, &key, asked, ("limit", limit), message)
@@ -138,8 +144,10 @@ impl Core {
                 reserved,
             } => {
                 let message = format!(
-                    "it is not preemptible and asks for {asked} {key}, and `{subject}` has {reserved} reserved in pool \
-                     `{pool}`: ask for less, or let it be preemptible"
+                    "it is not preemptible and asks for {}, and `{subject}` has {} reserved in pool `{pool}`: ask for \
+                     less, or let it be preemptible",
+                    quantity(key.as_str(), asked),
+                    figure(key.as_str(), reserved)
                 );
                 let code = ReasonCode::ExceedsReserved;
                 numbers(code, &key, asked, ("reserved", reserved), message)
@@ -167,8 +175,10 @@ impl Core {
             return reason(format!("no host of pool `{pool}` is large enough"));
         };
         let message = format!(
-            "no host of pool `{pool}` could hold it even when empty: it asks for {asked} {key}, and `{node}`, which \
-             comes closest, has {has}"
+            "no host of pool `{pool}` could hold it even when empty: it asks for {}, and `{node}`, which comes closest, \
+             has {}",
+            quantity(key, asked),
+            figure(key, has)
         );
         reason(message)
             .with("node", node.as_str())

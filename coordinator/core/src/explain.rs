@@ -14,6 +14,7 @@ use alloc::string::{String, ToString};
 use sluice_common::amount::{GPU, STEP_RUN};
 use sluice_common::id::{PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 
@@ -77,7 +78,10 @@ impl Core {
             Block::Limit { key, used, limit } => {
                 let asked = request.demand.get(key);
                 let message = format!(
-                    "`{subject}` uses {used} {key} of pool `{pool}`, its limit is {limit}, and it asks for {asked} more"
+                    "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {} more",
+                    quantity(key, used),
+                    figure(key, limit),
+                    figure(key, asked)
                 );
                 Reason::new(ReasonCode::WaitingForLimit, message)
                     .with("key", key)
@@ -92,8 +96,11 @@ impl Core {
             } => {
                 let asked = request.demand.get(key);
                 let message = format!(
-                    "it is not preemptible: `{subject}` has {reserved} {key} reserved in pool `{pool}`, of which such \
-                     steps use {used}, and it asks for {asked} more"
+                    "it is not preemptible: `{subject}` has {} reserved in pool `{pool}`, of which such steps use {}, \
+                     and it asks for {} more",
+                    quantity(key, reserved),
+                    figure(key, used),
+                    figure(key, asked)
                 );
                 Reason::new(ReasonCode::WaitingForReserved, message)
                     .with("key", key)
@@ -118,7 +125,11 @@ impl Core {
             Block::Turn { behind } => turn(pool, &behind),
             Block::Pool { key, free } => {
                 let asked = request.demand.get(key);
-                let message = format!("it asks for {asked} {key}, and pool `{pool}` has {free} free");
+                let message = format!(
+                    "it asks for {}, and pool `{pool}` has {} free",
+                    quantity(key, asked),
+                    figure(key, free)
+                );
                 short(pool, message, key, asked, free)
             }
             Block::Hosts { closest } => match closest {
@@ -138,10 +149,12 @@ impl Core {
                 Some((node, key, asked, free)) => {
                     let unfit = self.state.node(node).filter(|_| key == GPU).and_then(unfit);
                     let message = format!(
-                        "it starts in pool `{pool}` when enough is free {}: it asks {}for {asked} {key}, and `{node}`, \
-                         which comes closest, has {free} free{}",
+                        "it starts in pool `{pool}` when enough is free {}: it asks {}for {}, and `{node}`, which \
+                         comes closest, has {} free{}",
                         on(request),
                         if request.hosts > 1 { "each " } else { "" },
+                        quantity(key, asked),
+                        figure(key, free),
                         unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
                     );
                     short(pool, message, key, asked, free).with("node", node.as_str())

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, StepId, Subject};
+use sluice_common::quantity::{self, figure, what};
 
 use crate::market::{
     Change, Exposure, Hindrance, Holder, Look, Remedy, Request, Spared, Start, Stops,
@@ -41,10 +42,11 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
     let subject = &request.subject;
     match change {
         Change::Free { node, key, more } => {
-            format!("{more} more {key} were free on `{node}`")
+            format!("{} were free on `{node}`", quantity::more(key, *more))
         }
         Change::Declared { key, more } => {
-            format!("{more} more {key} were free in pool `{pool}`")
+            let more = quantity::more(key.as_str(), *more);
+            format!("{more} were free in pool `{pool}`")
         }
         Change::Open { node } => format!("`{node}` took work"),
         Change::Limit { key, to } => {
@@ -53,10 +55,13 @@ fn change(request: &Request, pool: &PoolName, change: &Change) -> String {
         Change::Reserved { key, to } => {
             format!("reserved.{key} of `{subject}` in pool `{pool}` were {to}")
         }
-        Change::Ask { key, to } if request.hosts > 1 => {
-            format!("it asked for {to} {key} on each host")
+        Change::Ask { key, to } => {
+            let asked = quantity::quantity(key.as_str(), *to);
+            match request.hosts > 1 {
+                true => format!("it asked for {asked} on each host"),
+                false => format!("it asked for {asked}"),
+            }
         }
-        Change::Ask { key, to } => format!("it asked for {to} {key}"),
         Change::Preemptible => String::from("it were preemptible"),
     }
 }
@@ -179,8 +184,10 @@ pub(super) fn exposure(subject: &Subject, pool: &PoolName, exposure: &Exposure<'
 
 fn beyond(subject: &Subject, pool: &PoolName, exposure: &Exposure<'_>) -> String {
     let keys = exposure.beyond.iter();
-    let keys =
-        keys.map(|(key, used, reserved)| format!("{key} ({used} used, {reserved} reserved)"));
+    let keys = keys.map(|(key, used, reserved)| {
+        let (what, used, reserved) = (what(key), figure(key, *used), figure(key, *reserved));
+        format!("{what} ({used} used, {reserved} reserved)")
+    });
     let by_priority = match exposure.above.is_empty() {
         true => String::new(),
         false => {

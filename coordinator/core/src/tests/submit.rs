@@ -81,7 +81,7 @@ fn what_could_never_run_is_rejected_by_name_and_stored() {
         (
             with_memory(spec(1, 0), 4001),
             ReasonCode::NoHostFits,
-            "4001 memory_mb, and `n`",
+            "3.726GiB of memory, and `n`",
         ),
     ];
     for (spec, code, words) in cases {
