@@ -19,6 +19,7 @@ pub mod device;
 pub mod environment;
 pub mod error_code;
 pub mod exec;
+pub mod facts;
 pub mod gpu_state;
 pub mod host_health;
 pub mod id;

@@ -1,5 +1,9 @@
 //! The platform that a GPU model maps to: a short name that policies, steps and people use. It is derived from the
-//! model's name and no list is closed: a model that nobody knows yet gets a name of its own.
+//! model's name and no list is closed: a model that nobody knows yet gets a name of its own. Platforms that admins write
+//! are in `platform/terms.rs`, the ranges that stand in them in `platform/range.rs`.
+
+pub mod range;
+pub mod terms;
 
 use alloc::string::String;
 use alloc::vec::Vec;

@@ -7,6 +7,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::PlatformName;
+use crate::platform::terms::UnmatchedPlatform;
 use crate::step::OnPreempt;
 use crate::time::Span;
 
@@ -63,6 +65,12 @@ pub struct PoolRules {
     /// What may happen to steps that must give way; anything where it is empty.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub on_preempt_allowed: BTreeSet<OnPreempt>,
+    /// The platform of steps that name none; any where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_platform: Option<PlatformName>,
+    /// What becomes of a request for a platform that is declared and has no host.
+    #[serde(skip_serializing_if = "is_default")]
+    pub unmatched_platform: UnmatchedPlatform,
 }
 
 impl PoolRules {

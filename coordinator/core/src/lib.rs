@@ -27,6 +27,7 @@ mod cancel;
 mod checkpoint;
 mod cluster;
 mod core;
+mod dealing;
 mod explain;
 mod gpus;
 mod health;

@@ -1,21 +1,20 @@
 //! Who starts, and who gives way: asks the market for the next move in each pool in which something stirred, and turns
 //! moves into records and orders, until there is none.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::platform;
 use sluice_common::wire::StopWhy;
 
 use crate::core::Core;
+use crate::dealing;
 use crate::input::TimerKey;
 use crate::market::Move;
-use crate::record::{Placement, Record};
-use crate::state::{HostUnits, Node, State, Step};
+use crate::record::Record;
+use crate::state::{HostUnits, State, Step};
 
 /// Ports at which gangs meet: from the one that PyTorch's launcher takes where it is told none, as many as a host holds
 /// attempts.
@@ -94,60 +93,6 @@ fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
     pools.map(|(name, _)| name.clone()).collect()
 }
 
-/// Free GPUs of one platform, by what speaks against giving them and by index.
-type Free = Vec<((bool, u32), String)>;
-
-/// The GPUs that are free on `node` and fit, but those last that others are promised or frozen steps wait for, and of the
-/// rest those with the lowest indexes: of a platform, or for who takes any of the one that has the fewest and enough, and
-/// of several only where none has enough.
-fn place(
-    state: &State,
-    node: &Node,
-    request: HostUnits,
-    platform: Option<&PlatformName>,
-) -> Placement {
-    let mut of = free_gpus(state, node);
-    let wanted = usize::try_from(request.gpus()).unwrap_or(usize::MAX);
-    let awaited = state.market().awaited_gpus(&node.name);
-    let enough = of.iter().filter(|(_, free)| free.len() >= wanted);
-    let best = enough.min_by_key(|(_, free)| {
-        let unclaimed = free.iter().filter(|(order, _)| !order.0);
-        let spare = unclaimed.filter(|(_, gpu)| !awaited.contains_key(gpu));
-        (wanted.saturating_sub(spare.count()), free.len())
-    });
-    let best = platform.or(best.map(|(platform, _)| platform)).cloned();
-    let free: Free = match best {
-        Some(best) => of.remove(&best).unwrap_or_default(),
-        None => of.into_values().flatten().collect(),
-    };
-    Placement {
-        node: node.name.clone(),
-        gpus: state
-            .market()
-            .choose_gpus(&node.name, free.into_iter(), wanted),
-    }
-}
-
-/// The free and fit GPUs of a node by platform; as many as are promised of one, its last, are claimed.
-fn free_gpus(state: &State, node: &Node) -> BTreeMap<PlatformName, Free> {
-    let mut of: BTreeMap<PlatformName, Free> = BTreeMap::new();
-    for gpu in &node.inventory.gpus {
-        if node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid) {
-            let platform = platform::of_slug(&gpu.platform);
-            let free = of.entry(platform).or_default();
-            free.push(((false, gpu.index), gpu.uuid.clone()));
-        }
-    }
-    if of.len() > 1 {
-        for (platform, promised) in state.market().promised_gpus(&node.name) {
-            let free = of.get_mut(&platform).into_iter().flatten().rev();
-            let claimed = free.take(usize::try_from(promised).unwrap_or(usize::MAX));
-            claimed.for_each(|(order, _)| order.0 = true);
-        }
-    }
-    of
-}
-
 impl Core {
     /// Makes every move that there is in the pools in which something stirred.
     pub(crate) fn schedule(&mut self) {
@@ -208,7 +153,7 @@ impl Core {
         let request = HostUnits::of(&step.spec.request);
         let nodes = hosts.iter().filter_map(|host| self.state.node(host));
         let placements = nodes
-            .map(|node| place(&self.state, node, request, platform))
+            .map(|node| dealing::place(&self.state, node, id, request, platform))
             .collect();
         let port = self.meeting_port(hosts);
         self.record(Record::Allocated {

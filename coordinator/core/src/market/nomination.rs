@@ -17,7 +17,8 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName};
 
 use super::Market;
 use super::frozen::{Gpus, Resumption};
-use super::platform::GpusOf;
+use super::matching::Matching;
+use super::platform::{self, GpusOf, Kind};
 use super::pool::Host;
 use super::request::{ByHost, Request, Run};
 use crate::state::HostUnits;
@@ -48,11 +49,13 @@ impl Nomination {
 
 /// Units of a host that are kept free for others.
 #[derive(Clone, Debug, Default)]
-struct KeptOn {
-    /// With GPUs of whatever platform.
+pub(crate) struct KeptOn {
+    /// With GPUs of whatever kind.
     units: HostUnits,
-    /// GPUs of one platform.
-    gpus: GpusOf,
+    /// GPUs of a platform.
+    of: BTreeMap<PlatformName, u64>,
+    /// GPUs as they are, by kind.
+    own: GpusOf,
 }
 
 impl KeptOn {
@@ -62,7 +65,7 @@ impl KeptOn {
             return;
         };
         self.units = self.units.plus(units.with_gpus(0));
-        *self.gpus.entry(platform.clone()).or_default() += units.gpus();
+        *self.of.entry(platform.clone()).or_default() += units.gpus();
     }
 
     /// Adds GPUs that are to be free as they are, whatever they are.
@@ -72,26 +75,50 @@ impl KeptOn {
             return self.add(None, units);
         };
         self.add(None, units.with_gpus(0));
-        for (platform, gpus) in host.hardware.sorted(own.into_iter()) {
-            *self.gpus.entry(platform).or_default() += gpus;
+        for (kind, gpus) in host.hardware.sorted(own.into_iter()) {
+            *self.own.entry(kind).or_default() += gpus;
         }
     }
 
-    /// The part of it that a request for a platform may not take.
+    /// The part of it that a request for a platform may not take, so that what is left serves the others: whoever takes
+    /// any GPU, or any of a wide platform, can have those that nobody else does.
     fn seen(&self, host: &Host, view: Option<&PlatformName>) -> HostUnits {
-        let named: u64 = self.gpus.values().sum();
-        let whole = self.units.with_gpus(self.units.gpus() + named);
-        let Some(platform) = view.filter(|_| host.is_mixed()) else {
-            return whole;
+        if view.is_none() || !host.is_mixed() {
+            let named: u64 = self.of.values().chain(self.own.values()).sum();
+            return self.units.with_gpus(self.units.gpus() + named);
+        }
+        let free = host.free_kinds();
+        let (mut matching, unserved) = self.dealt(&free, view);
+        let seen: Vec<bool> = free.keys().map(|kind| platform::sees(view, kind)).collect();
+        let there = free.iter().filter(|(kind, _)| platform::sees(view, kind));
+        let there: u64 = there.map(|(_, gpus)| gpus).sum();
+        let left = matching.deal(seen, there);
+        self.units.with_gpus(there - left + unserved)
+    }
+
+    /// What is left of the free GPUs of a host when all this is dealt out, and how many are missing of what a request
+    /// by a view would compete for.
+    pub(crate) fn dealt(&self, free: &GpusOf, view: Option<&PlatformName>) -> (Matching, u64) {
+        let mut matching = Matching::new(free.values().copied().collect());
+        let mut unserved = 0;
+        let mut serve = |takes: &dyn Fn(&Kind) -> bool, wanted: u64| {
+            let takes: Vec<bool> = free.keys().map(takes).collect();
+            let competes = |(kind, takes): (&Kind, &bool)| *takes && platform::sees(view, kind);
+            let competes = free.keys().zip(&takes).any(competes);
+            let served = matching.deal(takes, wanted);
+            if competes {
+                unserved += wanted - served;
+            }
         };
-        let of = |platform: &PlatformName| self.gpus.get(platform).copied().unwrap_or(0);
-        // Whoever takes any GPU can have those of other platforms.
-        let others = host.platforms().filter(|other| *other != platform);
-        let elsewhere: u64 = others
-            .map(|other| host.free_gpus_of(other).saturating_sub(of(other)))
-            .sum();
-        let rest = self.units.gpus().saturating_sub(elsewhere);
-        self.units.with_gpus(of(platform) + rest)
+        // Those first that have the least choice: if somebody must go without, it is who could have had others.
+        for (own, gpus) in &self.own {
+            serve(&|kind| kind == own, *gpus);
+        }
+        for (platform, gpus) in &self.of {
+            serve(&|kind| kind.contains(platform), *gpus);
+        }
+        serve(&|_| true, self.units.gpus());
+        (matching, unserved)
     }
 }
 
@@ -192,10 +219,9 @@ impl Kept {
         }
     }
 
-    /// GPUs of a host that are kept as ones of a platform.
-    pub(crate) fn named_on(&self, node: &NodeName) -> GpusOf {
-        let kept = self.hosts.get(node);
-        kept.map_or_else(GpusOf::new, |kept| kept.gpus.clone())
+    /// What is kept of one host alone.
+    pub(crate) fn take_on(mut self, node: &NodeName) -> KeptOn {
+        self.hosts.remove(node).unwrap_or_default()
     }
 
     /// What of a host a request for a platform, or for any, may not take.

@@ -1,20 +1,21 @@
-//! Platforms: hosts and GPUs by what kind of hardware they are. A host is of every platform of which it has a GPU, and of
-//! `cpu` where it has none. A request that asks for a platform sees the hosts of that platform alone, and of their GPUs
-//! those of it; one that asks for any sees all, and a gang that does is still on hosts of one platform.
+//! Platforms: hosts and GPUs by what kind of hardware they are. A GPU may be of several platforms, and those of a host that
+//! are of the same ones are of one kind. A host is of every platform of which it has a GPU, or, where it has none, of those
+//! that its pool says. A request that asks for a platform sees the hosts of that platform alone, and of their GPUs those of
+//! it; one that asks for any sees all, and a gang that does is still on hosts of one platform.
 //!
 //! What is seen is told by a view: the platform, or none for all. Hosts are ranked for each view by themselves, so that
 //! whoever asks for a platform walks past no other hosts.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName, PlatformName};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use sluice_common::platform;
 
 use super::Market;
 use super::fit::Before;
-use super::nomination::Kept;
+use super::nomination::{Kept, KeptOn};
 use super::pool::{Host, Pool, Size};
 use super::request::{Request, Run};
 use crate::state::{HostUnits, Ranks};
@@ -22,8 +23,22 @@ use crate::state::{HostUnits, Ranks};
 /// A platform; none is all of them.
 pub(crate) type View<'a> = Option<&'a PlatformName>;
 
-/// How many GPUs of each platform.
-pub(crate) type GpusOf = BTreeMap<PlatformName, u64>;
+/// The platforms that a GPU is of.
+pub(crate) type Kind = BTreeSet<PlatformName>;
+
+/// How many GPUs of each kind.
+pub(crate) type GpusOf = BTreeMap<Kind, u64>;
+
+/// Whether a view sees GPUs of a kind.
+pub(crate) fn sees(view: View<'_>, kind: &Kind) -> bool {
+    view.is_none_or(|platform| kind.contains(platform))
+}
+
+/// Those of a platform among them.
+fn of_platform(gpus: &GpusOf, platform: &PlatformName) -> u64 {
+    let kinds = gpus.iter().filter(|(kind, _)| kind.contains(platform));
+    kinds.map(|(_, gpus)| gpus).sum()
+}
 
 /// The hosts of a view.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,58 +73,63 @@ impl Shelf {
     }
 }
 
-/// Of which platforms a host is, and what runs hold of them there.
+/// Of which platforms a host is, and its GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hardware {
-    /// GPUs by platform; `cpu` with none where the host has none.
+    /// GPUs by kind; one with none where the host has none.
     pub(crate) gpus: GpusOf,
-    /// Of which platform each GPU is. Said of hosts with several alone: on others it is clear.
-    pub(crate) models: BTreeMap<String, PlatformName>,
+    /// Of which kind each GPU is. Said of hosts with several alone: on others it is clear.
+    pub(crate) kinds: BTreeMap<String, Kind>,
 }
 
 impl Hardware {
-    /// A host with GPUs of one platform, or of none.
-    pub(crate) fn uniform(platform: PlatformName, gpus: u64) -> Self {
+    /// A host with GPUs of one kind, or without any.
+    pub(crate) fn uniform(kind: Kind, gpus: u64) -> Self {
         Self {
-            gpus: BTreeMap::from([(platform, gpus)]),
-            models: BTreeMap::new(),
+            gpus: GpusOf::from([(kind, gpus)]),
+            kinds: BTreeMap::new(),
         }
     }
 
     /// A host with these GPUs.
-    pub(crate) fn of(gpus: impl Iterator<Item = (String, PlatformName)>) -> Self {
+    pub(crate) fn of(gpus: impl Iterator<Item = (String, Kind)>) -> Self {
         let mut hardware = Self {
             gpus: GpusOf::new(),
-            models: gpus.collect(),
+            kinds: gpus.collect(),
         };
-        for platform in hardware.models.values() {
-            *hardware.gpus.entry(platform.clone()).or_default() += 1;
+        for kind in hardware.kinds.values() {
+            *hardware.gpus.entry(kind.clone()).or_default() += 1;
         }
-        match hardware.gpus.len() {
-            0 => Self::unnamed(0),
-            1 => Self {
-                models: BTreeMap::new(),
-                ..hardware
-            },
-            _ => hardware,
+        if hardware.gpus.len() <= 1 {
+            hardware.kinds = BTreeMap::new();
         }
+        hardware
     }
 
-    /// Of which platforms these are of its GPUs.
+    /// How many of these of its GPUs are of each kind.
     pub(crate) fn sorted<'a>(&self, gpus: impl Iterator<Item = &'a String>) -> GpusOf {
         let mut sorted = GpusOf::new();
-        for platform in gpus.filter_map(|gpu| self.models.get(gpu)) {
-            *sorted.entry(platform.clone()).or_default() += 1;
+        for kind in gpus.filter_map(|gpu| self.kinds.get(gpu)) {
+            *sorted.entry(kind.clone()).or_default() += 1;
         }
         sorted
     }
 
+    /// Of which kind a GPU of it is.
+    pub(crate) fn kind_of(&self, gpu: &str) -> Option<&Kind> {
+        match self.kinds.get(gpu) {
+            Some(kind) => Some(kind),
+            None => self.gpus.keys().next().filter(|_| self.gpus.len() == 1),
+        }
+    }
+
     /// A host of which no more is known than how many GPUs it has.
     pub(crate) fn unnamed(gpus: u64) -> Self {
-        match gpus {
-            0 => Self::uniform(platform::cpu(), 0),
-            _ => Self::uniform(platform::of_slug(platform::UNNAMED), gpus),
-        }
+        let platform = match gpus {
+            0 => platform::cpu(),
+            _ => platform::of_slug(platform::UNNAMED),
+        };
+        Self::uniform(Kind::from([platform]), gpus)
     }
 }
 
@@ -124,7 +144,7 @@ impl Host {
         self.stuck = size.stuck;
     }
 
-    /// Counts what a run holds of its GPUs by platform, where they are of several.
+    /// Counts what a run holds of its GPUs by kind, where they are of several.
     pub(crate) fn note_gpus(&mut self, attempt: &AttemptId, node: &NodeName, run: &Run) {
         if self.is_mixed() && run.gpus.contains_key(node) {
             let held = run.gpus_on(node).into_iter().flatten();
@@ -134,27 +154,31 @@ impl Host {
         }
     }
 
-    /// Whether it has GPUs of several platforms.
+    /// Whether it has GPUs of several kinds.
     pub(crate) fn is_mixed(&self) -> bool {
         self.hardware.gpus.len() > 1
     }
 
-    pub(crate) fn platforms(&self) -> impl Iterator<Item = &PlatformName> {
-        self.hardware.gpus.keys()
+    /// Every platform that it is of.
+    pub(crate) fn platforms(&self) -> BTreeSet<&PlatformName> {
+        self.hardware.gpus.keys().flatten().collect()
     }
 
     /// Whether a view sees it.
     pub(crate) fn is_of(&self, view: View<'_>) -> bool {
-        view.is_none_or(|platform| self.hardware.gpus.contains_key(platform))
+        view.is_none() || self.hardware.gpus.keys().any(|kind| sees(view, kind))
     }
 
     /// What it has for a view; nothing where it is not of it.
     pub(crate) fn capacity_seen(&self, view: View<'_>) -> HostUnits {
-        match view.map(|platform| self.hardware.gpus.get(platform)) {
+        match view {
             None => self.capacity,
-            Some(Some(gpus)) if self.is_mixed() => self.capacity.with_gpus(*gpus),
-            Some(Some(_)) => self.capacity,
-            Some(None) => HostUnits::default(),
+            Some(_) if !self.is_of(view) => HostUnits::default(),
+            Some(platform) if self.is_mixed() => {
+                let gpus = of_platform(&self.hardware.gpus, platform);
+                self.capacity.with_gpus(gpus)
+            }
+            Some(_) => self.capacity,
         }
     }
 
@@ -164,8 +188,7 @@ impl Host {
             None => self.unfit,
             Some(platform) => {
                 let unfit = self.hardware.sorted(self.unfit_gpus.iter());
-                let unfit = unfit.get(platform).copied().unwrap_or(0);
-                self.unfit.with_gpus(unfit)
+                self.unfit.with_gpus(of_platform(&unfit, platform))
             }
         };
         self.capacity_seen(view).less(unfit)
@@ -182,18 +205,23 @@ impl Host {
         let taken = self.used.less(self.vanished);
         match view.filter(|_| self.is_mixed()) {
             None => taken,
-            Some(platform) => taken.with_gpus(self.held_of(platform)),
+            Some(platform) => {
+                let held = self.held.values();
+                taken.with_gpus(held.map(|gpus| of_platform(gpus, platform)).sum())
+            }
         }
     }
 
-    fn held_of(&self, platform: &PlatformName) -> u64 {
-        let held = self.held.values();
-        held.filter_map(|gpus| gpus.get(platform)).sum()
-    }
-
-    /// GPUs of a platform that are fit and not granted.
-    pub(crate) fn free_gpus_of(&self, platform: &PlatformName) -> u64 {
-        self.free_seen(Some(platform), HostUnits::default()).gpus()
+    /// GPUs that are fit and not granted, by kind.
+    pub(crate) fn free_kinds(&self) -> GpusOf {
+        let mut free = self.hardware.gpus.clone();
+        let unfit = self.hardware.sorted(self.unfit_gpus.iter());
+        for (kind, gpus) in self.held.values().flatten().chain(&unfit) {
+            if let Some(free) = free.get_mut(kind) {
+                *free = free.saturating_sub(*gpus);
+            }
+        }
+        free
     }
 
     /// What comes free for a view when a run gives back `each`.
@@ -206,10 +234,7 @@ impl Host {
         let back = each.less(self.stuck.get(attempt).copied().unwrap_or_default());
         let held = self.held.get(attempt);
         match view.filter(|_| self.is_mixed()).zip(held) {
-            Some((platform, held)) => {
-                let gpus = held.get(platform).copied().unwrap_or(0);
-                back.with_gpus(gpus.min(each.gpus()))
-            }
+            Some((platform, held)) => back.with_gpus(of_platform(held, platform).min(each.gpus())),
             // It sees all, or that run is only supposed.
             None => back,
         }
@@ -249,18 +274,20 @@ impl Pool {
 }
 
 impl Market {
-    /// GPUs of a host that are promised as ones of a platform, to be free: who takes any is given others.
-    pub(crate) fn promised_gpus(&self, node: &NodeName) -> GpusOf {
+    /// What is promised of a host to others than `step`.
+    pub(crate) fn promised_on(&self, node: &NodeName, step: &StepId) -> KeptOn {
         let Some(pool) = self.homes.get(node).and_then(|home| self.pools.get(home)) else {
-            return GpusOf::new();
+            return KeptOn::default();
         };
         let mut kept = Kept::default();
-        for step in pool.firm.iter().chain(&pool.soft) {
-            if let (Some(request), Some(nomination)) = (self.request(step), self.nomination(step)) {
+        let promised = pool.firm.iter().chain(&pool.soft);
+        for other in promised.filter(|other| *other != step) {
+            if let (Some(request), Some(nomination)) = (self.request(other), self.nomination(other))
+            {
                 kept.add(self, request, nomination);
             }
         }
-        kept.named_on(node)
+        kept.take_on(node)
     }
 }
 

@@ -48,7 +48,7 @@ impl PaperHost {
         let hardware = match model.filter(|_| size.gpus > 0) {
             Some(model) => {
                 let platform = platform::of_slug(&platform::slug(model));
-                Hardware::uniform(platform, size.gpus)
+                Hardware::uniform([platform].into(), size.gpus)
             }
             None => Hardware::unnamed(size.gpus),
         };

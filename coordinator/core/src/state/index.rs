@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
-use sluice_common::inventory::Capability;
+use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::platform;
 use sluice_common::state::StepState;
@@ -29,6 +29,8 @@ pub(crate) struct Index {
     by_state: BTreeMap<StepState, u64>,
     /// What pools require of their nodes.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
+    /// Of which platforms each node and its GPUs are.
+    hardware: BTreeMap<NodeName, Hardware>,
 }
 
 /// What is granted on a node.
@@ -295,7 +297,7 @@ impl Index {
         }
         let size = Size {
             capacity,
-            hardware: hardware(node),
+            hardware: self.hardware(node).clone(),
             unfit: HostUnits::default().with_gpus(unfit.len() as u64),
             unfit_gpus: unfit.iter().map(|gpu| gpu.uuid.clone()).collect(),
             stuck,
@@ -304,14 +306,33 @@ impl Index {
         self.market.put_host(&node.name, &node.pool, size, open);
     }
 
-    /// Remembers where a node is reached.
+    /// Finds out of which platforms a node and its GPUs are, after a change of what it has or of what is said of it.
+    pub(super) fn sort_node(&mut self, node: &Node) {
+        let gpus = node.inventory.gpus.iter();
+        let kind = |gpu: &Gpu| BTreeSet::from([platform::of_slug(&gpu.platform)]);
+        let hardware = match node.inventory.gpus.is_empty() {
+            true => Hardware::uniform([platform::cpu()].into(), 0),
+            false => Hardware::of(gpus.map(|gpu| (gpu.uuid.clone(), kind(gpu)))),
+        };
+        self.hardware.insert(node.name.clone(), hardware);
+    }
+
+    /// Of which platforms a node and its GPUs are.
+    pub(crate) fn hardware(&self, node: &Node) -> &Hardware {
+        let hardware = self.hardware.get(&node.name);
+        hardware.expect("a node is sorted before it is placed")
+    }
+
+    /// Remembers where a node is reached, and of which platforms it is.
     pub(super) fn settle_node(&mut self, node: &Node) {
+        self.sort_node(node);
         let there = self.addresses.entry(String::from(node.address()));
         there.or_default().insert(node.name.clone());
     }
 
-    /// Forgets where a node is reached.
+    /// Forgets where a node is reached, and of which platforms it is.
     pub(super) fn unsettle_node(&mut self, node: &Node) {
+        self.hardware.remove(&node.name);
         let Some(there) = self.addresses.get_mut(node.address()) else {
             return;
         };
@@ -384,12 +405,6 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
         }
         false => whole.plus(moved),
     }
-}
-
-/// The platforms of a node.
-fn hardware(node: &Node) -> Hardware {
-    let gpus = node.inventory.gpus.iter();
-    Hardware::of(gpus.map(|gpu| (gpu.uuid.clone(), platform::of_slug(&gpu.platform))))
 }
 
 /// A step as scheduling sees it.

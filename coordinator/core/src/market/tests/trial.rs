@@ -150,7 +150,7 @@ impl Trial {
             0 => platform::cpu(),
             _ => platform.clone(),
         };
-        let hardware = Hardware::uniform(platform.clone(), has[GPU]);
+        let hardware = Hardware::uniform([platform.clone()].into(), has[GPU]);
         let size = Size::sound(host_units(has), hardware);
         self.market.put_host(node, pool, size, open);
         let pool = pool.clone();
@@ -452,7 +452,7 @@ impl Trial {
             }
         }
         for (node, host) in &self.judge.hosts {
-            let hardware = Hardware::uniform(host.platform.clone(), host.has[GPU]);
+            let hardware = Hardware::uniform([host.platform.clone()].into(), host.has[GPU]);
             let size = Size::sound(host_units(host.has), hardware);
             market.put_host(node, &host.pool, size, host.open);
         }

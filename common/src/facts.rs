@@ -1,0 +1,250 @@
+//! Facts as labels: what was detected of a host, under the prefix `sluice/`. They are derived from the inventory and
+//! stored nowhere, so nobody sets one, and none is ever out of date. What a selector of nodes and of platforms means by
+//! them, and by the labels that people set beside them, is said here.
+//!
+//! A host whose GPUs differ says several things of one label. Each of its GPUs is then looked at by itself, with what is
+//! true of the host: so a host with two models is meant by whoever asks for either.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::id::{NodeName, PoolName};
+use crate::inventory::{Gpu, Inventory};
+use crate::label::{LabelKey, LabelValue};
+use crate::selector::Selector;
+
+/// What the key of every fact begins with.
+pub const PREFIX: &str = "sluice/";
+
+/// The node's name.
+pub const HOSTNAME: &str = "sluice/hostname";
+/// The pool that it is in.
+pub const POOL: &str = "sluice/pool";
+/// Processor architecture, such as `x86_64`.
+pub const ARCH: &str = "sluice/arch";
+/// Kernel release.
+pub const KERNEL: &str = "sluice/kernel";
+/// Version of the NVIDIA driver.
+pub const DRIVER: &str = "sluice/driver";
+/// The highest version of CUDA that the driver serves.
+pub const CUDA: &str = "sluice/cuda";
+/// How many GPUs, or instances of GPUs, the host has; 0 where it has none.
+pub const GPU_COUNT: &str = "sluice/gpu.count";
+/// The short name of a GPU's model, such as `h100`.
+pub const GPU_MODEL: &str = "sluice/gpu.model";
+/// A GPU's model in full, such as `NVIDIA-H100-80GB-HBM3`.
+pub const GPU_PRODUCT: &str = "sluice/gpu.product";
+/// A GPU's memory, such as `81559MiB`.
+pub const GPU_MEMORY: &str = "sluice/gpu.memory";
+/// Whether NVLink reaches another GPU of the host from it.
+pub const NVLINK: &str = "sluice/nvlink";
+/// The profile of an instance, such as `1g.10gb`.
+pub const MIG_PROFILE: &str = "sluice/mig.profile";
+
+/// The longest value of a label, in bytes.
+const MAX_VALUE_BYTES: usize = 63;
+
+/// Labels as text, those that people set and facts alike.
+pub type Labels = BTreeMap<String, String>;
+
+/// Whether a key is kept for facts.
+pub fn is_reserved(key: &LabelKey) -> bool {
+    key.as_str().starts_with(PREFIX)
+}
+
+/// A host, with all that is known of it here.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// Its name.
+    pub name: &'a NodeName,
+    /// The pool that it is in.
+    pub pool: &'a PoolName,
+    /// What was detected.
+    pub inventory: &'a Inventory,
+    /// The labels that its config and its admins give it.
+    pub labels: &'a Labels,
+}
+
+impl Host<'_> {
+    /// Its facts alone, with those of one of its GPUs.
+    fn facts(&self, gpu: Option<&Gpu>) -> Labels {
+        let mut labels = Labels::new();
+        let mut put = |key: &str, text: &str| {
+            let value = value(text);
+            if !value.is_empty() {
+                labels.insert(key.to_string(), value);
+            }
+        };
+        put(HOSTNAME, self.name.as_str());
+        put(POOL, self.pool.as_str());
+        put(ARCH, &self.inventory.arch);
+        put(KERNEL, &self.inventory.kernel);
+        put(DRIVER, self.inventory.driver.as_deref().unwrap_or_default());
+        put(CUDA, self.inventory.cuda.as_deref().unwrap_or_default());
+        put(GPU_COUNT, &self.inventory.gpus.len().to_string());
+        if let Some(gpu) = gpu {
+            put(GPU_MODEL, &gpu.platform);
+            put(GPU_PRODUCT, &gpu.model);
+            put(GPU_MEMORY, &format!("{}MiB", gpu.memory_bytes >> 20));
+            put(
+                NVLINK,
+                if gpu.nvlink.is_empty() {
+                    "false"
+                } else {
+                    "true"
+                },
+            );
+            let mig = gpu.mig.as_ref();
+            put(MIG_PROFILE, mig.map_or("", |mig| mig.profile.as_str()));
+        }
+        labels
+    }
+
+    /// All labels of it with one of its GPUs. A fact wins over a label that was set before facts had names.
+    pub fn labels_with(&self, gpu: Option<&Gpu>) -> Labels {
+        let mut labels = self.labels.clone();
+        labels.retain(|key, _| !key.starts_with(PREFIX));
+        labels.extend(self.facts(gpu));
+        labels
+    }
+
+    /// Its labels, once for each of its GPUs that differ in them; once where it has none.
+    fn views(&self) -> Vec<Labels> {
+        let gpus = self.inventory.gpus.iter().map(Some);
+        let mut views: Vec<Labels> = gpus.map(|gpu| self.labels_with(gpu)).collect();
+        views.sort_unstable();
+        views.dedup();
+        if views.is_empty() {
+            views.push(self.labels_with(None));
+        }
+        views
+    }
+
+    /// Whether a selector means it, or one of its GPUs.
+    pub fn is_meant(&self, selector: &Selector) -> bool {
+        selector.is_empty() || self.views().iter().any(|labels| is_meant(selector, labels))
+    }
+
+    /// Its facts, each with all that is true of it.
+    pub fn shown(&self) -> BTreeMap<String, Vec<String>> {
+        let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (key, value) in self.views().into_iter().flatten() {
+            let values = shown.entry(key).or_default();
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        shown.retain(|key, _| key.starts_with(PREFIX));
+        shown.values_mut().for_each(|values| values.sort_unstable());
+        shown
+    }
+}
+
+/// Whether a selector means what bears these labels.
+pub fn is_meant(selector: &Selector, labels: &Labels) -> bool {
+    selector.matches(|key| labels.get(key).map(String::as_str))
+}
+
+/// A text as the value of a label: what may not stand in one is `-`, as other systems that label GPUs have it.
+fn value(text: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let kept = text.chars().map(|c| if allowed(c) { c } else { '-' });
+    let kept: String = kept.take(MAX_VALUE_BYTES).collect();
+    let kept = kept.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+    LabelValue::new(kept).map_or_else(|_| String::new(), String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inventory::Mig;
+    use alloc::borrow::ToOwned;
+    use alloc::vec;
+
+    fn gpu(model: &str, platform: &str, mib: u64) -> Gpu {
+        Gpu {
+            model: model.to_owned(),
+            platform: platform.to_owned(),
+            memory_bytes: mib << 20,
+            ..Gpu::default()
+        }
+    }
+
+    fn inventory() -> Inventory {
+        let mut linked = gpu("NVIDIA H100 80GB HBM3", "h100", 81_559);
+        linked.nvlink = vec!["GPU-2".to_owned()];
+        let mut slice = gpu("NVIDIA A100-SXM4-80GB", "a100", 9856);
+        slice.mig = Some(Mig {
+            profile: "1g.10gb+me".to_owned(),
+            parent: "GPU-1".to_owned(),
+        });
+        Inventory {
+            arch: "x86_64".to_owned(),
+            driver: Some("570.86.15".to_owned()),
+            gpus: vec![linked.clone(), linked, slice],
+            ..Inventory::default()
+        }
+    }
+
+    fn with<R>(inventory: &Inventory, see: impl Fn(Host<'_>) -> R) -> R {
+        let labels = [("zone", "a"), ("sluice/gpu.model", "mine")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        see(Host {
+            name: &NodeName::new("n1").unwrap(),
+            pool: &PoolName::new("train").unwrap(),
+            inventory,
+            labels: &labels.into(),
+        })
+    }
+
+    #[test]
+    fn a_host_with_two_models_is_meant_by_who_asks_for_either() {
+        for (selector, meant) in [
+            ("sluice/gpu.model=h100", true),
+            ("sluice/gpu.model=a100,sluice/mig.profile=1g.10gb-me", true),
+            ("sluice/gpu.model=h100,sluice/mig.profile", false),
+            ("sluice/gpu.model=h100,sluice/nvlink=true,zone=a", true),
+            ("sluice/gpu.model=a100,sluice/nvlink=true", false),
+            ("sluice/gpu.model!=h100", true),
+            ("sluice/gpu.model notin (h100,a100)", false),
+            ("sluice/gpu.count=3,sluice/driver=570.86.15", true),
+            ("sluice/gpu.model=mine", false),
+            ("!sluice/cuda", true),
+        ] {
+            let selector: Selector = selector.parse().unwrap();
+            let is = with(&inventory(), |host| host.is_meant(&selector));
+            assert_eq!(is, meant, "{selector}");
+        }
+    }
+
+    #[test]
+    fn each_fact_is_shown_with_all_that_is_true_of_it() {
+        let shown = with(&inventory(), |host| host.shown());
+        assert_eq!(shown[GPU_MODEL], ["a100", "h100"]);
+        assert_eq!(shown[GPU_MEMORY], ["81559MiB", "9856MiB"]);
+        assert_eq!(shown[GPU_PRODUCT][1], "NVIDIA-H100-80GB-HBM3");
+        assert_eq!((&*shown[HOSTNAME][0], &*shown[POOL][0]), ("n1", "train"));
+        assert!(!shown.contains_key("zone") && !shown.contains_key(CUDA));
+        let bare = with(&Inventory::default(), |host| host.shown());
+        assert_eq!(bare[GPU_COUNT], ["0"]);
+        assert!(!bare.contains_key(GPU_MODEL) && !bare.contains_key(NVLINK));
+        for key in shown.keys() {
+            assert!(is_reserved(&LabelKey::new(key.as_str()).unwrap()));
+        }
+    }
+
+    #[test]
+    fn what_may_not_stand_in_a_value_is_replaced() {
+        for (text, expected) in [
+            ("6.1.0-18-amd64", "6.1.0-18-amd64"),
+            ("NVIDIA RTX 6000 (Ada)", "NVIDIA-RTX-6000--Ada"),
+            ("\u{1b}[2J", "2J"),
+            ("--", ""),
+        ] {
+            assert_eq!(value(text), expected);
+        }
+        assert!(value(&"x.".repeat(60)).len() <= MAX_VALUE_BYTES);
+    }
+}

@@ -1,0 +1,294 @@
+//! Ranges as people write them: `>=80GiB`, `>=550, <580`. Amounts of memory and versions are compared by the same words.
+
+use core::cmp::Ordering;
+use core::fmt;
+use core::marker::PhantomData;
+use core::str::FromStr;
+
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::amount::{parse_memory, show_memory};
+
+/// The most comparisons of a range: from, to, and what is left out between.
+const MAX_COMPARISONS: usize = 8;
+
+/// How much of what was written a message shows.
+const SHOWN_CHARS: usize = 80;
+
+/// What can stand in a range.
+pub trait Measure: Sized + Clone + fmt::Debug + PartialEq + Eq {
+    /// What one is called, with an example.
+    const WHAT: &'static str;
+    /// A range of these, as one may write it.
+    const EXAMPLE: &'static str;
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// Why it is none, in words.
+    fn read(text: &str) -> Result<Self, String>;
+
+    /// Writes one, so that it is read as the same.
+    fn write(&self) -> String;
+
+    /// How one that was found compares with one that was written.
+    fn compare(found: &Self, written: &Self) -> Ordering;
+}
+
+/// An amount of memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub u64);
+
+impl Measure for Bytes {
+    const WHAT: &'static str = "an amount of memory";
+    const EXAMPLE: &'static str = ">=40GiB, <80GiB";
+
+    fn read(text: &str) -> Result<Self, String> {
+        parse_memory(text).map(Self).map_err(|e| e.to_string())
+    }
+
+    fn write(&self) -> String {
+        show_memory(self.0)
+    }
+
+    fn compare(found: &Self, written: &Self) -> Ordering {
+        found.0.cmp(&written.0)
+    }
+}
+
+/// A version: numbers with `.` between them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version(Vec<u64>);
+
+impl Version {
+    /// The version that a text tells: its numbers up to the first word that is none.
+    pub fn told_by(text: &str) -> Option<Self> {
+        let numbers = text.trim().split('.');
+        let numbers: Vec<u64> = numbers.map_while(|part| part.parse().ok()).collect();
+        (!numbers.is_empty()).then_some(Self(numbers))
+    }
+}
+
+impl Measure for Version {
+    const WHAT: &'static str = "a version";
+    const EXAMPLE: &'static str = ">=550, <580";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let numbers = text.split('.').map(str::parse);
+        let numbers: Result<Vec<u64>, _> = numbers.collect();
+        let numbers = numbers.map_err(|_| "write numbers with `.` between them".to_owned())?;
+        Ok(Self(numbers))
+    }
+
+    fn write(&self) -> String {
+        let numbers: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        numbers.join(".")
+    }
+
+    /// By as many numbers as were written: 550.54 is 550, and not above it.
+    fn compare(found: &Self, written: &Self) -> Ordering {
+        let padded = found.0.iter().copied().chain(core::iter::repeat(0));
+        padded.take(written.0.len()).cmp(written.0.iter().copied())
+    }
+}
+
+/// How to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sign {
+    AtLeast,
+    AtMost,
+    Other,
+    Above,
+    Below,
+    Same,
+}
+
+/// Longer ones before those that they begin with.
+const SIGNS: [(&str, Sign); 7] = [
+    (">=", Sign::AtLeast),
+    ("<=", Sign::AtMost),
+    ("!=", Sign::Other),
+    ("==", Sign::Same),
+    (">", Sign::Above),
+    ("<", Sign::Below),
+    ("=", Sign::Same),
+];
+
+impl Sign {
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Sign::AtLeast => order.is_ge(),
+            Sign::AtMost => order.is_le(),
+            Sign::Other => order.is_ne(),
+            Sign::Above => order.is_gt(),
+            Sign::Below => order.is_lt(),
+            Sign::Same => order.is_eq(),
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Sign::AtLeast => ">=",
+            Sign::AtMost => "<=",
+            Sign::Other => "!=",
+            Sign::Above => ">",
+            Sign::Below => "<",
+            Sign::Same => "=",
+        }
+    }
+}
+
+/// A range that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RangeError {
+    /// One of its comparisons.
+    #[error("`{part}` is not {what} to compare with: {why}; write a range such as `{example}`")]
+    Comparison {
+        /// Which.
+        part: String,
+        /// What it should be.
+        what: &'static str,
+        /// What is wrong.
+        why: String,
+        /// A right one.
+        example: &'static str,
+    },
+    /// Too many.
+    #[error("it has more than {MAX_COMPARISONS} comparisons; write a range such as `{0}`")]
+    TooLong(&'static str),
+}
+
+/// Comparisons that must all hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String", bound = "M: Measure")]
+pub struct Range<M: Measure> {
+    comparisons: Vec<(Sign, M)>,
+    what: PhantomData<M>,
+}
+
+impl<M: Measure> Range<M> {
+    /// Whether one that was found lies in it.
+    pub fn holds(&self, found: &M) -> bool {
+        let mut all = self.comparisons.iter();
+        all.all(|(sign, written)| sign.holds(M::compare(found, written)))
+    }
+}
+
+fn comparison<M: Measure>(part: &str) -> Result<(Sign, M), RangeError> {
+    let sign = SIGNS.into_iter();
+    let mut sign = sign.filter_map(|(text, sign)| Some((sign, part.strip_prefix(text)?)));
+    let (sign, rest) = sign.next().unwrap_or((Sign::Same, part));
+    let read = M::read(rest.trim());
+    let written = read.map_err(|why| RangeError::Comparison {
+        part: part
+            .chars()
+            .take(SHOWN_CHARS)
+            .flat_map(char::escape_default)
+            .collect(),
+        what: M::WHAT,
+        why,
+        example: M::EXAMPLE,
+    })?;
+    Ok((sign, written))
+}
+
+impl<M: Measure> FromStr for Range<M> {
+    type Err = RangeError;
+
+    fn from_str(text: &str) -> Result<Self, RangeError> {
+        let parts = text.split(',').map(|part| comparison(part.trim()));
+        let comparisons: Vec<(Sign, M)> =
+            parts.take(MAX_COMPARISONS + 1).collect::<Result<_, _>>()?;
+        if comparisons.len() > MAX_COMPARISONS {
+            return Err(RangeError::TooLong(M::EXAMPLE));
+        }
+        let what = PhantomData;
+        Ok(Self { comparisons, what })
+    }
+}
+
+impl<M: Measure> TryFrom<String> for Range<M> {
+    type Error = RangeError;
+    fn try_from(text: String) -> Result<Self, RangeError> {
+        text.parse()
+    }
+}
+
+impl<M: Measure> fmt::Display for Range<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (sign, written)) in self.comparisons.iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            write!(f, "{comma}{}{}", sign.as_str(), written.write())?;
+        }
+        Ok(())
+    }
+}
+
+impl<M: Measure> From<Range<M>> for String {
+    fn from(range: Range<M>) -> String {
+        range.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+    use proptest::prelude::*;
+
+    #[test]
+    fn versions_are_compared_by_as_many_numbers_as_are_written() {
+        for (range, version, holds) in [
+            (">=550, <580", "570.86.15", true),
+            (">=550, <580", "580.1", false),
+            (">=550.54", "550.53.9", false),
+            ("<=550", "550.54", true),
+            (">550", "550.54", false),
+            ("570", "570.86.15", true),
+            ("!=570.86", "570.86.15", false),
+            (">=550.54.14", "550", false),
+            (">=9", "10.0", true),
+        ] {
+            let read: Range<Version> = range.parse().unwrap();
+            let version = Version::told_by(version).unwrap();
+            assert_eq!(read.holds(&version), holds, "{range} {version:?}");
+        }
+        assert_eq!(Version::told_by("unknown"), None);
+        assert_eq!(
+            Version::told_by("535.54.03-beta"),
+            Version::told_by("535.54")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_named_with_the_way_out() {
+        let error = |text: &str| text.parse::<Range<Bytes>>().unwrap_err().to_string();
+        let said = error(">=80Gi");
+        assert!(
+            said.contains("`>=80Gi` is not an amount of memory"),
+            "{said}"
+        );
+        assert!(
+            said.ends_with("write a range such as `>=40GiB, <80GiB`"),
+            "{said}"
+        );
+        assert!(error("").contains("such as"));
+        assert!(error(&format!("{}>1B", ">1B,".repeat(9))).contains("more than 8"));
+        let said = ">=x".parse::<Range<Version>>().unwrap_err().to_string();
+        assert!(said.contains("write numbers with `.`"), "{said}");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_is_read_as_the_same(
+            parts in prop::collection::vec((0usize..SIGNS.len(), 0u64..1 << 62), 1..MAX_COMPARISONS)
+        ) {
+            let comparisons = parts.into_iter().map(|(sign, n)| (SIGNS[sign].1, Bytes(n)));
+            let range = Range { comparisons: comparisons.collect(), what: PhantomData };
+            prop_assert_eq!(range.to_string().parse(), Ok(range));
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! Platforms as admins write them: which GPUs and which hosts of a pool are of one, told by what was detected of them and
+//! by their labels. Which platforms there are beside them, by the models of GPUs alone, is said one level up.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use super::range::{Bytes, Range, Version};
+use super::{cpu, of_slug};
+use crate::facts::{self, Host};
+use crate::id::PlatformName;
+use crate::inventory::Gpu;
+use crate::selector::Selector;
+
+/// The most platforms that a pool declares: far more than there are kinds of hardware, and little to look at for each
+/// GPU.
+pub const MAX_PLATFORMS: usize = 64;
+
+/// The longest list of words.
+const MAX_WORDS: usize = 64;
+
+/// Words with `,` between them, one of which is to be found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
+#[serde(try_from = "String", into = "String")]
+pub struct Words(Vec<String>);
+
+/// A list of words that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WordsError {
+    /// Nothing stands between two `,`.
+    #[error("a word of it is empty: write words with `,` between them, such as `a100, h100`")]
+    Empty,
+    /// Too many.
+    #[error("it has more than {MAX_WORDS} words")]
+    TooLong,
+}
+
+impl Words {
+    /// Each of them.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+}
+
+impl FromStr for Words {
+    type Err = WordsError;
+
+    fn from_str(text: &str) -> Result<Self, WordsError> {
+        let words: Vec<String> = text
+            .split(',')
+            .map(|word| word.trim().to_string())
+            .collect();
+        if words.iter().any(String::is_empty) {
+            return Err(WordsError::Empty);
+        }
+        if words.len() > MAX_WORDS {
+            return Err(WordsError::TooLong);
+        }
+        Ok(Self(words))
+    }
+}
+
+impl TryFrom<String> for Words {
+    type Error = WordsError;
+    fn try_from(text: String) -> Result<Self, WordsError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0.join(", "))
+    }
+}
+
+impl From<Words> for String {
+    fn from(words: Words) -> String {
+        words.to_string()
+    }
+}
+
+/// Which GPUs and hosts are of a platform. All that is said must hold; where nothing is, all are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "PlatformSelector")
+)]
+#[serde(default, deny_unknown_fields)]
+pub struct HardwareSelector {
+    /// Of a GPU: its model, by its short name such as `a100` or in full, or one of several with `,` between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu_model: Option<Words>,
+    /// Of a GPU: its memory, such as `>=80GB`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub gpu_memory: Option<Range<Bytes>>,
+    /// Of a GPU: the profile of the instance that it is, such as `1g.10gb`, or one of several with `,` between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig_profile: Option<Words>,
+    /// Of a GPU: whether NVLink reaches another GPU of the host from it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink: Option<bool>,
+    /// Of a host: the version of its NVIDIA driver, such as `>=550, <580`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub driver: Option<Range<Version>>,
+    /// Of a host: the architecture of its processors, such as `x86_64`, or one of several with `,` between them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arch: Option<Words>,
+    /// Labels, those that people set and facts alike, such as `zone=a,sluice/cuda!=12.4`.
+    #[serde(skip_serializing_if = "Selector::is_empty")]
+    pub labels: Selector,
+}
+
+/// What others call an architecture.
+fn arch(name: &str) -> &str {
+    match name {
+        "amd64" => "x86_64",
+        "arm64" => "aarch64",
+        name => name,
+    }
+}
+
+impl HardwareSelector {
+    /// Whether a GPU of a host is meant; `None` asks of a host that has none.
+    pub fn is_meant(&self, host: &Host<'_>, gpu: Option<&Gpu>) -> bool {
+        self.is_meant_host(host)
+            && match gpu {
+                Some(gpu) => self.is_meant_gpu(gpu),
+                None => !self.is_about_gpus(),
+            }
+            && (self.labels.is_empty() || facts::is_meant(&self.labels, &host.labels_with(gpu)))
+    }
+
+    fn is_about_gpus(&self) -> bool {
+        let Self {
+            gpu_model,
+            gpu_memory,
+            mig_profile,
+            nvlink,
+            driver: _,
+            arch: _,
+            labels: _,
+        } = self;
+        gpu_model.is_some() || gpu_memory.is_some() || mig_profile.is_some() || nvlink.is_some()
+    }
+
+    fn is_meant_host(&self, host: &Host<'_>) -> bool {
+        let inventory = host.inventory;
+        let driver = self.driver.as_ref().is_none_or(|range| {
+            let version = inventory.driver.as_deref().and_then(Version::told_by);
+            version.is_some_and(|version| range.holds(&version))
+        });
+        let words = self.arch.as_ref();
+        driver && words.is_none_or(|words| words.iter().any(|it| arch(it) == arch(&inventory.arch)))
+    }
+
+    fn is_meant_gpu(&self, gpu: &Gpu) -> bool {
+        let named = |name: &str| name == gpu.platform || name.eq_ignore_ascii_case(&gpu.model);
+        let profile = gpu.mig.as_ref().map(|mig| mig.profile.as_str());
+        self.gpu_model
+            .as_ref()
+            .is_none_or(|it| it.iter().any(named))
+            && self
+                .gpu_memory
+                .as_ref()
+                .is_none_or(|it| it.holds(&Bytes(gpu.memory_bytes)))
+            && self.nvlink.is_none_or(|it| it != gpu.nvlink.is_empty())
+            && (self.mig_profile.as_ref())
+                .is_none_or(|it| it.iter().any(|word| Some(word) == profile))
+    }
+}
+
+/// A platform as an admin writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "PlatformTerms")
+)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlatformTerms {
+    /// For people.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Which GPUs and hosts are of it; all of its pool where it says nothing.
+    pub selector: HardwareSelector,
+}
+
+/// What a pool does with a request for a platform of which it has no host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UnmatchedPlatform {
+    /// It is rejected at once, unless it says `allow_pending`.
+    #[default]
+    Reject,
+    /// It waits for a host to come, where the pool declares the platform.
+    Wait,
+}
+
+impl UnmatchedPlatform {
+    /// The name as the API writes it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Reject => "reject",
+            Self::Wait => "wait",
+        }
+    }
+}
+
+/// The platforms that a pool declares.
+pub type Declared = BTreeMap<PlatformName, PlatformTerms>;
+
+/// The platforms of a GPU of a host, or of a host that has none: those that are declared and mean it, and the one of its
+/// model, unless one of this name is declared.
+pub fn of<'a>(
+    declared: impl Iterator<Item = (&'a PlatformName, &'a PlatformTerms)>,
+    host: &Host<'_>,
+    gpu: Option<&Gpu>,
+) -> BTreeSet<PlatformName> {
+    let own = gpu.map_or_else(cpu, |gpu| of_slug(&gpu.platform));
+    let mut found = BTreeSet::from([own.clone()]);
+    for (name, terms) in declared {
+        let meant = terms.selector.is_meant(host, gpu);
+        if meant {
+            found.insert(name.clone());
+        } else if *name == own {
+            found.remove(name);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::Labels;
+    use crate::id::{NodeName, PoolName};
+    use crate::inventory::{Inventory, Mig};
+    use alloc::vec;
+
+    fn inventory() -> Inventory {
+        let gpu = |model: &str, platform: &str, memory_bytes| Gpu {
+            model: model.to_string(),
+            platform: platform.to_string(),
+            memory_bytes,
+            ..Gpu::default()
+        };
+        let mut small = gpu("A100-PCIE-40GB", "a100", 40 << 30);
+        small.nvlink = vec!["GPU-1".to_string()];
+        let mut slice = gpu("NVIDIA H100 80GB HBM3", "h100", 10 << 30);
+        slice.mig = Some(Mig {
+            profile: "1g.10gb".to_string(),
+            parent: "GPU-2".to_string(),
+        });
+        Inventory {
+            arch: "x86_64".to_string(),
+            driver: Some("570.86.15".to_string()),
+            gpus: vec![small, gpu("NVIDIA A100-SXM4-80GB", "a100", 80 << 30), slice],
+            ..Inventory::default()
+        }
+    }
+
+    fn terms(selector: &str) -> PlatformTerms {
+        PlatformTerms {
+            selector: serde_json::from_str(selector).unwrap(),
+            ..PlatformTerms::default()
+        }
+    }
+
+    /// Which GPUs of the host a selector means, and whether it means a host without any.
+    fn meant(selector: &str) -> (Vec<usize>, bool) {
+        let selector = terms(selector).selector;
+        let (name, pool) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
+        let labels: Labels = [("zone".to_string(), "a".to_string())].into();
+        let host = |inventory| Host {
+            name: &name,
+            pool: &pool,
+            inventory,
+            labels: &labels,
+        };
+        let inventory = inventory();
+        let gpus = inventory.gpus.iter().enumerate();
+        let gpus = gpus.filter(|(_, gpu)| selector.is_meant(&host(&inventory), Some(gpu)));
+        let gpus = gpus.map(|(at, _)| at).collect();
+        let bare = Inventory {
+            gpus: Vec::new(),
+            ..inventory.clone()
+        };
+        (gpus, selector.is_meant(&host(&bare), None))
+    }
+
+    #[test]
+    fn each_condition_picks_its_gpus_or_its_hosts() {
+        for (selector, gpus, bare) in [
+            ("{}", &[0, 1, 2][..], true),
+            (r#"{"gpu_model":"a100"}"#, &[0, 1], false),
+            (r#"{"gpu_model":"l4, nvidia a100-sxm4-80gb"}"#, &[1], false),
+            (r#"{"gpu_memory":">=80GB"}"#, &[1], false),
+            (r#"{"gpu_memory":">=20GiB, <80GiB"}"#, &[0], false),
+            (r#"{"mig_profile":"1g.10gb"}"#, &[2], false),
+            (r#"{"nvlink":true}"#, &[0], false),
+            (r#"{"nvlink":false,"gpu_model":"a100"}"#, &[1], false),
+            (r#"{"driver":">=550, <580"}"#, &[0, 1, 2], true),
+            (r#"{"driver":">=580"}"#, &[], false),
+            (r#"{"arch":"amd64"}"#, &[0, 1, 2], true),
+            (r#"{"arch":"aarch64"}"#, &[], false),
+            (r#"{"labels":"zone in (a, b)"}"#, &[0, 1, 2], true),
+            (r#"{"labels":"zone=b"}"#, &[], false),
+            (r#"{"labels":"!sluice/gpu.model"}"#, &[], true),
+            (r#"{"labels":"sluice/gpu.memory=81920MiB"}"#, &[1], false),
+        ] {
+            assert_eq!(meant(selector), (gpus.to_vec(), bare), "{selector}");
+        }
+    }
+
+    #[test]
+    fn a_gpu_is_of_its_model_and_of_all_that_mean_it() {
+        let inventory = inventory();
+        let (node, pool) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
+        let host = Host {
+            name: &node,
+            pool: &pool,
+            inventory: &inventory,
+            labels: &Labels::new(),
+        };
+        let name = |text: &str| PlatformName::new(text).unwrap();
+        let mut declared = Declared::new();
+        declared.insert(
+            name("a100-80"),
+            terms(r#"{"gpu_model":"a100","gpu_memory":">=80GB"}"#),
+        );
+        let kinds = |declared: &Declared| -> Vec<Vec<String>> {
+            let gpus = inventory
+                .gpus
+                .iter()
+                .map(|gpu| of(declared.iter(), &host, Some(gpu)));
+            gpus.map(|kind| kind.into_iter().map(String::from).collect())
+                .collect()
+        };
+        let expected = [vec!["a100"], vec!["a100", "a100-80"], vec!["h100"]];
+        assert_eq!(kinds(&declared), expected);
+        // One that is declared takes the place of that of its name.
+        declared.insert(name("a100"), terms(r#"{"gpu_memory":"<80GB"}"#));
+        let expected = [vec!["a100"], vec!["a100-80"], vec!["a100", "h100"]];
+        assert_eq!(kinds(&declared), expected);
+        let bare = of(declared.iter(), &host, None);
+        assert_eq!(bare, BTreeSet::from([cpu()]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_with_the_way_out() {
+        for (selector, words) in [
+            (
+                r#"{"gpu_model":"a100,"}"#,
+                "write words with `,` between them",
+            ),
+            (r#"{"gpu_memory":"80 GB"}"#, "such as `80GB`"),
+            (r#"{"driver":"new"}"#, "write a range such as `>=550, <580`"),
+            (r#"{"labels":"zone a"}"#, "`a` stands where"),
+            (r#"{"gpu_modell":"a100"}"#, "unknown field `gpu_modell`"),
+        ] {
+            let error = serde_json::from_str::<HardwareSelector>(selector).unwrap_err();
+            assert!(error.to_string().contains(words), "{selector}: {error}");
+        }
+        let text = r#"{"description":"x","selector":{"gpu_model":"a100, h100","driver":">=550"}}"#;
+        let read: PlatformTerms = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
+    }
+}

@@ -1,0 +1,114 @@
+//! Which GPUs of a host a step is given. How many fit is the market's to say; this chooses among those that are free, so
+//! that others find what they were promised and what few others could use stays for those who can use nothing else.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{PlatformName, StepId};
+
+use crate::market::{GpusOf, Kind, Matching, sees};
+use crate::record::Placement;
+use crate::state::{HostUnits, Node, State};
+
+/// Free GPUs, by index.
+type Free = Vec<(u32, String)>;
+
+/// The GPUs of `node` for a step that asks for a platform, or for any. They are of one kind where one has enough: of the
+/// one that has most to spare beyond what others are promised and frozen steps wait for, then of the one that is of the
+/// fewest platforms, then of the one with the fewest left. Of several only where none has enough, and then so that the
+/// rest serves the others. Of a kind those go last that frozen steps wait for, and the lowest indexes first.
+pub(crate) fn place(
+    state: &State,
+    node: &Node,
+    step: &StepId,
+    request: HostUnits,
+    platform: Option<&PlatformName>,
+) -> Placement {
+    let wanted = request.gpus();
+    let mut of = free_gpus(state, node);
+    of.retain(|kind, _| sees(platform, kind));
+    let gpus = match wanted {
+        0 => Vec::new(),
+        _ => share(state, node, step, &of, wanted)
+            .into_iter()
+            .flat_map(|(kind, many)| {
+                let free = of.remove(&kind).unwrap_or_default();
+                let many = usize::try_from(many).unwrap_or(usize::MAX);
+                let market = state.market();
+                market.choose_gpus(&node.name, free.into_iter(), many)
+            })
+            .collect(),
+    };
+    let node = node.name.clone();
+    Placement { node, gpus }
+}
+
+/// How many of each kind.
+fn share(
+    state: &State,
+    node: &Node,
+    step: &StepId,
+    of: &BTreeMap<Kind, Free>,
+    wanted: u64,
+) -> GpusOf {
+    if let [kind] = &state.index().hardware(node).gpus.keys().collect::<Vec<_>>()[..] {
+        return GpusOf::from([((*kind).clone(), wanted)]);
+    }
+    let all = free_gpus(state, node);
+    let all: GpusOf = all
+        .iter()
+        .map(|(kind, free)| (kind.clone(), free.len() as u64))
+        .collect();
+    let promised = state.market().promised_on(&node.name, step);
+    let rest = || promised.dealt(&all, None).0;
+    let awaited = state.market().awaited_gpus(&node.name);
+    let spare = |kind: &Kind, free: &Free| {
+        let waited = free
+            .iter()
+            .filter(|(_, gpu)| awaited.get(gpu) == Some(&false));
+        let left = rest().deal(only(&all, |other| other == kind), wanted);
+        left.min((free.len() - waited.count()) as u64)
+    };
+    let enough = of.iter().filter(|(_, free)| free.len() as u64 >= wanted);
+    let best = enough.min_by_key(|(kind, free)| {
+        let short = wanted.saturating_sub(spare(kind, free));
+        (short, kind.len(), free.len())
+    });
+    match best {
+        Some((kind, _)) => GpusOf::from([(kind.clone(), wanted)]),
+        None => of_several(rest(), &all, of, wanted),
+    }
+}
+
+/// Of all kinds that are seen, first what others can spare, and then whatever there is.
+fn of_several(mut rest: Matching, all: &GpusOf, of: &BTreeMap<Kind, Free>, wanted: u64) -> GpusOf {
+    let mut missing = wanted - rest.deal(only(all, |kind| of.contains_key(kind)), wanted);
+    let dealt = all.keys().cloned().zip(rest.last().iter().copied());
+    let mut share: GpusOf = dealt.filter(|(_, many)| *many > 0).collect();
+    for (kind, free) in of {
+        let given = share.entry(kind.clone()).or_default();
+        let more = missing.min((free.len() as u64).saturating_sub(*given));
+        *given += more;
+        missing -= more;
+    }
+    share
+}
+
+fn only(all: &GpusOf, takes: impl Fn(&Kind) -> bool) -> Vec<bool> {
+    all.keys().map(takes).collect()
+}
+
+/// The free and fit GPUs of a node by kind.
+fn free_gpus(state: &State, node: &Node) -> BTreeMap<Kind, Free> {
+    let mut of: BTreeMap<Kind, Free> = BTreeMap::new();
+    let hardware = state.index().hardware(node);
+    for gpu in &node.inventory.gpus {
+        let free = node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid);
+        if let Some(kind) = hardware.kind_of(&gpu.uuid).filter(|_| free) {
+            let free = of.entry(kind.clone()).or_default();
+            free.push((gpu.index, gpu.uuid.clone()));
+        }
+    }
+    of
+}
