@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
-use crate::market::Move;
+use crate::market::{Kind, Move};
 
 pub(super) use frozen::{Ice, Pin};
 pub(super) use units::{GPU, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
@@ -84,7 +84,8 @@ pub(super) struct JudgedHost {
     pub(super) pool: PoolName,
     pub(super) has: Units,
     pub(super) open: bool,
-    pub(super) platform: PlatformName,
+    /// Every one that its GPUs are of.
+    pub(super) platforms: Kind,
 }
 
 #[derive(Clone, Debug)]

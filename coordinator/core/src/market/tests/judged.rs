@@ -26,6 +26,8 @@ struct World {
     events: Vec<Event>,
     /// Of which platform each host is.
     kinds: Vec<usize>,
+    /// Which hosts are of both.
+    both: Vec<bool>,
     /// Which platforms what is submitted with each event asks for.
     likes: Vec<usize>,
 }
@@ -189,11 +191,16 @@ fn with_platforms(world: impl Strategy<Value = World>) -> impl Strategy<Value = 
         1 => prop::collection::vec(0usize..2, 4),
     ];
     let likes = prop_oneof![3 => Just(0usize), 2 => 1usize..5];
-    let platforms = (kinds, prop::collection::vec(likes, 40));
+    let both = prop_oneof![
+        1 => prop::collection::vec(Just(false), 4),
+        1 => prop::collection::vec(any::<bool>(), 4),
+    ];
+    let platforms = (kinds, prop::collection::vec(likes, 40), both);
     // Last, so that the seeds of before there were platforms make the worlds that they made.
-    (world, platforms).prop_map(|(world, (kinds, likes))| World {
+    (world, platforms).prop_map(|(world, (kinds, likes, both))| World {
         kinds,
         likes,
+        both,
         ..world
     })
 }
@@ -223,6 +230,7 @@ fn world_of_one_platform() -> impl Strategy<Value = World> {
             events,
             kinds: Vec::new(),
             likes: Vec::new(),
+            both: Vec::new(),
         })
 }
 
@@ -282,6 +290,7 @@ fn tight_world_of_one_platform() -> impl Strategy<Value = World> {
             events,
             kinds: Vec::new(),
             likes: Vec::new(),
+            both: Vec::new(),
         })
 }
 
@@ -319,8 +328,11 @@ fn set_up(world: &World) -> Trial {
         trial.put_pool(&pool(n, world), declared, *min_runtime);
     }
     for (n, (home, has)) in world.hosts.iter().enumerate() {
-        let platform = platform(world.kinds[n]);
-        trial.put_host_of(&node(n, world), &pool(*home, world), *has, true, &platform);
+        let kind = match world.both[n] {
+            true => [platform(0), platform(1)].into(),
+            false => [platform(world.kinds[n])].into(),
+        };
+        trial.put_host_of(&node(n, world), &pool(*home, world), *has, true, &kind);
     }
     for (n, binding) in world.bindings.iter().enumerate() {
         let home = n / SUBJECTS;

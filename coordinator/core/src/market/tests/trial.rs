@@ -15,7 +15,9 @@ use super::judge::{
     Ask, Breach, GPU, Ice, Judge, JudgedHost, JudgedPolicy, JudgedPool, JudgedRun, KEYS, STEP_RUN,
     Units,
 };
-use crate::market::{Hardware, Market, Move, Policy, PoolTerms, Request, Run, Size, Table, demand};
+use crate::market::{
+    Hardware, Kind, Market, Move, Policy, PoolTerms, Request, Run, Size, Table, demand,
+};
 use crate::state::HostUnits;
 
 /// No event of these needs as many.
@@ -134,23 +136,24 @@ impl Trial {
     }
 
     pub(super) fn put_host(&mut self, node: &NodeName, pool: &PoolName, has: Units, open: bool) {
-        self.put_host_of(node, pool, has, open, &platform::of_slug(platform::UNNAMED));
+        let unnamed = platform::of_slug(platform::UNNAMED);
+        self.put_host_of(node, pool, has, open, &[unnamed].into());
     }
 
-    /// The same, with the platform of its GPUs; without any it is of `cpu`.
+    /// The same, with the platforms of its GPUs; without any it is of `cpu`.
     pub(super) fn put_host_of(
         &mut self,
         node: &NodeName,
         pool: &PoolName,
         has: Units,
         open: bool,
-        platform: &PlatformName,
+        platforms: &Kind,
     ) {
-        let platform = match has[GPU] {
-            0 => platform::cpu(),
-            _ => platform.clone(),
+        let platforms = match has[GPU] {
+            0 => Kind::from([platform::cpu()]),
+            _ => platforms.clone(),
         };
-        let hardware = Hardware::uniform([platform.clone()].into(), has[GPU]);
+        let hardware = Hardware::uniform(platforms.clone(), has[GPU]);
         let size = Size::sound(host_units(has), hardware);
         self.market.put_host(node, pool, size, open);
         let pool = pool.clone();
@@ -158,7 +161,7 @@ impl Trial {
             pool,
             has,
             open,
-            platform,
+            platforms,
         };
         self.judge.hosts.insert(node.clone(), host);
         self.judge.disturb();
@@ -169,10 +172,10 @@ impl Trial {
         let JudgedHost {
             pool,
             has,
-            platform,
+            platforms,
             ..
         } = self.judge.hosts[node].clone();
-        self.put_host_of(node, &pool, has, open, &platform);
+        self.put_host_of(node, &pool, has, open, &platforms);
     }
 
     /// A host is lost, and all its runs with it: they wait again.
@@ -452,7 +455,7 @@ impl Trial {
             }
         }
         for (node, host) in &self.judge.hosts {
-            let hardware = Hardware::uniform([host.platform.clone()].into(), host.has[GPU]);
+            let hardware = Hardware::uniform(host.platforms.clone(), host.has[GPU]);
             let size = Size::sound(host_units(host.has), hardware);
             market.put_host(node, &host.pool, size, host.open);
         }

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
 use super::units::{GPU, OF_HOSTS, STEP_RUN, Units, less, plus};
 use super::{Ask, Judge, JudgedPolicy, JudgedRun};
@@ -308,11 +308,12 @@ impl Judge {
     /// "A gang asks for its resources on each of N distinct hosts of one pool and platform." Which, does not matter to what
     /// asks for no GPU and for no platform.
     pub(super) fn is_of_asked_platform(&self, ask: &Ask, hosts: &[NodeName]) -> bool {
-        let of = |node: &NodeName| &self.hosts[node].platform;
-        let asked = |node| ask.platforms.is_empty() || ask.platforms.contains(of(node));
+        let of = |node: &NodeName| &self.hosts[node].platforms;
+        let asked = |one: &&PlatformName| ask.platforms.is_empty() || ask.platforms.contains(*one);
         let matters = ask.each[GPU] > 0 || !ask.platforms.is_empty();
-        let one = hosts.iter().all(|node| of(node) == of(&hosts[0]));
-        hosts.iter().all(asked) && (one || !matters)
+        let mut candidates = of(&hosts[0]).iter().filter(asked);
+        let one = candidates.any(|one| hosts.iter().all(|node| of(node).contains(one)));
+        one || !matters
     }
 
     /// Whether a request could start now, on what is free.

@@ -5,7 +5,7 @@ use alloc::format;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 
 use super::facts::{Gone, Kept};
 use super::units::OF_HOSTS;
@@ -77,8 +77,11 @@ impl Judge {
         pool: &PoolName,
         hosts: &[NodeName],
     ) -> Verdict {
-        let got = hosts.first().map(|node| &self.hosts[node].platform);
-        let mut liked = ask.platforms.iter().take_while(|one| Some(*one) != got);
+        let got = |one: &&PlatformName| {
+            let mut hosts = hosts.iter();
+            hosts.all(|node| self.hosts[node].platforms.contains(*one))
+        };
+        let mut liked = ask.platforms.iter().take_while(|one| !got(one));
         let better = liked.find(|one| {
             let platforms = Vec::from([(*one).clone()]);
             let there = Ask {
