@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, StepId};
 
-use crate::market::{GpusOf, Kind, Matching, sees};
+use crate::market::{GpusOf, Matching, Platforms, sees};
 use crate::record::Placement;
 use crate::state::{HostUnits, Node, State};
 
@@ -49,7 +49,7 @@ fn share(
     state: &State,
     node: &Node,
     step: &StepId,
-    of: &BTreeMap<Kind, Free>,
+    of: &BTreeMap<Platforms, Free>,
     wanted: u64,
 ) -> GpusOf {
     if let [kind] = &state.index().hardware(node).gpus.keys().collect::<Vec<_>>()[..] {
@@ -63,7 +63,7 @@ fn share(
     let promised = state.market().promised_on(&node.name, step);
     let rest = || promised.dealt(&all, None).0;
     let awaited = state.market().awaited_gpus(&node.name);
-    let spare = |kind: &Kind, free: &Free| {
+    let spare = |kind: &Platforms, free: &Free| {
         let waited = free
             .iter()
             .filter(|(_, gpu)| awaited.get(gpu) == Some(&false));
@@ -82,7 +82,12 @@ fn share(
 }
 
 /// Of all kinds that are seen, first what others can spare, and then whatever there is.
-fn of_several(mut rest: Matching, all: &GpusOf, of: &BTreeMap<Kind, Free>, wanted: u64) -> GpusOf {
+fn of_several(
+    mut rest: Matching,
+    all: &GpusOf,
+    of: &BTreeMap<Platforms, Free>,
+    wanted: u64,
+) -> GpusOf {
     let mut missing = wanted - rest.deal(only(all, |kind| of.contains_key(kind)), wanted);
     let dealt = all.keys().cloned().zip(rest.last().iter().copied());
     let mut share: GpusOf = dealt.filter(|(_, many)| *many > 0).collect();
@@ -95,13 +100,13 @@ fn of_several(mut rest: Matching, all: &GpusOf, of: &BTreeMap<Kind, Free>, wante
     share
 }
 
-fn only(all: &GpusOf, takes: impl Fn(&Kind) -> bool) -> Vec<bool> {
+fn only(all: &GpusOf, takes: impl Fn(&Platforms) -> bool) -> Vec<bool> {
     all.keys().map(takes).collect()
 }
 
 /// The free and fit GPUs of a node by kind.
-fn free_gpus(state: &State, node: &Node) -> BTreeMap<Kind, Free> {
-    let mut of: BTreeMap<Kind, Free> = BTreeMap::new();
+fn free_gpus(state: &State, node: &Node) -> BTreeMap<Platforms, Free> {
+    let mut of: BTreeMap<Platforms, Free> = BTreeMap::new();
     let hardware = state.index().hardware(node);
     for gpu in &node.inventory.gpus {
         let free = node.is_fit(&gpu.uuid) && !state.index().is_granted(&node.name, &gpu.uuid);

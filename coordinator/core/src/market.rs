@@ -63,7 +63,7 @@ pub(crate) use kind::Kind;
 pub use look::{Holder, KeyTerms, Look, Stops};
 pub(crate) use matching::Matching;
 pub use nomination::Nomination;
-pub(crate) use platform::{GpusOf, Hardware, Kind, sees};
+pub(crate) use platform::{GpusOf, Hardware, Platforms, sees};
 pub(crate) use pool::{Host, Size};
 pub use pool::{Pool, PoolTerms};
 pub use remedy::Remedy;

@@ -1,6 +1,8 @@
 //! Facts. What is in the log is what happened, never what was asked: a newer scheduler reads an older log and comes to
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
+mod about;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -386,102 +388,4 @@ pub enum Record {
         /// When, by the coordinator's clock; earlier than the record.
         saved_at: Time,
     },
-}
-
-impl Record {
-    /// The step that it is about, if it is about one.
-    pub fn step(&self) -> Option<&StepId> {
-        match self {
-            Record::StepQueued { step, .. }
-            | Record::StepRejected { step, .. }
-            | Record::Requeued { step, .. }
-            | Record::StepEnded { step, .. }
-            | Record::Nominated { step, .. }
-            | Record::Withdrawn { step }
-            | Record::Held { step }
-            | Record::Unheld { step }
-            | Record::StepForgotten { step } => Some(step),
-            Record::Allocated { attempt, .. }
-            | Record::Starting { attempt, .. }
-            | Record::Started { attempt, .. }
-            | Record::Stopping { attempt, .. }
-            | Record::Checkpointed { attempt, .. }
-            | Record::Ended { attempt, .. }
-            | Record::Released { attempt, .. }
-            | Record::Suspending { attempt, .. }
-            | Record::Suspended { attempt, .. }
-            | Record::Resuming { attempt, .. }
-            | Record::Resumed { attempt, .. }
-            | Record::NotSuspended { attempt, .. } => Some(&attempt.step),
-            Record::CoordinatorStarted { .. }
-            | Record::PoolPut { .. }
-            | Record::ClusterPut { .. }
-            | Record::PolicyPut { .. }
-            | Record::PolicyDeleted { .. }
-            | Record::NodeReported { .. }
-            | Record::NodeReady { .. }
-            | Record::NodeReconciling { .. }
-            | Record::NodeUnreachable { .. }
-            | Record::NodeLost { .. }
-            | Record::NodeCordoned { .. }
-            | Record::NodeDraining { .. }
-            | Record::NodeUncordoned { .. }
-            | Record::NodeLabelled { .. }
-            | Record::NodeLeaving { .. }
-            | Record::NodeDeleted { .. }
-            | Record::NodeDrained { .. }
-            | Record::PoolDeleted { .. }
-            | Record::GpusReported { .. }
-            | Record::GpusCordoned { .. }
-            | Record::GpusUncordoned { .. } => None,
-        }
-    }
-
-    /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
-    pub fn names(&self, wanted: &NodeName) -> bool {
-        match self {
-            Record::NodeReported { node, .. }
-            | Record::NodeReady { node }
-            | Record::NodeReconciling { node }
-            | Record::NodeUnreachable { node }
-            | Record::NodeLost { node }
-            | Record::NodeCordoned { node, .. }
-            | Record::NodeDraining { node, .. }
-            | Record::NodeUncordoned { node }
-            | Record::NodeLabelled { node, .. }
-            | Record::NodeLeaving { node }
-            | Record::NodeDeleted { node }
-            | Record::NodeDrained { node }
-            | Record::GpusReported { node, .. }
-            | Record::GpusCordoned { node, .. }
-            | Record::GpusUncordoned { node, .. }
-            | Record::Starting { node, .. }
-            | Record::Started { node, .. }
-            | Record::Ended { node, .. }
-            | Record::Released { node, .. }
-            | Record::Suspended { node, .. }
-            | Record::Resumed { node, .. }
-            | Record::NotSuspended { node, .. } => node == wanted,
-            Record::Allocated { placements, .. } => placements.iter().any(|p| p.node == *wanted),
-            Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
-            Record::CoordinatorStarted { .. }
-            | Record::ClusterPut { .. }
-            | Record::PoolPut { .. }
-            | Record::PolicyPut { .. }
-            | Record::PolicyDeleted { .. }
-            | Record::PoolDeleted { .. }
-            | Record::StepQueued { .. }
-            | Record::StepRejected { .. }
-            | Record::Withdrawn { .. }
-            | Record::Stopping { .. }
-            | Record::Checkpointed { .. }
-            | Record::Requeued { .. }
-            | Record::StepEnded { .. }
-            | Record::StepForgotten { .. }
-            | Record::Suspending { .. }
-            | Record::Resuming { .. }
-            | Record::Held { .. }
-            | Record::Unheld { .. } => false,
-        }
-    }
 }

@@ -18,7 +18,7 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName};
 use super::Market;
 use super::frozen::{Gpus, Resumption};
 use super::matching::Matching;
-use super::platform::{self, GpusOf, Kind};
+use super::platform::{self, GpusOf, Platforms};
 use super::pool::Host;
 use super::request::{ByHost, Request, Run};
 use crate::state::HostUnits;
@@ -101,9 +101,10 @@ impl KeptOn {
     pub(crate) fn dealt(&self, free: &GpusOf, view: Option<&PlatformName>) -> (Matching, u64) {
         let mut matching = Matching::new(free.values().copied().collect());
         let mut unserved = 0;
-        let mut serve = |takes: &dyn Fn(&Kind) -> bool, wanted: u64| {
+        let mut serve = |takes: &dyn Fn(&Platforms) -> bool, wanted: u64| {
             let takes: Vec<bool> = free.keys().map(takes).collect();
-            let competes = |(kind, takes): (&Kind, &bool)| *takes && platform::sees(view, kind);
+            let competes =
+                |(kind, takes): (&Platforms, &bool)| *takes && platform::sees(view, kind);
             let competes = free.keys().zip(&takes).any(competes);
             let served = matching.deal(takes, wanted);
             if competes {

@@ -24,13 +24,13 @@ use crate::state::{HostUnits, Ranks};
 pub(crate) type View<'a> = Option<&'a PlatformName>;
 
 /// The platforms that a GPU is of.
-pub(crate) type Kind = BTreeSet<PlatformName>;
+pub(crate) type Platforms = BTreeSet<PlatformName>;
 
 /// How many GPUs of each kind.
-pub(crate) type GpusOf = BTreeMap<Kind, u64>;
+pub(crate) type GpusOf = BTreeMap<Platforms, u64>;
 
 /// Whether a view sees GPUs of a kind.
-pub(crate) fn sees(view: View<'_>, kind: &Kind) -> bool {
+pub(crate) fn sees(view: View<'_>, kind: &Platforms) -> bool {
     view.is_none_or(|platform| kind.contains(platform))
 }
 
@@ -79,12 +79,12 @@ pub(crate) struct Hardware {
     /// GPUs by kind; one with none where the host has none.
     pub(crate) gpus: GpusOf,
     /// Of which kind each GPU is. Said of hosts with several alone: on others it is clear.
-    pub(crate) kinds: BTreeMap<String, Kind>,
+    pub(crate) kinds: BTreeMap<String, Platforms>,
 }
 
 impl Hardware {
     /// A host with GPUs of one kind, or without any.
-    pub(crate) fn uniform(kind: Kind, gpus: u64) -> Self {
+    pub(crate) fn uniform(kind: Platforms, gpus: u64) -> Self {
         Self {
             gpus: GpusOf::from([(kind, gpus)]),
             kinds: BTreeMap::new(),
@@ -92,7 +92,7 @@ impl Hardware {
     }
 
     /// A host with these GPUs.
-    pub(crate) fn of(gpus: impl Iterator<Item = (String, Kind)>) -> Self {
+    pub(crate) fn of(gpus: impl Iterator<Item = (String, Platforms)>) -> Self {
         let mut hardware = Self {
             gpus: GpusOf::new(),
             kinds: gpus.collect(),
@@ -116,7 +116,7 @@ impl Hardware {
     }
 
     /// Of which kind a GPU of it is.
-    pub(crate) fn kind_of(&self, gpu: &str) -> Option<&Kind> {
+    pub(crate) fn kind_of(&self, gpu: &str) -> Option<&Platforms> {
         match self.kinds.get(gpu) {
             Some(kind) => Some(kind),
             None => self.gpus.keys().next().filter(|_| self.gpus.len() == 1),
@@ -129,7 +129,7 @@ impl Hardware {
             0 => platform::cpu(),
             _ => platform::of_slug(platform::UNNAMED),
         };
-        Self::uniform(Kind::from([platform]), gpus)
+        Self::uniform(Platforms::from([platform]), gpus)
     }
 }
 

@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 
-use crate::market::{Kind, Move};
+use crate::market::{Move, Platforms};
 
 pub(super) use frozen::{Ice, Pin};
 pub(super) use units::{GPU, KEYS, LIC, MCPU, MEM, SLOTS, STEP_RUN, Units};
@@ -85,7 +85,7 @@ pub(super) struct JudgedHost {
     pub(super) has: Units,
     pub(super) open: bool,
     /// Every one that its GPUs are of.
-    pub(super) platforms: Kind,
+    pub(super) platforms: Platforms,
 }
 
 #[derive(Clone, Debug)]

@@ -16,7 +16,7 @@ use super::judge::{
     Units,
 };
 use crate::market::{
-    Hardware, Kind, Market, Move, Policy, PoolTerms, Request, Run, Size, Table, demand,
+    Hardware, Market, Move, Platforms, Policy, PoolTerms, Request, Run, Size, Table, demand,
 };
 use crate::state::HostUnits;
 
@@ -147,10 +147,10 @@ impl Trial {
         pool: &PoolName,
         has: Units,
         open: bool,
-        platforms: &Kind,
+        platforms: &Platforms,
     ) {
         let platforms = match has[GPU] {
-            0 => Kind::from([platform::cpu()]),
+            0 => Platforms::from([platform::cpu()]),
             _ => platforms.clone(),
         };
         let hardware = Hardware::uniform(platforms.clone(), has[GPU]);
