@@ -1,5 +1,6 @@
 //! What the core wants done. Closed: whoever drives it handles four kinds and no more.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -106,7 +107,7 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Terms {
     /// Of a pool.
-    Pool(PoolWritten),
+    Pool(Box<PoolWritten>),
     /// Of a subject in a pool.
     Policy(Policy),
     /// Of the cluster as a whole.

@@ -8,6 +8,7 @@
 
 mod uses;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -98,7 +99,7 @@ impl Core {
         let before = before.map(|(terms, _)| terms);
         match &change.wanted {
             Wanted::Pool { pool, terms } => {
-                if before != Some(Terms::Pool(terms.clone())) {
+                if before != Some(Terms::Pool(Box::new(terms.clone()))) {
                     self.record(Record::PoolPut {
                         pool: pool.clone(),
                         description: terms.description.clone(),
@@ -140,7 +141,7 @@ impl Core {
     fn is_so(&self, wanted: &Wanted) -> bool {
         let terms = self.terms_of(wanted).map(|(terms, _)| terms);
         match wanted {
-            Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(it.clone())),
+            Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(Box::new(it.clone()))),
             Wanted::Policy { policy, .. } => terms == Some(Terms::Policy(policy.clone())),
             Wanted::Cluster { terms: it } => terms == Some(Terms::Cluster(it.clone())),
             Wanted::NoPolicy { .. } | Wanted::NoPool { .. } => terms.is_none(),
@@ -214,7 +215,7 @@ impl Core {
         match wanted {
             Wanted::Cluster { .. } => None,
             Wanted::Pool { .. } | Wanted::NoPool { .. } => {
-                Some((Terms::Pool(pool.as_written()), pool.version))
+                Some((Terms::Pool(Box::new(pool.as_written())), pool.version))
             }
             Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => {
                 let bound = pool.policies.get(subject)?;

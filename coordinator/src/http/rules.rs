@@ -23,6 +23,7 @@ pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
         defaults: defaults(&written.defaults)?,
         max: maxima(&written.max)?,
         on_preempt_allowed: written.on_preempt_allowed,
+        ..PoolRules::default()
     };
     no_default_above(&rules)?;
     default_mode_allowed(&rules)?;

@@ -302,21 +302,26 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     }
 }
 
+fn pool_terms(terms: PoolWritten) -> TermsView {
+    let PoolWritten {
+        description,
+        capacity,
+        min_runtime,
+        require,
+        rules,
+    } = terms;
+    TermsView {
+        description: Some(description),
+        capacity: Some(capacity),
+        min_runtime: Some(duration(min_runtime)),
+        require: Some(require),
+        ..rules::shown(&rules)
+    }
+}
+
 fn terms(terms: Terms) -> TermsView {
     match terms {
-        Terms::Pool(PoolWritten {
-            description,
-            capacity,
-            min_runtime,
-            require,
-            rules,
-        }) => TermsView {
-            description: Some(description),
-            capacity: Some(capacity),
-            min_runtime: Some(duration(min_runtime)),
-            require: Some(require),
-            ..rules::shown(&rules)
-        },
+        Terms::Pool(terms) => pool_terms(*terms),
         Terms::Cluster(ClusterTerms {
             default_pool,
             subjects,
