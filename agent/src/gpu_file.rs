@@ -1,14 +1,14 @@
-//! What the next agent of this boot must know of the host's GPUs: which did not come free, which have failed, and how
-//! much of their memory is held when nothing runs on them. A boot resets all of it.
+//! What the next agent of this boot must know of the host's GPUs: which did not come free, which have failed, how much of
+//! their memory is held when nothing runs on them, and which frozen attempts hold nothing there. A boot resets all of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use agent_core::{Holders, KeptGpu, KeptGpus};
 use serde::{Deserialize, Serialize};
-use sluice_common::id::BootId;
+use sluice_common::id::{AttemptId, BootId};
 use tracing::warn;
 
 /// The file that holds it.
@@ -28,6 +28,8 @@ struct WrittenGpu {
     idle_bytes: Option<u64>,
     held: Option<WrittenHolders>,
     sick: Option<String>,
+    #[serde(default)]
+    left_by: BTreeSet<AttemptId>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,6 +106,7 @@ impl WrittenGpu {
             idle_bytes: gpu.idle_bytes,
             held,
             sick: gpu.sick.clone(),
+            left_by: gpu.left_by.clone(),
         }
     }
 
@@ -115,6 +118,7 @@ impl WrittenGpu {
                 pids: held.pids,
             }),
             sick: self.sick,
+            left_by: self.left_by,
         }
     }
 }
@@ -136,6 +140,7 @@ mod tests {
             idle_bytes: Some(5),
             held: Some(held),
             sick: Some("XID 48".to_owned()),
+            left_by: ["a.1".parse().unwrap()].into(),
         };
         let kept = KeptGpus::from([("GPU-a".to_owned(), gpu)]);
         file("one").save(&kept);

@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::gpu_state::{GpuFault, GpuFaults, GpuStates, MAX_NAMED_PIDS, Pids};
+use sluice_common::id::AttemptId;
 
 use crate::input::Seen;
 
@@ -30,6 +31,9 @@ pub struct KeptGpu {
     pub held: Option<Holders>,
     /// What its health is wanting in.
     pub sick: Option<String>,
+    /// Attempts that are frozen and were seen to hold nothing there: whatever holds it by now is not theirs, and they may
+    /// not run before they were told to.
+    pub left_by: BTreeSet<AttemptId>,
 }
 
 /// What keeps a GPU from being free.
@@ -226,6 +230,27 @@ impl Gpus {
             },
         )
         .is_some()
+    }
+
+    /// A frozen attempt was seen to hold nothing there.
+    pub(crate) fn leave(&mut self, uuid: &str, id: &AttemptId) {
+        let known = self.known.entry(uuid.to_string()).or_default();
+        known.kept.left_by.insert(id.clone());
+    }
+
+    /// Whether a frozen attempt was seen to hold nothing there, by this agent or an earlier one of the same boot.
+    pub(crate) fn is_left(&self, uuid: &str, id: &AttemptId) -> bool {
+        let known = self.known.get(uuid);
+        known.is_some_and(|known| known.kept.left_by.contains(id))
+    }
+
+    /// An attempt may run again, or is over; whether it had left any.
+    pub(crate) fn come_back(&mut self, id: &AttemptId) -> bool {
+        let mut had_left = false;
+        for known in self.known.values_mut() {
+            had_left |= known.kept.left_by.remove(id);
+        }
+        had_left
     }
 
     /// It did not come free in time.

@@ -5,7 +5,8 @@
 //! ```text
 //! to be frozen --> Counting --(a look: who, how much)--> told --(seen moved)--> Awaited --(a look: free)--> Suspended
 //! ```
-//! A look counts where it was begun after what it waits for. What is too late, or has turned back, is waited for no more.
+//! That they were seen free is kept, so that an agent that starts anew knows which frozen attempts hold nothing: their GPUs
+//! may be another's by then. A look counts where it was begun after what it waits for. What is too late, or has turned back, is waited for no more.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -13,13 +14,14 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::{megabytes_down, megabytes_up};
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
+use sluice_common::supervision::{AttemptView, BootMillis, Exit, FreezerState, ToSupervisor};
 use sluice_common::wire::{Room, SuspendFailure};
 
 use crate::attempt::{Attempt, Effects};
 use crate::core::Core;
 use crate::gpus::Gpus;
 use crate::input::{GpuLook, Now, Seen};
+use crate::output::Output;
 use crate::spawn::never_started;
 use crate::suspend::{Holding, Stage, Suspension};
 
@@ -84,7 +86,9 @@ impl Core {
         self.supervise(ToSupervisor::Freeze { attempt });
     }
 
+    /// From here on it may hold its GPUs, so that is kept first.
     pub(crate) fn thaw(&mut self, id: &AttemptId) {
+        self.come_back_to_gpus(id);
         let attempt = id.clone();
         self.supervise(ToSupervisor::Thaw { attempt });
     }
@@ -161,8 +165,40 @@ impl Core {
         if gpus.iter().any(holds) {
             return;
         }
+        for uuid in gpus {
+            self.gpus.leave(uuid, id);
+        }
+        self.outputs.push(Output::SaveGpus(self.gpus.kept()));
+        self.has_moved(id);
+    }
+
+    fn has_moved(&mut self, id: &AttemptId) {
         self.moves.remove(id);
         self.change(id, |attempt| attempt.on_suspension(Suspension::on_moved));
+    }
+
+    /// One that is met frozen counts as frozen at once where an earlier agent has seen its GPUs free: they may be another's
+    /// by now, so that it must not run, and they need not come free.
+    pub(crate) fn meet_moved(&mut self, view: &AttemptView) {
+        let (id, gpus) = (&view.attempt, &view.memo.gpus);
+        let is_frozen = match view.freezer {
+            FreezerState::Frozen | FreezerState::Moved(_) => true,
+            FreezerState::Thawed
+            | FreezerState::Freezing
+            | FreezerState::Refused(_)
+            | FreezerState::Moving
+            | FreezerState::Restoring => false,
+        };
+        if is_frozen && !gpus.is_empty() && gpus.iter().all(|gpu| self.gpus.is_left(gpu, id)) {
+            self.has_moved(id);
+        }
+    }
+
+    /// It may hold its GPUs again, or is over.
+    pub(crate) fn come_back_to_gpus(&mut self, id: &AttemptId) {
+        if self.gpus.come_back(id) {
+            self.outputs.push(Output::SaveGpus(self.gpus.kept()));
+        }
     }
 
     /// One that is stopped while it is frozen holds nothing on its GPUs: until nothing of it is left they are in the hands

@@ -230,6 +230,7 @@ impl Core {
 
     /// It holds no GPU any more.
     pub(crate) fn forget_gpus(&mut self, id: &AttemptId) {
+        self.come_back_to_gpus(id);
         self.freed.remove(id);
         self.given.remove(id);
         self.releases.remove(id);

@@ -75,5 +75,6 @@ impl Core {
         let (attempt, effects) = Attempt::seen(now, view);
         self.attempts.insert(view.attempt.clone(), attempt);
         self.act(&view.attempt, effects);
+        self.meet_moved(view);
     }
 }

@@ -158,7 +158,10 @@ impl Suspension {
 
     /// It is to be frozen, perhaps once more. Always reports.
     pub(crate) fn on_suspend(mut self, holding: Option<Holding>) -> Next {
-        if matches!(self.stage, Stage::Suspending { .. }) {
+        if matches!(
+            self.stage,
+            Stage::Suspending { .. } | Stage::Resuming { .. }
+        ) {
             self.holding = holding.or(self.holding);
         }
         self.turns = matches!(self.stage, Stage::Resuming { .. });

@@ -1,6 +1,6 @@
 //! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
 
-use agent_core::{Core, Input, LinkId, Now, Output, Settings, TimerKey, check};
+use agent_core::{Core, Input, KeptGpus, LinkId, Now, Output, Settings, TimerKey, check};
 use sluice_common::amount::Amounts;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
@@ -42,7 +42,13 @@ impl Bench {
 
     /// A core with a supervisor that has nothing, and a coordinator of epoch 5 that has let it in.
     pub(crate) fn linked() -> Self {
+        Self::linked_with(KeptGpus::new())
+    }
+
+    /// The same with what an earlier agent has kept of the GPUs.
+    pub(crate) fn linked_with(kept: KeptGpus) -> Self {
         let mut bench = Self::new();
+        bench.core = Core::new(settings(), None).with_gpus(kept);
         bench.feed(up(vec![]));
         bench.feed(Input::Dialled { link: LINK });
         bench.feed(welcomed(LINK, 5));

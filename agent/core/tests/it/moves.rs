@@ -1,7 +1,7 @@
 //! From the order to freeze a step that holds GPUs to `Suspended`: who uses them is counted, room is looked for, and the
 //! GPUs are seen free, whoever is listed.
 
-use agent_core::{GpuLook, Input, Seen};
+use agent_core::{GpuLook, Input, KeptGpus, Output, Seen};
 use sluice_common::supervision::{AttemptView, BootMillis, FreezerState, Moved};
 use sluice_common::wire::ToNode;
 
@@ -82,7 +82,8 @@ fn the_supervisor_is_told_who_uses_the_gpus_and_the_coordinator_when_they_were_s
     assert_eq!(bench.told(seen_as(moved())), "look; look at 100100");
     assert_eq!(bench.told(look(100_003, busy())), "", "they are busy yet");
     let told = bench.told(look(100_004, there(&[42], 10)));
-    assert_eq!(told, "1: a.1 suspended 1039", "listed, but nothing is held");
+    let wanted = "keep; 1: a.1 suspended 1039";
+    assert_eq!(told, wanted, "listed, but nothing is held");
 }
 
 #[test]
@@ -130,6 +131,58 @@ fn the_gpu_of_a_frozen_step_is_another_s_whoever_is_listed_on_it() {
     assert_eq!(told, "1: b.1 released Code(0)");
 }
 
+/// The GPU of `a.1` was seen free while it was frozen: what was to be kept of that.
+fn kept_of_one_that_left() -> KeptGpus {
+    let mut bench = suspending(2000);
+    bench.feed(look(100_001, there(&[42], 1000)));
+    bench.feed(seen_as(moved()));
+    let outputs = bench.feed(look(100_002, there(&[42], 10)));
+    let kept = outputs
+        .iter()
+        .position(|output| matches!(output, Output::SaveGpus(_)));
+    let told = outputs
+        .iter()
+        .position(|output| matches!(output, Output::Send { .. }));
+    assert!(kept < told, "kept before it is said: {outputs:?}");
+    match &outputs[kept.expect("it is kept")] {
+        Output::SaveGpus(kept) => kept.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_new_agent_lets_none_run_that_an_earlier_one_called_frozen() {
+    // Its GPU may be another's by now, and need not come free.
+    let mut bench = Bench::linked_with(kept_of_one_that_left());
+    let told = bench.told(seen_as(moved()));
+    assert!(told.contains("a.1 suspended 1039"), "{told}");
+    let told = bench.told(look(bench.boot, there(&[42, 77], 3000)));
+    assert!(!told.contains("a.1"), "{told}");
+    let told = bench.told(stop("a.1", 10));
+    assert!(
+        told.contains("KILL a.1") && !told.contains("thaw"),
+        "{told}"
+    );
+
+    let mut bench = Bench::linked_with(kept_of_one_that_left());
+    bench.feed(seen_as(moved()));
+    let outputs = bench.feed(order(ToNode::Resume {
+        attempt: attempt("a.1"),
+    }));
+    let nothing_left = |output: &Output| match output {
+        Output::SaveGpus(kept) => kept.values().all(|gpu| gpu.left_by.is_empty()),
+        _ => false,
+    };
+    let forgotten = outputs
+        .iter()
+        .position(nothing_left)
+        .expect("it is forgotten");
+    let thawed = outputs
+        .iter()
+        .position(|output| matches!(output, Output::Supervise(_)));
+    assert!(Some(forgotten) < thawed, "{outputs:?}");
+}
+
 #[test]
 fn a_new_agent_counts_one_as_frozen_when_it_has_seen_its_gpus() {
     let mut bench = Bench::linked();
@@ -139,7 +192,7 @@ fn a_new_agent_counts_one_as_frozen_when_it_has_seen_its_gpus() {
         "{told}"
     );
     let told = bench.told(look(bench.boot, there(&[42], 10)));
-    assert_eq!(told, "1: a.1 suspended 1039");
+    assert_eq!(told, "keep; 1: a.1 suspended 1039");
 }
 
 #[test]
