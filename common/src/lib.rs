@@ -39,4 +39,5 @@ pub mod step;
 pub mod supervision;
 pub mod time;
 pub mod usage;
+pub mod validation;
 pub mod wire;

@@ -1,0 +1,327 @@
+//! The facts that rules name: a closed list of those of a step, and of those of a host (`node.`), and where each is
+//! found.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::number::Ratio;
+use super::value::{Kind, Value};
+use super::wrong::Wrong;
+use crate::amount::{GPU, Key, MCPU, MEMORY_MB, STORAGE_MB, megabytes_up, parse_memory};
+use crate::label::LabelKey;
+use crate::nearest::nearest;
+use crate::step::StepSpec;
+
+/// Why a fact is not there, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack(pub String);
+
+/// Something that a rule names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// GPUs on each host.
+    GpuCount,
+    /// Cores on each host.
+    CpuCount,
+    /// Memory on each host.
+    Memory,
+    /// Disk on each host.
+    Storage,
+    /// Hosts at once.
+    Nodes,
+    /// How often it is tried again.
+    Retries,
+    /// Its order among its subject's own.
+    Priority,
+    /// Whether it may be made to give way.
+    Preemptible,
+    /// Whether it waits for hosts to come.
+    AllowPending,
+    /// How long it may run.
+    Timeout,
+    /// How long it may wait.
+    QueueTimeout,
+    /// Between the stop signal and the kill.
+    GracePeriod,
+    /// On whose behalf.
+    Subject,
+    /// For people.
+    Name,
+    /// The kind of hardware, as it was written.
+    Platform,
+    /// The kind of work.
+    Work,
+    /// The class that it was given.
+    PriorityClass,
+    /// What happens when it must give way.
+    OnPreempt,
+    /// A label of its own.
+    Label(LabelKey),
+    /// An amount of a custom key.
+    PoolResource(Key),
+    /// Of a host.
+    Node(NodeFact),
+}
+
+/// Something that a rule names of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NodeFact {
+    /// Its name.
+    Name,
+    /// Memory that steps may use.
+    Memory,
+    /// Disk that steps may use.
+    Storage,
+    /// Cores that steps may use.
+    CpuCount,
+    /// GPUs of the platform that the step asks for.
+    GpuCount,
+    /// Memory of each of them, of the smallest.
+    GpuMemory,
+    /// The platform of their model.
+    GpuModel,
+    /// Processor architecture.
+    Arch,
+    /// A label.
+    Label(LabelKey),
+}
+
+/// Names that a key follows.
+pub(super) const KEYED: [&str; 2] = ["labels", "pool_resources"];
+
+const STEP: [(&str, Fact); 18] = [
+    ("gpu_count", Fact::GpuCount),
+    ("cpu_count", Fact::CpuCount),
+    ("memory", Fact::Memory),
+    ("storage", Fact::Storage),
+    ("nodes", Fact::Nodes),
+    ("retries", Fact::Retries),
+    ("priority", Fact::Priority),
+    ("preemptible", Fact::Preemptible),
+    ("allow_pending", Fact::AllowPending),
+    ("timeout", Fact::Timeout),
+    ("queue_timeout", Fact::QueueTimeout),
+    ("grace_period", Fact::GracePeriod),
+    ("subject", Fact::Subject),
+    ("name", Fact::Name),
+    ("platform", Fact::Platform),
+    ("work", Fact::Work),
+    ("priority_class", Fact::PriorityClass),
+    ("on_preempt", Fact::OnPreempt),
+];
+
+const NODE: [(&str, NodeFact); 8] = [
+    ("name", NodeFact::Name),
+    ("memory", NodeFact::Memory),
+    ("storage", NodeFact::Storage),
+    ("cpu_count", NodeFact::CpuCount),
+    ("gpu_count", NodeFact::GpuCount),
+    ("gpu_memory", NodeFact::GpuMemory),
+    ("gpu_model", NodeFact::GpuModel),
+    ("arch", NodeFact::Arch),
+];
+
+impl Fact {
+    /// The fact of this name, and of this key where it takes one.
+    pub(super) fn find(of_node: bool, name: &str, key: Option<&str>) -> Result<Self, Wrong> {
+        match (of_node, name, key) {
+            (false, "labels", Some(key)) => Ok(Fact::Label(label(key)?)),
+            (true, "labels", Some(key)) => Ok(Fact::Node(NodeFact::Label(label(key)?))),
+            (false, _, Some(key)) => {
+                let key = Key::new(key).map_err(|e| Wrong::Key(e.to_string()))?;
+                Ok(Fact::PoolResource(key))
+            }
+            (true, _, _) => of_host(name),
+            (false, _, None) => of_step(name),
+        }
+    }
+
+    /// Of which kind it is.
+    pub fn kind(&self) -> Kind {
+        match self {
+            Fact::GpuCount
+            | Fact::CpuCount
+            | Fact::Nodes
+            | Fact::Retries
+            | Fact::Priority
+            | Fact::PoolResource(_)
+            | Fact::Node(NodeFact::CpuCount | NodeFact::GpuCount) => Kind::Number,
+            Fact::Memory
+            | Fact::Storage
+            | Fact::Node(NodeFact::Memory | NodeFact::Storage | NodeFact::GpuMemory) => Kind::Bytes,
+            Fact::Timeout | Fact::QueueTimeout | Fact::GracePeriod => Kind::Time,
+            Fact::Preemptible | Fact::AllowPending => Kind::Truth,
+            Fact::Subject
+            | Fact::Name
+            | Fact::Platform
+            | Fact::Work
+            | Fact::PriorityClass
+            | Fact::OnPreempt
+            | Fact::Label(_)
+            | Fact::Node(
+                NodeFact::Name | NodeFact::GpuModel | NodeFact::Arch | NodeFact::Label(_),
+            ) => Kind::Text,
+        }
+    }
+}
+
+fn label(key: &str) -> Result<LabelKey, Wrong> {
+    LabelKey::new(key).map_err(|e| Wrong::Key(e.to_string()))
+}
+
+fn of_step(name: &str) -> Result<Fact, Wrong> {
+    let mut known = STEP.into_iter();
+    if let Some((_, fact)) = known.find(|(word, _)| *word == name) {
+        return Ok(fact);
+    }
+    let mut names: Vec<&str> = STEP.iter().map(|(word, _)| *word).collect();
+    names.extend(["labels.KEY", "pool_resources.KEY", "node.FACT"]);
+    Err(unknown(name.to_owned(), &names))
+}
+
+fn of_host(name: &str) -> Result<Fact, Wrong> {
+    let mut known = NODE.into_iter();
+    if let Some((_, fact)) = known.find(|(word, _)| *word == name) {
+        return Ok(Fact::Node(fact));
+    }
+    let names: Vec<String> = NODE
+        .iter()
+        .map(|(word, _)| format!("node.{word}"))
+        .collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.push("node.labels.KEY");
+    Err(unknown(format!("node.{name}"), &names))
+}
+
+fn unknown(name: String, known: &[&str]) -> Wrong {
+    let hint = match nearest(&name, known.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("there are {}", known.join(", ")),
+    };
+    Wrong::Unknown { name, hint }
+}
+
+/// The facts of a step, with everything filled in.
+#[derive(Clone, Copy, Debug)]
+pub struct StepFacts<'a>(pub &'a StepSpec);
+
+impl StepFacts<'_> {
+    /// What a fact is worth.
+    ///
+    /// # Errors
+    /// Where the step has nothing of the kind.
+    pub fn value(&self, fact: &Fact) -> Result<Value, Lack> {
+        let spec = self.0;
+        let amount = |key: &str| Value::number(spec.request.get(key));
+        let text = |text: &str| Value::Text(text.to_owned());
+        let lack = |what: &str| Lack(format!("the step says no `{what}`"));
+        Ok(match fact {
+            Fact::GpuCount => amount(GPU),
+            Fact::CpuCount => thousandths(spec.request.get(MCPU)),
+            Fact::Memory => self.memory(),
+            Fact::Storage => megabytes(spec.request.get(STORAGE_MB)),
+            Fact::Nodes => Value::number(spec.nodes.into()),
+            Fact::Retries => Value::number(spec.retries.into()),
+            Fact::Priority => Value::Number(Ratio::whole(spec.priority.into())),
+            Fact::Preemptible => Value::Truth(spec.preemptible),
+            Fact::AllowPending => Value::Truth(spec.allow_pending),
+            Fact::Timeout => Value::time(spec.timeout),
+            Fact::QueueTimeout => Value::time(spec.queue_timeout),
+            Fact::GracePeriod => Value::time(Some(spec.grace)),
+            Fact::Subject => text(spec.subject.as_str()),
+            Fact::Name => text(&spec.name),
+            Fact::Platform => text(spec.platform.as_deref().unwrap_or(crate::platform::ANY)),
+            Fact::Work => text(spec.work.ok_or_else(|| lack("work"))?.as_str()),
+            Fact::PriorityClass => {
+                let class = spec.priority_class.ok_or_else(|| lack("priority_class"))?;
+                Value::Text(class.to_string())
+            }
+            Fact::OnPreempt => text(spec.on_preempt.as_str()),
+            Fact::Label(key) => {
+                let value = spec.labels.get(key);
+                let lack = || Lack(format!("the step has no label `{key}`"));
+                text(value.ok_or_else(lack)?.as_str())
+            }
+            Fact::PoolResource(key) => amount(key.as_str()),
+            Fact::Node(_) => return Err(Lack("no host is looked at".to_owned())),
+        })
+    }
+
+    /// To the byte where it was written so; what is counted is rounded up.
+    fn memory(&self) -> Value {
+        let counted = self.0.request.get(MEMORY_MB);
+        let written = self.0.resources.memory.as_deref().map(parse_memory);
+        match written {
+            Some(Ok(bytes)) if megabytes_up(bytes) == counted => Value::bytes(bytes),
+            _ => megabytes(counted),
+        }
+    }
+}
+
+fn thousandths(n: u64) -> Value {
+    let exact = Ratio::new(n.into(), 1000);
+    exact.map_or(Value::number(0), Value::Number)
+}
+
+fn megabytes(n: u64) -> Value {
+    Value::Bytes(Ratio::whole(i128::from(n) * 1_000_000))
+}
+
+/// The facts of a host, as far as it has them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// Its name.
+    pub name: String,
+    /// Memory that steps may use, in bytes.
+    pub memory: u64,
+    /// Disk that steps may use, in bytes.
+    pub storage: u64,
+    /// Cores that steps may use, in thousandths.
+    pub mcpu: u64,
+    /// GPUs of the platform that the step asks for.
+    pub gpus: u64,
+    /// Memory of the smallest of them, in bytes; `None` where it has none.
+    pub gpu_memory: Option<u64>,
+    /// The platforms of their models.
+    pub gpu_models: Vec<String>,
+    /// Processor architecture.
+    pub arch: String,
+    /// Labels in force.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl NodeFacts {
+    /// What a fact is worth.
+    ///
+    /// # Errors
+    /// Where the host has nothing of the kind.
+    pub fn value(&self, fact: &NodeFact) -> Result<Value, Lack> {
+        let text = |text: &str| Value::Text(text.to_owned());
+        let no_gpu = || Lack("it has no GPU".to_owned());
+        Ok(match fact {
+            NodeFact::Name => text(&self.name),
+            NodeFact::Memory => Value::bytes(self.memory),
+            NodeFact::Storage => Value::bytes(self.storage),
+            NodeFact::CpuCount => thousandths(self.mcpu),
+            NodeFact::GpuCount => Value::number(self.gpus),
+            NodeFact::GpuMemory => Value::bytes(self.gpu_memory.ok_or_else(no_gpu)?),
+            NodeFact::GpuModel => match &self.gpu_models[..] {
+                [] => return Err(no_gpu()),
+                [model] => text(model),
+                several => {
+                    let several = several.join("` and `");
+                    return Err(Lack(format!("it has GPUs of `{several}`")));
+                }
+            },
+            NodeFact::Arch => text(&self.arch),
+            NodeFact::Label(key) => {
+                let value = self.labels.get(key.as_str());
+                let lack = || Lack(format!("it has no label `{key}`"));
+                text(value.ok_or_else(lack)?)
+            }
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! The text of a rule as its words, each with its place.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::MAX_RULE_BYTES;
+use super::wrong::{RuleError, Wrong};
+
+/// A word of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token<'a> {
+    /// The byte at which it begins.
+    pub(super) at: usize,
+    pub(super) word: Word<'a>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Word<'a> {
+    /// A number, with its unit where it has one.
+    Number(&'a str),
+    /// A name, or a part of one.
+    Name(&'a str),
+    /// What stands between quotes.
+    Text(&'a str),
+    /// One or two signs.
+    Sign(&'a str),
+    /// Nothing more.
+    End,
+}
+
+/// Signs, those of two characters first.
+const SIGNS: [&str; 15] = [
+    "==", "!=", "<=", ">=", "<", ">", "+", "-", "*", "/", "(", ")", "[", "]", ".",
+];
+
+/// All words of a text, and its end.
+pub(super) fn words(text: &str) -> Result<Vec<Token<'_>>, RuleError> {
+    if text.len() > MAX_RULE_BYTES {
+        return Err(RuleError {
+            column: 1,
+            wrong: Wrong::TooLong(text.len()),
+        });
+    }
+    let mut found = Vec::new();
+    let mut at = 0;
+    loop {
+        let rest = &text[at..];
+        let blank = rest.len() - rest.trim_start().len();
+        at += blank;
+        let (word, len) = word(text, at)?;
+        found.push(Token { at, word });
+        if word == Word::End {
+            return Ok(found);
+        }
+        at += len;
+    }
+}
+
+/// The word that begins at a place, and how many bytes it takes.
+fn word(text: &str, at: usize) -> Result<(Word<'_>, usize), RuleError> {
+    let rest = &text[at..];
+    let Some(first) = rest.chars().next() else {
+        return Ok((Word::End, 0));
+    };
+    if matches!(first, '"' | '\'') {
+        let inner = &rest[1..];
+        let end = inner
+            .find(first)
+            .ok_or_else(|| error(text, at, Wrong::Unclosed))?;
+        return Ok((Word::Text(&inner[..end]), end + 2));
+    }
+    if first.is_ascii_digit() {
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '.';
+        let number = run(rest, is_part);
+        return Ok((Word::Number(number), number.len()));
+    }
+    if first.is_ascii_alphabetic() || first == '_' {
+        let name = run(rest, |c| c.is_ascii_alphanumeric() || c == '_');
+        return Ok((Word::Name(name), name.len()));
+    }
+    match SIGNS.into_iter().find(|sign| rest.starts_with(sign)) {
+        Some(sign) => Ok((Word::Sign(sign), sign.len())),
+        None => Err(error(text, at, strange(rest, first))),
+    }
+}
+
+fn run(text: &str, is_part: impl Fn(char) -> bool) -> &str {
+    let end = text.find(|c: char| !is_part(c)).unwrap_or(text.len());
+    &text[..end]
+}
+
+fn strange(rest: &str, first: char) -> Wrong {
+    match first {
+        '=' => Wrong::Sign("=", "write `==` to compare"),
+        '&' | '|' if rest.len() > 1 => Wrong::Joined,
+        _ => Wrong::Character(first.escape_debug().to_string()),
+    }
+}
+
+pub(super) fn error(text: &str, at: usize, wrong: Wrong) -> RuleError {
+    let column = text[..at].chars().count() + 1;
+    RuleError { column, wrong }
+}
+
+impl Word<'_> {
+    /// As a message calls it.
+    pub(super) fn shown(self) -> String {
+        match self {
+            Word::Number(text) | Word::Name(text) | Word::Sign(text) => alloc::format!("`{text}`"),
+            Word::Text(text) => alloc::format!("\"{}\"", text.escape_debug()),
+            Word::End => "nothing".to_string(),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! Reads a rule: `SIDE == SIDE`, or another comparison, where a side is arithmetic over facts and constants. Everything
+//! that can be known before a step is there is checked here: names, units, and that what is compared can be.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+
+use super::constant;
+use super::fact::{self, Fact};
+use super::lex::{self, Token, Word};
+use super::value::{Kind, Value};
+use super::wrong::{MAX_DEPTH, RuleError, Wrong};
+
+/// How two sides are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    Equal,
+    NotEqual,
+    AtMost,
+    Less,
+    AtLeast,
+    More,
+}
+
+const COMPARISONS: [(&str, Comparison); 6] = [
+    ("==", Comparison::Equal),
+    ("!=", Comparison::NotEqual),
+    ("<=", Comparison::AtMost),
+    ("<", Comparison::Less),
+    (">=", Comparison::AtLeast),
+    (">", Comparison::More),
+];
+
+/// A step of arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sign {
+    Plus,
+    Minus,
+    Times,
+    Over,
+}
+
+/// What stands on a side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expr {
+    Constant(Value),
+    Fact(Fact),
+    Sum(Box<Expr>, Sign, Box<Expr>),
+}
+
+/// A side, and how it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Side {
+    pub(super) expr: Expr,
+    pub(super) kind: Kind,
+    pub(super) text: String,
+}
+
+/// A rule that was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    pub(super) left: Side,
+    pub(super) comparison: Comparison,
+    pub(super) right: Side,
+}
+
+impl Rule {
+    /// Reads a rule.
+    ///
+    /// # Errors
+    /// Where it is none, with the column at which it is wrong.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let tokens = lex::words(text)?;
+        let mut reader = Reader {
+            text,
+            tokens: &tokens,
+            next: 0,
+            depth: 0,
+        };
+        let rule = reader.rule()?;
+        if !rule.left.expr.names_a_fact() && !rule.right.expr.names_a_fact() {
+            return Err(lex::error(text, 0, Wrong::Constant));
+        }
+        Ok(rule)
+    }
+
+    /// Whether it names a fact of hosts.
+    pub fn is_about_hosts(&self) -> bool {
+        self.left.expr.is_about_hosts() || self.right.expr.is_about_hosts()
+    }
+}
+
+impl Expr {
+    fn any(&self, is: &impl Fn(&Fact) -> bool) -> bool {
+        match self {
+            Expr::Constant(_) => false,
+            Expr::Fact(fact) => is(fact),
+            Expr::Sum(left, _, right) => left.any(is) || right.any(is),
+        }
+    }
+
+    fn names_a_fact(&self) -> bool {
+        self.any(&|_| true)
+    }
+
+    fn is_about_hosts(&self) -> bool {
+        self.any(&|fact| matches!(fact, Fact::Node(_)))
+    }
+}
+
+struct Reader<'a> {
+    text: &'a str,
+    tokens: &'a [Token<'a>],
+    next: usize,
+    depth: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens[self.next]
+    }
+
+    /// The next word; the end is never passed.
+    fn take(&mut self) -> Token<'a> {
+        let token = self.peek();
+        if token.word != Word::End {
+            self.next += 1;
+        }
+        token
+    }
+
+    fn takes(&mut self, sign: &str) -> bool {
+        let is = self.peek().word == Word::Sign(sign);
+        if is {
+            self.take();
+        }
+        is
+    }
+
+    fn error(&self, at: usize, wrong: Wrong) -> RuleError {
+        lex::error(self.text, at, wrong)
+    }
+
+    fn expected(&self, token: Token<'_>, wanted: &'static str) -> RuleError {
+        let found = token.word.shown();
+        let wrong = match token.word {
+            Word::Name("and" | "or" | "not") => Wrong::Joined,
+            _ => Wrong::Expected { found, wanted },
+        };
+        self.error(token.at, wrong)
+    }
+
+    fn rule(&mut self) -> Result<Rule, RuleError> {
+        let left = self.side()?;
+        let token = self.take();
+        let sign = COMPARISONS
+            .into_iter()
+            .find(|(sign, _)| token.word == Word::Sign(sign));
+        let Some((_, comparison)) = sign else {
+            return Err(self.expected(token, "a comparison (==, !=, <=, <, >=, >)"));
+        };
+        let right = self.side()?;
+        let last = self.peek();
+        if last.word != Word::End {
+            return Err(self.expected(last, "the end"));
+        }
+        self.comparable(token.at, &left, comparison, &right)?;
+        Ok(Rule {
+            left,
+            comparison,
+            right,
+        })
+    }
+
+    fn comparable(
+        &self,
+        at: usize,
+        left: &Side,
+        comparison: Comparison,
+        right: &Side,
+    ) -> Result<(), RuleError> {
+        let kind = left.kind;
+        if kind != right.kind {
+            let wrong = Wrong::Compared {
+                left: left.text.clone(),
+                left_kind: kind,
+                right: right.text.clone(),
+                right_kind: right.kind,
+                hint: unit_hint(kind, right.kind),
+            };
+            return Err(self.error(at, wrong));
+        }
+        let ordered = !matches!(comparison, Comparison::Equal | Comparison::NotEqual);
+        match kind {
+            Kind::Text | Kind::Truth if ordered => Err(self.error(at, Wrong::Unordered { kind })),
+            Kind::Text | Kind::Truth | Kind::Number | Kind::Bytes | Kind::Time => Ok(()),
+        }
+    }
+
+    fn side(&mut self) -> Result<Side, RuleError> {
+        let from = self.peek().at;
+        let (expr, kind) = self.sum()?;
+        let text = self.text[from..self.peek().at].trim().to_string();
+        Ok(Side { expr, kind, text })
+    }
+
+    fn sum(&mut self) -> Result<(Expr, Kind), RuleError> {
+        let from = self.peek().at;
+        let mut left = self.product()?;
+        loop {
+            let at = self.peek().at;
+            let sign = match self.peek().word {
+                Word::Sign("+") => Sign::Plus,
+                Word::Sign("-") => Sign::Minus,
+                _ => return Ok(left),
+            };
+            self.take();
+            let right = self.product()?;
+            left = self.joined(from, at, left, sign, right)?;
+        }
+    }
+
+    fn product(&mut self) -> Result<(Expr, Kind), RuleError> {
+        let from = self.peek().at;
+        let mut left = self.factor()?;
+        loop {
+            let at = self.peek().at;
+            let sign = match self.peek().word {
+                Word::Sign("*") => Sign::Times,
+                Word::Sign("/") => Sign::Over,
+                _ => return Ok(left),
+            };
+            self.take();
+            let right = self.factor()?;
+            left = self.joined(from, at, left, sign, right)?;
+        }
+    }
+
+    fn joined(
+        &self,
+        from: usize,
+        at: usize,
+        (left, left_kind): (Expr, Kind),
+        sign: Sign,
+        (right, right_kind): (Expr, Kind),
+    ) -> Result<(Expr, Kind), RuleError> {
+        let Some(kind) = kind_of(left_kind, sign, right_kind) else {
+            let end = self.peek().at;
+            let wrong = Wrong::Arithmetic {
+                left: self.text[from..at].trim().to_string(),
+                sign: sign.as_char(),
+                right: self.text[at + 1..end].trim().to_string(),
+                left_kind,
+                right_kind,
+            };
+            return Err(self.error(at, wrong));
+        };
+        Ok((Expr::Sum(Box::new(left), sign, Box::new(right)), kind))
+    }
+
+    fn factor(&mut self) -> Result<(Expr, Kind), RuleError> {
+        let token = self.take();
+        match token.word {
+            Word::Number(text) => self.constant(token.at, text),
+            Word::Text(text) => Ok(known(Value::Text(text.to_string()))),
+            Word::Name("true") => Ok(known(Value::Truth(true))),
+            Word::Name("false") => Ok(known(Value::Truth(false))),
+            Word::Name(name) => self.fact(token.at, name),
+            Word::Sign("(") => self.bracket(token.at),
+            Word::Sign(_) | Word::End => {
+                Err(self.expected(token, "a fact, a number, an amount or a text"))
+            }
+        }
+    }
+
+    fn bracket(&mut self, at: usize) -> Result<(Expr, Kind), RuleError> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(self.error(at, Wrong::TooDeep));
+        }
+        let inner = self.sum()?;
+        self.depth -= 1;
+        match self.takes(")") {
+            true => Ok(inner),
+            false => Err(self.expected(self.peek(), "`)`")),
+        }
+    }
+
+    fn constant(&self, at: usize, text: &str) -> Result<(Expr, Kind), RuleError> {
+        constant::read(text).map(known).ok_or_else(|| {
+            let wrong = Wrong::Number {
+                text: text.to_string(),
+                hint: constant::hint(text),
+            };
+            self.error(at, wrong)
+        })
+    }
+
+    fn fact(&mut self, at: usize, first: &str) -> Result<(Expr, Kind), RuleError> {
+        let of_node = first == "node";
+        let name = match of_node {
+            false => first,
+            true => self.part("the name of a fact of hosts, such as `memory`")?,
+        };
+        let key = match fact::KEYED.contains(&name) {
+            false => None,
+            true => Some(self.key()?),
+        };
+        let fact = Fact::find(of_node, name, key).map_err(|wrong| self.error(at, wrong))?;
+        let kind = fact.kind();
+        Ok((Expr::Fact(fact), kind))
+    }
+
+    /// What stands behind a point.
+    fn part(&mut self, wanted: &'static str) -> Result<&'a str, RuleError> {
+        if !self.takes(".") {
+            return Err(self.expected(self.peek(), "`.`"));
+        }
+        let token = self.take();
+        match token.word {
+            Word::Name(name) => Ok(name),
+            Word::Number(_) | Word::Text(_) | Word::Sign(_) | Word::End => {
+                Err(self.expected(token, wanted))
+            }
+        }
+    }
+
+    /// `.KEY`, or `["KEY"]` where the key has other signs in it.
+    fn key(&mut self) -> Result<&'a str, RuleError> {
+        const WANTED: &str = "a key, such as `.team` or `[\"example.com/team\"]`,";
+        if !self.takes("[") {
+            return self.part(WANTED);
+        }
+        let token = self.take();
+        let Word::Text(key) = token.word else {
+            return Err(self.expected(token, "a text between quotes"));
+        };
+        match self.takes("]") {
+            true => Ok(key),
+            false => Err(self.expected(self.peek(), "`]`")),
+        }
+    }
+}
+
+fn known(value: Value) -> (Expr, Kind) {
+    let kind = value.kind();
+    (Expr::Constant(value), kind)
+}
+
+impl Sign {
+    fn as_char(self) -> char {
+        match self {
+            Sign::Plus => '+',
+            Sign::Minus => '-',
+            Sign::Times => '*',
+            Sign::Over => '/',
+        }
+    }
+}
+
+/// Of which kind a step of arithmetic is: what is of one kind is added and divided, and anything is multiplied and
+/// divided by a number.
+pub(super) fn kind_of(left: Kind, sign: Sign, right: Kind) -> Option<Kind> {
+    let counts = |kind| matches!(kind, Kind::Number | Kind::Bytes | Kind::Time);
+    if !counts(left) || !counts(right) {
+        return None;
+    }
+    match sign {
+        Sign::Plus | Sign::Minus => (left == right).then_some(left),
+        Sign::Times if left == Kind::Number => Some(right),
+        Sign::Times => (right == Kind::Number).then_some(left),
+        Sign::Over if right == Kind::Number => Some(left),
+        Sign::Over => (left == right).then_some(Kind::Number),
+    }
+}
+
+fn unit_hint(left: Kind, right: Kind) -> &'static str {
+    match (left, right) {
+        (Kind::Bytes, Kind::Number) | (Kind::Number, Kind::Bytes) => {
+            "; write amounts with their unit, such as `16GiB`"
+        }
+        (Kind::Time, Kind::Number) | (Kind::Number, Kind::Time) => {
+            "; write times with their unit, such as `2h`"
+        }
+        (Kind::Text, _) | (_, Kind::Text) => "; write texts between quotes",
+        _ => "",
+    }
+}
+
+impl Side {
+    /// Whether there is nothing to tell of it that does not stand there.
+    pub(super) fn is_constant(&self) -> bool {
+        matches!(self.expr, Expr::Constant(_))
+    }
+}
