@@ -86,10 +86,10 @@ pub(crate) enum Command {
     /// Submit a step, or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT)]
     Submit(SubmitArgs),
-    /// List steps, nodes, pools, policies, platforms, events, or where steps go that name no pool.
+    /// List steps, nodes, pools, policies, platforms, validations, events, or where steps go that name no pool.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
-    /// Show everything about one step, node or pool.
+    /// Show everything about one step, node, pool or validation.
     #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
     /// Explain why a step is where it is, and what would let it start.
@@ -251,6 +251,9 @@ pub(crate) enum Kind {
     Platforms,
     /// Where steps go that name no pool.
     Cluster,
+    /// Documents of assertions over what is submitted.
+    #[value(aliases = ["validation", "vl"])]
+    Validations,
     /// What happened, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -316,6 +319,9 @@ pub(crate) enum Described {
     /// One group of hosts.
     #[value(aliases = ["pools", "po"])]
     Pool,
+    /// One document of assertions.
+    #[value(aliases = ["validations", "vl"])]
+    Validation,
 }
 
 impl Kind {
@@ -333,6 +339,7 @@ impl Kind {
             Kind::Policies => &["policies", "policy", "pl"],
             Kind::Platforms => &["platforms", "platform", "pf"],
             Kind::Cluster => &["cluster"],
+            Kind::Validations => &["validations", "validation", "vl"],
             Kind::Events => &["events", "event", "ev"],
         }
     }
@@ -355,6 +362,7 @@ impl Described {
             Described::Step => "step",
             Described::Node => "node",
             Described::Pool => "pool",
+            Described::Validation => "validation",
         }
     }
 }

@@ -10,10 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::{PolicyRequest, PoolRequest};
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PoolName, Subject};
+use sluice_common::id::{PoolName, Subject, ValidationName};
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::request::StepRequest;
 use sluice_common::step::Work;
+use sluice_common::validation::ValidationTerms;
 
 use crate::dev::HostRequest;
 use crate::failure::Failure;
@@ -27,7 +28,7 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// What a document may be.
-const KINDS: [&str; 5] = ["cluster", "host", "pool", "policy", "step"];
+const KINDS: [&str; 6] = ["cluster", "host", "pool", "policy", "step", "validation"];
 
 /// One document.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +41,8 @@ pub(crate) enum Document {
     Pool(PoolName, Box<PoolRequest>),
     /// A subject's policy in a pool.
     Policy(PoolName, Subject, PolicyRequest),
+    /// A document of assertions.
+    Validation(ValidationName, ValidationTerms),
     /// A step to be submitted.
     Step(Box<StepRequest>),
 }
@@ -140,6 +143,44 @@ fn unread(file: &str, error: &impl ToString) -> String {
     )
 }
 
+/// The line at which each document begins, counted from 1, with its text. Documents of which nothing is written are
+/// left out, as the parser does.
+fn starts(text: &str) -> Vec<(usize, &str)> {
+    let mut found: Vec<(usize, &str)> = Vec::new();
+    let (mut line, mut begin, mut at) = (1, 1, 0);
+    let mut offset = 0;
+    for piece in text.split_inclusive('\n') {
+        if piece.trim_end() == "---" || piece.starts_with("--- ") {
+            found.push((begin, &text[at..offset]));
+            begin = line + 1;
+            at = offset + piece.len();
+        }
+        line += 1;
+        offset += piece.len();
+    }
+    found.push((begin, &text[at..]));
+    let says = |own: &&str| {
+        own.lines()
+            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
+    };
+    found.retain(|(_, own)| says(own));
+    found
+}
+
+/// How many lines below the beginning of a document stands what a mistake is about: the first word that it quotes, or
+/// the field that it begins with.
+fn line_of(document: &str, mistake: &str) -> usize {
+    let quoted = mistake.split('`').nth(1);
+    let field = mistake.split(':').next();
+    let words = [quoted, field].into_iter().flatten();
+    // Prose has spaces in it; what is quoted stands in the document as it is.
+    let is_word = |word: &&str| !word.is_empty() && (quoted == Some(*word) || !word.contains(' '));
+    let mut words = words.filter(is_word);
+    let line = words.find_map(|word| document.lines().position(|line| line.contains(word)));
+    let first = document.lines().position(|line| !line.trim().is_empty());
+    line.or(first).unwrap_or(0)
+}
+
 fn document(value: Value) -> Result<Document, String> {
     let Value::Object(mut fields) = value else {
         return Err("it is no mapping: write `kind: ...` and what belongs to it".to_owned());
@@ -160,6 +201,7 @@ fn document(value: Value) -> Result<Document, String> {
                 Subject::new(text(&mut fields, "subject")?).map_err(|e| format!("subject: {e}"))?;
             Ok(Document::Policy(pool, subject, parse(fields)?))
         }
+        "validation" => validation(fields),
         "step" => Ok(Document::Step(Box::new(parse(fields)?))),
         work if work.parse::<Work>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
@@ -176,6 +218,17 @@ fn document(value: Value) -> Result<Document, String> {
                 KINDS.join(", ")
             ),
         }),
+    }
+}
+
+/// Every assertion is read here, so that what is wrong is told with its line.
+fn validation(mut fields: Map<String, Value>) -> Result<Document, String> {
+    let name = text(&mut fields, "name")?;
+    let name = ValidationName::new(name).map_err(|e| format!("name: {e}"))?;
+    let terms: ValidationTerms = parse(fields)?;
+    match terms.read() {
+        Ok(_) => Ok(Document::Validation(name, terms)),
+        Err(error) => Err(format!("{error} (validation `{name}`)")),
     }
 }
 
@@ -233,6 +286,20 @@ mod tests {
         assert_eq!(
             message,
             "f.yaml: there are more than 20000 documents in it: split it"
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_in_an_assertion_is_told_with_its_line_and_column() {
+        let text = "kind: pool\nname: p\n---\nkind: validation\nname: v\nassertions:\n\
+                    - {assert: nodes <= 2, message: m}\n- assert: memory <= 0.9 * node.memry\n  message: m\n";
+        let Err(Failure::Failed(message)) = read(text, "f.yaml") else {
+            panic!("it was read");
+        };
+        assert_eq!(
+            message,
+            "f.yaml:8, document 2: assertions[1].assert: `memory <= 0.9 * node.memry`: column 17: there is no \
+             `node.memry`: did you mean `node.memory`? (validation `v`)"
         );
     }
 

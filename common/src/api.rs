@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
+use crate::id::ValidationName;
 use crate::inventory::Capability;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
@@ -26,6 +27,7 @@ mod host;
 mod replay;
 mod rules;
 mod terms;
+mod validation;
 
 pub use admin::{
     CordonRequest, CordonView, DrainRequest, LabelsRequest, UncordonRequest, UnfitGpuView,
@@ -43,6 +45,7 @@ pub use terms::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,
     TermsChangeView, TermsKind, TermsView, UseView,
 };
+pub use validation::ValidationView;
 
 /// A time of the cores as the API writes it, RFC 3339 in UTC.
 pub fn timestamp(time: Time) -> Timestamp {
@@ -318,6 +321,9 @@ pub struct PoolView {
     /// What may happen to its steps when they must give way; anything where it is empty.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub on_preempt_allowed: BTreeSet<OnPreempt>,
+    /// The documents of assertions that its steps must keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<ValidationName>,
     /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
@@ -348,6 +354,9 @@ pub struct PoolRequest {
     /// What may happen to its steps when they must give way; anything where it is empty.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub on_preempt_allowed: BTreeSet<OnPreempt>,
+    /// The documents of assertions that its steps must keep.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<ValidationName>,
 }
 
 /// The binding of a subject to a pool as somebody writes it.

@@ -59,7 +59,7 @@ codes! {
     InvalidKind = "invalid_kind", 400;
     /// The id of a step is not well-formed.
     InvalidId = "invalid_id", 400;
-    /// The name of a step is empty or too long.
+    /// The name of a step is empty or too long, or that of a document is not well-formed.
     InvalidName = "invalid_name", 400;
     /// The subject is not a well-formed name.
     InvalidSubject = "invalid_subject", 400;
@@ -93,6 +93,8 @@ codes! {
     InvalidLabel = "invalid_label", 400;
     /// The reason is too long.
     InvalidReason = "invalid_reason", 400;
+    /// An assertion of a validation cannot be read.
+    InvalidAssertion = "invalid_assertion", 400;
     /// The field belongs to something that does not exist yet.
     UnsupportedField = "unsupported_field", 400;
     /// Two fields say what cannot both be.
@@ -115,6 +117,8 @@ codes! {
     UnknownPool = "unknown_pool", 404;
     /// The subject has no policy in the pool.
     UnknownPolicy = "unknown_policy", 404;
+    /// No validation has this name.
+    UnknownValidation = "unknown_validation", 404;
     /// The node that ran the step no longer has its output.
     OutputUnavailable = "output_unavailable", 404;
     /// The path exists and takes other methods, which the header `Allow` names.
@@ -161,6 +165,8 @@ codes! {
     PoolInMaintenance = "pool_in_maintenance", 409;
     /// The terms of the cluster name a pool that would not be there.
     ClusterNamesPool = "cluster_names_pool", 409;
+    /// A pool names a validation that would not be there.
+    PoolNamesValidation = "pool_names_validation", 409;
     /// The step does not run now, so nothing can run beside it.
     NotRunning = "not_running", 409;
 }

@@ -129,6 +129,9 @@ name!(
 name!(
     /// One boot of one host, as its kernel names it.
     BootId, "boot id");
+name!(
+    /// A document of assertions over what is submitted.
+    ValidationName, "validation name");
 
 /// One execution of a step: the step's id and a number counted from 1. Written `ID.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

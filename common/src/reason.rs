@@ -129,6 +129,8 @@ codes! {
     ExceedsMaximum = "exceeds_maximum",
     /// Rejected: the pool does not let steps give way as it would.
     OnPreemptNotAllowed = "on_preempt_not_allowed",
+    /// Rejected: it does not keep an assertion of the pool's validations, or no host of the pool does for it.
+    ValidationFailed = "validation_failed",
 }
 
 impl fmt::Display for ReasonCode {

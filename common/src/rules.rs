@@ -3,11 +3,12 @@
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::PlatformName;
+use crate::id::{PlatformName, ValidationName};
 use crate::platform::terms::UnmatchedPlatform;
 use crate::step::OnPreempt;
 use crate::time::Span;
@@ -71,6 +72,9 @@ pub struct PoolRules {
     /// What becomes of a request for a platform that is declared and has no host.
     #[serde(skip_serializing_if = "is_default")]
     pub unmatched_platform: UnmatchedPlatform,
+    /// The documents of assertions that a step must keep.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<ValidationName>,
 }
 
 impl PoolRules {

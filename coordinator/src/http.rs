@@ -28,6 +28,7 @@ mod submit;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod validations;
 mod verbs;
 
 use std::sync::Arc;
@@ -145,6 +146,13 @@ fn router(api: Api) -> Router {
                 .delete(terms::delete_policy),
         )
         .route("/v1/cluster", get(cluster::get).put(cluster::put))
+        .route("/v1/validations", get(validations::list))
+        .route(
+            "/v1/validations/{validation}",
+            get(validations::get)
+                .put(validations::put)
+                .delete(validations::delete),
+        )
         .route("/v1/apply", post(terms::apply))
         .route("/v1/events", get(events::events));
     Router::new()

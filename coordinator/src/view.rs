@@ -272,6 +272,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         defaults: rules.defaults,
         max: rules.max,
         on_preempt_allowed: rules.on_preempt_allowed,
+        validations: rules.validations,
     }
 }
 

@@ -294,6 +294,27 @@ def rules(judge):
     assert judge.call(200, "get", "/v1/cluster")["default_pool"] == {"cpu": "default"}
     judge.error(409, "cluster_names_pool", "put", "/v1/cluster", body={"default_pool": {"gpu": "nowhere"}})
     judge.call(200, "post", "/v1/apply", body={"put": [{"kind": "cluster"}]})
+    validations(judge)
+
+
+def validations(judge):
+    path = "/v1/validations/{validation}"
+    most = {"description": "d", "assertions": [{"assert": "gpu_count <= 1", "message": "one GPU", "when": "nodes == 1"}]}
+    trial = judge.call(200, "put", path, "?dry_run=true", body=most, validation="most")
+    assert trial["changes"][0]["name"] == "most", trial
+    judge.call(200, "put", path, body=most, validation="most")
+    judge.call(200, "put", "/v1/pools/{pool}", body={"capacity": {"seats": 3}, "validations": ["most"]}, pool="seated")
+    assert judge.call(200, "get", path, validation="most")["pools"] == ["seated"]
+    assert len(judge.call(200, "get", "/v1/validations")["items"]) == 1
+    two = {"id": "two", "command": ["true"], "subject": "prod", "pool": "seated", "resources": {"gpu_count": 2}}
+    assert judge.call(201, "post", "/v1/steps", body=two)["reason"]["code"] == "validation_failed"
+    judge.error(409, "pool_names_validation", "delete", path, validation="most")
+    wrong = {"assertions": [{"assert": "gpus <= 1", "message": "one GPU"}]}
+    judge.error(400, "invalid_assertion", "put", path, body=wrong, validation="most")
+    judge.error(404, "unknown_validation", "get", path, validation="none")
+    judge.call(200, "put", "/v1/pools/{pool}", body={"capacity": {"seats": 3}}, pool="seated")
+    judge.call(200, "delete", path, "?dry_run=true", validation="most")
+    judge.call(204, "delete", path, validation="most")
 
 
 def close(judge):

@@ -100,6 +100,9 @@ pub(crate) enum Deletable {
     /// Policies, by POOL/SUBJECT.
     #[value(aliases = ["policies", "pl"])]
     Policy,
+    /// Documents of assertions that no pool names.
+    #[value(aliases = ["validations", "vl"])]
+    Validation,
 }
 
 #[derive(Debug, clap::Args)]
@@ -124,7 +127,17 @@ pub(crate) struct DeleteArgs {
 
 /// A thing by its name; `KIND/NAME`, as `-o name` prints it, is the same.
 fn any_name(text: &str) -> Result<String, String> {
-    let kinds = ["pool/", "pools/", "po/", "policy/", "policies/", "pl/"];
+    let kinds = [
+        "pool/",
+        "pools/",
+        "po/",
+        "policy/",
+        "policies/",
+        "pl/",
+        "validation/",
+        "validations/",
+        "vl/",
+    ];
     match kinds.iter().find_map(|kind| text.strip_prefix(kind)) {
         Some(name) => Ok(name.to_owned()),
         None => node_name(text),

@@ -1,10 +1,12 @@
-//! The calls by which admins change nodes.
+//! The calls by which admins change nodes, and look at what they assert.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sluice_common::api::{CordonRequest, DrainRequest, LabelsRequest, NodeView, UncordonRequest};
+use sluice_common::api::{
+    CordonRequest, DrainRequest, LabelsRequest, NodeView, UncordonRequest, ValidationView,
+};
 use sluice_common::label::LabelChange;
 use ureq::http::{self, StatusCode};
 
@@ -39,6 +41,16 @@ impl Client {
         let labels: BTreeMap<_, _> = changes.iter().map(label).collect();
         let path = format!("/v1/nodes/{}/labels", segment(node));
         self.patch(&path, &LabelsRequest(labels))
+    }
+
+    /// `GET /v1/validations`, every page.
+    pub(crate) fn validations(&self) -> Result<Vec<ValidationView>, ApiError> {
+        self.all_pages("/v1/validations", Query::new())
+    }
+
+    /// `GET /v1/validations/{validation}`.
+    pub(crate) fn validation(&self, name: &str) -> Result<ValidationView, ApiError> {
+        self.get(&format!("/v1/validations/{}", segment(name)), &Query::new())
     }
 
     /// `DELETE /v1/nodes/{node}`: the node where it will be forgotten later, nothing where it is.

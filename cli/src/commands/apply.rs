@@ -56,6 +56,7 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<(DeleteDocument, Place)>, Failu
                 "{place}: kind: `cluster` is always there: apply it without what is to go"
             ))),
             PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
+            PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
             PutDocument::Policy { pool, subject, .. } => {
                 Ok(DeleteDocument::Policy { pool, subject })
             }
@@ -110,6 +111,7 @@ fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
     match document {
         Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
         Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
+        Document::Validation(name, terms) => Ok(PutDocument::validation(name, terms)),
         Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
         Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
         Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),
@@ -197,6 +199,10 @@ fn name(change: &TermsChangeView) -> String {
     let pool = safe(change.pool.as_deref().unwrap_or_default());
     match (change.kind, &change.subject) {
         (TermsKind::Cluster, _) => "cluster".to_owned(),
+        (TermsKind::Validation, _) => {
+            let name = change.name.as_deref().unwrap_or_default();
+            format!("validation/{}", safe(name))
+        }
         (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
         (TermsKind::Policy | TermsKind::Pool, _) => format!("pool/{pool}"),
     }

@@ -32,6 +32,11 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
             let policies = args.names.iter().map(|name| policy(name));
             terms(client, args, policies.collect::<Result<_, _>>()?, out)
         }
+        Some(Deletable::Validation) => {
+            let names = args.names.iter().cloned();
+            let documents = names.map(|name| DeleteDocument::Validation { name });
+            terms(client, args, documents.collect(), out)
+        }
     }
 }
 

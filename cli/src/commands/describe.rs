@@ -1,7 +1,7 @@
 //! `sluice describe`: everything about one thing.
 
 use jiff::Timestamp;
-use sluice_common::api::{NodeView, PoolView, StepView};
+use sluice_common::api::{NodeView, PoolView, StepView, ValidationView};
 
 use super::get::{Readable, explained};
 use super::outage_note;
@@ -47,6 +47,9 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
                 render::pool::describe(pool, &nodes, &policies, &queue, now, out)
             })?;
             Ok(0)
+        }
+        Described::Validation => {
+            show::<ValidationView>(client, name, out, render::validation::describe)
         }
     }
 }

@@ -4,7 +4,7 @@ mod events;
 mod wanted;
 mod watch;
 
-use sluice_common::api::{ClusterView, NodeView, PolicyView, PoolView, StepView};
+use sluice_common::api::{ClusterView, NodeView, PolicyView, PoolView, StepView, ValidationView};
 
 use super::outage_note;
 use crate::args::{GetArgs, Kind};
@@ -39,6 +39,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
             args.names = vec![Kind::Cluster.plural().to_owned()];
             get::<ClusterView>(client, &args, out)
         }
+        Kind::Validations => get::<ValidationView>(client, &args, out),
         Kind::Events => events::run(client, &args, out),
     }
 }

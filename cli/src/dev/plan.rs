@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use sluice_common::api::{NodeView, PolicyRequest, PoolRequest};
+use sluice_common::api::{ApplyRequest, NodeView, PolicyRequest, PoolRequest, PutDocument};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::request::StepRequest;
@@ -27,6 +27,8 @@ pub(super) struct Plan {
     policies: Vec<(PoolName, Subject, PolicyRequest)>,
     steps: Vec<StepRequest>,
     cluster: Vec<ClusterTerms>,
+    /// What the pools may name.
+    documents: Vec<PutDocument>,
 }
 
 impl Plan {
@@ -38,6 +40,7 @@ impl Plan {
             policies: Vec::new(),
             steps: Vec::new(),
             cluster: Vec::new(),
+            documents: Vec::new(),
         };
         let mut hosts = Vec::new();
         for file in &args.file {
@@ -50,6 +53,9 @@ impl Plan {
                         plan.policies.push((pool, subject, policy));
                     }
                     Document::Cluster(terms) => plan.cluster.push(terms),
+                    Document::Validation(name, terms) => {
+                        plan.documents.push(PutDocument::validation(name, terms));
+                    }
                     Document::Step(step) => plan.steps.push(*step),
                 }
             }
@@ -74,6 +80,14 @@ impl Plan {
 
     /// Makes the pools and binds the subjects.
     pub(super) fn put_terms(&self, client: &Client) -> Result<(), String> {
+        if !self.documents.is_empty() {
+            let request = ApplyRequest {
+                put: self.documents.clone(),
+                ..ApplyRequest::default()
+            };
+            let made = client.apply(&request, false, false);
+            made.map_err(|e| e.to_string())?;
+        }
         for (pool, terms) in &self.pools {
             let put = client.put_pool(pool.as_str(), terms);
             put.map_err(|e| format!("pool `{pool}`: {e}"))?;

@@ -103,6 +103,11 @@ fn rules(pool: &PoolView, text: &mut Sections) {
         .iter()
         .map(|it| it.as_str())
         .collect();
+    let documents: Vec<String> = pool.validations.iter().map(ToString::to_string).collect();
+    text.optional(
+        "Validations",
+        (!documents.is_empty()).then(|| documents.join(", ")),
+    );
     text.optional("Defaults", said)
         .optional("At most", most)
         .optional(

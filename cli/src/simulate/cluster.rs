@@ -98,6 +98,11 @@ impl Cluster {
                     let why = "jobs say where they run: leave the document of kind `cluster` out";
                     return Err(wrong(why.to_owned()));
                 }
+                Document::Validation(..) => {
+                    let why =
+                        "jobs are not validated on paper: leave documents of kind `validation` out";
+                    return Err(wrong(why.to_owned()));
+                }
                 Document::Step(_) => {
                     return Err(wrong("steps come from --jobs: leave them out".to_owned()));
                 }

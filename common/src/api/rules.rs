@@ -2,9 +2,11 @@
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
+use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
+use crate::id::ValidationName;
 use crate::rules::{PoolRules, StepDefaults, StepMaxima};
 use crate::step::OnPreempt;
 
@@ -97,6 +99,8 @@ pub struct RulesWritten {
     pub max: PoolMaxima,
     /// What may happen to steps that must give way.
     pub on_preempt_allowed: BTreeSet<OnPreempt>,
+    /// The documents of assertions that a step must keep.
+    pub validations: Vec<ValidationName>,
 }
 
 impl From<&PoolRules> for RulesWritten {
@@ -106,6 +110,7 @@ impl From<&PoolRules> for RulesWritten {
             defaults: PoolDefaults::from(&rules.defaults),
             max: PoolMaxima::from(&rules.max),
             on_preempt_allowed: rules.on_preempt_allowed.clone(),
+            validations: rules.validations.clone(),
         }
     }
 }

@@ -8,9 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
 use crate::amount::Key;
 use crate::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
-use crate::id::Subject;
+use crate::id::{Subject, ValidationName};
 use crate::inventory::Capability;
 use crate::step::OnPreempt;
+use crate::validation::{Assertion, ValidationTerms};
 
 /// Changes that are made together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +61,9 @@ pub enum PutDocument {
         /// What may happen to its steps when they must give way; anything where it is empty.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         on_preempt_allowed: BTreeSet<OnPreempt>,
+        /// The documents of assertions that its steps must keep.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        validations: Vec<ValidationName>,
         /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
@@ -95,6 +99,19 @@ pub enum PutDocument {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
+    /// A document of assertions over what is submitted.
+    Validation {
+        /// Its name.
+        name: String,
+        /// For people.
+        #[serde(default)]
+        description: String,
+        /// Each of which a step must keep.
+        assertions: Vec<Assertion>,
+        /// The version that it must have; 0 is that it must not be there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
 }
 
 impl PutDocument {
@@ -109,6 +126,7 @@ impl PutDocument {
             defaults,
             max,
             on_preempt_allowed,
+            validations,
         } = request;
         Self::Pool {
             name: name.into(),
@@ -120,6 +138,7 @@ impl PutDocument {
             defaults,
             max,
             on_preempt_allowed,
+            validations,
             version: None,
         }
     }
@@ -133,6 +152,20 @@ impl PutDocument {
         Self::Cluster {
             default_pool,
             subjects,
+            version: None,
+        }
+    }
+
+    /// A document of assertions.
+    pub fn validation(name: impl Into<String>, terms: ValidationTerms) -> Self {
+        let ValidationTerms {
+            description,
+            assertions,
+        } = terms;
+        Self::Validation {
+            name: name.into(),
+            description,
+            assertions,
             version: None,
         }
     }
@@ -176,6 +209,11 @@ pub enum DeleteDocument {
         /// Who.
         subject: String,
     },
+    /// A document of assertions. No pool may name it.
+    Validation {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What changes of terms mean; made, or only looked at.
@@ -214,6 +252,9 @@ pub struct TermsChangeView {
     pub pool: Option<String>,
     /// Who, where it is a policy.
     pub subject: Option<String>,
+    /// Its name, where it is of no pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// What came of it.
     pub outcome: ChangeOutcome,
     /// What was there.
@@ -233,6 +274,8 @@ pub enum TermsKind {
     Policy,
     /// The cluster as a whole.
     Cluster,
+    /// A document of assertions.
+    Validation,
 }
 
 /// What came of a change.
@@ -282,6 +325,12 @@ pub struct TermsView {
     /// Of a pool: what may happen to its steps when they must give way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_preempt_allowed: Option<BTreeSet<OnPreempt>>,
+    /// Of a pool: the documents of assertions that its steps must keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validations: Option<Vec<ValidationName>>,
+    /// Of a document: what it asserts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assertions: Option<Vec<Assertion>>,
     /// Of the cluster: where steps go that name no pool and whose subject has no policy in any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_pool: Option<DefaultPool>,

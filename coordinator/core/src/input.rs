@@ -6,12 +6,13 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::rules::PoolRules;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
+use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Hello};
 
 use crate::market::{Policy, Table};
@@ -155,6 +156,18 @@ pub enum Wanted {
         pool: PoolName,
         /// Who.
         subject: Subject,
+    },
+    /// A document of assertions with these and no others.
+    Validation {
+        /// Its name.
+        validation: ValidationName,
+        /// What is asserted.
+        terms: ValidationTerms,
+    },
+    /// No such document. No pool may name it.
+    NoValidation {
+        /// Its name.
+        validation: ValidationName,
     },
     /// No such pool, and none of its policies. It must have no nodes.
     NoPool {

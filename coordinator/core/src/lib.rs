@@ -47,6 +47,7 @@ mod suspend;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod validation;
 mod verdict;
 mod words;
 
@@ -64,6 +65,7 @@ pub use state::{
     Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Node, Part,
     PartPhase, Pool, State, Step, Suspension, SuspensionPhase,
 };
+pub use validation::{Judged, Outcome as RuleOutcome, Validation};
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.
 pub fn counted_by_hosts(key: &str) -> bool {

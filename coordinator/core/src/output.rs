@@ -6,9 +6,10 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject, ValidationName};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
+use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
 
 use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
@@ -112,6 +113,8 @@ pub enum Terms {
     Policy(Policy),
     /// Of the cluster as a whole.
     Cluster(ClusterTerms),
+    /// Of a document of assertions.
+    Validation(ValidationTerms),
 }
 
 /// Somebody uses what a change takes away.
@@ -240,6 +243,27 @@ pub enum Refusal {
         /// The field.
         field: &'static str,
     },
+    /// No document of assertions has this name.
+    #[error(
+        "there is no validation `{validation}`: `sluice get validations` lists those that there are"
+    )]
+    UnknownValidation {
+        /// The name.
+        validation: ValidationName,
+    },
+    /// A pool names a document of assertions that would not be there.
+    #[error(
+        "validation `{validation}` is not there, and pool `{pool}` names it in `validations`: {}",
+        instead(nearest)
+    )]
+    PoolNamesValidation {
+        /// The document.
+        validation: ValidationName,
+        /// The pool.
+        pool: PoolName,
+        /// What may have been meant.
+        nearest: Option<String>,
+    },
     /// Another step has this id.
     #[error(
         "the id `{step}` belongs to a step that was submitted with another body ({differs}): choose another id"
@@ -336,6 +360,13 @@ fn hosts(nodes: &[NodeName]) -> String {
         [only] => format!("node `{only}` is"),
         [first, ..] => format!("{} nodes, `{first}` among them, are", nodes.len()),
         [] => String::from("nodes are"),
+    }
+}
+
+fn instead(nearest: &Option<String>) -> String {
+    match nearest {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => String::from("apply it too, or take it out there"),
     }
 }
 

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::{AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{
+    AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject, ValidationName,
+};
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::reason::Reason;
@@ -18,6 +20,7 @@ use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
+use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
 use crate::cluster::Home;
@@ -387,5 +390,17 @@ pub enum Record {
         attempt: AttemptId,
         /// When, by the coordinator's clock; earlier than the record.
         saved_at: Time,
+    },
+    /// A document of assertions was made or changed.
+    ValidationPut {
+        /// Its name.
+        validation: ValidationName,
+        /// What is asserted.
+        terms: ValidationTerms,
+    },
+    /// A document of assertions is there no longer.
+    ValidationDeleted {
+        /// Its name.
+        validation: ValidationName,
     },
 }

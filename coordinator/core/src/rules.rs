@@ -51,6 +51,8 @@ enum Obstacle {
     Never(Never),
     /// A rule of the pool.
     Rule(Breach),
+    /// A document of assertions of the pool.
+    Invalid(Reason),
     /// It would take it, and takes nothing now.
     Maintenance(String),
 }
@@ -84,23 +86,55 @@ impl Core {
         for (name, pool) in self.state.market().candidates(request) {
             let before = Before::of(self.state.market(), pool, request);
             let never = before.and_then(|before| before.never(spec.allow_pending));
-            match self.obstacle(name, &spec, never) {
-                None => return Ok(self.queued_under(name, home, spec)),
+            match self.obstacle(name, request, &spec, never) {
+                None => return Ok(self.queued_under(name, request, home, spec)),
                 Some(obstacle) => obstacles.push((name.clone(), obstacle)),
             }
         }
         self.admitted_nowhere(request, spec, obstacles)
     }
 
-    fn obstacle(&self, pool: &PoolName, spec: &StepSpec, never: Option<Never>) -> Option<Obstacle> {
+    /// What is judged first is what the step is, then whether it could ever be granted.
+    fn obstacle(
+        &self,
+        pool: &PoolName,
+        request: &Request,
+        spec: &StepSpec,
+        never: Option<Never>,
+    ) -> Option<Obstacle> {
         let rules = &self.state.pool(pool)?.rules;
         let rule = || breach(rules, spec).map(Obstacle::Rule);
         let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);
-        never.map(Obstacle::Never).or_else(rule).or_else(closed)
+        let invalid = self.invalid_as_filled(pool, request, spec);
+        let invalid = invalid.map(Obstacle::Invalid);
+        let never = || never.map(Obstacle::Never);
+        invalid.or_else(never).or_else(rule).or_else(closed)
+    }
+
+    /// Why the documents of a pool do not let a step in as it would be there.
+    fn invalid_as_filled(
+        &self,
+        pool: &PoolName,
+        request: &Request,
+        spec: &StepSpec,
+    ) -> Option<Reason> {
+        let rules = &self.state.pool(pool)?.rules;
+        if rules.validations.is_empty() {
+            return None;
+        }
+        let mut filled = spec.clone();
+        fill(rules, &mut filled);
+        self.invalid_in(pool, request, &filled)
     }
 
     /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
-    fn queued_under(&self, preferred: &PoolName, home: Home, mut spec: StepSpec) -> Admitted {
+    fn queued_under(
+        &self,
+        preferred: &PoolName,
+        request: &Request,
+        home: Home,
+        mut spec: StepSpec,
+    ) -> Admitted {
         if let Some(pool) = self.state.pool(preferred) {
             fill(&pool.rules, &mut spec);
         }
@@ -110,7 +144,9 @@ impl Core {
         };
         let pools = self.state.pools().values().filter(|pool| {
             pool.name != *preferred
-                && (pool.rules.maintenance.is_some() || breach(&pool.rules, &as_said).is_some())
+                && (pool.rules.maintenance.is_some()
+                    || breach(&pool.rules, &as_said).is_some()
+                    || self.invalid_in(&pool.name, request, &as_said).is_some())
         });
         let barred = pools.map(|pool| pool.name.clone()).collect();
         Admitted::Queued { spec, barred, home }
@@ -129,6 +165,7 @@ impl Core {
             reasons.push(match obstacle {
                 Obstacle::Never(never) => (self.never_in(&pool, request, never), pool),
                 Obstacle::Rule(breach) => (breach.reason(&pool), pool),
+                Obstacle::Invalid(reason) => (reason, pool),
                 Obstacle::Maintenance(message) => {
                     let named = spec.pool.is_some();
                     return Err(Refusal::PoolInMaintenance {

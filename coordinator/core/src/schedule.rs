@@ -71,6 +71,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }
         | Record::ClusterPut { .. }
+        | Record::ValidationPut { .. }
+        | Record::ValidationDeleted { .. }
         | Record::NodeDrained { .. }
         | Record::Starting { .. }
         | Record::Started { .. }

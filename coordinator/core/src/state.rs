@@ -17,13 +17,14 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId, ValidationName};
 use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
 use crate::cluster::Cluster;
 use crate::market::{Market, Nomination};
+use crate::validation::Validation;
 
 pub use apply::Misfit;
 pub use node::{Binding, Cordon, Drain, GpuCordon, Node, Pool};
@@ -61,6 +62,9 @@ pub(crate) struct Kept {
     /// Terms of the cluster as a whole.
     #[serde(default)]
     cluster: Cluster,
+    /// Documents of assertions, by name.
+    #[serde(default)]
+    validations: BTreeMap<ValidationName, Validation>,
     /// Places that steps are promised which cannot start yet.
     #[serde(default)]
     nominations: BTreeMap<StepId, Nomination>,
@@ -101,6 +105,11 @@ impl State {
     /// The terms of the cluster as a whole.
     pub fn cluster(&self) -> &Cluster {
         &self.kept.cluster
+    }
+
+    /// Every document of assertions, by name.
+    pub fn validations(&self) -> &BTreeMap<ValidationName, Validation> {
+        &self.kept.validations
     }
 
     /// Every pool, by name.

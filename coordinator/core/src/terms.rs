@@ -130,6 +130,12 @@ impl Core {
                     });
                 }
             }
+            Wanted::Validation { validation, terms } => {
+                if before != Some(Terms::Validation(terms.clone())) {
+                    self.put_validation(validation, terms);
+                }
+            }
+            Wanted::NoValidation { validation } => self.delete_validation(validation)?,
             Wanted::NoPolicy { pool, subject } => self.delete_policy(pool, subject)?,
             Wanted::NoPool { pool } => self.delete_pool(pool)?,
         }
@@ -144,7 +150,10 @@ impl Core {
             Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(Box::new(it.clone()))),
             Wanted::Policy { policy, .. } => terms == Some(Terms::Policy(policy.clone())),
             Wanted::Cluster { terms: it } => terms == Some(Terms::Cluster(it.clone())),
-            Wanted::NoPolicy { .. } | Wanted::NoPool { .. } => terms.is_none(),
+            Wanted::Validation { terms: it, .. } => terms == Some(Terms::Validation(it.clone())),
+            Wanted::NoPolicy { .. } | Wanted::NoPool { .. } | Wanted::NoValidation { .. } => {
+                terms.is_none()
+            }
         }
     }
 
@@ -206,6 +215,10 @@ impl Core {
 
     /// What there is now of what is wanted, with its version.
     fn terms_of(&self, wanted: &Wanted) -> Option<(Terms, u64)> {
+        if let Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } = wanted
+        {
+            return self.validation_terms(validation);
+        }
         let Some(pool) = pool_of(wanted) else {
             let cluster = self.state.cluster();
             let terms = Terms::Cluster(cluster.terms.clone());
@@ -213,7 +226,9 @@ impl Core {
         };
         let pool = self.state.pool(pool)?;
         match wanted {
-            Wanted::Cluster { .. } => None,
+            Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
+                None
+            }
             Wanted::Pool { .. } | Wanted::NoPool { .. } => {
                 Some((Terms::Pool(Box::new(pool.as_written())), pool.version))
             }
@@ -228,6 +243,7 @@ impl Core {
     /// is to blame is named.
     fn vet(&self, changes: &[Change]) -> Result<(), Refused> {
         self.vet_cluster(changes)?;
+        self.vet_validations(changes)?;
         let pools = changes.iter().filter_map(|c| pool_of(&c.wanted));
         for name in pools.collect::<BTreeSet<&PoolName>>() {
             // The last goes over the line that those before it came up to.
@@ -375,29 +391,33 @@ struct About<'a> {
 /// What is made first: what others need. What is taken away goes last.
 fn rank(wanted: &Wanted) -> u8 {
     match wanted {
-        Wanted::Pool { .. } => 0,
+        Wanted::Pool { .. } | Wanted::Validation { .. } => 0,
         Wanted::Policy { .. } => 1,
-        Wanted::NoPolicy { .. } => 2,
+        Wanted::NoPolicy { .. } | Wanted::NoValidation { .. } => 2,
         Wanted::NoPool { .. } => 3,
         Wanted::Cluster { .. } => 4,
     }
 }
 
 /// The pool that a change is about, where it is about one.
-fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
+pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
     match wanted {
         Wanted::Pool { pool, .. }
         | Wanted::Policy { pool, .. }
         | Wanted::NoPolicy { pool, .. }
         | Wanted::NoPool { pool } => Some(pool),
-        Wanted::Cluster { .. } => None,
+        Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => None,
     }
 }
 
 fn subject_of(wanted: &Wanted) -> Option<&Subject> {
     match wanted {
         Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => Some(subject),
-        Wanted::Pool { .. } | Wanted::NoPool { .. } | Wanted::Cluster { .. } => None,
+        Wanted::Pool { .. }
+        | Wanted::NoPool { .. }
+        | Wanted::Cluster { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. } => None,
     }
 }
 
@@ -407,6 +427,9 @@ fn name_of(wanted: &Wanted) -> String {
         Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => format!("pool `{pool}`"),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
             format!("policy of `{subject}` in pool `{pool}`")
+        }
+        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+            format!("validation `{validation}`")
         }
     }
 }

@@ -23,3 +23,4 @@ mod schedule;
 mod submit;
 mod suspend;
 mod terms;
+mod validation;

@@ -47,6 +47,8 @@ impl Report {
                 info!(epoch = epoch.counter, "coordinator started");
             }
             Record::ClusterPut { .. } => info!("terms of the cluster set"),
+            Record::ValidationPut { validation, .. } => info!(%validation, "validation set"),
+            Record::ValidationDeleted { validation } => info!(%validation, "validation deleted"),
             Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
             Record::PolicyPut { pool, subject, .. } => info!(%pool, %subject, "policy set"),
             Record::PoolDeleted { pool } => info!(%pool, "pool deleted"),

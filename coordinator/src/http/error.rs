@@ -365,6 +365,8 @@ fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
         Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
+        Refusal::UnknownValidation { .. } => C::UnknownValidation,
+        Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
     }
 }
 
@@ -377,6 +379,19 @@ fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         }
         Refusal::ClusterNamesPool { pool, field } => {
             vec![("pool", text(pool.as_str())), ("field", text(field))]
+        }
+        Refusal::UnknownValidation { validation } => {
+            vec![("validation", text(validation.as_str()))]
+        }
+        Refusal::PoolNamesValidation {
+            validation,
+            pool,
+            nearest,
+        } => {
+            let pool = text(pool.as_str());
+            let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
+            detail.push(("pool", pool));
+            detail
         }
         Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
             vec![

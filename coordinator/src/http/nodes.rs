@@ -30,8 +30,8 @@ pub(super) struct NodeParams {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct PoolParams {
-    cursor: Option<String>,
-    limit: Option<String>,
+    pub(super) cursor: Option<String>,
+    pub(super) limit: Option<String>,
 }
 
 /// `GET /v1/nodes`: by name.

@@ -1,12 +1,16 @@
 //! The rules of a pool as they are written in a document, checked, and as they are shown. What they mean for steps is the
 //! core's.
 
+use std::collections::BTreeSet;
+
 use sluice_common::api::{PoolDefaults, PoolMaxima, RulesWritten, TermsView};
 use sluice_common::error_code::ErrorCode;
+use sluice_common::id::ValidationName;
 use sluice_common::limit::MAX_GRACE;
 use sluice_common::request::FieldError;
 use sluice_common::rules::{PoolRules, StepDefaults, StepMaxima};
 use sluice_common::time::Span;
+use sluice_common::validation::MAX_VALIDATIONS;
 
 use super::pools::invalid;
 
@@ -23,11 +27,28 @@ pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
         defaults: defaults(&written.defaults)?,
         max: maxima(&written.max)?,
         on_preempt_allowed: written.on_preempt_allowed,
+        validations: named_once(written.validations)?,
         ..PoolRules::default()
     };
     no_default_above(&rules)?;
     default_mode_allowed(&rules)?;
     Ok(rules)
+}
+
+/// Each document once, and no more than a submit should be judged by.
+fn named_once(names: Vec<ValidationName>) -> Result<Vec<ValidationName>, FieldError> {
+    if names.len() > MAX_VALIDATIONS {
+        let why = format!("{} documents: the most is {MAX_VALIDATIONS}", names.len());
+        return Err(invalid("validations", ErrorCode::InvalidName, &why));
+    }
+    let mut seen = BTreeSet::new();
+    match names.iter().find(|name| !seen.insert(*name)) {
+        None => Ok(names),
+        Some(twice) => {
+            let why = format!("`{twice}` is there twice: leave one of them out");
+            Err(invalid("validations", ErrorCode::NamedTwice, &why))
+        }
+    }
 }
 
 fn message(text: String) -> Result<String, FieldError> {
@@ -134,12 +155,14 @@ pub(super) fn shown(rules: &PoolRules) -> TermsView {
         defaults,
         max,
         on_preempt_allowed,
+        validations,
     } = RulesWritten::from(rules);
     TermsView {
         maintenance,
         defaults: Some(defaults).filter(|it| !it.is_empty()),
         max: Some(max).filter(|it| !it.is_empty()),
         on_preempt_allowed: Some(on_preempt_allowed).filter(|it| !it.is_empty()),
+        validations: Some(validations).filter(|it| !it.is_empty()),
         ..TermsView::default()
     }
 }

@@ -26,11 +26,12 @@ use sluice_common::inventory::Capability;
 use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
+use sluice_common::validation::ValidationTerms;
 
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::{Binding, invalid};
-use super::{Api, body, rules};
+use super::{Api, body, rules, validations};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
@@ -96,6 +97,7 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             defaults,
             max,
             on_preempt_allowed,
+            validations,
             version,
         } => {
             let request = PoolRequest {
@@ -107,6 +109,7 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
                 defaults,
                 max,
                 on_preempt_allowed,
+                validations,
             };
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
@@ -123,6 +126,19 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
                 subjects,
             };
             let wanted = Wanted::Cluster { terms };
+            Ok(Change { wanted, version })
+        }
+        PutDocument::Validation {
+            name,
+            description,
+            assertions,
+            version,
+        } => {
+            let terms = ValidationTerms {
+                description,
+                assertions,
+            };
+            let wanted = validations::wanted(name, terms)?;
             Ok(Change { wanted, version })
         }
         PutDocument::Policy {
@@ -159,6 +175,9 @@ fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
             let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
             Wanted::NoPolicy { pool, subject }
         }
+        DeleteDocument::Validation { name } => Wanted::NoValidation {
+            validation: validations::named(name)?,
+        },
     };
     let version = None;
     Ok(Change { wanted, version })
@@ -207,6 +226,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         defaults,
         max,
         on_preempt_allowed,
+        validations,
     } = request;
     let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
@@ -222,6 +242,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
             defaults,
             max,
             on_preempt_allowed,
+            validations,
         })?,
     })
 }
@@ -285,6 +306,9 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
             (TermsKind::Policy, Some(pool), Some(subject))
         }
+        Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
+            (TermsKind::Validation, None, None)
+        }
     };
     let word = match (&outcome.before, &outcome.after) {
         (None, _) => ChangeOutcome::Created,
@@ -296,6 +320,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
         kind,
         pool: pool.map(ToString::to_string),
         subject: subject.map(ToString::to_string),
+        name: validations::name_of(wanted),
         outcome: word,
         before: outcome.before.map(terms),
         after: outcome.after.map(terms),
@@ -322,6 +347,7 @@ fn pool_terms(terms: PoolWritten) -> TermsView {
 fn terms(terms: Terms) -> TermsView {
     match terms {
         Terms::Pool(terms) => pool_terms(*terms),
+        Terms::Validation(terms) => validations::shown(terms),
         Terms::Cluster(ClusterTerms {
             default_pool,
             subjects,
@@ -458,7 +484,7 @@ pub(super) async fn delete_policy(
     delete(&api, wanted, params.read()?, &headers).await
 }
 
-async fn delete(
+pub(super) async fn delete(
     api: &Api,
     wanted: Wanted,
     how: How,

@@ -10,6 +10,7 @@ mod pools;
 mod refused;
 mod rules;
 mod terms;
+mod validations;
 
 use serde_json::{Value, json};
 

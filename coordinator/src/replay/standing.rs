@@ -2,9 +2,9 @@
 
 use std::fmt::{self, Display};
 
-use coordinator_core::{Attempt, Node, Part, PartPhase, Pool, Record, State, Step};
+use coordinator_core::{Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation};
 use sluice_common::api::timestamp;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject, ValidationName};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
@@ -14,6 +14,7 @@ use sluice_common::time::Span;
 pub(super) enum Thing {
     Coordinator,
     Cluster,
+    Validation(ValidationName),
     Pool(PoolName),
     Policy(PoolName, Subject),
     Node(NodeName),
@@ -27,6 +28,7 @@ impl Display for Thing {
         match self {
             Thing::Coordinator => f.write_str("coordinator"),
             Thing::Cluster => f.write_str("cluster"),
+            Thing::Validation(validation) => write!(f, "validation/{validation}"),
             Thing::Pool(pool) => write!(f, "pool/{pool}"),
             Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
             Thing::Node(node) => write!(f, "node/{node}"),
@@ -49,6 +51,7 @@ impl Thing {
                 .epoch()
                 .map(|epoch| format!("epoch {}", epoch.counter)),
             Thing::Cluster => Some(cluster(state)),
+            Thing::Validation(name) => state.validations().get(name).map(validation),
             Thing::Pool(name) => state.pool(name).map(pool),
             Thing::Policy(pool, subject) => {
                 let policy = &state.pool(pool)?.policies.get(subject)?.policy;
@@ -69,6 +72,9 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
         Record::CoordinatorStarted { .. } => vec![Thing::Coordinator],
         Record::ClusterPut { .. } => vec![Thing::Cluster],
+        Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } => {
+            vec![Thing::Validation(validation.clone())]
+        }
         Record::PoolPut { pool, .. } => vec![Thing::Pool(pool.clone())],
         Record::PoolDeleted { pool } => {
             let subjects = state
@@ -129,6 +135,13 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
             step.map(Thing::Step).into_iter().collect()
         }
     }
+}
+
+/// What a document asserts.
+fn validation(validation: &Validation) -> String {
+    let asserted = validation.terms.assertions.iter();
+    let asserted: Vec<&str> = asserted.map(|it| it.assert.as_str()).collect();
+    asserted.join("; ")
 }
 
 /// Where the cluster sends steps that name no pool.

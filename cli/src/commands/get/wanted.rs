@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sluice_common::api::{ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView};
+use sluice_common::api::{
+    ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, ValidationView,
+};
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
@@ -250,6 +252,27 @@ impl Readable for ClusterView {
     }
 }
 
+impl Readable for ValidationView {
+    fn known(client: &Client) -> Vec<String> {
+        let all = client.validations().unwrap_or_default();
+        all.into_iter().map(|document| document.name).collect()
+    }
+
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        client.validations()
+    }
+
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        client.validation(name)
+    }
+
+    fn fits(&self, _args: &GetArgs) -> bool {
+        true
+    }
+}
+
 /// The policies of the pools that are wanted.
 fn policies(client: &Client, wanted: impl Fn(&str) -> bool) -> Result<Vec<PolicyView>, ApiError> {
     let pools = client.pools()?.into_iter();
@@ -337,6 +360,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         | Kind::Policies
         | Kind::Platforms
         | Kind::Cluster
+        | Kind::Validations
         | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {

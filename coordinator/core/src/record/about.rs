@@ -32,6 +32,8 @@ impl Record {
             Record::CoordinatorStarted { .. }
             | Record::PoolPut { .. }
             | Record::ClusterPut { .. }
+            | Record::ValidationPut { .. }
+            | Record::ValidationDeleted { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }
             | Record::NodeReported { .. }
@@ -82,6 +84,8 @@ impl Record {
             Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
             Record::CoordinatorStarted { .. }
             | Record::ClusterPut { .. }
+            | Record::ValidationPut { .. }
+            | Record::ValidationDeleted { .. }
             | Record::PoolPut { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }

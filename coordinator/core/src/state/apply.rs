@@ -123,6 +123,10 @@ impl State {
                 home,
             } => self.on_step_queued(at, step, spec, (barred, home)),
             Record::ClusterPut { terms } => self.on_cluster_put(terms),
+            Record::ValidationPut { validation, terms } => {
+                self.on_validation_put(validation, terms)
+            }
+            Record::ValidationDeleted { validation } => self.on_validation_deleted(validation),
             Record::StepRejected { step, spec, reason } => {
                 self.on_step_rejected(at, step, spec, reason)
             }

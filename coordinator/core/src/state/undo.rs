@@ -8,18 +8,20 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::id::{NodeName, PoolName, StepId, ValidationName};
 
 use super::{Pool, State, Step};
 use crate::cluster::Cluster;
 use crate::market::Nomination;
 use crate::record::Record;
+use crate::validation::Validation;
 
 /// What was there before.
 #[derive(Clone, Debug)]
 pub(crate) struct Undo {
     seq: u64,
     cluster: Cluster,
+    validations: BTreeMap<ValidationName, Option<Validation>>,
     pools: BTreeMap<PoolName, Option<Pool>>,
     steps: BTreeMap<StepId, Step>,
     nominations: BTreeMap<StepId, Option<Nomination>>,
@@ -31,6 +33,7 @@ impl Undo {
         Self {
             seq: state.kept.seq,
             cluster: state.kept.cluster.clone(),
+            validations: BTreeMap::new(),
             pools: BTreeMap::new(),
             steps: BTreeMap::new(),
             nominations: BTreeMap::new(),
@@ -44,6 +47,13 @@ impl Undo {
         }
         if let Some(pool) = pool_changed_by(record) {
             self.note_pool(state, pool);
+        }
+        if let Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } =
+            record
+        {
+            let before = || state.kept.validations.get(validation).cloned();
+            let noted = self.validations.entry(validation.clone());
+            noted.or_insert_with(before);
         }
         if let Record::Nominated { nomination, .. } = record {
             // A pool keeps one soft promise, which this may replace.
@@ -103,6 +113,7 @@ impl State {
         let Undo {
             seq,
             cluster,
+            validations,
             pools,
             steps,
             nominations,
@@ -132,6 +143,11 @@ impl State {
             }
         }
         self.kept.cluster = cluster;
+        for (name, before) in validations {
+            self.kept.validations.remove(&name);
+            let before = before.map(|before| (name, before));
+            self.kept.validations.extend(before);
+        }
         self.kept.seq = seq;
     }
 

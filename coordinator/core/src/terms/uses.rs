@@ -15,7 +15,9 @@ use crate::state::State;
 /// Who uses what a change takes away.
 pub(super) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
     match wanted {
-        Wanted::Cluster { .. } => Vec::new(),
+        Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
+            Vec::new()
+        }
         Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
         Wanted::Policy {
             pool,

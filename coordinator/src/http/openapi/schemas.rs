@@ -9,10 +9,11 @@ use coordinator_core::Stamped;
 use sluice_common::api::{
     ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, CordonRequest, DrainRequest,
     ErrorBody, ExplainView, LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
-    PoolView, StepView, UncordonRequest,
+    PoolView, StepView, UncordonRequest, ValidationView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
+use sluice_common::validation::ValidationTerms;
 
 /// Every schema by its name.
 pub(super) fn all() -> Map<String, Value> {
@@ -21,6 +22,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<NodeView>>();
     answers.add::<Page<PoolView>>();
     answers.add::<Page<PolicyView>>();
+    answers.add::<Page<ValidationView>>();
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
     answers.add::<ApplyView>();
@@ -38,6 +40,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<PoolRequest>();
     requests.add::<ClusterTerms>();
     requests.add::<PolicyRequest>();
+    requests.add::<ValidationTerms>();
     let mut all = answers.taken();
     all.extend(requests.taken());
     all.values_mut().for_each(tidy);

@@ -5,13 +5,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::validation::ValidationTerms;
 
 use super::{Fit, Pools, need};
 use crate::cluster::Cluster;
 use crate::input::PoolWritten;
 use crate::market::Policy;
 use crate::state::{Binding, Pool, State};
+use crate::validation::Validation;
 
 impl State {
     pub(super) fn on_pool_put(&mut self, name: &PoolName, terms: PoolWritten) -> Fit {
@@ -100,6 +102,24 @@ impl State {
             version: self.kept.seq,
         };
         Ok(())
+    }
+
+    pub(super) fn on_validation_put(
+        &mut self,
+        name: &ValidationName,
+        terms: &ValidationTerms,
+    ) -> Fit {
+        let validation = Validation {
+            terms: terms.clone(),
+            version: self.kept.seq,
+        };
+        self.kept.validations.insert(name.clone(), validation);
+        Ok(())
+    }
+
+    pub(super) fn on_validation_deleted(&mut self, name: &ValidationName) -> Fit {
+        let known = self.kept.validations.remove(name).is_some();
+        need(known, || format!("there is no validation `{name}`"))
     }
 }
 

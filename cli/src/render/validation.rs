@@ -1,0 +1,92 @@
+//! Documents of assertions for people.
+
+use jiff::Timestamp;
+use sluice_common::api::ValidationView;
+
+use super::listed::Listed;
+use super::sections::Sections;
+use super::table::{Cell, Column};
+use super::{or_dash, safe};
+
+impl Listed for ValidationView {
+    const KIND: &'static str = "validation";
+    const COLUMNS: &'static [Column] = &[
+        Column::new("NAME", 9).text(),
+        Column::new("ASSERTIONS", 8),
+        Column::new("POOLS", 7).text(),
+        Column::new("DESCRIPTION", 3).text(),
+        Column::new("VERSION", 2).wide(),
+    ];
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn cells(&self, _now: Timestamp) -> Vec<Cell> {
+        vec![
+            safe(&self.name).into(),
+            self.assertions.len().to_string().into(),
+            or_dash(Some(&self.pools.join(","))).into(),
+            or_dash(Some(&self.description)).into(),
+            self.version.to_string().into(),
+        ]
+    }
+}
+
+/// Everything about one document.
+pub(crate) fn describe(document: &ValidationView) -> String {
+    let mut text = Sections::default();
+    text.field("Name", safe(&document.name))
+        .field("Description", safe(&document.description))
+        .field("Pools", or_dash(Some(&document.pools.join(", "))));
+    text.section("Assertions", |text| {
+        for (number, it) in (1..).zip(&document.assertions) {
+            text.section(&format!("{number}"), |one| {
+                one.field("Assert", safe(&it.assert))
+                    .optional("When", it.when.as_deref().map(safe))
+                    .field("Message", safe(&it.message));
+            });
+        }
+    });
+    text.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::listed::table;
+    use super::super::step::tests::now;
+    use super::*;
+    use crate::out::Out;
+
+    fn document() -> ValidationView {
+        serde_json::from_value(serde_json::json!({
+            "name": "fits", "description": "", "pools": ["a", "b"], "version": 7, "assertions": [
+                {"assert": "memory <= 0.9 * node.memory", "message": "leave a tenth"},
+                {"assert": "nodes == 1", "when": "work == \"notebook\"", "message": "one\u{1b} host"},
+            ]
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn documents_are_listed_and_told_assertion_by_assertion() {
+        assert_eq!(
+            table(&[document()], now(), Out::plain()),
+            "NAME  ASSERTIONS  POOLS  DESCRIPTION\nfits  2           a,b    -\n"
+        );
+        let expected = "\
+Name:         fits
+Description:  -
+Pools:        a, b
+Assertions:
+  1:
+    Assert:   memory <= 0.9 * node.memory
+    Message:  leave a tenth
+  2:
+    Assert:   nodes == 1
+    When:     work == \"notebook\"
+    Message:  one\\u{1b} host
+";
+        assert_eq!(describe(&document()), expected);
+    }
+}

@@ -1,0 +1,340 @@
+//! Documents of assertions: who is let in, where, and what whoever is not is told.
+
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use sluice_common::reason::{Detail, ReasonCode};
+use sluice_common::rules::{PoolRules, Setting, StepDefaults};
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_common::time::Span;
+use sluice_common::validation::{Assertion, ValidationTerms};
+
+use super::rig::*;
+use crate::input::PoolWritten;
+use crate::market::Policy;
+use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
+
+fn asserting(name: &str, rules: &[(&str, &str)]) -> Wanted {
+    let assertions = rules.iter().map(|(assert, message)| Assertion {
+        assert: (*assert).into(),
+        message: (*message).into(),
+        when: None,
+    });
+    Wanted::Validation {
+        validation: name.parse().unwrap(),
+        terms: ValidationTerms {
+            description: String::new(),
+            assertions: assertions.collect(),
+        },
+    }
+}
+
+fn rules(validations: &[&str]) -> PoolRules {
+    PoolRules {
+        validations: validations
+            .iter()
+            .map(|name| name.parse().unwrap())
+            .collect(),
+        ..PoolRules::default()
+    }
+}
+
+fn pool(name: &str, rules: PoolRules) -> Wanted {
+    Wanted::Pool {
+        pool: name.parse().unwrap(),
+        terms: PoolWritten {
+            rules,
+            ..PoolWritten::default()
+        },
+    }
+}
+
+/// The pool `default` with these assertions and hosts of so many GPUs each; a host has as many GiB as cores.
+fn rig(asserted: &[(&str, &str)], hosts: &[(&str, u32, u64)]) -> Rig {
+    let mut rig = Rig::new();
+    rig.start();
+    rig.apply(vec![
+        asserting("v", asserted),
+        pool("default", rules(&["v"])),
+    ]);
+    for (name, gpus, memory) in hosts {
+        let mut host = hello(name, *gpus, 8);
+        host.inventory.memory_bytes = memory << 30;
+        rig.hello(host);
+    }
+    rig
+}
+
+fn taking(gpus: u64, memory: &str) -> StepSpec {
+    let json = std::format!(
+        r#"{{"command":["a"],"resources":{{"gpu_count":{gpus},"memory":"{memory}"}}}}"#
+    );
+    let request: sluice_common::request::StepRequest = serde_json::from_str(&json).unwrap();
+    request.check().unwrap()
+}
+
+#[test]
+fn a_step_that_breaks_an_assertion_is_rejected_with_its_numbers() {
+    let mut rig = rig(
+        &[("gpu_count <= 2", "take no more than two GPUs")],
+        &[("n", 4, 64)],
+    );
+    rig.submit("ok", taking(2, "1GiB")).unwrap();
+    rig.submit("no", taking(3, "1GiB")).unwrap();
+    assert_eq!(rig.state("ok"), StepState::Allocated);
+    assert_eq!(
+        (rig.state("no"), rig.code("no")),
+        (StepState::Rejected, ReasonCode::ValidationFailed)
+    );
+    let reason = rig.reason("no");
+    assert_eq!(
+        reason.message,
+        "take no more than two GPUs (validation `v` of pool `default`: gpu_count <= 2; gpu_count is 3)"
+    );
+    let text = |name: &str| reason.detail[name].clone();
+    assert_eq!(text("validation"), Detail::from("v"));
+    assert_eq!(text("found"), Detail::from("gpu_count is 3"));
+}
+
+#[test]
+fn one_host_must_keep_all_assertions_about_hosts_together() {
+    let asserted = [
+        ("memory <= 0.5 * node.memory", "take half of a host at most"),
+        ("gpu_count == node.gpu_count", "take all GPUs of a host"),
+    ];
+    let hosts = [("gpus", 4, 16), ("memory", 1, 64), ("poor", 1, 8)];
+    let mut rig = rig(&asserted, &hosts);
+    rig.submit("a", taking(4, "16GiB")).unwrap();
+    let reason = rig.reason("a");
+    assert_eq!(reason.code, ReasonCode::ValidationFailed);
+    // Two hosts break one each; of them that comes first whose numbers are closer.
+    assert_eq!(
+        reason.message,
+        "take half of a host at most (no host of pool `default` keeps all of its validations: \
+         `gpus`: memory <= 0.5 * node.memory (memory is 16GiB, 0.5 * node.memory is 8GiB); \
+         `memory`: gpu_count == node.gpu_count (gpu_count is 4, node.gpu_count is 1); \
+         `poor`: memory <= 0.5 * node.memory (memory is 16GiB, 0.5 * node.memory is 4GiB); \
+         gpu_count == node.gpu_count (gpu_count is 4, node.gpu_count is 1))"
+    );
+    assert_eq!(reason.detail["hosts"], Detail::from(3));
+    let told: Vec<&String> = reason
+        .detail
+        .keys()
+        .filter(|key| key.starts_with("host "))
+        .collect();
+    assert_eq!(told, ["host 01", "host 02", "host 03"]);
+    rig.submit("b", taking(4, "8GiB")).unwrap();
+    assert_eq!(rig.state("b"), StepState::Allocated);
+}
+
+#[test]
+fn at_most_ten_hosts_are_told_of() {
+    let names: Vec<String> = (0..12u64).map(|n| std::format!("n{n:02}")).collect();
+    let hosts: Vec<(&str, u32, u64)> = names
+        .iter()
+        .zip(1..)
+        .map(|(name, memory)| (name.as_str(), 1, memory))
+        .collect();
+    let mut rig = rig(&[("memory <= node.memory", "too much")], &hosts);
+    rig.submit("a", taking(0, "16GiB")).unwrap();
+    let message = rig.reason("a").message;
+    assert!(
+        message.contains(
+            "`n11`: memory <= node.memory (memory is 16GiB, node.memory is 12GiB); `n10`"
+        ),
+        "{message}"
+    );
+    assert!(
+        message.ends_with("node.memory is 3GiB); and 2 more)"),
+        "{message}"
+    );
+}
+
+#[test]
+fn hosts_of_another_platform_do_not_count_and_what_is_lacking_is_said() {
+    let asserted = [("node.gpu_memory >= 80GiB", "ask for a platform with 80 GiB")];
+    let mut rig = rig(&asserted, &[]);
+    rig.submit(
+        "early",
+        StepSpec {
+            allow_pending: true,
+            ..taking(0, "1GiB")
+        },
+    )
+    .unwrap();
+    assert_eq!(
+        rig.state("early"),
+        StepState::Queued,
+        "there is no host to ask"
+    );
+    rig.cancel("early");
+    for (name, model, memory) in [("big", "a100", 80), ("small", "l40s", 48)] {
+        let mut host = hello(name, 1, 8);
+        host.inventory.gpus[0].platform = model.into();
+        host.inventory.gpus[0].memory_bytes = memory << 30;
+        rig.hello(host);
+    }
+    let on = |platform: &str| StepSpec {
+        platform: Some(platform.into()),
+        ..spec(1, 0)
+    };
+    rig.submit("a", on("a100")).unwrap();
+    assert_eq!(rig.state("a"), StepState::Allocated);
+    rig.submit("l", on("l40s")).unwrap();
+    assert!(
+        rig.reason("l")
+            .message
+            .contains("`small`: node.gpu_memory >= 80GiB (node.gpu_memory is 48GiB)")
+    );
+    rig.hello(hello("bare", 0, 8));
+    rig.submit("c", on("cpu")).unwrap();
+    assert!(
+        rig.reason("c")
+            .message
+            .contains("`bare`: node.gpu_memory >= 80GiB (it cannot be judged: it has no GPU)")
+    );
+}
+
+#[test]
+fn what_is_judged_is_the_step_with_what_its_pool_fills_in() {
+    let mut rig = rig(
+        &[("timeout <= 1h", "say how long it may run")],
+        &[("n", 1, 64)],
+    );
+    rig.submit(
+        "endless",
+        StepSpec {
+            timeout: None,
+            ..spec(0, 0)
+        },
+    )
+    .unwrap();
+    assert!(
+        rig.reason("endless")
+            .message
+            .ends_with("timeout is without end)")
+    );
+    let defaults = StepDefaults {
+        timeout: Some(Span::from_secs(60)),
+        ..StepDefaults::default()
+    };
+    rig.apply(vec![pool(
+        "default",
+        PoolRules {
+            defaults,
+            ..rules(&["v"])
+        },
+    )]);
+    let silent = StepSpec {
+        timeout: None,
+        unsaid: [Setting::Timeout].into(),
+        ..spec(0, 0)
+    };
+    rig.submit("silent", silent).unwrap();
+    assert_eq!(rig.state("silent"), StepState::Allocated);
+}
+
+#[test]
+fn a_pool_whose_assertions_it_breaks_is_not_among_those_that_it_waits_for() {
+    let mut rig = Rig::new();
+    rig.start();
+    let nowhere_else = Wanted::NoPolicy {
+        pool: "default".parse().unwrap(),
+        subject: "s".parse().unwrap(),
+    };
+    rig.apply(vec![
+        asserting("small", &[("cpu_count <= 1", "take one core")]),
+        pool("best", rules(&["small"])),
+        pool("rest", PoolRules::default()),
+        nowhere_else,
+    ]);
+    for (name, priority) in [("best", 2), ("rest", 1)] {
+        rig.put_policy(
+            name,
+            "s",
+            Policy {
+                priority,
+                ..Policy::default()
+            },
+        );
+        let mut host = hello(name, 0, 4);
+        host.pool = name.parse().unwrap();
+        rig.hello(host);
+    }
+    rig.submit("large", spec(0, 2000)).unwrap();
+    assert_eq!(rig.placed("large").0, "rest");
+    rig.submit("small", spec(0, 1000)).unwrap();
+    assert_eq!(rig.placed("small").0, "best");
+    rig.submit("named", in_pool(spec(0, 2000), "best")).unwrap();
+    assert_eq!(rig.code("named"), ReasonCode::ValidationFailed);
+}
+
+fn refusal(rig: &mut Rig, wanted: Vec<Wanted>) -> (Option<usize>, String) {
+    let changes = wanted.into_iter().map(|wanted| Change {
+        wanted,
+        version: None,
+    });
+    let fed = rig.feed(Input::Apply {
+        reply: ReplyId(7),
+        changes: changes.collect(),
+        force: true,
+        dry_run: false,
+    });
+    match fed.answers.into_iter().next() {
+        Some(Answer::Applied(Err(refused))) => (refused.at, refused.refusal.to_string()),
+        other => panic!("it is refused: {other:?}"),
+    }
+}
+
+#[test]
+fn a_document_is_there_as_long_as_a_pool_names_it() {
+    let mut rig = rig(&[("gpu_count <= 2", "m")], &[]);
+    let gone = Wanted::NoValidation {
+        validation: "v".parse().unwrap(),
+    };
+    let (at, why) = refusal(&mut rig, vec![gone.clone()]);
+    assert_eq!(
+        (at, why.as_str()),
+        (
+            Some(0),
+            "validation `v` is not there, and pool `default` names it in `validations`: apply it too, or take it out there"
+        )
+    );
+    assert_eq!(
+        rig.core.state().validations().len(),
+        1,
+        "nothing was changed"
+    );
+    let other = asserting("gpus-of-all", &[("gpu_count <= 8", "m")]);
+    let misspelt = pool("default", rules(&["v", "gpus-of-al"]));
+    let (at, why) = refusal(&mut rig, vec![other, misspelt]);
+    assert_eq!(at, Some(1));
+    assert!(why.ends_with("did you mean `gpus-of-all`?"), "{why}");
+    assert_eq!(
+        rig.core.state().validations().len(),
+        1,
+        "the other was not made either"
+    );
+    rig.apply(vec![gone.clone(), pool("default", PoolRules::default())]);
+    assert!(rig.core.state().validations().is_empty());
+    let (_, why) = refusal(&mut rig, vec![gone]);
+    assert_eq!(
+        why,
+        Refusal::UnknownValidation {
+            validation: "v".parse().unwrap()
+        }
+        .to_string()
+    );
+}
+
+#[test]
+fn a_change_holds_for_what_is_submitted_after_it() {
+    let mut rig = rig(&[("gpu_count <= 2", "m")], &[]);
+    rig.submit("waits", taking(2, "1GiB")).unwrap();
+    rig.apply(vec![asserting("v", &[("gpu_count <= 1", "m")])]);
+    assert_eq!(rig.state("waits"), StepState::Queued);
+    rig.submit("later", taking(2, "1GiB")).unwrap();
+    assert_eq!(rig.state("later"), StepState::Rejected);
+}

@@ -1,0 +1,344 @@
+//! Documents of assertions: kept by name, named by pools, and judged for each step that is submitted, as it will be with
+//! everything filled in. What an assertion may say, and when it holds, is [`sluice_common::validation`]'s. Steps that
+//! wait or run already are not judged again when a document changes.
+//!
+//! An assertion about a step alone must hold. Of the hosts of the pool that are of a platform which the step asks for,
+//! one must keep all assertions about hosts together; a pool that has no such host yet asks nothing of it, for whether
+//! the step may wait for hosts is not said here.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use sluice_common::amount::MCPU;
+use sluice_common::id::{PoolName, ValidationName};
+use sluice_common::nearest::nearest;
+use sluice_common::platform;
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::step::StepSpec;
+use sluice_common::validation::{
+    Asserted, Failure, NodeFacts, On, StepFacts, ValidationTerms, Verdict,
+};
+
+use crate::core::Core;
+use crate::input::{Change, Wanted};
+use crate::market::Request;
+use crate::output::{Refusal, Refused, Terms};
+use crate::record::Record;
+use crate::state::Node;
+use crate::terms::pool_of;
+
+/// Most hosts that a rejection tells of: the nearest.
+const TOLD_HOSTS: usize = 10;
+
+/// A document of assertions, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Validation {
+    /// What is asserted.
+    pub terms: ValidationTerms,
+    /// The number of the record that set it last.
+    pub version: u64,
+}
+
+/// An assertion, and the document that it is of.
+struct Rule {
+    document: ValidationName,
+    asserted: Asserted,
+}
+
+/// A host that does not keep all assertions about hosts.
+struct Short<'a> {
+    node: &'a str,
+    /// Each that it does not keep.
+    broken: Vec<(&'a Rule, Failure)>,
+}
+
+/// How one assertion came out, as a dry run shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// The document.
+    pub document: ValidationName,
+    /// The assertion as written.
+    pub assert: String,
+    /// What keeps it: nothing is said where it holds.
+    pub outcome: Outcome,
+}
+
+/// How an assertion came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds for the step.
+    Holds,
+    /// It holds on so many hosts of so many.
+    HoldsOn {
+        /// How many keep it.
+        keep: usize,
+        /// How many were looked at.
+        of: usize,
+    },
+    /// It does not hold, with the numbers.
+    Fails(String),
+}
+
+impl Core {
+    /// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
+    /// filled in.
+    pub(crate) fn invalid_in(
+        &self,
+        pool: &PoolName,
+        request: &Request,
+        spec: &StepSpec,
+    ) -> Option<Reason> {
+        let rules = self.rules_of(pool);
+        let (about_hosts, about_step): (Vec<Rule>, Vec<Rule>) = rules
+            .into_iter()
+            .partition(|rule| rule.asserted.is_about_hosts());
+        let step = StepFacts(spec);
+        let broken = about_step
+            .iter()
+            .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
+        if let Some((rule, failure)) = broken {
+            return Some(rule.broken_by(&failure, pool));
+        }
+        self.no_host_keeps(pool, request, step, &about_hosts)
+    }
+
+    /// How each assertion of a pool's documents comes out for a step.
+    pub fn judged_in(&self, pool: &PoolName, request: &Request, spec: &StepSpec) -> Vec<Judged> {
+        let step = StepFacts(spec);
+        let hosts = self.hosts_for(pool, request);
+        let rules = self.rules_of(pool).into_iter();
+        rules
+            .map(|rule| Judged {
+                outcome: outcome(&rule, step, &hosts),
+                document: rule.document,
+                assert: rule.asserted.written.assert,
+            })
+            .collect()
+    }
+
+    /// Those of the documents that a pool names. Each was read when it was applied.
+    fn rules_of(&self, pool: &PoolName) -> Vec<Rule> {
+        let pool = self.state.pool(pool);
+        let named = pool.into_iter().flat_map(|pool| &pool.rules.validations);
+        let documents = named.filter_map(|name| Some((name, self.state.validations().get(name)?)));
+        let rules = documents.flat_map(|(name, document)| {
+            let read = document.terms.read().unwrap_or_default();
+            read.into_iter().map(|asserted| Rule {
+                document: name.clone(),
+                asserted,
+            })
+        });
+        rules.collect()
+    }
+
+    /// What rules may ask of the hosts of a pool that are of a platform of the request.
+    fn hosts_for(&self, pool: &PoolName, request: &Request) -> Vec<NodeFacts> {
+        let nodes = self.state.nodes_of(pool);
+        nodes.filter_map(|node| facts(node, request)).collect()
+    }
+
+    fn no_host_keeps(
+        &self,
+        pool: &PoolName,
+        request: &Request,
+        step: StepFacts<'_>,
+        rules: &[Rule],
+    ) -> Option<Reason> {
+        if rules.is_empty() {
+            return None;
+        }
+        let hosts = self.hosts_for(pool, request);
+        let mut short = Vec::new();
+        for node in &hosts {
+            let broken = broken_on(rules, step, node);
+            if broken.is_empty() {
+                return None;
+            }
+            short.push(Short {
+                node: &node.name,
+                broken,
+            });
+        }
+        short.sort_by_key(Short::distance);
+        (!short.is_empty()).then(|| told(pool, &short))
+    }
+
+    pub(crate) fn validation_terms(&self, name: &ValidationName) -> Option<(Terms, u64)> {
+        let known = self.state.validations().get(name)?;
+        Some((Terms::Validation(known.terms.clone()), known.version))
+    }
+
+    pub(crate) fn put_validation(&mut self, name: &ValidationName, terms: &ValidationTerms) {
+        let (validation, terms) = (name.clone(), terms.clone());
+        self.record(Record::ValidationPut { validation, terms });
+    }
+
+    pub(crate) fn delete_validation(&mut self, name: &ValidationName) -> Result<(), Refusal> {
+        let validation = name.clone();
+        if !self.state.validations().contains_key(name) {
+            return Err(Refusal::UnknownValidation { validation });
+        }
+        self.record(Record::ValidationDeleted { validation });
+        Ok(())
+    }
+
+    /// Whether every document is there that a pool names, once all changes are made.
+    pub(crate) fn vet_validations(&self, changes: &[Change]) -> Result<(), Refused> {
+        let known = self.state.validations();
+        let pools = self.state.pools().values();
+        let mut named = pools.flat_map(|pool| {
+            let names = pool.rules.validations.iter();
+            names.map(|name| (&pool.name, name))
+        });
+        let Some((pool, validation)) = named.find(|(_, name)| !known.contains_key(*name)) else {
+            return Ok(());
+        };
+        let takes = |change: &Change| matches!(&change.wanted, Wanted::NoValidation { validation: gone } if gone == validation);
+        let names = |change: &Change| pool_of(&change.wanted) == Some(pool);
+        let at = changes.iter().position(takes);
+        let at = at.or_else(|| changes.iter().position(names));
+        let near = nearest(
+            validation.as_str(),
+            known.keys().map(ValidationName::as_str),
+        );
+        let refusal = Refusal::PoolNamesValidation {
+            validation: validation.clone(),
+            pool: pool.clone(),
+            nearest: near.map(String::from),
+        };
+        Err(Refused { at, refusal })
+    }
+}
+
+impl Rule {
+    /// Of a step that does not keep it.
+    fn broken_by(&self, failure: &Failure, pool: &PoolName) -> Reason {
+        let written = &self.asserted.written;
+        let message = format!(
+            "{} (validation `{}` of pool `{pool}`: {}; {})",
+            written.message, self.document, written.assert, failure.found
+        );
+        Reason::new(ReasonCode::ValidationFailed, message)
+            .with("pool", pool.as_str())
+            .with("validation", self.document.as_str())
+            .with("assert", written.assert.as_str())
+            .with("found", failure.found.as_str())
+    }
+}
+
+impl Short<'_> {
+    /// The fewest that it does not keep come first, then the closest.
+    fn distance(&self) -> (usize, u64, String) {
+        let gaps = self.broken.iter().map(|(_, failure)| failure.gap);
+        (self.broken.len(), gaps.sum(), self.node.to_string())
+    }
+
+    fn shown(&self) -> String {
+        let broken = self.broken.iter();
+        let broken: Vec<String> = broken
+            .map(|(rule, failure)| format!("{} ({})", rule.asserted.written.assert, failure.found))
+            .collect();
+        format!("`{}`: {}", self.node, broken.join("; "))
+    }
+}
+
+/// That no host keeps all assertions about hosts, with the nearest. The message is that of the first assertion that the
+/// nearest host breaks.
+fn told(pool: &PoolName, short: &[Short<'_>]) -> Reason {
+    let hosts: Vec<String> = short.iter().take(TOLD_HOSTS).map(Short::shown).collect();
+    let first = short.first().and_then(|host| host.broken.first());
+    let (advice, document) = first.map_or(("", ""), |(rule, _)| {
+        let advice = rule.asserted.written.message.as_str();
+        (advice, rule.document.as_str())
+    });
+    let more = match short.len() - hosts.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let message = format!(
+        "{advice} (no host of pool `{pool}` keeps all of its validations: {}{more})",
+        hosts.join("; ")
+    );
+    let reason = Reason::new(ReasonCode::ValidationFailed, message)
+        .with("pool", pool.as_str())
+        .with("validation", document)
+        .with("hosts", short.len() as u64);
+    // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.
+    (1..).zip(hosts).fold(reason, |reason, (at, host)| {
+        reason.with(&format!("host {at:02}"), host.as_str())
+    })
+}
+
+fn failure(verdict: Verdict) -> Option<Failure> {
+    match verdict {
+        Verdict::Holds => None,
+        Verdict::Fails(failure) => Some(failure),
+    }
+}
+
+fn broken_on<'a>(
+    rules: &'a [Rule],
+    step: StepFacts<'_>,
+    node: &NodeFacts,
+) -> Vec<(&'a Rule, Failure)> {
+    let on = On { step, node };
+    let rules = rules.iter();
+    rules
+        .filter_map(|rule| Some((rule, failure(rule.asserted.judge(&on))?)))
+        .collect()
+}
+
+fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> Outcome {
+    if !rule.asserted.is_about_hosts() {
+        let failure = failure(rule.asserted.judge(&step));
+        return failure.map_or(Outcome::Holds, |failure| Outcome::Fails(failure.found));
+    }
+    let judged = hosts.iter().map(|node| {
+        let on = On { step, node };
+        (node, failure(rule.asserted.judge(&on)))
+    });
+    let broken: Vec<(&NodeFacts, Failure)> = judged
+        .filter_map(|(node, failure)| Some((node, failure?)))
+        .collect();
+    let keep = hosts.len() - broken.len();
+    let nearest = broken.into_iter().min_by_key(|(_, failure)| failure.gap);
+    match nearest.filter(|_| keep == 0) {
+        Some((node, failure)) => Outcome::Fails(format!("`{}`: {}", node.name, failure.found)),
+        None => Outcome::HoldsOn {
+            keep,
+            of: hosts.len(),
+        },
+    }
+}
+
+/// What rules may ask of a host; `None` where it is of no platform of the request.
+fn facts(node: &Node, request: &Request) -> Option<NodeFacts> {
+    let asked = &request.platforms;
+    let gpus = &node.inventory.gpus;
+    let seen = gpus
+        .iter()
+        .filter(|gpu| asked.is_empty() || asked.contains(&platform::of_slug(&gpu.platform)));
+    let seen: Vec<_> = seen.collect();
+    let bare = gpus.is_empty() && asked.contains(&platform::cpu());
+    if !asked.is_empty() && seen.is_empty() && !bare {
+        return None;
+    }
+    let models: BTreeSet<String> = seen
+        .iter()
+        .map(|gpu| platform::of_slug(&gpu.platform).to_string())
+        .collect();
+    Some(NodeFacts {
+        name: node.name.to_string(),
+        memory: node.inventory.memory_bytes,
+        storage: node.inventory.storage_bytes,
+        mcpu: node.capacity().get(MCPU),
+        gpus: seen.len() as u64,
+        gpu_memory: seen.iter().map(|gpu| gpu.memory_bytes).min(),
+        gpu_models: models.into_iter().collect(),
+        arch: node.inventory.arch.clone(),
+        labels: node.labels_in_force(),
+    })
+}

@@ -1,0 +1,139 @@
+//! Documents of assertions: listed, seen, set and deleted by their own path. `terms.rs` sets them beside others. When an
+//! assertion holds is judged by the core.
+
+use std::ops::Bound;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Change, Core, Refusal, Validation, Wanted};
+use sluice_common::api::{Page, TermsView, ValidationView};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::ValidationName;
+use sluice_common::limit::MAX_BODY_BYTES;
+use sluice_common::request::FieldError;
+use sluice_common::validation::ValidationTerms;
+
+use super::error::ApiError;
+use super::nodes::PoolParams;
+use super::page::of_names;
+use super::params::{self, NoParams, Params, Segment};
+use super::pools::invalid;
+use super::terms::{HowParams, delete as delete_terms, expected, make, tagged};
+use super::{Api, body};
+
+/// The name of a document, from a path or a body.
+pub(super) fn named(name: String) -> Result<ValidationName, FieldError> {
+    ValidationName::new(name).map_err(|e| invalid("name", ErrorCode::InvalidName, &e))
+}
+
+/// A document that was written, with every assertion read.
+pub(super) fn wanted(name: String, terms: ValidationTerms) -> Result<Wanted, FieldError> {
+    let validation = named(name)?;
+    let read = terms.read();
+    read.map_err(|e| invalid(&e.field, ErrorCode::InvalidAssertion, &e.wrong))?;
+    Ok(Wanted::Validation { validation, terms })
+}
+
+/// The name of the document that a change is about.
+pub(super) fn name_of(wanted: &Wanted) -> Option<String> {
+    match wanted {
+        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+            Some(validation.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// As terms that a change is told in.
+pub(super) fn shown(terms: ValidationTerms) -> TermsView {
+    TermsView {
+        description: Some(terms.description),
+        assertions: Some(terms.assertions),
+        ..TermsView::default()
+    }
+}
+
+fn view(core: &Core, name: &ValidationName, known: &Validation) -> ValidationView {
+    let pools = core.state().pools().values();
+    let pools = pools.filter(|pool| pool.rules.validations.contains(name));
+    ValidationView {
+        name: name.to_string(),
+        description: known.terms.description.clone(),
+        assertions: known.terms.assertions.clone(),
+        pools: pools.map(|pool| pool.name.to_string()).collect(),
+        version: known.version,
+    }
+}
+
+fn one(core: &Core, name: &ValidationName) -> Option<ValidationView> {
+    let known = core.state().validations().get(name)?;
+    Some(view(core, name, known))
+}
+
+/// `GET /v1/validations`: by name.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Params(params): Params<PoolParams>,
+) -> Result<Json<Page<ValidationView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<ValidationName> = params::read("cursor", params.cursor.as_deref())?;
+    let look = move |core: &Core| {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let known = core.state().validations();
+        let known = known.range::<ValidationName, _>((from, Bound::Unbounded));
+        let views = known.map(|(name, known)| view(core, name, known));
+        views.take(limit + 1).collect()
+    };
+    let items = api.engine().read(look).await?;
+    Ok(Json(of_names(items, limit, |view: &ValidationView| {
+        view.name.clone()
+    })))
+}
+
+/// `GET /v1/validations/{validation}`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<Response, ApiError> {
+    let validation = named(segment)?;
+    let name = validation.clone();
+    let found = api.engine().read(move |core| one(core, &name)).await?;
+    let found = found.ok_or(ApiError::Refused(Refusal::UnknownValidation { validation }))?;
+    Ok(tagged(found.version, Json(found)))
+}
+
+/// `PUT /v1/validations/{validation}`: makes it, or has it assert this and nothing else.
+pub(super) async fn put(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let how = params.read()?;
+    let version = expected(&headers)?;
+    let name = named(segment.clone())?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let wanted = wanted(segment, body::parse(&json, "")?)?;
+    let seen = move |core: &Core| one(core, &name);
+    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
+    Ok(match view.filter(|_| !how.dry_run) {
+        Some(view) => tagged(view.version, Json(view)),
+        None => Json(applied).into_response(),
+    })
+}
+
+/// `DELETE /v1/validations/{validation}`: 204. No pool may name it.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let validation = named(segment)?;
+    let wanted = Wanted::NoValidation { validation };
+    delete_terms(&api, wanted, params.read()?, &headers).await
+}
