@@ -213,6 +213,9 @@ pub(crate) struct DevArgs {
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) step: StepFlags,
+    /// Submit nothing, and show stage by stage what a submit would come to.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     /// The program and its arguments.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<String>,
@@ -224,6 +227,9 @@ pub(crate) struct SubmitArgs {
     /// A YAML file of steps, `kind: step` each; `-` is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with = "StepFlags")]
     pub(crate) file: Option<PathBuf>,
+    /// Submit nothing, and show stage by stage what a submit would come to.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) step: StepFlags,
     /// The program and its arguments.

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
     ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, ErrorBody, ExplainView,
-    NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView, StepView,
+    NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, StepView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::request::StepRequest;
@@ -136,6 +136,12 @@ impl Client {
     /// `POST /v1/steps`.
     pub(crate) fn submit(&self, request: &StepRequest) -> Result<StepView, ApiError> {
         self.post("/v1/steps", request)
+    }
+
+    /// `POST /v1/steps?dry_run=true`.
+    pub(crate) fn preview(&self, request: &StepRequest) -> Result<PreviewView, ApiError> {
+        let query = vec![("dry_run", "true".to_owned())];
+        self.post_with("/v1/steps", &query, request)
     }
 
     /// `POST /v1/steps:batch`.
@@ -319,8 +325,17 @@ impl Client {
         path: &str,
         body: &impl serde::Serialize,
     ) -> Result<T, ApiError> {
+        self.post_with(path, &Query::new(), body)
+    }
+
+    fn post_with<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &Query<'_>,
+        body: &impl serde::Serialize,
+    ) -> Result<T, ApiError> {
         let bytes = serde_json::to_vec(body).map_err(|e| self.garbled(&e))?;
-        let request = self.agent.post(self.url(path, &Query::new()));
+        let request = self.agent.post(self.url(path, query));
         let request = self.authorized(request).content_type("application/json");
         let request = request
             .config()

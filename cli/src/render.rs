@@ -13,6 +13,7 @@ pub(crate) mod node;
 pub(crate) mod platform;
 pub(crate) mod policy;
 pub(crate) mod pool;
+pub(crate) mod preview;
 pub(crate) mod replay;
 pub(crate) mod sections;
 pub(crate) mod step;

@@ -24,6 +24,7 @@ mod answer;
 mod cluster;
 mod explain;
 mod host;
+mod preview;
 mod replay;
 mod rules;
 mod terms;
@@ -39,6 +40,7 @@ pub use explain::{
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,
 };
 pub use host::{GpuView, HostView};
+pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use rules::{PoolDefaults, PoolMaxima, RulesWritten};
 pub use terms::{

@@ -2,6 +2,7 @@
 //! decide nothing.
 
 mod explain;
+mod preview;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,6 +23,7 @@ use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
 pub use explain::explain;
+pub use preview::preview;
 
 /// A step, if it is remembered.
 pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {

@@ -136,6 +136,10 @@ def submit(judge):
         },
     )
     assert step["request"]["gpu"] == 1, step
+    preview = judge.call(200, "post", "/v1/steps", "?dry_run=true", body={"command": ["true"], "pool": "nowhere"})
+    assert (preview["outcome"], preview["stages"][0]["outcome"]) == ("rejected", "failed"), preview
+    preview = judge.call(200, "post", "/v1/steps", "?dry_run=true", body={"command": ["true"]})
+    assert (preview["outcome"], preview["step"]["state"]) == ("starts", "allocated"), preview
     judge.call(201, "post", "/v1/steps", body={"id": "short", "command": ["sh", "-c", "exit 3"]})
     judge.call(200, "post", "/v1/steps", body={"id": "short", "command": ["sh", "-c", "exit 3"]})
     judge.call(201, "post", "/v1/steps", body={"id": "never", "command": ["true"], "pool": "nowhere"})

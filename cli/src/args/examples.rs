@@ -25,6 +25,7 @@ Examples:
   sluice run --gpus 2 --memory 16GiB --timeout 2h -- python train.py
   sluice run --env MODE=fast --name eval -- sh -c 'echo $MODE'
   sluice run --gpus 1 --platform h100,a100 --on-preempt suspend -- python train.py
+  sluice run --gpus 8 --dry-run -- python train.py
 
 Exits with the step's own exit code, 128 and the signal where one ended it, and 125 where Sluice
 itself failed (rejected, host lost, no cluster). Why a step waits is said on stderr.";
@@ -34,6 +35,7 @@ Examples:
   id=$(sluice submit --gpus 1 -- python train.py)
   sluice submit -f steps.yaml
   generate-steps | sluice submit -f - -o json
+  sluice submit -f steps.yaml --dry-run     what each would come to, with nothing stored
 
 A rejected step exits with 1 and its reason on stderr; it is stored all the same.";
 

@@ -22,7 +22,7 @@ use signal_hook::consts::SIGINT;
 use sluice_common::api::StepView;
 use sluice_common::request::StepRequest;
 
-use super::outage_note;
+use super::{outage_note, preview};
 use crate::args::{AttachArgs, RunArgs};
 use crate::client::{ApiError, Client, Patience};
 use crate::failure::Failure;
@@ -55,6 +55,9 @@ enum Event {
 pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failure> {
     let defaults = Defaults::of(&client.context().file)?;
     let request = order::from_flags(args.step, args.command, &defaults)?;
+    if args.dry_run {
+        return preview::run(client, &[request], out);
+    }
     let (send, events) = mpsc::channel();
     // Before the submit, so that no Ctrl-C can leave a step behind that nobody heard of.
     let tell = send.clone();

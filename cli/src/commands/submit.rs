@@ -7,7 +7,7 @@ use sluice_common::limit::MAX_BATCH_STEPS;
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 
-use super::outage_note;
+use super::{outage_note, preview};
 use crate::args::SubmitArgs;
 use crate::client::{Client, Patience};
 use crate::documents;
@@ -28,6 +28,9 @@ pub(crate) fn run(client: &Client, args: SubmitArgs, out: Out) -> Result<u8, Fai
         )?,
         None => vec![order::from_flags(args.step, args.command, &defaults)?],
     };
+    if args.dry_run {
+        return preview::run(client, &requests, out);
+    }
     match <[StepRequest; 1]>::try_from(requests) {
         Ok([request]) => submit_one(client, &request, out),
         Err(requests) => submit_many(client, requests, out),

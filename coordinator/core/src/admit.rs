@@ -28,7 +28,7 @@ impl Core {
         self.reply(reply, Answer::Submitted(results));
     }
 
-    fn submit(&mut self, new: NewStep) -> Result<Submitted, Refusal> {
+    pub(crate) fn submit(&mut self, new: NewStep) -> Result<Submitted, Refusal> {
         let NewStep { id: step, spec } = new;
         if let Some(old) = self.state.step(&step) {
             return match first_difference(&old.spec, &spec) {
@@ -90,7 +90,7 @@ impl Core {
             .map_err(|never| self.never(&request, never))
     }
 
-    fn admit_pool(&self, pool: &PoolName) -> Result<(), Reason> {
+    pub(crate) fn admit_pool(&self, pool: &PoolName) -> Result<(), Reason> {
         if self.state.pool(pool).is_some() {
             return Ok(());
         }

@@ -150,6 +150,7 @@ impl Core {
         self.now = self.now.max(now);
         match input {
             Input::Submit { reply, steps } => self.on_submit(reply, steps),
+            Input::Preview { reply, step } => self.on_preview(reply, *step),
             Input::Cancel { reply, step } => self.on_cancel(reply, step),
             Input::Steer { reply, step, steer } => self.on_steer(reply, step, steer),
             Input::NodeHello { session, hello } => self.on_node_hello(session, *hello),

@@ -35,6 +35,13 @@ pub enum Input {
         /// The steps, in order. Ids are chosen by the client or drawn by the edge.
         steps: Vec<NewStep>,
     },
+    /// Somebody asks what a submit would come to. Nothing of it is stored.
+    Preview {
+        /// Who waits for [`crate::Answer::Previewed`].
+        reply: ReplyId,
+        /// The step, under an id that nobody has.
+        step: Box<NewStep>,
+    },
     /// Somebody cancels a step.
     Cancel {
         /// Who waits for [`crate::Answer::Cancelled`].

@@ -37,6 +37,7 @@ mod link;
 pub mod market;
 mod output;
 mod patience;
+mod preview;
 mod reconcile;
 mod record;
 mod rules;
@@ -60,6 +61,7 @@ pub use input::{
 };
 pub use invariant::{Violation, check, check_record};
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
+pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::{Placement, Record, Stamped};
 pub use state::{
     Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Node, Part,

@@ -14,6 +14,7 @@ use sluice_common::wire::{Command, Greeting};
 
 use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
 use crate::market::{BadPolicy, Policy};
+use crate::preview::Preview;
 use crate::record::Stamped;
 use crate::words;
 
@@ -63,6 +64,8 @@ pub enum Output {
 pub enum Answer {
     /// To a submit: one result for each step, in order.
     Submitted(Vec<Result<Submitted, Refusal>>),
+    /// To what a submit would come to.
+    Previewed(Box<Preview>),
     /// To a cancel: done, under way, or needless because the step has ended.
     Cancelled(Result<StepId, Refusal>),
     /// To what was wanted of a step: done, under way, or so already.

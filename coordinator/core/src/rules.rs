@@ -118,13 +118,25 @@ impl Core {
         request: &Request,
         spec: &StepSpec,
     ) -> Option<Reason> {
-        let rules = &self.state.pool(pool)?.rules;
-        if rules.validations.is_empty() {
+        if self.state.pool(pool)?.rules.validations.is_empty() {
             return None;
         }
+        self.invalid_in(pool, request, &self.as_filled(pool, spec))
+    }
+
+    /// A step as it would be in a pool, with everything filled in.
+    pub(crate) fn as_filled(&self, pool: &PoolName, spec: &StepSpec) -> StepSpec {
         let mut filled = spec.clone();
-        fill(rules, &mut filled);
-        self.invalid_in(pool, request, &filled)
+        if let Some(pool) = self.state.pool(pool) {
+            fill(&pool.rules, &mut filled);
+        }
+        filled
+    }
+
+    /// The first rule of a pool that a step breaks by what it says.
+    pub(crate) fn broken_rule(&self, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
+        let rules = &self.state.pool(pool)?.rules;
+        breach(rules, spec).map(|breach| breach.reason(pool))
     }
 
     /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.

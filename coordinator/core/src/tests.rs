@@ -14,6 +14,7 @@ mod link;
 mod log;
 mod patience;
 mod platforms;
+mod preview;
 mod random;
 mod reconcile;
 mod require;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use coordinator_core::{
-    Answer, Applied, Change, Core, Input, NewStep, Refusal, Refused, ReplyId, SessionId, Stamped,
-    Steer, Submitted,
+    Answer, Applied, Change, Core, Input, NewStep, Preview, Refusal, Refused, ReplyId, SessionId,
+    Stamped, Steer, Submitted,
 };
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::wire::{FromNode, Hello};
@@ -58,6 +58,27 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, results));
         });
         self.call(Message::Submit { steps, reply }, answer).await
+    }
+
+    /// Tells what a submit would come to, and stores nothing. `view` as in [`EngineHandle::submit`].
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn preview<R: Send + 'static>(
+        &self,
+        step: NewStep,
+        view: impl FnOnce(&Core, Preview) -> R + Send + 'static,
+    ) -> Result<R, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |core: &Core, answer: Answer| {
+            let Answer::Previewed(preview) = answer else {
+                unreachable!("what a submit would come to is answered as such");
+            };
+            let _caller_may_be_gone = tell.send(view(core, *preview));
+        });
+        let step = Box::new(step);
+        let input = Box::new(move |reply| Input::Preview { reply, step });
+        self.call(Message::Change { input, reply }, answer).await
     }
 
     /// Cancels a step. `view` as in [`EngineHandle::submit`].

@@ -12,19 +12,30 @@ use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES
 use sluice_common::request::StepRequest;
 
 use super::error::ApiError;
-use super::params::NoParams;
+use super::params::{self, NoParams, Params};
 use super::{Api, body, ids};
 use crate::view;
 
-/// `POST /v1/steps`: 201 with the step, or 200 where it was there already.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubmitParams {
+    dry_run: Option<String>,
+}
+
+/// `POST /v1/steps`: 201 with the step, or 200 where it was there already; with `dry_run` 200 with what
+/// it would come to.
 pub(super) async fn one(
     State(api): State<Api>,
-    _: NoParams,
+    Params(params): Params<SubmitParams>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
+    let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
     let key = ids::key(&headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
+    if dry_run {
+        return preview(&api, body::parse(&json, "")?).await;
+    }
     let step = understand(body::parse(&json, "")?, key.as_deref(), 0)?;
     let submitted = api.engine().submit(vec![step], |core, results| {
         let result = results.into_iter().next();
@@ -39,6 +50,17 @@ pub(super) async fn one(
         StatusCode::OK
     };
     Ok((status, Json(view)).into_response())
+}
+
+/// Under an id that nobody has: whether the step's own is taken says nothing of the step.
+async fn preview(api: &Api, request: StepRequest) -> Result<Response, ApiError> {
+    request.chosen_id()?;
+    let step = NewStep {
+        id: ids::draw()?,
+        spec: request.check()?,
+    };
+    let preview = api.engine().preview(step, view::preview).await?;
+    Ok(Json(preview).into_response())
 }
 
 /// The body of a batch, with each step still as text: one that is malformed fails alone.

@@ -7,6 +7,7 @@ mod explain;
 mod follow;
 mod logs;
 mod pools;
+mod preview;
 mod refused;
 mod rules;
 mod terms;

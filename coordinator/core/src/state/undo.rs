@@ -2,8 +2,8 @@
 //! first record that touched it. Nothing else is kept or looked at, so a trial costs what it changes and not what there
 //! is. What is derived is not kept: it is taken out for what is there and built again for what was there.
 //!
-//! Only what a trial of terms makes can be taken back: changes of pools and policies, and the decisions that follow at
-//! once. Nothing that a host says is among them.
+//! Only what a trial makes can be taken back: changes of pools and policies, a step that is submitted, and the decisions
+//! that follow at once. Nothing that a host says is among them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -23,7 +23,8 @@ pub(crate) struct Undo {
     cluster: Cluster,
     validations: BTreeMap<ValidationName, Option<Validation>>,
     pools: BTreeMap<PoolName, Option<Pool>>,
-    steps: BTreeMap<StepId, Step>,
+    /// None of those that were not there.
+    steps: BTreeMap<StepId, Option<Step>>,
     nominations: BTreeMap<StepId, Option<Nomination>>,
 }
 
@@ -71,8 +72,8 @@ impl Undo {
     }
 
     fn note_step(&mut self, state: &State, id: &StepId) {
-        if let Some(step) = state.step(id).filter(|_| !self.steps.contains_key(id)) {
-            self.steps.insert(id.clone(), step.clone());
+        if !self.steps.contains_key(id) {
+            self.steps.insert(id.clone(), state.step(id).cloned());
         }
         self.note_promise(state, id);
     }
@@ -124,14 +125,16 @@ impl State {
         }
         let now = steps.keys().filter_map(|id| self.kept.steps.remove(id));
         let now: Vec<Step> = now.collect();
-        let nodes = nodes_of(now.iter().chain(steps.values()));
+        let nodes = nodes_of(now.iter().chain(steps.values().flatten()));
         now.iter().for_each(|step| self.index.remove_step(step));
         for (name, before) in pools {
             self.put_back_pool(&name, before);
         }
         for (id, step) in steps {
-            self.index.add_step(&step);
-            self.kept.steps.insert(id, step);
+            if let Some(step) = step {
+                self.index.add_step(&step);
+                self.kept.steps.insert(id, step);
+            }
         }
         for node in nodes.iter().filter_map(|node| self.kept.nodes.get(node)) {
             self.index.place_node(node);

@@ -337,8 +337,11 @@ fn play(rig: &mut Rig, event: Event) {
             if suspends {
                 spec.on_preempt = OnPreempt::Suspend;
             }
+            let name = format!("s{id}");
+            let foreseen = super::preview::foreseen(rig, &name, &spec);
             // An id that is in use may be refused: that is part of the life.
-            let _ = rig.submit(&format!("s{id}"), spec);
+            let _ = rig.submit(&name, spec);
+            super::preview::compare(rig, &name, foreseen);
         }
         Event::Terms {
             change,

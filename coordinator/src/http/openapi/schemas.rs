@@ -9,7 +9,7 @@ use coordinator_core::Stamped;
 use sluice_common::api::{
     ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, CordonRequest, DrainRequest,
     ErrorBody, ExplainView, LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
-    PoolView, StepView, UncordonRequest, ValidationView,
+    PoolView, PreviewView, StepView, UncordonRequest, ValidationView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
@@ -25,6 +25,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<ValidationView>>();
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
+    answers.add::<PreviewView>();
     answers.add::<ApplyView>();
     answers.add::<ClusterView>();
     answers.add::<ExplainView>();

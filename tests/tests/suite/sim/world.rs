@@ -431,7 +431,11 @@ impl World {
             }
             Output::Reply {
                 answer:
-                    Answer::Cancelled(_) | Answer::Changed(_) | Answer::Applied(_) | Answer::Steered(_),
+                    Answer::Previewed(_)
+                    | Answer::Cancelled(_)
+                    | Answer::Changed(_)
+                    | Answer::Applied(_)
+                    | Answer::Steered(_),
                 ..
             } => {}
             Output::SetTimer { key, at } => {

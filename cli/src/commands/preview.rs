@@ -1,0 +1,44 @@
+//! `--dry-run` of `run` and `submit`: what submits would come to, with nothing stored. Each step is asked about by itself,
+//! as if it were the only one.
+
+use sluice_common::api::{PreviewOutcome, PreviewView};
+use sluice_common::request::StepRequest;
+
+use super::outage_note;
+use crate::client::{Client, Patience};
+use crate::failure::{FAILED, Failure};
+use crate::out::Out;
+use crate::{render, show};
+
+/// Tells what each submit would come to; fails where one would be rejected or refused.
+pub(crate) fn run(client: &Client, requests: &[StepRequest], out: Out) -> Result<u8, Failure> {
+    let previews = requests.iter().map(|request| {
+        let ask = || client.preview(request);
+        client.keep_trying(Patience::CHANGE, outage_note(out), ask)
+    });
+    let previews: Vec<PreviewView> = previews.collect::<Result<_, _>>()?;
+    match &previews[..] {
+        [only] if !out.format().is_line_by_line() => show::value(only, out)?,
+        several if !out.format().is_line_by_line() => show::items(several, out)?,
+        several => {
+            for (request, preview) in requests.iter().zip(several) {
+                if several.len() > 1 {
+                    let name = request.name.as_deref().or(request.id.as_deref());
+                    out.result(&format!("# {}\n", render::or_dash(name)))?;
+                }
+                out.result(&render::preview::preview(preview, out))?;
+            }
+        }
+    }
+    let fails = |it: &PreviewView| {
+        matches!(
+            it.outcome,
+            PreviewOutcome::Rejected | PreviewOutcome::Refused
+        )
+    };
+    Ok(if previews.iter().any(fails) {
+        FAILED
+    } else {
+        0
+    })
+}

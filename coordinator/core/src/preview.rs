@@ -1,0 +1,452 @@
+//! What a submit would come to, stage by stage, with nothing stored: who may, what is filled in, what is asserted, which
+//! hosts could hold it, and where it would stand. The last is no guess: the step is submitted in earnest, the market
+//! makes its moves, and all of it is taken back (`core/trial.rs`). The stages before are asked of the same rules that
+//! the submit asks.
+//!
+//! A step that may go to several pools has passed a stage where one of them has let it through.
+
+mod filled;
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::reason::Reason;
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+
+use crate::admit::no_policy;
+use crate::core::Core;
+use crate::input::{NewStep, ReplyId};
+use crate::market::{Before, Never, Pool, Request};
+use crate::output::{Answer, Refusal};
+use crate::record::Record;
+use crate::state::Step;
+use crate::validation::{Judged, Outcome};
+use crate::words::shortened;
+use filled::Filled;
+
+/// How many hosts a line names.
+const NAMED_HOSTS: usize = 10;
+
+/// A stage of a submit, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Who may submit it, and where.
+    Access,
+    /// What is filled in where it says nothing.
+    Merge,
+    /// Maxima and assertions, over what that makes of it.
+    Validation,
+    /// Which hosts could hold it.
+    Platform,
+    /// What it gets, and when.
+    Queue,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 5] = [
+        Stage::Access,
+        Stage::Merge,
+        Stage::Validation,
+        Stage::Platform,
+        Stage::Queue,
+    ];
+}
+
+/// How something came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It goes on.
+    Passed,
+    /// It ends here.
+    Failed,
+    /// It never came so far.
+    NotReached,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The pool that was asked.
+    pub pool: Option<PoolName>,
+    /// What it is about: a field, an assertion, a platform.
+    pub about: String,
+    /// How it came out.
+    pub passage: Passage,
+    /// In words, with the numbers.
+    pub message: String,
+}
+
+/// A stage, and what was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageReport {
+    /// Which.
+    pub stage: Stage,
+    /// How it came out.
+    pub passage: Passage,
+    /// What was looked at, pool by pool.
+    pub lines: Vec<Line>,
+}
+
+/// What a submit would come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// Every stage, in order.
+    pub stages: Vec<StageReport>,
+    /// The step as it would be stored, or why it would not be.
+    pub outcome: Result<Previewed, Refusal>,
+}
+
+/// A step as it would stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Previewed {
+    /// The step.
+    pub step: Step,
+    /// Why it would be there.
+    pub reason: Reason,
+    /// Where it would run, wait or prefer to.
+    pub pool: Option<PoolName>,
+    /// Steps that would give way to it at once.
+    pub preempts: Vec<StepId>,
+}
+
+/// What became of a step in one pool.
+struct InPool {
+    lines: Vec<(Stage, Line)>,
+    /// Where it ended, if it did.
+    failed_at: Option<Stage>,
+}
+
+impl Core {
+    pub(crate) fn on_preview(&mut self, reply: ReplyId, new: NewStep) {
+        let mut pools = self.asked_pools(&new);
+        let mark = self.state.seq();
+        let trial = self.begin_trial();
+        let id = new.id.clone();
+        let submitted = self.submit(new);
+        if submitted.is_ok() {
+            self.schedule();
+        }
+        let outcome = submitted.and_then(|_| {
+            let previewed = self.previewed(&id, mark);
+            previewed.ok_or(Refusal::UnknownStep { step: id.clone() })
+        });
+        let queue = outcome.as_ref().map(|it| self.queue_lines(it));
+        self.take_back(trial);
+        // Where it ended before, its reason stands there already.
+        if let (Ok((passage, lines)), None) = (queue, pools.failed_at) {
+            let lines = lines.into_iter().map(|line| (Stage::Queue, line));
+            pools.lines.extend(lines);
+            pools.failed_at = (passage == Passage::Failed).then_some(Stage::Queue);
+        }
+        let stages = stages(pools);
+        let answer = Answer::Previewed(Preview { stages, outcome }.into());
+        self.reply(reply, answer);
+    }
+
+    /// What each pool makes of it up to its queue; where it ended is where it came farthest.
+    fn asked_pools(&self, new: &NewStep) -> InPool {
+        let home = self.home_of(&new.spec);
+        let request = home.send(Request::of(new.id.clone(), 0, &new.spec));
+        let mut all = InPool {
+            lines: Vec::new(),
+            failed_at: Some(Stage::Access),
+        };
+        let market = self.state.market();
+        let asked = market.candidates(&request);
+        for (name, pool) in asked {
+            let before = Before::of(market, pool, &request);
+            let never = before.and_then(|before| before.never(new.spec.allow_pending));
+            let its = self.asked(name, &request, &new.spec, never);
+            all.lines.extend(its.lines);
+            all.failed_at = match (all.failed_at, its.failed_at) {
+                (Some(before), Some(now)) => Some(before.max(now)),
+                (None, _) | (_, None) => None,
+            };
+        }
+        if all.lines.is_empty() {
+            let why = self.why_nowhere(&request);
+            all.lines
+                .push((Stage::Access, failed(request.pool.clone(), "policy", why)));
+        }
+        all
+    }
+
+    fn why_nowhere(&self, request: &Request) -> String {
+        let unknown = request.pool.as_ref().map(|pool| self.admit_pool(pool));
+        let reason = match unknown {
+            Some(Err(reason)) => reason,
+            Some(Ok(())) | None => no_policy(request),
+        };
+        reason.message
+    }
+
+    /// One pool, stage by stage, up to the first that does not let it through.
+    fn asked(
+        &self,
+        name: &PoolName,
+        request: &Request,
+        spec: &StepSpec,
+        never: Option<Never>,
+    ) -> InPool {
+        let mut lines = Vec::from([(Stage::Access, self.access(name, request, spec))]);
+        if let Some(closed) = self.closed_pool(name) {
+            lines.push((Stage::Access, closed));
+            let failed_at = Some(Stage::Access);
+            return InPool { lines, failed_at };
+        }
+        let filled = self.as_filled(name, spec);
+        lines.extend(self.merge_lines(name, spec, &filled));
+        let broken = self.broken_rule(name, spec);
+        let broken = broken.map(|it| failed(Some(name.clone()), it.code.as_str(), it.message));
+        let judged = self.judged_in(name, request, &filled).into_iter();
+        let judged = judged.map(|it| assertion(name, it));
+        let checks: Vec<Line> = broken.into_iter().chain(judged).collect();
+        let invalid = checks.iter().any(|line| line.passage == Passage::Failed);
+        lines.extend(checks.into_iter().map(|line| (Stage::Validation, line)));
+        if invalid {
+            let failed_at = Some(Stage::Validation);
+            return InPool { lines, failed_at };
+        }
+        let (stage, line) = match never {
+            Some(never) => {
+                let stage = match never {
+                    Never::NoHostFits { .. } => Stage::Platform,
+                    Never::UnknownResource { .. }
+                    | Never::ExceedsPoolCapacity { .. }
+                    | Never::ExceedsLimit { .. }
+                    | Never::ExceedsReserved { .. } => Stage::Queue,
+                };
+                let reason = self.never_in(name, request, never);
+                (
+                    Some(stage),
+                    Some(failed(
+                        Some(name.clone()),
+                        reason.code.as_str(),
+                        reason.message,
+                    )),
+                )
+            }
+            None => (None, None),
+        };
+        if stage != Some(Stage::Platform) {
+            lines.push((Stage::Platform, self.hosts_line(name, request)));
+        }
+        lines.extend(stage.zip(line));
+        InPool {
+            lines,
+            failed_at: stage,
+        }
+    }
+
+    fn access(&self, name: &PoolName, request: &Request, spec: &StepSpec) -> Line {
+        let pool = self.state.market().pool(name);
+        let policy = pool.and_then(|pool| pool.policy(&request.subject));
+        let priority = policy.map_or(0, |policy| policy.priority);
+        let mut message = format!("`{}` may, with priority {priority}", spec.subject);
+        if request.subject != spec.subject {
+            message = format!("{message}, by the policy of `{}`", request.subject);
+        }
+        if spec.pool.is_none() && request.pool.is_some() {
+            message.push_str("; the cluster's defaults send it here");
+        }
+        passed(name, "policy", message)
+    }
+
+    fn closed_pool(&self, name: &PoolName) -> Option<Line> {
+        let message = self.state.pool(name)?.rules.maintenance.as_ref()?;
+        let message = format!("it takes no new steps: {message}");
+        Some(failed(Some(name.clone()), "maintenance", message))
+    }
+
+    fn merge_lines(
+        &self,
+        name: &PoolName,
+        spec: &StepSpec,
+        filled: &StepSpec,
+    ) -> Vec<(Stage, Line)> {
+        let Some(pool) = self.state.pool(name) else {
+            return Vec::new();
+        };
+        let settings = filled::settings(name.as_str(), &pool.rules, spec, filled);
+        let lines = settings.into_iter().map(|it| merge_line(name, it));
+        lines.map(|line| (Stage::Merge, line)).collect()
+    }
+
+    /// Which of the hosts that it remembers could hold it, were they empty.
+    fn hosts_line(&self, name: &PoolName, request: &Request) -> Line {
+        let pool = self.state.market().pool(name);
+        let of = match &request.platforms[..] {
+            [] => "any".to_string(),
+            asked => {
+                let asked: Vec<&str> = asked.iter().map(|it| it.as_str()).collect();
+                asked.join(",")
+            }
+        };
+        let hosts = pool.map_or_else(Vec::new, |pool| could_hold(pool, request));
+        let message = match hosts.len() {
+            0 => "no host that it has could hold it: it waits for one to come".to_string(),
+            1 => format!("one host could hold it: {}", hosts[0]),
+            n => format!("{n} hosts could hold it: {}", shortened(hosts, NAMED_HOSTS)),
+        };
+        passed(name, &of, message)
+    }
+
+    /// The step in the state that the trial has come to.
+    fn previewed(&self, id: &StepId, mark: u64) -> Option<Previewed> {
+        let step = self.state.step(id)?;
+        let market = self.state.market();
+        let granted = step.latest().map(|attempt| &attempt.pool);
+        let promised = market.nomination(id).map(|promise| &promise.pool);
+        let preferred = || market.preferred(market.request(id)?);
+        let pool = granted.or(promised).or_else(preferred);
+        let preempts = self
+            .records_after(mark)
+            .filter_map(|record| gives_way(record, id));
+        Some(Previewed {
+            step: step.clone(),
+            reason: self.reason(step),
+            pool: pool.or(step.spec.pool.as_ref()).cloned(),
+            preempts: preempts.collect(),
+        })
+    }
+
+    fn queue_lines(&self, it: &Previewed) -> (Passage, Vec<Line>) {
+        let Previewed { step, reason, .. } = it;
+        let pool = it.pool.clone();
+        let about = reason.code.as_str();
+        if step.state == StepState::Rejected {
+            let line = failed(pool, about, reason.message.clone());
+            return (Passage::Failed, Vec::from([line]));
+        }
+        let line = |message| Line {
+            pool: pool.clone(),
+            about: about.to_string(),
+            passage: Passage::Passed,
+            message,
+        };
+        let Some(attempt) = step.latest() else {
+            return (Passage::Passed, self.places(it));
+        };
+        let hosts: Vec<String> = attempt.parts.iter().map(host_of).collect();
+        let message = format!("it starts at once, on {}", hosts.join(" and "));
+        (Passage::Passed, Vec::from([line(message)]))
+    }
+
+    /// Where it waits: its place in each pool, and why it waits there.
+    fn places(&self, it: &Previewed) -> Vec<Line> {
+        let explained = self.explain(&it.step.id);
+        let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
+        let stops = match it.preempts.len() {
+            0 => String::new(),
+            _ => {
+                let names = it.preempts.iter().map(|step| format!("`{step}`"));
+                format!(
+                    "; for it gives way at once {}",
+                    shortened(names.collect(), NAMED_HOSTS)
+                )
+            }
+        };
+        let place = |pool: crate::explain::InPool<'_>| Line {
+            pool: Some(pool.pool.clone()),
+            about: pool.reason.code.as_str().to_string(),
+            passage: Passage::Passed,
+            message: format!(
+                "it waits at place {} of {}: {}{stops}",
+                pool.ahead + 1,
+                pool.waiting,
+                pool.reason.message
+            ),
+        };
+        pools.into_iter().map(place).collect()
+    }
+}
+
+/// The step that gives way to another by a record.
+fn gives_way(record: &Record, to: &StepId) -> Option<StepId> {
+    let (Record::Stopping { attempt, by, .. } | Record::Suspending { attempt, by, .. }) = record
+    else {
+        return None;
+    };
+    let it = by.as_ref().filter(|by| *by == to);
+    it.map(|_| attempt.step.clone())
+}
+
+/// The hosts that could hold a request, were they empty, those first that it likes best.
+fn could_hold(pool: &Pool, request: &Request) -> Vec<String> {
+    let views: Vec<Option<&PlatformName>> = match &request.platforms[..] {
+        [] => Vec::from([None]),
+        asked => asked.iter().map(Some).collect(),
+    };
+    let mut seen = BTreeSet::new();
+    let hosts = views
+        .into_iter()
+        .flat_map(|view| pool.shelf(view).known.covering(request.each));
+    let hosts = hosts.filter(|(node, _)| seen.insert(*node));
+    hosts.map(|(node, _)| format!("`{node}`")).collect()
+}
+
+fn host_of(part: &crate::state::Part) -> String {
+    match part.gpus.len() {
+        0 => format!("`{}`", part.node),
+        1 => format!("`{}` with one GPU", part.node),
+        n => format!("`{}` with {n} GPUs", part.node),
+    }
+}
+
+fn line(pool: Option<PoolName>, about: &str, passage: Passage, message: String) -> Line {
+    Line {
+        pool,
+        about: about.to_string(),
+        passage,
+        message,
+    }
+}
+
+fn passed(pool: &PoolName, about: &str, message: String) -> Line {
+    line(Some(pool.clone()), about, Passage::Passed, message)
+}
+
+fn failed(pool: Option<PoolName>, about: &str, message: String) -> Line {
+    line(pool, about, Passage::Failed, message)
+}
+
+fn merge_line(pool: &PoolName, Filled { field, value, from }: Filled) -> Line {
+    passed(pool, field, format!("{value}, from {from}"))
+}
+
+fn assertion(pool: &PoolName, judged: Judged) -> Line {
+    let about = format!("{}: {}", judged.document, judged.assert);
+    match judged.outcome {
+        Outcome::Holds => passed(pool, &about, "it holds".to_string()),
+        Outcome::HoldsOn { keep: 0, of: 0 } => {
+            passed(pool, &about, "there is no host to ask yet".to_string())
+        }
+        Outcome::HoldsOn { keep, of } => {
+            passed(pool, &about, format!("it holds on {keep} of {of} hosts"))
+        }
+        Outcome::Fails(found) => failed(Some(pool.clone()), &about, found),
+    }
+}
+
+/// Every stage with its lines: those before the one where it ended have passed, those after it were not reached.
+fn stages(pools: InPool) -> Vec<StageReport> {
+    let InPool { lines, failed_at } = pools;
+    let reports = Stage::ALL.into_iter().map(|stage| {
+        let its = lines.iter().filter(|(of, _)| *of == stage);
+        StageReport {
+            stage,
+            passage: match failed_at {
+                Some(end) if stage == end => Passage::Failed,
+                Some(end) if stage > end => Passage::NotReached,
+                Some(_) | None => Passage::Passed,
+            },
+            lines: its.map(|(_, line)| line.clone()).collect(),
+        }
+    });
+    reports.collect()
+}

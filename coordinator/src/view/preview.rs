@@ -1,0 +1,75 @@
+//! What a submit would come to, in the words of the API.
+
+use coordinator_core::{Core, Line, Passage, Preview, Previewed, Stage, StageReport};
+use sluice_common::api::{
+    CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView, StepView,
+};
+use sluice_common::state::StepState;
+
+/// What a submit would come to.
+pub fn preview(core: &Core, preview: Preview) -> PreviewView {
+    let stages = preview.stages.into_iter().map(stage).collect();
+    let Ok(previewed) = preview.outcome else {
+        return PreviewView {
+            outcome: PreviewOutcome::Refused,
+            stages,
+            step: None,
+            preempts: Vec::new(),
+        };
+    };
+    let preempts = previewed.preempts.iter().map(ToString::to_string);
+    PreviewView {
+        outcome: outcome(previewed.step.state),
+        stages,
+        preempts: preempts.collect(),
+        step: Some(step(core, &previewed)),
+    }
+}
+
+/// The step as it stood in the trial: the core has forgotten it.
+fn step(core: &Core, previewed: &Previewed) -> StepView {
+    StepView {
+        pool: previewed.pool.as_ref().map(ToString::to_string),
+        reason: previewed.reason.clone(),
+        ..super::step(core, &previewed.step)
+    }
+}
+
+fn outcome(state: StepState) -> PreviewOutcome {
+    match state {
+        StepState::Queued => PreviewOutcome::Waits,
+        StepState::Rejected => PreviewOutcome::Rejected,
+        _ => PreviewOutcome::Starts,
+    }
+}
+
+fn stage(report: StageReport) -> StageView {
+    StageView {
+        stage: match report.stage {
+            Stage::Access => PreviewStage::Access,
+            Stage::Merge => PreviewStage::Merge,
+            Stage::Validation => PreviewStage::Validation,
+            Stage::Platform => PreviewStage::Platform,
+            Stage::Queue => PreviewStage::Queue,
+        },
+        outcome: passage(report.passage),
+        checks: report.lines.into_iter().map(check).collect(),
+    }
+}
+
+fn check(line: Line) -> CheckView {
+    CheckView {
+        pool: line.pool.map(|pool| pool.to_string()),
+        about: line.about,
+        outcome: passage(line.passage),
+        message: line.message,
+    }
+}
+
+fn passage(passage: Passage) -> StageOutcome {
+    match passage {
+        Passage::Passed => StageOutcome::Passed,
+        Passage::Failed => StageOutcome::Failed,
+        Passage::NotReached => StageOutcome::NotReached,
+    }
+}
