@@ -1,5 +1,7 @@
 //! Every error that the API answers with: its code, its status and its words.
 
+mod refusal;
+
 use axum::Json;
 use axum::http::header::{ALLOW, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
@@ -7,13 +9,13 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
 use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::StepId;
 use sluice_common::reason::Detail;
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
 use crate::engine::EngineGone;
 use crate::store::ReadError;
+use refusal::{code_of, detail_of};
 
 /// An error of a call.
 #[derive(Debug, thiserror::Error)]
@@ -342,111 +344,6 @@ impl ApiError {
     }
 }
 
-/// The code of what the core refuses.
-fn code_of(refusal: &Refusal) -> ErrorCode {
-    use ErrorCode as C;
-    match refusal {
-        Refusal::UnknownStep { .. } => C::UnknownStep,
-        Refusal::UnknownPool { .. } => C::UnknownPool,
-        Refusal::UnknownPolicy { .. } => C::UnknownPolicy,
-        Refusal::BadPolicy { .. } => C::InvalidPolicy,
-        Refusal::IdInUse { .. } => C::IdInUse,
-        Refusal::UnknownNode { .. } => C::UnknownNode,
-        Refusal::UnknownGpu { .. } => C::UnknownGpu,
-        Refusal::NodeLinked { .. } => C::NodeLinked,
-        Refusal::NodeHoldsSteps { .. } => C::NodeHoldsSteps,
-        Refusal::TooManyLabels { .. } => C::TooManyLabels,
-        Refusal::VersionConflict { .. } => C::VersionConflict,
-        Refusal::Twice { .. } => C::NamedTwice,
-        Refusal::InUse { .. } => C::InUse,
-        Refusal::PoolHasNodes { .. } => C::PoolHasNodes,
-        Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
-        Refusal::StepOver { .. } => C::StepOver,
-        Refusal::CannotSuspend { .. } => C::CannotSuspend,
-        Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
-        Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
-        Refusal::UnknownValidation { .. } => C::UnknownValidation,
-        Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
-    }
-}
-
-/// The names and numbers in the words of what the core refuses.
-fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
-    match refusal {
-        Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
-        Refusal::UnknownPool { pool } | Refusal::PoolInMaintenance { pool, .. } => {
-            vec![("pool", text(pool.as_str()))]
-        }
-        Refusal::ClusterNamesPool { pool, field } => {
-            vec![("pool", text(pool.as_str())), ("field", text(field))]
-        }
-        Refusal::UnknownValidation { validation } => {
-            vec![("validation", text(validation.as_str()))]
-        }
-        Refusal::PoolNamesValidation {
-            validation,
-            pool,
-            nearest,
-        } => {
-            let pool = text(pool.as_str());
-            let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
-            detail.push(("pool", pool));
-            detail
-        }
-        Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
-            vec![
-                ("pool", text(pool.as_str())),
-                ("subject", text(subject.as_str())),
-            ]
-        }
-        Refusal::IdInUse { step, differs } => {
-            vec![("step", text(step.as_str())), ("differs", text(differs))]
-        }
-        Refusal::UnknownNode { node } | Refusal::NodeLinked { node } => {
-            vec![("node", text(node.as_str()))]
-        }
-        Refusal::UnknownGpu { node, gpu, .. } => {
-            vec![("node", text(node.as_str())), ("gpu", text(gpu))]
-        }
-        Refusal::NodeHoldsSteps { node, steps } => {
-            vec![
-                ("node", text(node.as_str())),
-                ("steps", number(steps.len())),
-            ]
-        }
-        Refusal::TooManyLabels { node, count, limit } => vec![
-            ("node", text(node.as_str())),
-            ("count", number(*count)),
-            ("limit", number(*limit)),
-        ],
-        Refusal::VersionConflict {
-            expected, version, ..
-        } => vec![
-            ("expected", Detail::Number(*expected)),
-            ("version", Detail::Number(*version)),
-        ],
-        Refusal::Twice { first, .. } => vec![("first", number(*first))],
-        Refusal::InUse { uses } => {
-            let steps = uses.iter().flat_map(|it| &it.steps).take(NAMED_STEPS);
-            let steps: Vec<&str> = steps.map(StepId::as_str).collect();
-            vec![("steps", text(&steps.join(",")))]
-        }
-        Refusal::PoolHasNodes { pool, nodes } => vec![
-            ("pool", text(pool.as_str())),
-            ("nodes", number(nodes.len())),
-        ],
-        Refusal::PoolIsDefault { pool } => vec![("pool", text(pool.as_str()))],
-        Refusal::StepOver { step, state } => vec![
-            ("step", text(step.as_str())),
-            ("state", text(state.as_str())),
-        ],
-        Refusal::CannotSuspend { step, hosts } => vec![
-            ("step", text(step.as_str())),
-            ("hosts", Detail::Number(u64::from(*hosts))),
-        ],
-    }
-}
-
 fn text(text: &str) -> Detail {
     Detail::Text(text.to_owned())
 }
@@ -462,9 +359,6 @@ fn with_nearest(
     let near = nearest.as_ref().map(|near| ("nearest", text(near)));
     std::iter::once(what).chain(near).collect()
 }
-
-/// How many steps a detail names.
-const NAMED_STEPS: usize = 100;
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {

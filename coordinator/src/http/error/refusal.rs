@@ -1,0 +1,116 @@
+//! What the core refuses, as codes and details of the API. Its sentences are the core's own.
+
+use coordinator_core::Refusal;
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::StepId;
+use sluice_common::reason::Detail;
+
+use super::{number, text, with_nearest};
+
+/// How many steps a detail names.
+const NAMED_STEPS: usize = 100;
+
+/// The code of what the core refuses.
+pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
+    use ErrorCode as C;
+    match refusal {
+        Refusal::UnknownStep { .. } => C::UnknownStep,
+        Refusal::UnknownPool { .. } => C::UnknownPool,
+        Refusal::UnknownPolicy { .. } => C::UnknownPolicy,
+        Refusal::BadPolicy { .. } => C::InvalidPolicy,
+        Refusal::IdInUse { .. } => C::IdInUse,
+        Refusal::UnknownNode { .. } => C::UnknownNode,
+        Refusal::UnknownGpu { .. } => C::UnknownGpu,
+        Refusal::NodeLinked { .. } => C::NodeLinked,
+        Refusal::NodeHoldsSteps { .. } => C::NodeHoldsSteps,
+        Refusal::TooManyLabels { .. } => C::TooManyLabels,
+        Refusal::VersionConflict { .. } => C::VersionConflict,
+        Refusal::Twice { .. } => C::NamedTwice,
+        Refusal::InUse { .. } => C::InUse,
+        Refusal::PoolHasNodes { .. } => C::PoolHasNodes,
+        Refusal::PoolIsDefault { .. } => C::PoolIsDefault,
+        Refusal::StepOver { .. } => C::StepOver,
+        Refusal::CannotSuspend { .. } => C::CannotSuspend,
+        Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
+        Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
+        Refusal::UnknownValidation { .. } => C::UnknownValidation,
+        Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
+    }
+}
+
+/// The names and numbers in the words of what the core refuses.
+pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
+    match refusal {
+        Refusal::UnknownStep { step } => vec![("step", text(step.as_str()))],
+        Refusal::UnknownPool { pool } | Refusal::PoolInMaintenance { pool, .. } => {
+            vec![("pool", text(pool.as_str()))]
+        }
+        Refusal::ClusterNamesPool { pool, field } => {
+            vec![("pool", text(pool.as_str())), ("field", text(field))]
+        }
+        Refusal::UnknownValidation { validation } => {
+            vec![("validation", text(validation.as_str()))]
+        }
+        Refusal::PoolNamesValidation {
+            validation,
+            pool,
+            nearest,
+        } => {
+            let pool = text(pool.as_str());
+            let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
+            detail.push(("pool", pool));
+            detail
+        }
+        Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {
+            vec![
+                ("pool", text(pool.as_str())),
+                ("subject", text(subject.as_str())),
+            ]
+        }
+        Refusal::IdInUse { step, differs } => {
+            vec![("step", text(step.as_str())), ("differs", text(differs))]
+        }
+        Refusal::UnknownNode { node } | Refusal::NodeLinked { node } => {
+            vec![("node", text(node.as_str()))]
+        }
+        Refusal::UnknownGpu { node, gpu, .. } => {
+            vec![("node", text(node.as_str())), ("gpu", text(gpu))]
+        }
+        Refusal::NodeHoldsSteps { node, steps } => {
+            vec![
+                ("node", text(node.as_str())),
+                ("steps", number(steps.len())),
+            ]
+        }
+        Refusal::TooManyLabels { node, count, limit } => vec![
+            ("node", text(node.as_str())),
+            ("count", number(*count)),
+            ("limit", number(*limit)),
+        ],
+        Refusal::VersionConflict {
+            expected, version, ..
+        } => vec![
+            ("expected", Detail::Number(*expected)),
+            ("version", Detail::Number(*version)),
+        ],
+        Refusal::Twice { first, .. } => vec![("first", number(*first))],
+        Refusal::InUse { uses } => {
+            let steps = uses.iter().flat_map(|it| &it.steps).take(NAMED_STEPS);
+            let steps: Vec<&str> = steps.map(StepId::as_str).collect();
+            vec![("steps", text(&steps.join(",")))]
+        }
+        Refusal::PoolHasNodes { pool, nodes } => vec![
+            ("pool", text(pool.as_str())),
+            ("nodes", number(nodes.len())),
+        ],
+        Refusal::PoolIsDefault { pool } => vec![("pool", text(pool.as_str()))],
+        Refusal::StepOver { step, state } => vec![
+            ("step", text(step.as_str())),
+            ("state", text(state.as_str())),
+        ],
+        Refusal::CannotSuspend { step, hosts } => vec![
+            ("step", text(step.as_str())),
+            ("hosts", Detail::Number(u64::from(*hosts))),
+        ],
+    }
+}
