@@ -143,44 +143,6 @@ fn unread(file: &str, error: &impl ToString) -> String {
     )
 }
 
-/// The line at which each document begins, counted from 1, with its text. Documents of which nothing is written are
-/// left out, as the parser does.
-fn starts(text: &str) -> Vec<(usize, &str)> {
-    let mut found: Vec<(usize, &str)> = Vec::new();
-    let (mut line, mut begin, mut at) = (1, 1, 0);
-    let mut offset = 0;
-    for piece in text.split_inclusive('\n') {
-        if piece.trim_end() == "---" || piece.starts_with("--- ") {
-            found.push((begin, &text[at..offset]));
-            begin = line + 1;
-            at = offset + piece.len();
-        }
-        line += 1;
-        offset += piece.len();
-    }
-    found.push((begin, &text[at..]));
-    let says = |own: &&str| {
-        own.lines()
-            .any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#'))
-    };
-    found.retain(|(_, own)| says(own));
-    found
-}
-
-/// How many lines below the beginning of a document stands what a mistake is about: the first word that it quotes, or
-/// the field that it begins with.
-fn line_of(document: &str, mistake: &str) -> usize {
-    let quoted = mistake.split('`').nth(1);
-    let field = mistake.split(':').next();
-    let words = [quoted, field].into_iter().flatten();
-    // Prose has spaces in it; what is quoted stands in the document as it is.
-    let is_word = |word: &&str| !word.is_empty() && (quoted == Some(*word) || !word.contains(' '));
-    let mut words = words.filter(is_word);
-    let line = words.find_map(|word| document.lines().position(|line| line.contains(word)));
-    let first = document.lines().position(|line| !line.trim().is_empty());
-    line.or(first).unwrap_or(0)
-}
-
 fn document(value: Value) -> Result<Document, String> {
     let Value::Object(mut fields) = value else {
         return Err("it is no mapping: write `kind: ...` and what belongs to it".to_owned());

@@ -141,7 +141,7 @@ pub enum Wanted {
         /// Its name.
         pool: PoolName,
         /// The terms.
-        terms: PoolWritten,
+        terms: Box<PoolWritten>,
     },
     /// The cluster as a whole on these terms and no others.
     Cluster {

@@ -99,7 +99,7 @@ impl Core {
         let before = before.map(|(terms, _)| terms);
         match &change.wanted {
             Wanted::Pool { pool, terms } => {
-                if before != Some(Terms::Pool(Box::new(terms.clone()))) {
+                if before != Some(Terms::Pool(terms.clone())) {
                     self.record(Record::PoolPut {
                         pool: pool.clone(),
                         description: terms.description.clone(),
@@ -147,7 +147,7 @@ impl Core {
     fn is_so(&self, wanted: &Wanted) -> bool {
         let terms = self.terms_of(wanted).map(|(terms, _)| terms);
         match wanted {
-            Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(Box::new(it.clone()))),
+            Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(it.clone())),
             Wanted::Policy { policy, .. } => terms == Some(Terms::Policy(policy.clone())),
             Wanted::Cluster { terms: it } => terms == Some(Terms::Cluster(it.clone())),
             Wanted::Validation { terms: it, .. } => terms == Some(Terms::Validation(it.clone())),
@@ -164,17 +164,14 @@ impl Core {
             let keys = policy.keys().filter(|key| counted_by_hosts(key.as_str()));
             keys.cloned().collect()
         };
-        let before = match self.terms_of(wanted) {
-            Some((Terms::Policy(before), _)) => named(&before),
-            Some((Terms::Pool(_) | Terms::Cluster(_), _)) | None => BTreeSet::new(),
-        };
-        let after = match wanted {
-            Wanted::Policy { policy, .. } => named(policy),
-            Wanted::Pool { .. }
-            | Wanted::NoPool { .. }
-            | Wanted::NoPolicy { .. }
-            | Wanted::Cluster { .. } => BTreeSet::new(),
-        };
+        let mut before = BTreeSet::new();
+        if let Some((Terms::Policy(policy), _)) = self.terms_of(wanted) {
+            before = named(&policy);
+        }
+        let mut after = BTreeSet::new();
+        if let Wanted::Policy { policy, .. } = wanted {
+            after = named(policy);
+        }
         let mut differ = before.symmetric_difference(&after);
         let same = differ.all(|key| key.as_str() == GPU);
         subject_of(wanted).filter(|_| same)

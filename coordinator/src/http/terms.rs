@@ -113,6 +113,7 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             };
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
+            let terms = Box::new(terms);
             let wanted = Wanted::Pool { pool, terms };
             Ok(Change { wanted, version })
         }
@@ -420,6 +421,7 @@ pub(super) async fn put_pool(
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let terms = written(body::parse(&json, "")?).map_err(ApiError::Field)?;
     let name = pool.clone();
+    let terms = Box::new(terms);
     let wanted = Wanted::Pool { pool, terms };
     let seen = move |core: &Core| {
         let found = core.state().pool(&name);

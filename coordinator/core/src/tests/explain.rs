@@ -306,10 +306,10 @@ fn min_runtime_spares_until_a_time_that_is_told_to_both() {
     let mut rig = rig(terms(1, &[], &[]), terms(5, &[], &[]));
     rig.apply(vec![Wanted::Pool {
         pool: PoolName::new("default").unwrap(),
-        terms: PoolWritten {
+        terms: alloc::boxed::Box::new(PoolWritten {
             min_runtime: Span::from_secs(10),
             ..PoolWritten::default()
-        },
+        }),
     }]);
     let until = rig.now + Span::from_secs(10);
     rig.submit("runs", of("a", 4)).unwrap();

@@ -56,10 +56,10 @@ fn ruled(rules: PoolRules) -> Vec<Wanted> {
         },
         Wanted::Pool {
             pool: "default".parse().unwrap(),
-            terms: PoolWritten {
+            terms: alloc::boxed::Box::new(PoolWritten {
                 rules,
                 ..PoolWritten::default()
-            },
+            }),
         },
     ]
 }

@@ -252,17 +252,17 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
         4 => wanted_policy("default", "s", Policy::default()),
         5 => Wanted::Pool {
             pool,
-            terms: PoolWritten {
+            terms: alloc::boxed::Box::new(PoolWritten {
                 require: [Capability::Freeze].into(),
                 ..PoolWritten::default()
-            },
+            }),
         },
         6 => Wanted::Pool {
             pool,
-            terms: PoolWritten {
+            terms: alloc::boxed::Box::new(PoolWritten {
                 rules: rules(gpus),
                 ..PoolWritten::default()
-            },
+            }),
         },
         7 => Wanted::NoPolicy { pool, subject },
         8 => wanted_policy("default", "t", policy(few, Table::new())),

@@ -32,10 +32,10 @@ fn rig(capabilities: &[(Capability, Mechanism)]) -> Rig {
 fn require(rig: &mut Rig, capabilities: &[Capability]) -> Fed {
     rig.apply(vec![Wanted::Pool {
         pool: PoolName::new("default").unwrap(),
-        terms: PoolWritten {
+        terms: alloc::boxed::Box::new(PoolWritten {
             require: capabilities.iter().copied().collect(),
             ..PoolWritten::default()
-        },
+        }),
     }])
 }
 

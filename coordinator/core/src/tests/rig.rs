@@ -387,12 +387,12 @@ pub(super) fn wanted_pool(pool: &str, capacity: &[(&str, u64)]) -> Wanted {
     let capacity = capacity.iter();
     Wanted::Pool {
         pool: PoolName::new(pool).unwrap(),
-        terms: PoolWritten {
+        terms: alloc::boxed::Box::new(PoolWritten {
             capacity: capacity
                 .map(|(key, n)| (Key::new(*key).unwrap(), *n))
                 .collect(),
             ..PoolWritten::default()
-        },
+        }),
     }
 }
 

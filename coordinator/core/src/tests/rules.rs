@@ -48,10 +48,10 @@ fn saying(setting: Setting, change: impl FnOnce(&mut StepSpec)) -> StepSpec {
 fn ruled(pool: &str, rules: PoolRules) -> Wanted {
     Wanted::Pool {
         pool: pool.parse().unwrap(),
-        terms: PoolWritten {
+        terms: alloc::boxed::Box::new(PoolWritten {
             rules,
             ..PoolWritten::default()
-        },
+        }),
     }
 }
 

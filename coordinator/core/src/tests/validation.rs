@@ -44,10 +44,10 @@ fn rules(validations: &[&str]) -> PoolRules {
 fn pool(name: &str, rules: PoolRules) -> Wanted {
     Wanted::Pool {
         pool: name.parse().unwrap(),
-        terms: PoolWritten {
+        terms: alloc::boxed::Box::new(PoolWritten {
             rules,
             ..PoolWritten::default()
-        },
+        }),
     }
 }
 
