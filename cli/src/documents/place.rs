@@ -95,20 +95,22 @@ fn line_of_field(document: &str, field: &str) -> Option<usize> {
     Some(at)
 }
 
-/// The same for what a mistake is about: a field that it names, the first word that it quotes, or the one that it begins
-/// with.
+/// The same for what a mistake is about: what it quotes where that is several words, a field that it names, the first
+/// word that it quotes, or the one that it begins with.
 fn line_of(document: &str, mistake: &str) -> usize {
     let words = mistake.split_whitespace();
     let words = words.map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
     let mut fields = words.filter(|word| word.contains('.'));
     let field = fields.find_map(|field| line_of_field(document, field));
     let quoted = mistake.split('`').nth(1);
+    let phrase = quoted.filter(|quoted| quoted.contains(' '));
+    let phrase = phrase.and_then(|phrase| document.lines().position(|line| line.contains(phrase)));
     let begins = mistake.split(':').next();
     let words = [quoted, begins].into_iter().flatten();
     let mut words = words.filter(|word| !word.is_empty() && !word.contains(' '));
     let quoted = || words.find_map(|word| line_with(document, word));
     let first = document.lines().position(|line| !line.trim().is_empty());
-    field.or_else(quoted).or(first).unwrap_or(0)
+    phrase.or(field).or_else(quoted).or(first).unwrap_or(0)
 }
 
 /// The first line that has a word by itself, or else within another.

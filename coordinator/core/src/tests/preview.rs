@@ -159,7 +159,7 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
     );
     let large = preview(&mut rig, with_memory(spec(0, 0), 1_000_000_000));
     assert_eq!(ends(&large), [Passed, Passed, Passed, Failed, NotReached]);
-    assert!(obstacles(&large)[0].starts_with("  -default no_host_fits: no host of pool `default` could hold it even when empty: it asks for 1000000000 memory_mb"));
+    assert!(obstacles(&large)[0].starts_with("  -default no_host_fits: no host of pool `default` could hold it even when empty: it asks for 909.494TiB of memory"));
     rig.put_policy(
         "default",
         "s",
@@ -173,7 +173,7 @@ fn where_it_ends_is_told_and_what_comes_after_was_not_reached() {
     assert_eq!(
         obstacles(&limited),
         [
-            "  -default exceeds_limit: it asks for 1000 mcpu, and the limit of `s` in pool `default` is 500"
+            "  -default exceeds_limit: it asks for 1 core, and the limit of `s` in pool `default` is 0.5"
         ]
     );
 }
