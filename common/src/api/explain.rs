@@ -29,7 +29,8 @@ pub struct ExplainView {
     pub reason: Reason,
     /// The pools in which it waits, most preferred first; empty unless it is queued.
     pub pools: Vec<ExplainPool>,
-    /// The pools that refused it, each with why; empty unless it was rejected.
+    /// The pools that refused it, each with why: of one that was rejected all, of one that waits those whose rules keep
+    /// it out.
     pub refused: Vec<RefusalView>,
     /// What it holds; absent where it holds nothing.
     pub holding: Option<HoldingView>,

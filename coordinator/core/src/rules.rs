@@ -23,6 +23,7 @@ use crate::cluster::Home;
 use crate::core::Core;
 use crate::market::{Before, Never, Request};
 use crate::output::Refusal;
+use crate::state::{Step, request};
 
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,6 +163,33 @@ impl Core {
         });
         let barred = pools.map(|pool| pool.name.clone()).collect();
         Admitted::Queued { spec, barred, home }
+    }
+
+    /// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
+    /// submitted; what held then holds for it.
+    pub(crate) fn barred_from(&self, step: &Step) -> Vec<(PoolName, String)> {
+        let as_said = StepSpec {
+            unsaid: BTreeSet::new(),
+            ..step.spec.clone()
+        };
+        let request = request(step);
+        let elsewhere = |pool: &&PoolName| request.pool.as_ref().is_some_and(|only| only != *pool);
+        let barred = step.barred.iter().filter(|pool| !elsewhere(pool));
+        let known = barred.filter_map(|name| Some((name, self.state.pool(name)?)));
+        let bound = known.filter(|(_, pool)| pool.policies.contains_key(&step.spec.subject));
+        let why = bound.map(|(name, pool)| {
+            let why = match (breach(&pool.rules, &as_said), &pool.rules.maintenance) {
+                (Some(breach), _) => breach.reason(name).message,
+                (None, Some(message)) => {
+                    format!("pool `{name}` takes no new steps: {message}")
+                }
+                (None, None) => format!(
+                    "a rule of pool `{name}` kept it out when it was submitted: submit it again to have it considered"
+                ),
+            };
+            (name.clone(), why)
+        });
+        why.collect()
     }
 
     /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason

@@ -22,7 +22,8 @@ pub struct Explanation<'a> {
     pub at: Time,
     /// Where it waits: the pools in which it does, most preferred first.
     pub pools: Vec<InPool<'a>>,
-    /// Where it was rejected: each pool that refused it, and why.
+    /// Where it was rejected: each pool that refused it, and why. Where it waits: each pool of its subject whose rules
+    /// keep it out.
     pub refused: Vec<(String, String)>,
     /// What it holds.
     pub holding: Option<Holding<'a>>,

@@ -1,6 +1,6 @@
 //! A step that holds units, and one that is over.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::reason::Detail;
@@ -31,6 +31,8 @@ impl Core {
             },
             refused: if step.state == StepState::Rejected {
                 refused(&reason)
+            } else if waits {
+                self.barred(step)
             } else {
                 Vec::new()
             },
@@ -45,6 +47,11 @@ impl Core {
                 .collect(),
             reason,
         })
+    }
+
+    fn barred(&self, step: &Step) -> Vec<(String, String)> {
+        let barred = self.barred_from(step).into_iter();
+        barred.map(|(pool, why)| (pool.to_string(), why)).collect()
     }
 
     /// What the step holds, while an attempt of it has not ended.

@@ -11,6 +11,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use sluice_common::amount::STEP_RUN;
 use sluice_common::id::{AttemptId, Subject};
 use sluice_common::time::Time;
 
@@ -78,6 +79,9 @@ pub(crate) fn candidates<'a>(before: Before<'a>, now: Time) -> Vec<Candidate<'a>
         let Ok(ground) = ground(before, in_share, subject, other) else {
             continue;
         };
+        if ground == Ground::Excess && !holds_what_may_be_short(before, other) {
+            continue;
+        }
         let runs = other
             .runs
             .iter()
@@ -146,6 +150,17 @@ fn ground(
     }
 }
 
+/// Whether a subject holds more than its share of anything that the request could be short of: no run of another goes for
+/// it.
+fn holds_what_may_be_short(before: Before<'_>, other: &Account) -> bool {
+    let Before { pool, request, .. } = before;
+    let mut excess = pool.excess(other);
+    excess.any(|(key, ..)| {
+        let asks = request.demand.get(key) > 0;
+        asks && (key != STEP_RUN || pool.may_be_short_of_steps())
+    })
+}
+
 /// What spares one of those runs all the same.
 fn spared(before: Before<'_>, ground: Ground, run: &Run, now: Time) -> Option<Spared> {
     fixed(before, run).or_else(|| match ground {
@@ -183,9 +198,11 @@ fn fixed(before: Before<'_>, run: &Run) -> Option<Spared> {
         (false, false) => Some(Spared::NotPreemptible),
         (false, true) => {
             // Victims are not revoked: what goes for a frozen run is not to go in vain.
-            let nomination = before.market.nomination(&run.request.step);
-            let promised = run.is_frozen() && nomination.is_some_and(|it| it.is_firm());
-            promised.then_some(Spared::Resuming)
+            let is_promised = || {
+                let nomination = before.market.nomination(&run.request.step);
+                nomination.is_some_and(|it| it.is_firm())
+            };
+            (run.is_frozen() && is_promised()).then_some(Spared::Resuming)
         }
     }
 }

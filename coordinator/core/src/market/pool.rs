@@ -256,6 +256,13 @@ impl Pool {
             || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
     }
 
+    /// Whether any of its hosts may hold as many runs as one may, once all have started that are promised a place.
+    pub(crate) fn may_be_short_of_steps(&self) -> bool {
+        let promised = self.firm.len() as u64 + u64::from(self.soft.is_some());
+        let full = |host: &Host| host.free().get(STEP_RUN) <= promised;
+        self.terms.declared.contains_key(STEP_RUN) || self.hosts.values().any(full)
+    }
+
     /// Whether a subject holds more than its reserved share of anything that is counted.
     pub(crate) fn holds_excess(&self, account: &Account) -> bool {
         self.excess(account).next().is_some()

@@ -1,8 +1,10 @@
 //! A pool as it would be if some runs were gone: what a request would still lack, and who would be within its share.
 
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
+use core::cell::RefCell;
 
 use sluice_common::amount::{Amounts, GPU};
 use sluice_common::id::{AttemptId, NodeName, Subject};
@@ -165,6 +167,12 @@ impl<'a> Scene<'a> {
         })
     }
 
+    /// Whether what the request lacks is of hosts alone, and any GPUs of theirs will do.
+    pub(crate) fn lacks_of_hosts_alone(&self) -> bool {
+        let any = self.before.own_gpus().is_none();
+        any && self.short_in_pool().is_empty() && self.short_of_limit().is_empty()
+    }
+
     fn freed_of(&self, subject: &Subject) -> Amounts {
         self.freed_of.get(subject).cloned().unwrap_or_default()
     }
@@ -217,7 +225,7 @@ impl<'a> Scene<'a> {
     }
 
     /// What is missing by number, whichever GPUs it is that are free.
-    fn counted_on(&self, node: &NodeName) -> HostUnits {
+    pub(crate) fn counted_on(&self, node: &NodeName) -> HostUnits {
         let Before {
             pool,
             request,
@@ -235,6 +243,9 @@ impl<'a> Scene<'a> {
 
     fn short_in_pool(&self) -> Vec<&'a str> {
         let Before { pool, request, .. } = self.before;
+        if pool.terms().declared.is_empty() {
+            return Vec::new();
+        }
         let demand = request.demand.iter();
         let short = demand.filter(|(key, asked)| {
             let Some(declared) = pool.declared(key.as_str()) else {
@@ -251,6 +262,10 @@ impl<'a> Scene<'a> {
     }
 
     fn short_of_limit(&self) -> Vec<&'a str> {
+        let policy = self.before.account.policy.as_ref();
+        if policy.is_none_or(|policy| policy.limit.is_empty()) {
+            return Vec::new();
+        }
         let gone = self.freed_of(&self.before.request.subject);
         self.before.short_of_limit(&gone).collect()
     }
@@ -279,43 +294,46 @@ impl<'a> Scene<'a> {
         let Some(account) = self.before.pool.account(subject) else {
             return 0;
         };
-        account.beyond(key, self.going_of(subject).get(key))
+        let freed = self.freed_of.get(subject).map_or(0, |freed| freed.get(key));
+        let going = self.leaving_of(subject).map(|run| run.gives().1.get(key));
+        account.beyond(key, going.fold(freed, u64::saturating_add))
+    }
+
+    /// What of a subject is being stopped and not supposed to be gone.
+    fn leaving_of(&self, subject: &Subject) -> impl Iterator<Item = &'a Run> {
+        let Before { market, pool, .. } = self.before;
+        let others = pool.leaving.iter();
+        let others = others.filter(|id| !self.gone.contains_key(*id));
+        let runs = others.filter_map(|id| market.run(id));
+        runs.filter(move |run| run.request.subject == *subject)
     }
 
     /// What a subject has no more when all are gone that are supposed to be or are being stopped.
     fn going_of(&self, subject: &Subject) -> Amounts {
-        let Before { market, pool, .. } = self.before;
         let mut going = self.freed_of(subject);
-        let others = pool.leaving.iter();
-        let others = others.filter(|id| !self.gone.contains_key(*id));
-        for run in others.filter_map(|id| market.run(id)) {
-            if run.request.subject == *subject {
-                going.add(&run.gives().1);
-            }
+        for run in self.leaving_of(subject) {
+            going.add(&run.gives().1);
         }
         going
     }
 
     /// Whether a run that would be gone, or a request that waits for one of their subjects, would be inside its
     /// reserved share once the waiter runs: it would take the units back at once.
-    pub(crate) fn would_be_taken_back(&self, victims: &[&'a AttemptId]) -> bool {
+    pub(crate) fn would_be_taken_back(&self, victims: &[&'a AttemptId], heads: &Heads<'a>) -> bool {
         let Before {
-            market,
             pool,
             request: waiter,
             ..
         } = self.before;
         let runs = victims.iter().filter_map(|id| self.gone.get(*id));
         let runs = runs.map(|given| given.run);
-        let subjects: alloc::collections::BTreeSet<&Subject> =
-            runs.clone().map(|run| &run.request.subject).collect();
+        let subjects: BTreeSet<&Subject> = runs.clone().map(|run| &run.request.subject).collect();
         let again = runs.map(|run| &run.request);
-        let waiting = subjects
+        let waiting: Vec<Rc<[&Request]>> = subjects
             .into_iter()
-            .filter_map(|subject| pool.account(subject));
-        let waiting = waiting
-            .flat_map(|account| account.line.heads())
-            .filter_map(|step| market.request(step));
+            .map(|subject| heads.of(self.before, subject))
+            .collect();
+        let waiting = waiting.iter().flat_map(|heads| heads.iter().copied());
         again.chain(waiting).any(|request| {
             let Some(account) = pool
                 .account(&request.subject)
@@ -339,6 +357,27 @@ impl<'a> Scene<'a> {
             }
             order::fits_share(pool, account, request, &used)
         })
+    }
+}
+
+/// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
+/// decision asks for many sets of victims, and looks them up once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Heads<'a>(Rc<RefCell<Found<'a>>>);
+
+type Found<'a> = BTreeMap<&'a Subject, Rc<[&'a Request]>>;
+
+impl<'a> Heads<'a> {
+    fn of(&self, before: Before<'a>, subject: &'a Subject) -> Rc<[&'a Request]> {
+        let mut found = self.0.borrow_mut();
+        let heads = found.entry(subject).or_insert_with(|| {
+            let account = before.pool.account(subject).into_iter();
+            let heads = account.flat_map(|account| account.line.heads());
+            heads
+                .filter_map(|step| before.market.request(step))
+                .collect()
+        });
+        Rc::clone(heads)
     }
 }
 

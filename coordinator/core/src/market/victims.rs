@@ -2,9 +2,11 @@
 //! instead. Who could is said in `candidates.rs`.
 
 mod gang;
+mod least;
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::rc::Rc;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
@@ -14,8 +16,9 @@ use super::candidates::{Candidate, Ground, candidates};
 use super::fit::Before;
 use super::nomination::Kept;
 use super::request::Run;
-use super::scene::{Head, Scene, Shortage};
+use super::scene::{Head, Heads, Scene, Shortage};
 use crate::state::HostUnits;
+use least::Least;
 
 /// Whom a request would take, and where it would run then.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +146,7 @@ fn with_kept<'a>(mut scene: Scene<'a>, field: &Field<'a, '_>) -> Outlook {
     if offer.taken.is_empty() {
         return Outlook::Coming;
     }
-    if !before.is_in_share() && offer.would_be_taken_back(scene.clone()) {
+    if !before.is_in_share() && offer.would_be_taken_back(scene.clone(), field) {
         match cheapest(&scene, &field.of_what_lasts()) {
             Some(dearer) => offer = dearer,
             None => return Outlook::Nothing(Hindrance::TakenBack),
@@ -228,23 +231,36 @@ struct Field<'a, 'c> {
     before: Before<'a>,
     /// Whether only sets count that would not be taken back at once.
     lasting: bool,
-    all: Vec<&'c Candidate<'a>>,
-    on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>>,
+    all: Rc<[&'c Candidate<'a>]>,
+    on: Rc<BTreeMap<&'a NodeName, There<'a, 'c>>>,
+    heads: Heads<'a>,
+}
+
+/// Candidates on one host.
+#[derive(Default)]
+struct There<'a, 'c> {
+    candidates: Vec<&'c Candidate<'a>>,
+    /// All that they hold of it.
+    held: HostUnits,
 }
 
 impl<'a, 'c> Field<'a, 'c> {
     fn of(before: Before<'a>, candidates: &'c [Candidate<'a>]) -> Self {
-        let mut on: BTreeMap<&'a NodeName, Vec<&'c Candidate<'a>>> = BTreeMap::new();
+        let mut on: BTreeMap<&'a NodeName, There<'a, 'c>> = BTreeMap::new();
         for candidate in candidates {
             for node in &candidate.run.holding {
-                on.entry(node).or_default().push(candidate);
+                let there = on.entry(node).or_default();
+                there.candidates.push(candidate);
+                let back = before.given_back(node, candidate.id, candidate.run.each());
+                there.held = there.held.plus(back);
             }
         }
         Self {
             before,
             lasting: false,
             all: candidates.iter().collect(),
-            on,
+            on: Rc::new(on),
+            heads: Heads::default(),
         }
     }
 
@@ -257,7 +273,7 @@ impl<'a, 'c> Field<'a, 'c> {
     }
 
     fn on(&self, node: &NodeName) -> &[&'c Candidate<'a>] {
-        self.on.get(node).map_or(&[], Vec::as_slice)
+        self.on.get(node).map_or(&[], |there| &there.candidates)
     }
 
     /// Those on any of several hosts, in victim order.
@@ -274,9 +290,8 @@ impl<'a, 'c> Field<'a, 'c> {
 
     /// All that candidates hold of a host.
     fn held_on(&self, node: &NodeName) -> HostUnits {
-        let each = self.on(node).iter();
-        let each = each.map(|c| self.before.given_back(node, c.id, c.run.each()));
-        each.fold(HostUnits::default(), HostUnits::plus)
+        let there = self.on.get(node);
+        there.map_or(HostUnits::default(), |there| there.held)
     }
 }
 
@@ -293,17 +308,17 @@ impl<'a, 'c> Offer<'a, 'c> {
         let mut taken = fill(&mut scene, field, &hosts)?;
         prune(&mut scene, &hosts, &mut taken);
         let offer = Self { hosts, taken };
-        let lasts = !field.lasting || !offer.would_be_taken_back(scene);
+        let lasts = !field.lasting || !offer.would_be_taken_back(scene, field);
         lasts.then_some(offer)
     }
 
     /// Whether those who are taken would take the units back at once.
-    fn would_be_taken_back(&self, mut scene: Scene<'a>) -> bool {
+    fn would_be_taken_back(&self, mut scene: Scene<'a>, field: &Field<'a, 'c>) -> bool {
         for candidate in &self.taken {
             scene.take(candidate.id, candidate.run);
         }
         let victims: Vec<&AttemptId> = self.taken.iter().map(|it| it.id).collect();
-        scene.would_be_taken_back(&victims)
+        scene.would_be_taken_back(&victims, &field.heads)
     }
 
     fn price(&self) -> Price {
@@ -326,10 +341,27 @@ fn cheapest_host<'a, 'c>(
     let large = large
         .filter(|(node, _)| before.may_be_on(node))
         .filter(|(node, _)| base.could_cover(node, field.held_on(node)));
-    let offers =
-        large.filter_map(|(node, _)| Offer::on(base.clone(), field, [node.clone()].into()));
-    let priced = offers.map(|offer| (offer.price(), offer));
-    let best = priced.min_by(|(a, one), (b, other)| (a, &one.hosts).cmp(&(b, &other.hosts)));
+    let of_hosts_alone = base.lacks_of_hosts_alone();
+    let bounded = large.map(|(node, _)| match of_hosts_alone {
+        true => (least::on(base, node, field.on(node)), node),
+        false => (Least::default(), node),
+    });
+    let mut hosts: Vec<(Least, &NodeName)> = bounded.collect();
+    hosts.sort_unstable();
+    let mut best: Option<(Price, Offer<'a, 'c>)> = None;
+    for (least, node) in hosts {
+        if best.as_ref().is_some_and(|(price, _)| least.exceeds(price)) {
+            break;
+        }
+        let Some(offer) = Offer::on(base.clone(), field, [node.clone()].into()) else {
+            continue;
+        };
+        let price = offer.price();
+        let known = best.as_ref();
+        if known.is_none_or(|(known, best)| (&price, &offer.hosts) < (known, &best.hosts)) {
+            best = Some((price, offer));
+        }
+    }
     best.map(|(_, offer)| offer)
 }
 
@@ -375,7 +407,7 @@ fn count_off<'a, 'c>(
     // A shortage only shrinks by what is taken, so who does not help now never does.
     let helpful = match shortage.is_of_hosts_alone() {
         true => field.on_any(hosts),
-        false => Cow::Borrowed(field.all.as_slice()),
+        false => Cow::Borrowed(&*field.all),
     };
     for candidate in helpful.iter() {
         if shortage.is_none() {

@@ -115,6 +115,42 @@ fn in_maintenance(pool: &str, named: bool) -> Refusal {
 }
 
 #[test]
+fn a_step_that_waits_is_told_which_pools_keep_it_out_and_why() {
+    let mut rig = two(closed(), PoolRules::default());
+    let filler = StepSpec {
+        request: spec(0, 4000).request,
+        ..silent()
+    };
+    rig.submit("filler", filler).unwrap();
+    rig.submit("waits", silent()).unwrap();
+    let kept_out = |rig: &Rig| rig.core.explain(&step("waits")).unwrap().refused;
+    let best = |why: &str| vec![("best".into(), String::from(why))];
+    assert_eq!(
+        kept_out(&rig),
+        best("pool `best` takes no new steps: new racks until noon")
+    );
+    rig.apply(vec![ruled("best", PoolRules::default())]);
+    assert_eq!(
+        kept_out(&rig),
+        best(
+            "a rule of pool `best` kept it out when it was submitted: submit it again to have it considered"
+        )
+    );
+    let longer = saying(Setting::Retries, |spec| spec.retries = 9);
+    rig.apply(vec![ruled("best", strict())]);
+    rig.submit("often", longer).unwrap();
+    let often = rig.core.explain(&step("often")).unwrap().refused;
+    assert!(often[0].1.contains("pool `best` allows"), "{often:?}");
+    rig.run("filler.1");
+    rig.status(
+        "n-rest",
+        "filler.1",
+        released(sluice_common::supervision::Exit::Code(0)),
+    );
+    assert!(kept_out(&rig).is_empty(), "it waits no longer");
+}
+
+#[test]
 fn a_pool_in_maintenance_takes_nothing_new_and_lets_the_rest_go_on() {
     let mut rig = two(PoolRules::default(), closed());
     rig.apply(vec![ruled("best", closed())]);

@@ -149,6 +149,7 @@ impl Judge {
             }
             let kept = (taking.keeps)(&then, pool, ask, taking.awaits);
             then.fits(pool, ask, hosts, taking.awaits, &kept)
+                && then.leaves_promises_possible(pool, ask, taking.awaits)
         };
         rule("frozen_victims_suffice", cures(frozen), || {
             format!("{frozen:?} for {} on {hosts:?}", ask.step)
