@@ -296,8 +296,13 @@ impl Market {
 
     /// A run has begun to work: what its loss would cost counts from here.
     pub fn start(&mut self, attempt: &AttemptId, at: Time) {
-        if let Some(run) = self.runs.get_mut(attempt) {
-            run.started.get_or_insert(at);
+        let Some(run) = self.runs.get_mut(attempt) else {
+            return;
+        };
+        let before = run.began();
+        run.started.get_or_insert(at);
+        if let Some(pool) = self.pools.get_mut(&run.pool) {
+            pool.begin_at(attempt, before, run.began());
         }
     }
 

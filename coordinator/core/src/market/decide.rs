@@ -3,13 +3,13 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::time::{Span, Time};
 
 use super::Market;
-use super::candidates;
 use super::ends;
 use super::fit::Before;
 use super::nomination::Nomination;
@@ -85,10 +85,12 @@ impl Market {
         if spare == Span::ZERO || pool.waiting() == 0 {
             return None;
         }
-        let runs = pool.accounts().values().flat_map(|account| &account.runs);
-        let runs = runs.filter_map(|id| self.run(id));
-        runs.filter_map(|run| candidates::spared_until(pool, run, now))
-            .min()
+        let over = now.unix_millis().checked_sub(spare.millis());
+        let over = over.map_or(Bound::Unbounded, |millis| {
+            Bound::Excluded(Time::from_unix_millis(millis))
+        });
+        let (began, _) = pool.begun.range((over, Bound::Unbounded)).next()?;
+        Some(*began + spare)
     }
 
     /// The next move in a pool; `None` where all that waits must wait.

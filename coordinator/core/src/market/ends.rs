@@ -64,23 +64,16 @@ fn must_end<'a>(
     let mut taken = Vec::new();
     let host = before.pool.hosts().get(node)?;
     let here = oldest_first(before, host.runs.iter());
-    let others = before
-        .pool
-        .accounts()
-        .values()
-        .flat_map(|account| &account.runs);
-    let mut sources = here.into_iter();
-    let mut elsewhere = None;
+    let others = before.pool.begun.iter();
+    let others = others.flat_map(|(began, ids)| ids.iter().map(move |id| (*began, id)));
+    let others = others.filter_map(|(began, id)| Some((began, id, before.market.run(id)?)));
+    let mut sources = here.into_iter().chain(others);
     loop {
         let shortage = scene.shortage(hosts);
         if shortage.is_none() {
             break;
         }
-        let next = sources.next().or_else(|| {
-            let rest =
-                elsewhere.get_or_insert_with(|| oldest_first(before, others.clone()).into_iter());
-            rest.next()
-        })?;
+        let next = sources.next()?;
         if !scene.has(next.1) && shortage.helped(&scene, false, next.1, next.2) {
             scene.take(next.1, next.2);
             taken.push(next);

@@ -1,11 +1,13 @@
 //! One pool: its terms, its accounts, its hosts and what is granted of it.
 
+mod tally;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use sluice_common::amount::{Amounts, GPU, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId, Subject};
-use sluice_common::time::Span;
+use sluice_common::time::{Span, Time};
 
 use super::account::{Account, Policy};
 use super::nomination::Nomination;
@@ -51,6 +53,10 @@ pub struct Pool {
     pub(crate) appetite: Appetite,
     /// How many policies name a key.
     named: BTreeMap<Key, usize>,
+    /// Its runs by when they began.
+    pub(crate) begun: BTreeMap<Time, BTreeSet<AttemptId>>,
+    /// How many hosts may hold so many more runs.
+    free_steps: BTreeMap<u64, usize>,
 }
 
 /// A host of a pool.
@@ -225,24 +231,6 @@ impl Pool {
             .map(|(_, n)| n)
     }
 
-    /// What could be granted now of the keys that hosts count, added up over the hosts that take work; and of declared
-    /// keys no more than is left of what is declared.
-    pub fn free(&self) -> Amounts {
-        let open = self.hosts.values().filter(|host| host.open);
-        let sum = open.fold(HostUnits::default(), |sum, host| sum.plus(host.free()));
-        let counted = sum.iter().filter(|(key, _)| HOST_KEYS.contains(key));
-        let mut free = counted.fold(Amounts::new(), |free, (key, n)| free.with(key, n));
-        for (key, declared) in &self.terms.declared {
-            let left = declared.saturating_sub(self.used.get(key.as_str()));
-            let most = match HOST_KEYS.contains(&key.as_str()) {
-                true => left.min(free.get(key.as_str())),
-                false => left,
-            };
-            free.set(key.clone(), most);
-        }
-        free
-    }
-
     /// How much of a key is declared.
     pub fn declared(&self, key: &str) -> Option<u64> {
         self.terms.declared.get(key).copied()
@@ -254,13 +242,6 @@ impl Pool {
         key == GPU
             || self.terms.declared.contains_key(key)
             || (HOST_KEYS.contains(&key) && self.named.contains_key(key))
-    }
-
-    /// Whether any of its hosts may hold as many runs as one may, once all have started that are promised a place.
-    pub(crate) fn may_be_short_of_steps(&self) -> bool {
-        let promised = self.firm.len() as u64 + u64::from(self.soft.is_some());
-        let full = |host: &Host| host.free().get(STEP_RUN) <= promised;
-        self.terms.declared.contains_key(STEP_RUN) || self.hosts.values().any(full)
     }
 
     /// Whether a subject holds more than its reserved share of anything that is counted.
@@ -297,6 +278,8 @@ impl Pool {
             leaving: self.leaving.clone(),
             appetite: self.appetite,
             named: self.named.clone(),
+            begun: self.begun.clone(),
+            free_steps: self.free_steps.clone(),
         }
     }
 
@@ -406,6 +389,7 @@ impl Pool {
         self.appetite.add(run.each(), request.hosts);
         let account = self.accounts.entry(request.subject.clone()).or_default();
         account.charge(attempt, run);
+        self.note_begun(attempt, run.began());
         if run.is_leaving() {
             self.leaving.insert(attempt.clone());
         }
@@ -420,6 +404,7 @@ impl Pool {
     /// The last of a run's units is free.
     pub(crate) fn refund(&mut self, attempt: &AttemptId, run: &Run) {
         self.leaving.remove(attempt);
+        self.drop_begun(attempt, run.began());
         self.used.take(run.demand());
         self.appetite.take(run.each(), run.request.hosts);
         if let Some(account) = self.accounts.get_mut(&run.request.subject) {
@@ -439,6 +424,7 @@ impl Pool {
     /// Adds a host, or changes it; what is granted on it stays granted.
     pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
         self.detected = self.detected.plus(host.capacity);
+        self.count_host(&host);
         self.all.insert(node, &host, None);
         for platform in host.platforms() {
             let shelf = self.shelves.entry(platform.clone()).or_default();
@@ -449,6 +435,7 @@ impl Pool {
 
     pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
         let host = self.hosts.remove(node)?;
+        self.uncount_host(&host);
         self.all.remove(node, &host, None);
         for platform in host.platforms() {
             if let Some(shelf) = self.shelves.get_mut(platform) {
