@@ -2,14 +2,24 @@
 
 use std::collections::BTreeMap;
 
-use agent_core::{Core, Now, Settings};
+use agent_core::{Core, GpuLook, KeptGpus, Now, Seen, Settings};
 use sluice_common::id::{AttemptId, BootId, Epoch, NodeName};
+use sluice_common::inventory::{self, Capability, Inventory, Mechanism};
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
-    StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
+    ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
+
+use super::chance::Chance;
+use super::freezer::{Fate, Freezer, Group, Move};
+use super::gpu::{Gpu, MEMORY};
+
+/// Longest time that moving may take.
+const SUSPEND_LIMIT: Span = Span::from_secs(60);
+/// Memory of each host, in bytes.
+const HOST_MEMORY: u64 = 96 << 30;
 
 /// Wall clock when the simulation begins; it must not matter.
 const WALL: u64 = 1_700_000_000_000;
@@ -24,11 +34,56 @@ pub(crate) struct Proc {
     pub(crate) deaf: bool,
     /// Its end will not be seen: no supervisor was there.
     pub(crate) orphaned: bool,
+    pub(crate) freezer: Freezer,
+    /// Somebody has killed it.
+    pub(crate) is_killed: bool,
+    /// How it ends as soon as it is thawed.
+    pub(crate) due: Option<Exit>,
+    /// Those of its processes that use its GPUs.
+    pub(crate) gpu_pids: Vec<u32>,
+    /// What each of them holds on each GPU, in bytes.
+    gpu_bytes: u64,
+    /// Whether the driver lists processes whose memory was moved.
+    is_listed_while_away: bool,
 }
 
 impl Proc {
     pub(crate) fn runs(&self) -> bool {
         matches!(self.phase, HostPhase::Running(_))
+    }
+
+    fn is_there(&self) -> bool {
+        !matches!(self.phase, HostPhase::Gone(_))
+    }
+
+    /// Whether it was given a GPU and something of it is left.
+    pub(crate) fn has(&self, uuid: &str) -> bool {
+        self.is_there() && self.memo.gpus.iter().any(|gpu| gpu == uuid)
+    }
+
+    fn holding(&self) -> impl Iterator<Item = u32> {
+        let moved = self.freezer.moved();
+        let pids = self.gpu_pids.iter().copied();
+        pids.filter(|pid| !moved.contains(pid))
+    }
+
+    /// Bytes that it holds on each of its GPUs.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.gpu_bytes * self.holding().count() as u64
+    }
+
+    /// Its processes that the driver lists.
+    pub(crate) fn listed(&self) -> Vec<u32> {
+        match self.is_listed_while_away {
+            true => self.gpu_pids.clone(),
+            false => self.holding().collect(),
+        }
+    }
+
+    /// Whether it holds memory of a GPU, or runs and may take some.
+    pub(crate) fn may_use(&self, uuid: &str) -> bool {
+        let is_still = self.freezer.group == Group::Frozen;
+        self.has(uuid) && (!is_still || self.held_bytes() > 0)
     }
 }
 
@@ -42,6 +97,10 @@ pub(crate) enum Wish {
     End(AttemptId, Exit),
     /// Look at this attempt's lease then.
     Lease(AttemptId, BootMillis),
+    /// The group of this attempt comes to rest after so long.
+    Freezes(AttemptId, u64, u64),
+    /// The helper of this errand ends so after so long.
+    Helper(AttemptId, u64, Fate, u64),
 }
 
 /// A host.
@@ -55,6 +114,18 @@ pub(crate) struct Host {
     pub(crate) link: Option<u64>,
     pub(crate) cut_until: u64,
     pub(crate) procs: BTreeMap<AttemptId, Proc>,
+    pub(crate) gpus: Vec<Gpu>,
+    /// Durable for as long as the host is not booted anew.
+    pub(crate) kept_gpus: KeptGpus,
+    /// Whether its supervisor answers.
+    pub(crate) is_supervised: bool,
+    /// Whether some of what goes wrong there never ends.
+    pub(crate) is_faulty: bool,
+    pub(crate) freezes: bool,
+    pub(crate) driver_tells_processes: bool,
+    /// It does not show what steps have left; a world in which one does that must be found out.
+    pub(crate) driver_lies: bool,
+    pids: u32,
     boots: u64,
     booted_at: u64,
 }
@@ -65,6 +136,9 @@ impl Host {
         // Each boot clock has its own zero.
         let booted_at = 1000 * number as u64;
         let (procs, epoch) = (BTreeMap::new(), None);
+        // One host has no freezer, and the driver of another does not tell processes.
+        let gpus = if number < 2 { 2 } else { 1 };
+        let gpus = (0..gpus).map(|gpu| Gpu::new(format!("GPU-{number}-{gpu}")));
         Self {
             name,
             core: None,
@@ -73,8 +147,52 @@ impl Host {
             link: None,
             cut_until: 0,
             procs,
+            gpus: gpus.collect(),
+            kept_gpus: KeptGpus::new(),
+            is_supervised: true,
+            is_faulty: true,
+            freezes: number != 2,
+            driver_tells_processes: number != 3,
+            driver_lies: false,
+            pids: 100,
             boots: 1,
             booted_at,
+        }
+    }
+
+    pub(crate) fn inventory(&self) -> Inventory {
+        let freezer = match self.freezes {
+            true => Mechanism::Cgroup2,
+            false => Mechanism::None,
+        };
+        let gpu = |(index, gpu): (u32, &Gpu)| inventory::Gpu {
+            index,
+            uuid: gpu.uuid.clone(),
+            model: "NVIDIA A100".to_owned(),
+            platform: "a100".to_owned(),
+            memory_bytes: MEMORY,
+            ..inventory::Gpu::default()
+        };
+        Inventory {
+            cpus: 4,
+            memory_bytes: HOST_MEMORY,
+            capabilities: [(Capability::Freeze, freezer)].into(),
+            gpus: (0..).zip(&self.gpus).map(gpu).collect(),
+            ..Inventory::default()
+        }
+    }
+
+    /// What a look shows that begins now.
+    pub(crate) fn glance(&self, now: u64, chance: &mut Chance) -> GpuLook {
+        let memory = match chance.one_in(10) {
+            true => 1 << 30,
+            false => HOST_MEMORY / 2,
+        };
+        let gpus: BTreeMap<String, Seen> = self.look(now, chance);
+        GpuLook {
+            began: self.boot(now),
+            gpus,
+            memory_available: Some(memory),
         }
     }
 
@@ -105,9 +223,10 @@ impl Host {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
-            suspend_limit: Span::from_secs(120),
+            suspend_limit: SUSPEND_LIMIT,
         };
-        self.core = Some(Core::new(settings, self.epoch.clone()));
+        let core = Core::new(settings, self.epoch.clone());
+        self.core = Some(core.with_gpus(self.kept_gpus.clone()));
         self.life += 1;
     }
 
@@ -122,7 +241,11 @@ impl Host {
         self.kill_agent();
         self.boots += 1;
         self.booted_at = now;
+        self.is_supervised = true;
+        self.kept_gpus.clear();
+        self.gpus.iter_mut().for_each(Gpu::clear);
         for proc in self.procs.values_mut() {
+            proc.freezer = Freezer::default();
             let process = match &proc.phase {
                 HostPhase::Running(process) => Some(*process),
                 HostPhase::Ended(end) | HostPhase::Gone(end) => end.process,
@@ -144,8 +267,8 @@ impl Host {
             attempt: attempt.clone(),
             phase: proc.phase.clone(),
             memo: proc.memo.clone(),
-            freezer: FreezerState::Thawed,
-            frozen: Default::default(),
+            freezer: proc.freezer.shown.clone(),
+            frozen: proc.freezer.time,
         })
     }
 
@@ -157,23 +280,10 @@ impl Host {
     }
 
     /// The supervisor obeys.
-    pub(crate) fn obey(&mut self, now: u64, order: ToSupervisor, deaf: bool) -> Vec<Wish> {
+    pub(crate) fn obey(&mut self, now: u64, order: ToSupervisor, chance: &mut Chance) -> Vec<Wish> {
         match order {
-            ToSupervisor::Spawn(spec) => self.spawn(now, spec, deaf),
-            ToSupervisor::Signal { attempt, signal } => {
-                let exit = match signal {
-                    StopSignal::Terminate => Exit::Signal(15),
-                    StopSignal::Kill => Exit::Signal(9),
-                };
-                let dies =
-                    |proc: &Proc| proc.runs() && !(proc.deaf && signal == StopSignal::Terminate);
-                self.procs
-                    .get(&attempt)
-                    .filter(|proc| dies(proc))
-                    .map(|_| Wish::End(attempt.clone(), exit))
-                    .into_iter()
-                    .collect()
-            }
+            ToSupervisor::Spawn(spec) => self.spawn(now, spec, chance),
+            ToSupervisor::Signal { attempt, signal } => self.signal(attempt, signal),
             ToSupervisor::Renew { until } => {
                 let boot = self.boot(now);
                 let mut wishes = Vec::new();
@@ -201,10 +311,20 @@ impl Host {
             }
             ToSupervisor::Notice { .. } => Vec::new(),
             ToSupervisor::List => panic!("agent-core never asks for a list"),
-            ToSupervisor::Freeze { attempt }
-            | ToSupervisor::Suspend { attempt, .. }
-            | ToSupervisor::Thaw { attempt } => {
-                panic!("nobody asked for a freeze of {attempt}")
+            ToSupervisor::Freeze { attempt } => self.freeze(now, &attempt, chance),
+            ToSupervisor::Thaw { attempt } => self.thaw(now, &attempt, chance),
+            ToSupervisor::Suspend {
+                attempt,
+                users,
+                bytes,
+                limit,
+            } => {
+                let what = Move {
+                    users,
+                    bytes,
+                    limit,
+                };
+                self.suspend(now, &attempt, what, chance)
             }
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("agent-core knows of no {exec:?}")
@@ -212,13 +332,52 @@ impl Host {
         }
     }
 
-    fn spawn(&mut self, now: u64, spec: SpawnSpec, deaf: bool) -> Vec<Wish> {
+    fn signal(&mut self, attempt: AttemptId, signal: StopSignal) -> Vec<Wish> {
+        let Some(proc) = self.procs.get_mut(&attempt).filter(|proc| proc.runs()) else {
+            return Vec::new();
+        };
+        let exit = match signal {
+            StopSignal::Terminate if proc.deaf => return Vec::new(),
+            StopSignal::Terminate => Exit::Signal(15),
+            StopSignal::Kill => {
+                proc.is_killed = true;
+                Exit::Signal(9)
+            }
+        };
+        vec![Wish::End(attempt, exit)]
+    }
+
+    /// Most steps of GPUs use them by one process, some by several or by none.
+    fn gpu_pids(&mut self, spec: &SpawnSpec, chance: &mut Chance) -> Vec<u32> {
+        let count = match (spec.memo.gpus.is_empty(), chance.below(10)) {
+            (true, _) | (false, 0) => 0,
+            (false, 1) => 2,
+            (false, _) => 1,
+        };
+        self.pids += 10;
+        let first = self.pids + 1;
+        (first..first + count).collect()
+    }
+
+    fn spawn(&mut self, now: u64, spec: SpawnSpec, chance: &mut Chance) -> Vec<Wish> {
         let attempt = spec.attempt.clone();
         if self.procs.contains_key(&attempt) {
             return vec![Wish::Tell(attempt)];
         }
+        for gpu in self
+            .gpus
+            .iter()
+            .filter(|gpu| spec.memo.gpus.contains(&gpu.uuid))
+        {
+            assert!(
+                !gpu.is_littered(now),
+                "{attempt} begins on {} which was not seen free",
+                gpu.uuid
+            );
+        }
+        let gpu_pids = self.gpu_pids(&spec, chance);
         let process = Process {
-            pid: 100,
+            pid: self.pids,
             start_ticks: self.boot(now).0 / 10,
             started_at: wall(now),
         };
@@ -227,8 +386,14 @@ impl Host {
             memo: spec.memo,
             lease_until: spec.lease_until,
             lease_grace: spec.lease_grace.millis(),
-            deaf,
+            deaf: chance.one_in(4),
             orphaned: false,
+            freezer: Freezer::default(),
+            is_killed: false,
+            due: None,
+            gpu_pids,
+            gpu_bytes: (1 + chance.below(15)) << 30,
+            is_listed_while_away: chance.one_in(2),
         };
         self.procs.insert(attempt.clone(), proc);
         let lease = spec
@@ -248,6 +413,11 @@ impl Host {
         let HostPhase::Running(process) = proc.phase else {
             return false;
         };
+        let is_forced = matches!(exit, Exit::Signal(9) | Exit::LeaseExpired);
+        if proc.freezer.group != Group::Running && !is_forced {
+            proc.due = Some(exit);
+            return false;
+        }
         let exit = if proc.orphaned { Exit::Unknown } else { exit };
         proc.phase = HostPhase::Ended(HostEnd {
             process: Some(process),
@@ -259,14 +429,20 @@ impl Host {
     }
 
     /// The rest of the group is gone too; whether that changed anything.
-    pub(crate) fn gone(&mut self, attempt: &AttemptId) -> bool {
+    pub(crate) fn gone(&mut self, now: u64, attempt: &AttemptId, chance: &mut Chance) -> bool {
         let Some(proc) = self.procs.get_mut(attempt) else {
             return false;
         };
         let HostPhase::Ended(end) = &proc.phase else {
             return false;
         };
+        let had_some = proc.held_bytes() > 0;
+        let had = |gpu: &&mut Gpu| had_some && proc.memo.gpus.contains(&gpu.uuid);
+        for gpu in self.gpus.iter_mut().filter(had).filter(|gpu| !gpu.is_lost) {
+            gpu.leave(now, self.is_faulty, chance);
+        }
         proc.phase = HostPhase::Gone(end.clone());
+        proc.freezer.on_empty();
         true
     }
 }

@@ -1,26 +1,37 @@
 //! The simulated cluster: one queue of events in time, one source of chance, a network that is late and breaks.
 
+mod faults;
+mod promises;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-use agent_core::{Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer};
-use coordinator_core::{
-    Answer, Core, Input, NewStep, NodeChange, Output, ReplyId, SessionId, Settings, Stamped, State,
-    TimerKey,
+use agent_core::{
+    GpuLook, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
 };
-use sluice_common::amount::{Amounts, MCPU, STEP_RUN};
-use sluice_common::id::{AttemptId, ClusterId, PoolName, StepId};
-use sluice_common::inventory::Inventory;
-use sluice_common::reason::ReasonCode;
+use coordinator_core::market::Policy;
+use coordinator_core::{
+    Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, ReplyId, SessionId, Settings,
+    Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
+};
+use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::id::{AttemptId, ClusterId, PoolName, StepId, Subject};
 use sluice_common::request::{ResourceSettings, StepRequest};
+use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{Command, FromNode, Greeting, Hello, PROTOCOL_VERSION};
 
+use super::chance::Chance;
+use super::freezer::{Fate, Group};
 use super::host::{Host, Wish, wall};
 
 const HOSTS: usize = 4;
 const STEPS: u64 = 60;
+/// Steps come in bursts of so many, so that they stand in each other's way.
+const BURST: u64 = 12;
+/// Between two looks at GPUs that nobody asked for.
+const GLANCE: u64 = 10_000;
 /// How long faults go on, in simulated milliseconds.
 const FAULTY: u64 = 30 * 60 * 1000;
 /// How long the healed cluster may take to finish.
@@ -100,6 +111,39 @@ enum Event {
         host: usize,
         change: NodeChange,
     },
+    User {
+        step: StepId,
+        steer: Steer,
+    },
+    /// Looks at GPUs go on by themselves as long as the agent lives.
+    Glance {
+        host: usize,
+        life: u64,
+    },
+    LookBegins {
+        host: usize,
+        life: u64,
+    },
+    LookEnds {
+        host: usize,
+        life: u64,
+        look: GpuLook,
+        is_stale: bool,
+    },
+    Frozen {
+        host: usize,
+        attempt: AttemptId,
+        errand: u64,
+    },
+    HelperEnds {
+        host: usize,
+        attempt: AttemptId,
+        errand: u64,
+        fate: Fate,
+    },
+    StartSupervisor {
+        host: usize,
+    },
 }
 
 enum ToCoordinator {
@@ -124,7 +168,7 @@ struct Wire {
 
 pub(crate) struct World {
     seed: u64,
-    chance: u64,
+    chance: Chance,
     now: u64,
     drawn: u64,
     queue: BinaryHeap<Reverse<(Due, usize)>>,
@@ -132,6 +176,10 @@ pub(crate) struct World {
     core: Option<Core>,
     coordinator_life: u64,
     log: Vec<String>,
+    /// What the log gives, record by record.
+    durable: State,
+    /// Whether the coordinator, and which hosts, did anything since the last look at what must hold.
+    stirred: (bool, [bool; HOSTS]),
     hosts: Vec<Host>,
     wires: BTreeMap<u64, Wire>,
     accepted: BTreeSet<StepId>,
@@ -140,6 +188,60 @@ pub(crate) struct World {
     orphaned: BTreeSet<AttemptId>,
     /// Supervisors keep leases; a world in which they do not must be found out.
     leases_kept: bool,
+}
+
+fn step_id(number: u64) -> StepId {
+    StepId::new(format!("s{number}")).unwrap()
+}
+
+/// Two subjects: what one of them has reserved is lent to the other meanwhile.
+fn terms() -> [Change; 2] {
+    let policy = |subject: &str, priority, reserved| Change {
+        wanted: Wanted::Policy {
+            pool: PoolName::new("default").unwrap(),
+            subject: Subject::new(subject).unwrap(),
+            policy: Policy {
+                priority,
+                reserved: [(Key::new(GPU).unwrap(), reserved)].into(),
+                ..Policy::default()
+            },
+        },
+        version: None,
+    };
+    [policy("low", 0, 0), policy("vip", 10, 2)]
+}
+
+/// By its number and not by chance: a repeat must be the same step.
+fn spec(number: u64) -> StepSpec {
+    let request = StepRequest {
+        command: vec!["work".to_owned()],
+        ..StepRequest::default()
+    };
+    let mut spec = request.check().unwrap();
+    let gpus = match number % 10 {
+        0..=4 => 1,
+        5 => 2,
+        _ => 0,
+    };
+    spec.subject = Subject::new(if number % 4 == 3 { "vip" } else { "low" }).unwrap();
+    spec.resources = ResourceSettings::default();
+    spec.request = Amounts::new()
+        .with(MCPU, 500 * (1 + number % 3))
+        .with(GPU, gpus)
+        .with(MEMORY_MB, 1000 * (1 + number % 5))
+        .with(STEP_RUN, 1);
+    spec.nodes = if number % 8 == 1 { 2 } else { 1 };
+    spec.grace = Span::from_secs(number % 20);
+    spec.timeout = (number.is_multiple_of(7)).then_some(Span::from_secs(200));
+    spec.on_preempt = match number % 5 {
+        4 => OnPreempt::Requeue,
+        _ => OnPreempt::Suspend,
+    };
+    spec.suspend_timeout = (number.is_multiple_of(3)).then_some(Span::from_secs(120));
+    spec.preemptible = !(gpus == 1 && number % 12 == 3);
+    // Hosts come and go, and one that is forgotten could have held it.
+    spec.allow_pending = true;
+    spec
 }
 
 fn uncordon(host: usize) -> Event {
@@ -151,7 +253,7 @@ impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut world = Self {
             seed,
-            chance: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            chance: Chance::new(seed),
             now: 0,
             drawn: 0,
             queue: BinaryHeap::new(),
@@ -159,6 +261,8 @@ impl World {
             core: None,
             coordinator_life: 0,
             log: Vec::new(),
+            durable: State::default(),
+            stirred: (false, [false; HOSTS]),
             hosts: (0..HOSTS).map(Host::new).collect(),
             wires: BTreeMap::new(),
             accepted: BTreeSet::new(),
@@ -171,7 +275,8 @@ impl World {
             world.after(10, Event::StartAgent { host });
         }
         for number in 0..STEPS {
-            let at = world.below(FAULTY);
+            let burst = STEPS.div_ceil(BURST);
+            let at = FAULTY * (number % burst) / burst + world.below(30_000);
             world.after(at, Event::Submit(number));
         }
         world.after(5000, Event::Fault);
@@ -180,6 +285,12 @@ impl World {
 
     pub(crate) fn break_leases(&mut self) {
         self.leases_kept = false;
+    }
+
+    pub(crate) fn break_looks(&mut self) {
+        self.hosts
+            .iter_mut()
+            .for_each(|host| host.driver_lies = true);
     }
 
     pub(crate) fn log(&self) -> &[String] {
@@ -193,64 +304,29 @@ impl World {
     /// No more faults; every step must come to its end.
     pub(crate) fn heal_and_finish(&mut self) {
         self.faulty = false;
-        self.hosts.iter_mut().for_each(|host| host.cut_until = 0);
         for host in 0..HOSTS {
-            self.after(0, uncordon(host));
+            self.mend(host);
+        }
+        for number in 0..STEPS {
+            let (step, steer) = (step_id(number), Steer::Resume);
+            self.after(0, Event::User { step, steer });
         }
         self.run_until(FAULTY + HEALED, |world| {
-            let Some(core) = &world.core else {
+            let is_left = |host: &Host| host.procs.is_empty();
+            let Some(core) = world
+                .core
+                .as_ref()
+                .filter(|_| world.hosts.iter().all(is_left))
+            else {
                 return false;
             };
             let steps = core.state().steps();
+            let over = |step: &Step| step.state.is_terminal() && !step.holds_units();
+            let is_fit = |node: &Node| node.gpus.faults.is_empty();
             steps.len() as u64 == STEPS
-                && steps
-                    .values()
-                    .all(|step| step.state.is_terminal() && !step.holds_units())
-                && world.hosts.iter().all(|host| host.procs.is_empty())
+                && steps.values().all(over)
+                && core.state().nodes().values().all(is_fit)
         });
-    }
-
-    /// The history as a whole.
-    pub(crate) fn judge(&self) {
-        let core = self.core.as_ref().expect("it is healed");
-        for id in &self.accepted {
-            let step = core.state().step(id);
-            let state = step.map(|step| step.state);
-            assert!(
-                state.is_some_and(|state| state.is_terminal()),
-                "{id} is {state:?} at the end ({self})"
-            );
-            let needle = format!("\"type\":\"step_ended\",\"step\":\"{id}\"");
-            let ends = self
-                .log
-                .iter()
-                .filter(|line| line.contains(&needle))
-                .count();
-            assert_eq!(ends, 1, "ends of {id} ({self})");
-            let step = step.expect("it has a state");
-            let unseen = step.reason.code == ReasonCode::ExitUnknown;
-            let orphaned = || {
-                self.orphaned
-                    .contains(&step.attempt_id(step.attempts.len() as u32))
-            };
-            assert!(
-                !unseen || orphaned(),
-                "somebody saw the end of {id} ({self})"
-            );
-        }
-        for host in &self.hosts {
-            let left: Vec<_> = host.procs.keys().collect();
-            assert!(
-                left.is_empty(),
-                "{} still remembers {left:?} ({self})",
-                host.name
-            );
-        }
-        assert_eq!(
-            self.accepted.len() as u64,
-            STEPS,
-            "every submit was answered ({self})"
-        );
     }
 
     fn run_until(&mut self, limit: u64, done: impl Fn(&Self) -> bool) {
@@ -291,7 +367,8 @@ impl World {
                 attempt,
             } => {
                 let view = self.hosts[host].view(&attempt);
-                if let Some(view) = view.filter(|_| life == self.hosts[host].life) {
+                let is_told = self.hosts[host].is_supervised && life == self.hosts[host].life;
+                if let Some(view) = view.filter(|_| is_told) {
                     self.feed(host, HostInput::Attempt(view));
                 }
             }
@@ -301,7 +378,7 @@ impl World {
                 exit,
             } => self.process_ends(host, attempt, exit),
             Event::GroupGone { host, attempt } => {
-                if self.hosts[host].gone(&attempt) {
+                if self.hosts[host].gone(self.now, &attempt, &mut self.chance) {
                     self.tell_view(host, attempt);
                 }
             }
@@ -310,16 +387,42 @@ impl World {
             Event::StartAgent { host } => self.start_agent(host),
             Event::Fault => self.fault(),
             Event::Admin { host, change } => self.administer(host, change),
+            Event::User { step, steer } => self.steer(step, steer),
+            Event::Glance { host, life } => self.glance(host, life),
+            Event::LookBegins { host, life } => self.look_begins(host, life),
+            Event::LookEnds {
+                host,
+                life,
+                look,
+                is_stale,
+            } => self.look_ends(host, life, look, is_stale),
+            Event::Frozen {
+                host,
+                attempt,
+                errand,
+            } => {
+                if self.hosts[host].comes_to_rest(self.now, &attempt, errand) {
+                    self.tell_view(host, attempt);
+                }
+            }
+            Event::HelperEnds {
+                host,
+                attempt,
+                errand,
+                fate,
+            } => {
+                let (now, chance) = (self.now, &mut self.chance);
+                let wishes = self.hosts[host].helper_ends(now, &attempt, errand, &fate, chance);
+                self.grant_all(host, wishes);
+            }
+            Event::StartSupervisor { host } => self.start_supervisor(host),
         }
     }
 
     // Chance and time.
 
     fn below(&mut self, bound: u64) -> u64 {
-        self.chance ^= self.chance >> 12;
-        self.chance ^= self.chance << 25;
-        self.chance ^= self.chance >> 27;
-        (self.chance.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % bound
+        self.chance.below(bound)
     }
 
     fn one_in(&mut self, many: u64) -> bool {
@@ -356,6 +459,12 @@ impl World {
         core.start(wall(self.now), ClusterId::new("sim").unwrap());
         self.core = Some(core);
         self.effects();
+        self.decide(Input::Apply {
+            reply: ReplyId(4000),
+            changes: terms().into(),
+            force: false,
+            dry_run: false,
+        });
     }
 
     /// Takes every link with it; the hosts notice when nothing answers.
@@ -395,6 +504,7 @@ impl World {
                 }
             })
             .collect();
+        self.stirred.0 |= !outputs.is_empty();
         let may_die = self.faulty && !records.is_empty();
         if may_die && self.one_in(400) {
             return self.kill_coordinator();
@@ -402,6 +512,10 @@ impl World {
         for record in &records {
             self.log
                 .push(serde_json::to_string(record).expect("a record is JSON"));
+            if let Err(broken) = check_record(&self.durable, &record.record) {
+                panic!("{record:?}: {broken:?} ({self})");
+            }
+            self.durable.apply(record).expect("a record fits");
         }
         if may_die && self.one_in(400) {
             return self.kill_coordinator();
@@ -448,28 +562,16 @@ impl World {
 
     /// A client that asks until it is answered.
     fn submit(&mut self, number: u64) {
-        let id = StepId::new(format!("s{number}")).unwrap();
+        let id = step_id(number);
         if self.accepted.contains(&id) {
             return;
         }
-        let request = StepRequest {
-            command: vec!["work".to_owned()],
-            ..StepRequest::default()
-        };
-        let mut spec = request.check().unwrap();
-        // By its number and not by chance: a repeat must be the same step.
-        let cores = 1000 * (1 + number % 3);
-        spec.resources = ResourceSettings::default();
-        spec.request = Amounts::new().with(MCPU, cores).with(STEP_RUN, 1);
-        spec.nodes = if number % 4 == 1 { 2 } else { 1 };
-        spec.grace = Span::from_secs(number % 20);
-        spec.timeout = (number.is_multiple_of(7)).then_some(Span::from_secs(200));
         self.after(2000, Event::Submit(number));
         self.decide(Input::Submit {
             reply: ReplyId(number),
             steps: vec![NewStep {
                 id: id.clone(),
-                spec,
+                spec: spec(number),
             }],
         });
         if number.is_multiple_of(5) && self.one_in(2) {
@@ -632,12 +734,11 @@ impl World {
             return;
         }
         self.hosts[host].start_agent();
-        let (life, boot_id, attempts) = (
-            self.hosts[host].life,
-            self.hosts[host].boot_id(),
-            self.hosts[host].views(),
-        );
-        self.feed(host, HostInput::SupervisorUp { boot_id, attempts });
+        let life = self.hosts[host].life;
+        if self.hosts[host].is_supervised {
+            self.supervisor_answers(host);
+        }
+        self.after(self.now % 3, Event::Glance { host, life });
         self.after(50, Event::Dial { host, life });
     }
 
@@ -657,6 +758,7 @@ impl World {
         };
         core.handle(now, input);
         let outputs: Vec<HostOutput> = core.outputs().collect();
+        self.stirred.1[host] |= !outputs.is_empty();
         for output in outputs {
             // Killed between two effects: the rest never happens.
             if self.faulty && self.one_in(3000) {
@@ -684,17 +786,71 @@ impl World {
             }
             HostOutput::Reject { link, .. } => self.break_wire(link.0),
             HostOutput::Supervise(order) => {
-                let deaf = self.one_in(4);
-                let wishes = self.hosts[host].obey(self.now, order, deaf);
-                wishes.into_iter().for_each(|wish| self.grant(host, wish));
+                let wishes = self.hosts[host].obey(self.now, order, &mut self.chance);
+                self.grant_all(host, wishes);
             }
             HostOutput::SetTimer { key, at } => {
                 let (life, at) = (self.hosts[host].life, self.hosts[host].when(at));
                 self.at(at, Event::HostTimer { host, life, key });
             }
-            // These hosts have no GPUs.
-            HostOutput::LookAtGpus | HostOutput::SaveGpus(_) => {}
+            HostOutput::LookAtGpus => {
+                let (life, soon) = (self.hosts[host].life, self.below(300));
+                self.after(soon, Event::LookBegins { host, life });
+            }
+            HostOutput::SaveGpus(kept) => self.hosts[host].kept_gpus = kept,
         }
+    }
+
+    /// The supervisor, to an agent that has just connected to it.
+    fn supervisor_answers(&mut self, host: usize) {
+        let (boot_id, attempts) = (self.hosts[host].boot_id(), self.hosts[host].views());
+        self.feed(host, HostInput::SupervisorUp { boot_id, attempts });
+    }
+
+    fn glance(&mut self, host: usize, life: u64) {
+        if life == self.hosts[host].life {
+            self.look_begins(host, life);
+            self.after(GLANCE, Event::Glance { host, life });
+        }
+    }
+
+    /// A driver takes its time: what it shows was so when the look began, or is so when it ends.
+    fn look_begins(&mut self, host: usize, life: u64) {
+        if life != self.hosts[host].life {
+            return;
+        }
+        let look = self.hosts[host].glance(self.now, &mut self.chance);
+        let lasts = match self.one_in(30) {
+            true => self.below(5000),
+            false => self.below(50),
+        };
+        let is_stale = self.one_in(2);
+        let ends = Event::LookEnds {
+            host,
+            life,
+            look,
+            is_stale,
+        };
+        self.after(lasts, ends);
+    }
+
+    fn look_ends(&mut self, host: usize, life: u64, look: GpuLook, is_stale: bool) {
+        // One in so many fails as a whole.
+        if life != self.hosts[host].life || self.one_in(30) {
+            return;
+        }
+        let shown = match is_stale {
+            true => look,
+            false => GpuLook {
+                began: look.began,
+                ..self.hosts[host].glance(self.now, &mut self.chance)
+            },
+        };
+        self.feed(host, HostInput::Gpus(shown));
+    }
+
+    fn grant_all(&mut self, host: usize, wishes: Vec<Wish>) {
+        wishes.into_iter().for_each(|wish| self.grant(host, wish));
     }
 
     fn hello(
@@ -712,10 +868,7 @@ impl World {
             address: String::new(),
             boot_id: self.hosts[host].boot_id(),
             highest_epoch,
-            inventory: Inventory {
-                cpus: 4,
-                ..Inventory::default()
-            },
+            inventory: self.hosts[host].inventory(),
             attempts,
             gpu_states: Default::default(),
         }
@@ -725,7 +878,7 @@ impl World {
         match wish {
             Wish::Tell(attempt) => self.tell_view(host, attempt),
             Wish::Start(attempt) => {
-                let lasts = self.below(180_000);
+                let lasts = self.below(300_000);
                 let exit = Exit::Code(i32::from(self.one_in(5)));
                 self.after(
                     lasts,
@@ -750,6 +903,23 @@ impl World {
             Wish::Lease(attempt, until) => {
                 let at = self.hosts[host].when(until);
                 self.at(at, Event::Lease { host, attempt });
+            }
+            Wish::Freezes(attempt, errand, after) => {
+                let frozen = Event::Frozen {
+                    host,
+                    attempt,
+                    errand,
+                };
+                self.after(after, frozen);
+            }
+            Wish::Helper(attempt, errand, fate, after) => {
+                let ends = Event::HelperEnds {
+                    host,
+                    attempt,
+                    errand,
+                    fate,
+                };
+                self.after(after, ends);
             }
         }
     }
@@ -781,8 +951,9 @@ impl World {
         let Some(proc) = self.hosts[host].procs.get(&attempt) else {
             return;
         };
-        if self.leases_kept && proc.runs() && proc.lease_until.is_some_and(|until| until <= boot) {
-            let within = if proc.deaf {
+        let is_kept = self.leases_kept && self.hosts[host].is_supervised;
+        if is_kept && proc.runs() && proc.lease_until.is_some_and(|until| until <= boot) {
+            let within = if proc.deaf || proc.freezer.group != Group::Running {
                 proc.lease_grace
             } else {
                 proc.lease_grace.min(100)
@@ -794,114 +965,6 @@ impl World {
                     attempt,
                     exit: Exit::LeaseExpired,
                 },
-            );
-        }
-    }
-
-    // Faults.
-
-    fn fault(&mut self) {
-        if !self.faulty {
-            return;
-        }
-        let next = 1000 + self.below(60_000);
-        self.after(next, Event::Fault);
-        let host = self.below(HOSTS as u64) as usize;
-        match self.below(9) {
-            0 => self.kill_coordinator(),
-            1 => self.kill_agent(host),
-            2 => {
-                self.kill_agent(host);
-                self.kill_coordinator();
-            }
-            3 => self.cut(host, 3000),
-            4 => self.cut(host, 200_000),
-            5 => {
-                self.kill_agent(host);
-                self.hosts[host].reboot(self.now);
-            }
-            6 => self.interfere(host),
-            7 => self.after(0, uncordon(host)),
-            _ => self.orphan(host),
-        }
-    }
-
-    /// An admin takes the host out of service, or has it forgotten.
-    fn interfere(&mut self, host: usize) {
-        let reason = None;
-        let change = match self.below(4) {
-            0 => NodeChange::Cordon { reason },
-            1 => NodeChange::Drain {
-                reason,
-                deadline: None,
-            },
-            2 => NodeChange::Drain {
-                reason,
-                deadline: Some(Span::from_secs(self.below(60))),
-            },
-            _ => NodeChange::Delete { force: true },
-        };
-        self.after(0, Event::Admin { host, change });
-    }
-
-    /// An admin who asks until there is a coordinator.
-    fn administer(&mut self, host: usize, change: NodeChange) {
-        if self.core.is_none() {
-            return self.after(1000, Event::Admin { host, change });
-        }
-        self.decide(Input::ChangeNode {
-            reply: ReplyId(2000),
-            node: self.hosts[host].name.clone(),
-            change,
-        });
-    }
-
-    /// The host's supervisor dies and comes back: exits of what runs by then cannot be seen any more.
-    fn orphan(&mut self, host: usize) {
-        let running = self.hosts[host]
-            .procs
-            .iter_mut()
-            .filter(|(_, proc)| proc.runs());
-        for (attempt, proc) in running {
-            proc.orphaned = true;
-            self.orphaned.insert(attempt.clone());
-        }
-    }
-
-    /// Short cuts only delay; long ones outlast the transport's patience.
-    fn cut(&mut self, host: usize, longest: u64) {
-        let lasts = self.below(longest);
-        self.hosts[host].cut_until = self.now + lasts;
-        if let Some(link) = self.hosts[host].link.filter(|_| lasts > IDLE) {
-            self.break_wire(link);
-        }
-    }
-
-    // Promises.
-
-    fn check(&self) {
-        if let Some(core) = &self.core {
-            coordinator_core::check(core)
-                .unwrap_or_else(|broken| panic!("coordinator: {broken:?} ({self})"));
-        }
-        let mut running: BTreeMap<&StepId, Vec<&AttemptId>> = BTreeMap::new();
-        for host in &self.hosts {
-            if let Some(core) = &host.core {
-                agent_core::check(core)
-                    .unwrap_or_else(|broken| panic!("{}: {broken:?} ({self})", host.name));
-            }
-            for (attempt, _) in host.procs.iter().filter(|(_, proc)| proc.runs()) {
-                running.entry(&attempt.step).or_default().push(attempt);
-            }
-        }
-        for (step, attempts) in running {
-            let one = attempts.iter().all(|attempt| *attempt == attempts[0]);
-            assert!(one, "{attempts:?} run at once ({self})");
-            let known = self.core.as_ref().and_then(|core| core.state().step(step));
-            let most = known.map_or(2, |step| step.spec.nodes as usize);
-            assert!(
-                attempts.len() <= most,
-                "{attempts:?} on {most} hosts ({self})"
             );
         }
     }

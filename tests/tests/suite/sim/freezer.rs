@@ -1,0 +1,456 @@
+//! What a simulated host's supervisor does to freeze an attempt and to bring it back: the control group that takes its
+//! time, and the helper that moves what is on GPUs, refuses, hangs or dies. Written from what the real one promises, so
+//! that `agent-core` meets all that it may meet there.
+
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{
+    BootMillis, FreezeRefusal, FreezerState, FrozenTime, HostPhase, Moved,
+};
+use sluice_common::time::Span;
+
+use super::chance::Chance;
+use super::host::{Host, Proc, Wish};
+
+/// What the control group does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Group {
+    Running,
+    Freezing,
+    Frozen,
+}
+
+/// How far the helper has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    Home,
+    Leaving,
+    Away,
+    Undoing(FreezeRefusal),
+    Returning,
+}
+
+/// How a helper ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Done,
+    Refused,
+    Silent,
+    Late,
+}
+
+/// What is to be done when the helper has ended.
+#[derive(Clone, Debug)]
+enum Next {
+    Suspend(Move),
+    Thaw,
+}
+
+/// What the agent wants moved.
+#[derive(Clone, Debug)]
+pub(crate) struct Move {
+    pub(crate) users: Vec<u32>,
+    pub(crate) bytes: u64,
+    pub(crate) limit: Span,
+}
+
+/// One attempt's freezer.
+pub(crate) struct Freezer {
+    pub(crate) group: Group,
+    stage: Stage,
+    away: Option<Moved>,
+    limit: Span,
+    next: Option<Next>,
+    pub(crate) shown: FreezerState,
+    pub(crate) time: FrozenTime,
+    /// Counted up, so that the end of an earlier errand is dropped.
+    errand: u64,
+}
+
+impl Default for Freezer {
+    fn default() -> Self {
+        Self {
+            group: Group::Running,
+            stage: Stage::Home,
+            away: None,
+            limit: Span::ZERO,
+            next: None,
+            shown: FreezerState::Thawed,
+            time: FrozenTime::default(),
+            errand: 0,
+        }
+    }
+}
+
+impl Freezer {
+    /// Which processes hold nothing on GPUs.
+    pub(crate) fn moved(&self) -> &[u32] {
+        match (&self.stage, &self.away) {
+            (Stage::Away, Some(moved)) => &moved.pids,
+            _ => &[],
+        }
+    }
+
+    fn is_sent(&self) -> bool {
+        match self.stage {
+            Stage::Leaving | Stage::Undoing(_) | Stage::Returning => true,
+            Stage::Home | Stage::Away => false,
+        }
+    }
+
+    fn seen(&self) -> FreezerState {
+        match (&self.stage, self.group, &self.away) {
+            (Stage::Leaving | Stage::Undoing(_), _, _) => FreezerState::Moving,
+            (Stage::Returning, _, _) => FreezerState::Restoring,
+            (Stage::Away, Group::Frozen, Some(moved)) => FreezerState::Moved(moved.clone()),
+            (_, Group::Frozen, _) => FreezerState::Frozen,
+            (_, Group::Freezing, _) => FreezerState::Freezing,
+            (_, Group::Running, _) => FreezerState::Thawed,
+        }
+    }
+
+    fn show(&mut self, boot: BootMillis, shown: FreezerState) {
+        let is_frozen = matches!(shown, FreezerState::Frozen | FreezerState::Moved(_));
+        match self.time.since.filter(|_| !is_frozen) {
+            Some(since) => {
+                let length = Span::from_millis(boot.0.saturating_sub(since.0));
+                self.time.before = self.time.before + length;
+                self.time.since = None;
+            }
+            None if is_frozen && self.time.since.is_none() => self.time.since = Some(boot),
+            None => {}
+        }
+        self.shown = shown;
+    }
+
+    fn enter(&mut self, boot: BootMillis, stage: Stage) {
+        self.stage = stage;
+        self.show(boot, self.seen());
+    }
+
+    fn settle_down(&mut self, boot: BootMillis) {
+        self.away = None;
+        self.enter(boot, Stage::Home);
+    }
+
+    /// Nothing of the attempt is left.
+    pub(crate) fn on_empty(&mut self) {
+        let errand = self.errand + 1;
+        let time = self.time;
+        *self = Self {
+            errand,
+            time,
+            ..Self::default()
+        };
+    }
+}
+
+impl Host {
+    fn led(&mut self, attempt: &AttemptId) -> Option<&mut Proc> {
+        let proc = self.procs.get_mut(attempt)?;
+        (proc.runs() && !proc.is_killed).then_some(proc)
+    }
+
+    /// As `ToSupervisor::Freeze`.
+    pub(crate) fn freeze(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+        let (boot, freezes) = (self.boot(now), self.freezes);
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        let freezer = &mut proc.freezer;
+        if matches!(proc.phase, HostPhase::Gone(_)) || freezer.is_sent() {
+            return Vec::new();
+        }
+        let mut wishes = vec![Wish::Tell(id.clone())];
+        if !freezes {
+            let why = FreezerState::Refused(FreezeRefusal::Unsupported);
+            freezer.show(boot, why);
+            return wishes;
+        }
+        if freezer.group == Group::Running {
+            freezer.errand += 1;
+            // What waits in the kernel for something that cannot be interrupted takes its time.
+            let after = match chance.below(30) {
+                0 => Some(chance.below(60_000)),
+                1..=9 => Some(chance.below(100)),
+                _ => None,
+            };
+            freezer.group = after.map_or(Group::Frozen, |_| Group::Freezing);
+            let errand = freezer.errand;
+            wishes.extend(after.map(|after| Wish::Freezes(id.clone(), errand, after)));
+        }
+        freezer.show(boot, freezer.seen());
+        wishes
+    }
+
+    /// The group has come to rest; whether that changed anything.
+    pub(crate) fn comes_to_rest(&mut self, now: u64, id: &AttemptId, errand: u64) -> bool {
+        let boot = self.boot(now);
+        let Some(proc) = self.procs.get_mut(id) else {
+            return false;
+        };
+        let freezer = &mut proc.freezer;
+        let is_due = freezer.errand == errand && freezer.group == Group::Freezing;
+        if is_due {
+            freezer.group = Group::Frozen;
+            freezer.show(boot, freezer.seen());
+        }
+        is_due
+    }
+
+    /// As `ToSupervisor::Suspend`.
+    pub(crate) fn suspend(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        what: Move,
+        chance: &mut Chance,
+    ) -> Vec<Wish> {
+        let Some(proc) = self.led(id) else {
+            return Vec::new();
+        };
+        match proc.freezer.stage {
+            Stage::Undoing(_) | Stage::Returning => {
+                proc.freezer.next = Some(Next::Suspend(what));
+                vec![Wish::Tell(id.clone())]
+            }
+            Stage::Leaving => {
+                proc.freezer.next = None;
+                vec![Wish::Tell(id.clone())]
+            }
+            Stage::Away => self.freeze(now, id, chance),
+            Stage::Home => self.begin_to_move(now, id, &what, chance),
+        }
+    }
+
+    fn begin_to_move(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        what: &Move,
+        chance: &mut Chance,
+    ) -> Vec<Wish> {
+        if !self.freezes {
+            return self.refuse(now, id, FreezeRefusal::Unsupported);
+        }
+        let boot = self.boot(now);
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        let own = what.users.iter().filter(|pid| proc.gpu_pids.contains(*pid));
+        let pids: Vec<u32> = own.copied().collect();
+        if pids.is_empty() {
+            return self.freeze(now, id, chance);
+        }
+        let bytes = what.bytes;
+        proc.freezer.away = Some(Moved { pids, bytes });
+        proc.freezer.limit = what.limit;
+        proc.freezer.enter(boot, Stage::Leaving);
+        self.send(id, chance)
+    }
+
+    /// A helper goes out.
+    fn send(&mut self, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        let freezer = &mut proc.freezer;
+        freezer.errand += 1;
+        let limit = freezer.limit.millis();
+        let fate = match chance.below(20) {
+            0..=1 => Fate::Refused,
+            2 => Fate::Silent,
+            3..=4 => Fate::Late,
+            _ => Fate::Done,
+        };
+        let after = match fate {
+            Fate::Late => limit,
+            Fate::Done | Fate::Refused | Fate::Silent => chance.below(limit.min(10_000)),
+        };
+        vec![
+            Wish::Tell(id.clone()),
+            Wish::Helper(id.clone(), freezer.errand, fate, after),
+        ]
+    }
+
+    fn refuse(&mut self, now: u64, id: &AttemptId, why: FreezeRefusal) -> Vec<Wish> {
+        let boot = self.boot(now);
+        if let Some(proc) = self.procs.get_mut(id) {
+            proc.freezer.show(boot, FreezerState::Refused(why));
+        }
+        vec![Wish::Tell(id.clone())]
+    }
+
+    /// Nobody knows how far the helper has come: another one finds out.
+    fn undo(&mut self, now: u64, id: &AttemptId, why: FreezeRefusal, c: &mut Chance) -> Vec<Wish> {
+        let boot = self.boot(now);
+        if let Some(proc) = self.procs.get_mut(id) {
+            proc.freezer.enter(boot, Stage::Undoing(why));
+        }
+        self.send(id, c)
+    }
+
+    fn strand(&mut self, now: u64, id: &AttemptId, why: &str) -> Vec<Wish> {
+        if let Some(proc) = self.procs.get_mut(id) {
+            proc.freezer.stage = Stage::Home;
+            proc.freezer.away = None;
+            proc.freezer.next = None;
+        }
+        self.refuse(now, id, FreezeRefusal::NotRestored(why.to_owned()))
+    }
+
+    /// A helper has ended.
+    pub(crate) fn helper_ends(
+        &mut self,
+        now: u64,
+        id: &AttemptId,
+        errand: u64,
+        fate: &Fate,
+        chance: &mut Chance,
+    ) -> Vec<Wish> {
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        if proc.freezer.errand != errand || !proc.freezer.is_sent() {
+            return Vec::new();
+        }
+        let is_led = proc.runs() && !proc.is_killed;
+        let pids = proc.gpu_pids.len();
+        let stage = std::mem::replace(&mut proc.freezer.stage, Stage::Home);
+        if !is_led {
+            return Vec::new();
+        }
+        let mut wishes = match (stage, fate) {
+            (Stage::Leaving, Fate::Done) => self.on_moved(now, id, chance),
+            (Stage::Leaving, Fate::Refused) => {
+                let why = match pids {
+                    1 => FreezeRefusal::Failed("the driver does not".to_owned()),
+                    _ => FreezeRefusal::SeveralProcesses,
+                };
+                self.come_down(now, id);
+                self.refuse(now, id, why)
+            }
+            (Stage::Leaving, Fate::Silent) => {
+                let why = FreezeRefusal::Failed("without a word".to_owned());
+                self.undo(now, id, why, chance)
+            }
+            (Stage::Leaving, Fate::Late) => self.undo(now, id, FreezeRefusal::TimedOut, chance),
+            (Stage::Undoing(why), _) => {
+                self.come_down(now, id);
+                self.refuse(now, id, why)
+            }
+            (Stage::Returning, Fate::Done) => {
+                self.come_down(now, id);
+                vec![Wish::Tell(id.clone())]
+            }
+            (Stage::Returning, Fate::Refused | Fate::Silent) => self.strand(now, id, "refused"),
+            (Stage::Returning, Fate::Late) => self.strand(now, id, "it took too long"),
+            (Stage::Home | Stage::Away, _) => panic!("no helper was sent for {id}"),
+        };
+        wishes.extend(self.do_next(now, id, chance));
+        wishes
+    }
+
+    fn on_moved(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+        let boot = self.boot(now);
+        if let Some(proc) = self.procs.get_mut(id) {
+            proc.freezer.enter(boot, Stage::Away);
+        }
+        self.freeze(now, id, chance)
+    }
+
+    fn come_down(&mut self, now: u64, id: &AttemptId) {
+        let boot = self.boot(now);
+        if let Some(proc) = self.procs.get_mut(id) {
+            proc.freezer.settle_down(boot);
+        }
+    }
+
+    fn do_next(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        if proc.freezer.is_sent() {
+            return Vec::new();
+        }
+        match proc.freezer.next.take() {
+            Some(Next::Suspend(what)) => self.suspend(now, id, what, chance),
+            Some(Next::Thaw) => self.thaw(now, id, chance),
+            None => Vec::new(),
+        }
+    }
+
+    /// As `ToSupervisor::Thaw`.
+    pub(crate) fn thaw(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+        let boot = self.boot(now);
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        if matches!(proc.phase, HostPhase::Gone(_)) {
+            return Vec::new();
+        }
+        let freezer = &mut proc.freezer;
+        match freezer.stage {
+            Stage::Leaving => freezer.next = Some(Next::Thaw),
+            Stage::Undoing(_) | Stage::Returning => freezer.next = None,
+            Stage::Home | Stage::Away => return self.thaw_now(now, boot, id, chance),
+        }
+        vec![Wish::Tell(id.clone())]
+    }
+
+    fn thaw_now(
+        &mut self,
+        now: u64,
+        boot: BootMillis,
+        id: &AttemptId,
+        chance: &mut Chance,
+    ) -> Vec<Wish> {
+        let Some(proc) = self.procs.get_mut(id) else {
+            return Vec::new();
+        };
+        proc.freezer.group = Group::Running;
+        proc.freezer.show(boot, FreezerState::Thawed);
+        let mut wishes = vec![Wish::Tell(id.clone())];
+        // What was due while it stood still.
+        wishes.extend(proc.due.take().map(|exit| Wish::End(id.clone(), exit)));
+        wishes.extend(self.bring_back(now, id, chance));
+        wishes
+    }
+
+    fn bring_back(&mut self, now: u64, id: &AttemptId, chance: &mut Chance) -> Vec<Wish> {
+        let boot = self.boot(now);
+        match self.led(id).filter(|proc| proc.freezer.away.is_some()) {
+            Some(proc) => proc.freezer.enter(boot, Stage::Returning),
+            None => return Vec::new(),
+        }
+        self.send(id, chance)
+    }
+
+    /// A new supervisor takes over: helpers have died with the earlier one. What is frozen is kept so, and what was left
+    /// on its way is brought back.
+    pub(crate) fn take_up_moves(&mut self, now: u64, chance: &mut Chance) -> Vec<Wish> {
+        let boot = self.boot(now);
+        let mut back = Vec::new();
+        for (id, proc) in &mut self.procs {
+            if matches!(proc.phase, HostPhase::Gone(_)) {
+                continue;
+            }
+            let freezer = &mut proc.freezer;
+            freezer.errand += 1;
+            freezer.next = None;
+            if freezer.group == Group::Freezing {
+                freezer.group = Group::Frozen;
+            }
+            freezer.stage = match (freezer.group, &freezer.away) {
+                (Group::Frozen, Some(_)) => Stage::Away,
+                _ => Stage::Home,
+            };
+            freezer.show(boot, freezer.seen());
+            if freezer.stage == Stage::Home && freezer.away.is_some() {
+                back.push(id.clone());
+            }
+        }
+        let back = back.iter();
+        back.flat_map(|id| self.bring_back(now, id, chance))
+            .collect()
+    }
+}

@@ -1,0 +1,129 @@
+//! The GPUs of a simulated host as they truly are: what processes of steps hold on them, what steps have left there, who
+//! else uses them, and whether they answer at all. A look shows as much of that as a driver would.
+
+use std::collections::BTreeMap;
+
+use agent_core::Seen;
+use sluice_common::id::AttemptId;
+
+use super::chance::Chance;
+use super::host::Host;
+
+/// Memory of each GPU, in bytes.
+pub(crate) const MEMORY: u64 = 40 << 30;
+/// Held on each when nothing runs there.
+const IDLE: u64 = 10 << 20;
+
+/// What a step has left on a GPU when nothing else was left of it.
+struct Rest {
+    /// When the driver has cleared it away; never, where none is said.
+    until: Option<u64>,
+    bytes: u64,
+    /// The process that the driver shows for it.
+    pid: Option<u32>,
+}
+
+/// One GPU.
+pub(crate) struct Gpu {
+    pub(crate) uuid: String,
+    rest: Option<Rest>,
+    stranger: Option<u32>,
+    pub(crate) is_lost: bool,
+}
+
+impl Gpu {
+    pub(crate) fn new(uuid: String) -> Self {
+        Self {
+            uuid,
+            rest: None,
+            stranger: None,
+            is_lost: false,
+        }
+    }
+
+    /// Whether a step has left something there.
+    pub(crate) fn is_littered(&self, now: u64) -> bool {
+        let rest = self.rest.as_ref();
+        rest.is_some_and(|rest| rest.until.is_none_or(|until| now < until))
+    }
+
+    /// A step that used it is gone. What a faulty host keeps for ever, another has cleared away in time.
+    pub(crate) fn leave(&mut self, now: u64, is_faulty: bool, chance: &mut Chance) {
+        let until = match chance.below(20) {
+            0 if is_faulty => None,
+            0..=2 => Some(now + 25_000 + chance.below(60_000)),
+            3..=9 => Some(now + chance.below(10_000)),
+            _ => return,
+        };
+        let pid = chance.one_in(2).then_some(4711);
+        let bytes = 2 << 30;
+        self.rest = Some(Rest { until, bytes, pid });
+    }
+
+    /// Somebody who is no step begins to use it, or ends.
+    pub(crate) fn visit(&mut self, pid: u32) {
+        self.stranger = match self.stranger {
+            Some(_) => None,
+            None => Some(pid),
+        };
+    }
+
+    /// As after a boot: nothing is on it.
+    pub(crate) fn clear(&mut self) {
+        self.rest = None;
+        self.stranger = None;
+        self.is_lost = false;
+    }
+
+    /// It falls off the bus, and what was on it is no more; or it is back, empty.
+    pub(crate) fn lose_or_find(&mut self) {
+        let is_lost = !self.is_lost;
+        self.clear();
+        self.is_lost = is_lost;
+    }
+}
+
+impl Host {
+    /// Attempts whose memory is on a GPU, or whose processes could put some there at any moment.
+    pub(crate) fn users<'a>(&'a self, uuid: &'a str) -> impl Iterator<Item = &'a AttemptId> {
+        let procs = self.procs.iter();
+        let users = procs.filter(move |(_, proc)| proc.may_use(uuid));
+        users.map(|(attempt, _)| attempt)
+    }
+
+    /// What the driver shows. One that cannot tell processes shows memory alone.
+    pub(crate) fn look(&self, now: u64, chance: &mut Chance) -> BTreeMap<String, Seen> {
+        let gpus = self.gpus.iter();
+        gpus.map(|gpu| {
+            let seen = match (gpu.is_lost, chance.one_in(50)) {
+                (true, _) => Seen::Lost,
+                (false, true) => Seen::Unanswered,
+                (false, false) => self.look_at(gpu, now),
+            };
+            (gpu.uuid.clone(), seen)
+        })
+        .collect()
+    }
+
+    fn look_at(&self, gpu: &Gpu, now: u64) -> Seen {
+        let mut used = IDLE;
+        let mut pids = Vec::new();
+        for proc in self.procs.values().filter(|proc| proc.has(&gpu.uuid)) {
+            used += proc.held_bytes();
+            pids.extend(proc.listed());
+        }
+        let rest = gpu.rest.as_ref().filter(|_| gpu.is_littered(now));
+        if let Some(rest) = rest.filter(|_| !self.driver_lies) {
+            used += rest.bytes;
+            pids.extend(rest.pid);
+        }
+        if let Some(pid) = gpu.stranger {
+            used += 1 << 30;
+            pids.push(pid);
+        }
+        Seen::There {
+            processes: self.driver_tells_processes.then_some(pids),
+            memory_used: Some(used),
+        }
+    }
+}

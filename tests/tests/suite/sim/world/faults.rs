@@ -1,0 +1,175 @@
+//! What goes wrong in the simulated cluster, and what its people do meanwhile.
+
+use coordinator_core::{Input, NodeChange, ReplyId, Steer};
+use sluice_common::id::{AttemptId, StepId};
+use sluice_common::time::Span;
+
+use agent_core::Input as HostInput;
+
+use super::{Event, HOSTS, IDLE, STEPS, World, step_id, uncordon};
+
+impl World {
+    pub(super) fn fault(&mut self) {
+        if !self.faulty {
+            return;
+        }
+        let next = 1000 + self.below(60_000);
+        self.after(next, Event::Fault);
+        let host = self.below(HOSTS as u64) as usize;
+        match self.below(16) {
+            0 => self.kill_coordinator(),
+            1 => self.kill_agent(host),
+            2 => {
+                self.kill_agent(host);
+                self.kill_coordinator();
+            }
+            3 => self.cut(host, 3000),
+            4 => self.cut(host, 200_000),
+            5 => {
+                self.kill_agent(host);
+                self.hosts[host].reboot(self.now);
+            }
+            6 => self.interfere(host),
+            7 => self.after(0, uncordon(host)),
+            8 => self.orphan(host),
+            9 => self.upgrade(host),
+            10 => self.trouble(host),
+            _ => self.use_it(),
+        }
+    }
+
+    /// Something happens to a GPU that no step has done.
+    fn trouble(&mut self, host: usize) {
+        let gpus = self.hosts[host].gpus.len() as u64;
+        let gpu = self.below(gpus) as usize;
+        let uuid = self.hosts[host].gpus[gpu].uuid.clone();
+        match self.below(4) {
+            0 => self.hosts[host].gpus[gpu].lose_or_find(),
+            1 => {
+                let reason = None;
+                let change = NodeChange::CordonGpu { gpu: uuid, reason };
+                self.after(0, Event::Admin { host, change });
+            }
+            2 => {
+                let change = NodeChange::UncordonGpu { gpu: uuid };
+                self.after(0, Event::Admin { host, change });
+            }
+            _ => self.hosts[host].gpus[gpu].visit(9000),
+        }
+    }
+
+    /// Callers do with their steps what they may.
+    fn use_it(&mut self) {
+        let step = step_id(self.below(STEPS));
+        let steer = match self.below(6) {
+            0 => Steer::Requeue,
+            1 => Steer::Resume,
+            _ => Steer::Suspend,
+        };
+        if steer == Steer::Suspend && self.one_in(2) {
+            let (step, steer, later) = (step.clone(), Steer::Resume, self.below(300_000));
+            self.after(later, Event::User { step, steer });
+        }
+        self.after(0, Event::User { step, steer });
+    }
+
+    /// A caller who asks until there is a coordinator.
+    pub(super) fn steer(&mut self, step: StepId, steer: Steer) {
+        if self.core.is_none() {
+            return self.after(1000, Event::User { step, steer });
+        }
+        let reply = ReplyId(3000);
+        self.decide(Input::Steer { reply, step, steer });
+    }
+
+    /// Whatever was wrong with a host is no more.
+    pub(super) fn mend(&mut self, host: usize) {
+        self.after(0, uncordon(host));
+        self.hosts[host].is_faulty = false;
+        self.hosts[host].cut_until = 0;
+        for gpu in 0..self.hosts[host].gpus.len() {
+            self.hosts[host].gpus[gpu].clear();
+            let gpu = self.hosts[host].gpus[gpu].uuid.clone();
+            let change = NodeChange::UncordonGpu { gpu };
+            self.after(0, Event::Admin { host, change });
+        }
+    }
+
+    /// An admin takes the host out of service, or has it forgotten.
+    fn interfere(&mut self, host: usize) {
+        let reason = None;
+        let change = match self.below(4) {
+            0 => NodeChange::Cordon { reason },
+            1 => NodeChange::Drain {
+                reason,
+                deadline: None,
+            },
+            2 => NodeChange::Drain {
+                reason,
+                deadline: Some(Span::from_secs(self.below(60))),
+            },
+            _ => NodeChange::Delete { force: true },
+        };
+        self.after(0, Event::Admin { host, change });
+    }
+
+    /// An admin who asks until there is a coordinator.
+    pub(super) fn administer(&mut self, host: usize, change: NodeChange) {
+        if self.core.is_none() {
+            return self.after(1000, Event::Admin { host, change });
+        }
+        self.decide(Input::ChangeNode {
+            reply: ReplyId(2000),
+            node: self.hosts[host].name.clone(),
+            change,
+        });
+    }
+
+    /// The host's supervisor dies and comes back: exits of what runs by then cannot be seen any more.
+    fn orphan(&mut self, host: usize) {
+        if !self.hosts[host].is_supervised {
+            return;
+        }
+        let running = self.hosts[host]
+            .procs
+            .iter_mut()
+            .filter(|(_, proc)| proc.runs());
+        for (attempt, proc) in running {
+            proc.orphaned = true;
+            self.orphaned.insert(attempt.clone());
+        }
+        let wishes = self.hosts[host].take_up_moves(self.now, &mut self.chance);
+        self.grant_all(host, wishes);
+        self.upgrade(host);
+    }
+
+    /// It becomes a newer one. What ends meanwhile is seen by that.
+    fn upgrade(&mut self, host: usize) {
+        if std::mem::replace(&mut self.hosts[host].is_supervised, false) {
+            self.feed(host, HostInput::SupervisorDown);
+            let away = 50 + self.below(5000);
+            self.after(away, Event::StartSupervisor { host });
+        }
+    }
+
+    pub(super) fn start_supervisor(&mut self, host: usize) {
+        // A boot has brought one already.
+        if std::mem::replace(&mut self.hosts[host].is_supervised, true) {
+            return;
+        }
+        self.supervisor_answers(host);
+        let attempts: Vec<AttemptId> = self.hosts[host].procs.keys().cloned().collect();
+        for attempt in attempts {
+            self.lease(host, attempt);
+        }
+    }
+
+    /// Short cuts only delay; long ones outlast the transport's patience.
+    fn cut(&mut self, host: usize, longest: u64) {
+        let lasts = self.below(longest);
+        self.hosts[host].cut_until = self.now + lasts;
+        if let Some(link) = self.hosts[host].link.filter(|_| lasts > IDLE) {
+            self.break_wire(link);
+        }
+    }
+}

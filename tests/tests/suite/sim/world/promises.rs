@@ -1,0 +1,156 @@
+//! What must hold after every event of a simulated cluster, and of its history as a whole.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use coordinator_core::{Record, Stamped};
+use sluice_common::id::{AttemptId, StepId};
+use sluice_common::reason::ReasonCode;
+use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
+
+use super::super::freezer::Group;
+use super::{STEPS, World};
+
+impl World {
+    pub(super) fn check(&mut self) {
+        let (coordinator, hosts) = std::mem::take(&mut self.stirred);
+        if let Some(core) = self.core.as_ref().filter(|_| coordinator) {
+            coordinator_core::check(core)
+                .unwrap_or_else(|broken| panic!("coordinator: {broken:?} ({self})"));
+        }
+        for (host, _) in self.hosts.iter().zip(hosts).filter(|(_, stirred)| *stirred) {
+            if let Some(core) = &host.core {
+                agent_core::check(core)
+                    .unwrap_or_else(|broken| panic!("{}: {broken:?} ({self})", host.name));
+            }
+        }
+        self.gpus_have_one_user();
+        self.what_is_called_frozen_stands_still();
+        self.steps_run_once();
+    }
+
+    fn steps_run_once(&self) {
+        let mut running: BTreeMap<&StepId, Vec<&AttemptId>> = BTreeMap::new();
+        for host in &self.hosts {
+            for (attempt, _) in host.procs.iter().filter(|(_, proc)| proc.runs()) {
+                running.entry(&attempt.step).or_default().push(attempt);
+            }
+        }
+        for (step, attempts) in running {
+            let one = attempts.iter().all(|attempt| *attempt == attempts[0]);
+            assert!(one, "{attempts:?} run at once ({self})");
+            let known = self.core.as_ref().and_then(|core| core.state().step(step));
+            let most = known.map_or(2, |step| step.spec.nodes as usize);
+            assert!(
+                attempts.len() <= most,
+                "{attempts:?} on {most} hosts ({self})"
+            );
+        }
+    }
+
+    /// What is frozen with its memory moved is no user; whatever runs, or holds memory there, is.
+    fn gpus_have_one_user(&self) {
+        for host in &self.hosts {
+            for gpu in &host.gpus {
+                let users: Vec<_> = host.users(&gpu.uuid).collect();
+                assert!(users.len() <= 1, "{users:?} all use {} ({self})", gpu.uuid);
+            }
+        }
+    }
+
+    /// Its units are another's, so nothing of it may run, for whatever reason, until it was granted them again.
+    fn what_is_called_frozen_stands_still(&self) {
+        let Some(core) = &self.core else { return };
+        for step in core.state().steps().values() {
+            let live = step.live().filter(|attempt| attempt.is_frozen());
+            let Some(live) = live.filter(|attempt| attempt.stopping.is_none()) else {
+                continue;
+            };
+            let id = step.attempt_id(live.number);
+            let procs = self.hosts.iter().filter_map(|host| host.procs.get(&id));
+            for proc in procs.filter(|proc| proc.runs() && !proc.is_killed) {
+                let stands_still = proc.freezer.group == Group::Frozen;
+                assert!(stands_still, "{id} is frozen, and runs ({self})");
+            }
+        }
+    }
+
+    /// What was frozen and has not come back ended by somebody's word, or with its host, and never as if it had run.
+    fn the_frozen_came_back_or_were_ended(&self) {
+        let mut frozen: BTreeSet<AttemptId> = BTreeSet::new();
+        for line in &self.log {
+            let stamped: Stamped = serde_json::from_str(line).expect("a record is read back");
+            match stamped.record {
+                Record::Suspended { attempt, .. } => {
+                    frozen.insert(attempt);
+                }
+                Record::Resuming { attempt, .. } | Record::Stopping { attempt, .. } => {
+                    frozen.remove(&attempt);
+                }
+                Record::Ended { attempt, end, .. } => {
+                    let by_itself = matches!(end.exit, Exit::Code(_));
+                    let was_frozen = frozen.remove(&attempt);
+                    assert!(!(was_frozen && by_itself), "{attempt}: {end:?} ({self})");
+                }
+                _ => {}
+            }
+        }
+        assert!(frozen.is_empty(), "{frozen:?} are frozen for ever ({self})");
+    }
+
+    /// The history as a whole.
+    pub(crate) fn judge(&self) {
+        let core = self.core.as_ref().expect("it is healed");
+        for id in &self.accepted {
+            let step = core.state().step(id);
+            let state = step.map(|step| step.state);
+            assert!(
+                state.is_some_and(|state| state.is_terminal()),
+                "{id} is {state:?} at the end ({self})"
+            );
+            let needle = format!("\"type\":\"step_ended\",\"step\":\"{id}\"");
+            let ends = self
+                .log
+                .iter()
+                .filter(|line| line.contains(&needle))
+                .count();
+            let wanted = usize::from(state != Some(StepState::Rejected));
+            assert_eq!(ends, wanted, "ends of {id} ({self})");
+            let step = step.expect("it has a state");
+            let unseen = step.reason.code == ReasonCode::ExitUnknown;
+            let orphaned = || {
+                self.orphaned
+                    .contains(&step.attempt_id(step.attempts.len() as u32))
+            };
+            assert!(
+                !unseen || orphaned(),
+                "somebody saw the end of {id} ({self})"
+            );
+        }
+        for host in &self.hosts {
+            let left: Vec<_> = host.procs.keys().collect();
+            assert!(
+                left.is_empty(),
+                "{} still remembers {left:?} ({self})",
+                host.name
+            );
+        }
+        self.the_frozen_came_back_or_were_ended();
+        for node in core.state().nodes().values() {
+            let used = core.state().used_on(&node.name);
+            let holds = used.iter().any(|(_, units)| units > 0);
+            assert!(!holds, "{} holds {used:?} ({self})", node.name);
+            assert!(
+                node.gpus.faults.is_empty(),
+                "{}: {:?} ({self})",
+                node.name,
+                node.gpus.faults
+            );
+        }
+        assert_eq!(
+            self.accepted.len() as u64,
+            STEPS,
+            "every submit was answered ({self})"
+        );
+    }
+}
