@@ -41,6 +41,8 @@ pub struct Core {
     pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
     /// The latest time that was fed.
     pub(crate) clock: BootMillis,
+    /// When the last look at the GPUs was begun that counted.
+    pub(crate) looked_at: BootMillis,
     /// Which GPUs each attempt was given that is not released.
     pub(crate) given: BTreeMap<AttemptId, Vec<String>>,
     /// Who waits for GPUs to come free.
@@ -80,6 +82,7 @@ impl Core {
             lease_until: None,
             attempts: BTreeMap::new(),
             clock: BootMillis(0),
+            looked_at: BootMillis(0),
             given: BTreeMap::new(),
             releases: BTreeMap::new(),
             freed: BTreeSet::new(),

@@ -94,7 +94,7 @@ pub enum TimerKey {
 /// What one look at the GPUs has shown. A driver that does not answer at all shows nothing, and nothing is concluded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuLook {
-    /// When it was begun: what happened after that may be missing.
+    /// When it was begun: what happened after that may be missing. One that comes after a later one counts for nothing.
     pub began: BootMillis,
     /// By UUID, of those that can be granted.
     pub gpus: BTreeMap<String, Seen>,

@@ -74,8 +74,13 @@ impl Core {
         self.look_at_gpus();
     }
 
-    /// Somebody looked. Before the supervisor has told what runs, nobody knows whose doing it is that was seen.
+    /// Somebody looked. Before the supervisor has told what runs, nobody knows whose doing it is that was seen. A look
+    /// that another has overtaken shows who used a GPU before it came free, and would be taken for what it holds when idle.
     pub(crate) fn on_gpus(&mut self, now: Now, look: GpuLook) {
+        if look.began < self.looked_at {
+            return;
+        }
+        self.looked_at = look.began;
         if self.supervisor == Supervisor::Unheard {
             self.early_look = Some(look);
         } else {

@@ -87,6 +87,23 @@ fn the_supervisor_is_told_who_uses_the_gpus_and_the_coordinator_when_they_were_s
 }
 
 #[test]
+fn a_look_that_another_has_overtaken_counts_for_nothing() {
+    let mut bench = Bench::linked();
+    bench.feed(look(bench.boot, there(&[], 10)));
+    // From when somebody held it: not what it holds when it is idle.
+    bench.feed(look(bench.boot - 1, there(&[], 9000)));
+    let mut given = assignment("a.1");
+    given.gpus = vec![GPU.to_owned()];
+    bench.feed(order(ToNode::Assign(Box::new(given))));
+    let mut over = gone("a.1");
+    over.memo.gpus = vec![GPU.to_owned()];
+    bench.feed(Input::Attempt(over));
+    assert_eq!(bench.told(look(bench.boot + 1, there(&[], 9000))), "");
+    let told = bench.told(look(bench.boot + 2, there(&[], 10)));
+    assert_eq!(told, "1: a.1 released Code(0)");
+}
+
+#[test]
 fn what_has_no_room_or_cannot_be_told_is_not_begun() {
     let busy = || there(&[42], 1000);
     let mut bench = suspending(1000);
