@@ -1,11 +1,13 @@
 //! Programs beside running steps, live: what they see, how they end, and what they leave.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::Value;
-use sluice_tests::{Daemon, Dev, Ran, eventually, is_alive, kill, pids_with_environ};
+use sluice_tests::{Daemon, Dev, DevOptions, Ran, eventually, is_alive, kill, pids_with_environ};
 
 /// A mark that no other process of this machine carries.
 fn mark(dev: &Dev, id: &str) -> String {
@@ -229,6 +231,84 @@ fn no_more_run_beside_a_step_than_may() {
         kill(child.id(), nix::sys::signal::Signal::SIGTERM);
         child.wait().unwrap();
     }
+    eventually("room for another", || {
+        (exec(&dev, "a", "true").code == 0).then_some(())
+    });
+}
+
+/// A node for a device, which only root can make, and what a shell says that may open it or not.
+fn device(folder: &Path, name: &str, minor: u64) -> String {
+    let path = folder.join(name);
+    let mode = Mode::from_bits_truncate(0o666);
+    mknod(&path, SFlag::S_IFCHR, mode, makedev(1, minor)).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn of_a_gang_it_runs_on_the_host_of_its_rank_and_opens_the_gpu_of_that_part_alone() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The numbers of /dev/zero, /dev/full and /dev/urandom.
+    let nodes = [("gpu0", 5), ("gpu1", 7), ("gpu2", 9)];
+    let [a, b, c] = nodes.map(|(name, minor)| device(folder.path(), name, minor));
+    let file = folder.path().join("hosts.yaml");
+    let text = format!(
+        "{{kind: host, name: h1, gpus: 1, gpu_model: H100, gpu_devices: [{a}]}}\n---\n\
+         {{kind: host, name: h2, gpus: 2, gpu_model: H100, gpu_devices: [{b}, {c}]}}\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let dev = Dev::with(DevOptions {
+        files: vec![file],
+        ..DevOptions::default()
+    });
+    let gang = ["submit", "--id", "g", "--gpus", "1", "--nodes", "2", "--"];
+    dev.ok(&[&gang[..], &["sleep", "1000"]].concat());
+    let step = dev.step_in("g", &["running"]);
+    let script = format!(
+        "unset CUDA_VISIBLE_DEVICES; echo $SLUICE_NODE; cd {}; for node in gpu1 gpu2; do \
+           (exec 3<$node) 2>&1 | grep -q 'not permitted' || echo $node; done",
+        folder.path().display()
+    );
+    let at = |rank: &str| {
+        let said = dev.ok(&["exec", "g", "--rank", rank, "--", "sh", "-c", &script]);
+        said.lines().map(str::to_owned).collect::<Vec<String>>()
+    };
+    assert_eq!(at("0")[0], "h1");
+    let second = at("1");
+    let granted = step["placements"][1]["gpus"][0].as_str().unwrap();
+    let nodes = dev.call("GET", "/v1/nodes", None).1;
+    let nodes = nodes["items"].as_array().unwrap();
+    let h2 = nodes.iter().find(|node| node["name"] == "h2").unwrap();
+    let gpus = h2["inventory"]["gpus"].as_array().unwrap();
+    let index = gpus.iter().position(|gpu| gpu["uuid"] == granted).unwrap();
+    assert_eq!(second, ["h2".to_owned(), format!("gpu{}", index + 1)]);
+}
+
+#[test]
+fn it_counts_against_the_limits_of_the_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("supervisor.toml");
+    let config = format!("{}pids_max = 20\n", sluice_tests::as_starter());
+    std::fs::write(&file, config).unwrap();
+    let dev = Dev::with(DevOptions {
+        variables: vec![("SLUICE_SUPERVISOR_CONFIG", file.display().to_string())],
+        ..DevOptions::default()
+    });
+    let node = dev.call("GET", "/v1/nodes", None).1["items"][0].clone();
+    if node["inventory"]["capabilities"]["pids"] == "none" {
+        return;
+    }
+    submit_sleeper(&dev, "a");
+    let few = "for i in 1 2 3 4 5; do sleep 1002 & done; kill $(jobs -p); echo all";
+    assert_eq!(exec(&dev, "a", few).stdout, "all\n");
+    let many = "for i in $(seq 40); do sleep 1003 & done; echo all";
+    let ran = exec(&dev, "a", many);
+    assert!(ran.code != 0 && !ran.stdout.contains("all"), "{ran:?}");
+    assert!(ran.stderr.contains("fork"), "{ran:?}");
+    // The step lives, and there is room again when those are gone.
+    assert_eq!(dev.step_in("a", &["running"])["attempt"], 1);
     eventually("room for another", || {
         (exec(&dev, "a", "true").code == 0).then_some(())
     });

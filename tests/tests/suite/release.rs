@@ -165,6 +165,11 @@ fn a_gpu_that_does_not_come_free_is_quarantined_and_its_waiter_goes_elsewhere() 
         why.contains("granted to nobody") && why.contains("pid 4711"),
         "{why}"
     );
+    let explained = host.dev.ok(&["explain", "second"]);
+    assert!(
+        explained.contains("granted to nobody") && explained.contains("pid 4711"),
+        "{explained}"
+    );
     let told = host
         .dev
         .ok(&["describe", "node", host.node()["name"].as_str().unwrap()]);
