@@ -90,12 +90,18 @@ impl Value {
     }
 }
 
-/// Units in which amounts are shown, the largest first.
-const UNITS: [(&str, i128); 4] = [
+/// Units in which amounts are shown, the largest first: those of 1024, and those of 1000 for what is round in them alone.
+const BINARY: [(&str, i128); 4] = [
     ("TiB", 1 << 40),
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
+];
+const DECIMAL: [(&str, i128); 4] = [
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("KB", 1_000),
 ];
 
 impl fmt::Display for Value {
@@ -126,10 +132,23 @@ fn thousandths(n: Ratio) -> String {
 
 fn bytes(n: Ratio) -> String {
     let whole = n.rounded();
-    let fits = |unit: &&(&str, i128)| whole.saturating_abs() >= unit.1;
-    let (unit, size) = UNITS.iter().find(fits).copied().unwrap_or(("B", 1));
-    let shown = n.over(Ratio::whole(size)).map(thousandths);
-    format!("{}{unit}", shown.unwrap_or_default())
+    let largest = |units: [(&'static str, i128); 4]| {
+        let fits = |unit: &(&str, i128)| whole.saturating_abs() >= unit.1;
+        units.into_iter().find(fits).unwrap_or(("B", 1))
+    };
+    let in_unit = |(unit, size): (&'static str, i128)| {
+        let amount = n.over(Ratio::whole(size));
+        let thousandths = amount.and_then(|amount| amount.times(Ratio::whole(1000)));
+        let exact = thousandths.is_some_and(|it| Ratio::whole(it.rounded()) == it);
+        (exact, unit, amount)
+    };
+    let (binary, decimal) = (in_unit(largest(BINARY)), in_unit(largest(DECIMAL)));
+    let (_, unit, amount) = if decimal.0 && !binary.0 {
+        decimal
+    } else {
+        binary
+    };
+    format!("{}{unit}", amount.map(thousandths).unwrap_or_default())
 }
 
 fn time(n: Ratio) -> String {
@@ -152,6 +171,9 @@ mod tests {
             (Value::bytes(64 << 30), "64GiB"),
             (Value::Bytes(nine_tenths), "57.6GiB"),
             (Value::bytes(1000), "1000B"),
+            (Value::bytes(500_000_000_000), "500GB"),
+            (Value::bytes(67_433_549_824), "62.802GiB"),
+            (Value::bytes(17), "17B"),
             (Value::bytes(0), "0B"),
             (Value::Number(Ratio::new(1, 3).unwrap()), "0.333"),
             (Value::Number(Ratio::whole(-2)), "-2"),
