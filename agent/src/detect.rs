@@ -11,6 +11,7 @@ mod notes;
 mod nvml;
 mod storage;
 mod system;
+pub(crate) mod topology;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

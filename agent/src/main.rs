@@ -244,15 +244,6 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let dialer = Dialer::new(&Identity::load(&config.tls)?)?;
     let epoch = EpochFile::new(&config.state_dir);
-    let settings = agent_core::Settings {
-        node: config.node.clone(),
-        path: config.path.clone(),
-        gpu_release_timeout: config.gpu_release_timeout,
-        respect_foreign: config.respect_foreign,
-        gpus_are_declared: declared.is_some(),
-        suspend_limit: config.suspend_limit,
-    };
-    let core = Core::new(settings, epoch.load()?);
     let mut host = detect::Host::new(
         config.state_dir.clone(),
         config.nvml_library.clone(),
@@ -263,6 +254,7 @@ async fn serve(
         Some(declared) => declared,
         None => detect::first(&mut host).await,
     };
+    let core = Core::new(settings(&config, &inventory, is_declared), epoch.load()?);
     let identity = identify(&config, inventory.clone(), is_declared)?;
     let live = Arc::new(Live::default());
     let watcher = Watcher::start()
@@ -308,6 +300,19 @@ async fn serve(
             Ok(())
         }
         never = alive => match never {},
+    }
+}
+
+fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_core::Settings {
+    let topology = detect::topology::read(Path::new("/"), config.reserve.cpus, &inventory.gpus);
+    agent_core::Settings {
+        node: config.node.clone(),
+        path: config.path.clone(),
+        gpu_release_timeout: config.gpu_release_timeout,
+        respect_foreign: config.respect_foreign,
+        gpus_are_declared: is_declared,
+        suspend_limit: config.suspend_limit,
+        topology,
     }
 }
 

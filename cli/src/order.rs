@@ -118,6 +118,7 @@ pub(crate) fn from_flags(
         priority_class: flags.priority_class,
         work: flags.work,
         labels: flags.labels.into_iter().collect(),
+        cpu_mode: flags.cpu_mode,
         ..StepRequest::default()
     })?;
     check(&request).map_err(|e| Failure::Usage(format!("{}: {}", flag_of(&e.field), e.message)))?;
@@ -201,7 +202,7 @@ mod tests {
 
     #[test]
     fn every_flag_finds_its_field() {
-        let line = "--gpus 2 --cpus 0.5 --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
+        let line = "--gpus 2 --cpus 0.5 --cpu-mode weight --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
                     --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail --suspend-timeout 3h --queue-timeout 0s \
                     --env A=1 --env B=x=y --label team=vision --workdir /w --name n --priority -5 --id mine -- python train.py";
         let request = typed(line, &local()).unwrap();
@@ -211,7 +212,7 @@ mod tests {
             "resources": {"gpu_count": 2, "cpu_count": 0.5, "memory": "16GiB", "preemptible": false,
                           "pool_resources": {"tensorrt_sessions": 3}},
             "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s", "suspend_timeout": "3h", "queue_timeout": "0s",
-            "on_preempt": "fail", "labels": {"team": "vision"},
+            "on_preempt": "fail", "labels": {"team": "vision"}, "cpu_mode": "weight",
         });
         assert_eq!(serde_json::to_value(&request).unwrap(), expected);
     }

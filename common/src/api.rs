@@ -11,6 +11,7 @@ use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
 use crate::id::ValidationName;
 use crate::inventory::Capability;
+use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
 use crate::rules::PoolStatus;
@@ -144,6 +145,9 @@ pub struct StepView {
     /// Words of its submitter's own.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// How it has the processors that it takes.
+    #[serde(default)]
+    pub cpu_mode: CpuMode,
 }
 
 /// What steps are that older coordinators tell of.

@@ -119,17 +119,20 @@ pub enum Capability {
     Memory,
     /// Limiting how many there are.
     Pids,
+    /// Having them run on some processors and on no others.
+    Cpuset,
 }
 
 impl Capability {
     /// Every capability, in the order in which they are shown.
-    pub const ALL: [Capability; 6] = [
+    pub const ALL: [Capability; 7] = [
         Capability::Kill,
         Capability::Freeze,
         Capability::Devices,
         Capability::Cpu,
         Capability::Memory,
         Capability::Pids,
+        Capability::Cpuset,
     ];
 
     /// The name as the API writes it.
@@ -141,6 +144,7 @@ impl Capability {
             Capability::Cpu => "cpu",
             Capability::Memory => "memory",
             Capability::Pids => "pids",
+            Capability::Cpuset => "cpuset",
         }
     }
 }
@@ -313,6 +317,7 @@ mod tests {
             Capability::Cpu,
             Capability::Memory,
             Capability::Pids,
+            Capability::Cpuset,
         ];
         assert_eq!(lacks, expected.into());
         assert!(host.lacks(&[Capability::Kill].into()).is_empty());
@@ -330,7 +335,7 @@ mod tests {
         );
         assert_eq!(
             said("sudo"),
-            "`sudo` is no capability: write kill, freeze, devices, cpu, memory, pids"
+            "`sudo` is no capability: write kill, freeze, devices, cpu, memory, pids, cpuset"
         );
     }
 }

@@ -29,6 +29,7 @@ pub mod limit;
 pub mod nearest;
 pub mod output;
 pub mod platform;
+pub mod processors;
 pub mod quantity;
 pub mod reason;
 pub mod request;

@@ -131,6 +131,8 @@ codes! {
     OnPreemptNotAllowed = "on_preempt_not_allowed",
     /// Rejected: it does not keep an assertion of the pool's validations, or no host of the pool does for it.
     ValidationFailed = "validation_failed",
+    /// Rejected: it is to have processors of its own, which the pool does not require its hosts to be able to give.
+    CpuModeNotAllowed = "cpu_mode_not_allowed",
 }
 
 impl fmt::Display for ReasonCode {

@@ -6,6 +6,7 @@
 mod kinds;
 mod labels;
 mod layers;
+mod processors;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -21,6 +22,7 @@ use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
 use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
 use crate::platform;
+use crate::processors::CpuMode;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, Work};
 use crate::time::Span;
 
@@ -103,6 +105,10 @@ pub struct StepRequest {
     /// Labels, in the grammar of Kubernetes, by which lists and rules tell steps apart.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// How it has the processors of `resources.cpu_count`: no more than that (`limit`, which it is where absent), a part by
+    /// its `weight`, or whole ones that are its own (`pinned`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_mode: Option<CpuMode>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -202,6 +208,7 @@ impl StepRequest {
         check_platform(self.platform.as_deref())?;
         check_command(&self.command, &self.env, self.workdir.as_deref())?;
         let request = self.resources.demand()?;
+        let cpu_mode = self.checked_cpu_mode(&request)?;
         let name = self.name.clone();
         let name = name.unwrap_or_else(|| default_name(&self.command[0]));
         if name.is_empty() || name.chars().count() > MAX_TITLE_CHARS {
@@ -239,6 +246,7 @@ impl StepRequest {
             priority_class: self.priority_class,
             work: self.work,
             labels: labels::checked(self.labels)?,
+            cpu_mode,
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::id::{PoolName, Subject};
 use crate::label::{LabelKey, LabelValue};
+use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
 use crate::rules::Setting;
 use crate::time::Span;
@@ -172,6 +173,9 @@ pub struct StepSpec {
     /// Words of its submitter's own, by which lists and rules tell steps apart.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// How it has the processors that it takes.
+    #[serde(default, skip_serializing_if = "CpuMode::is_default")]
+    pub cpu_mode: CpuMode,
 }
 
 impl OnPreempt {

@@ -20,6 +20,7 @@ use crate::exec::ExecId;
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
+use crate::processors::{CpuMode, CpuSet};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::wire::StopWhy;
@@ -111,6 +112,14 @@ pub enum ToSupervisor {
         /// Which.
         exec: ExecId,
     },
+    /// Let an attempt that has processors of its own run on these and on no others. Its memo tells of them from then on.
+    /// No answer; harmless where the attempt has ended.
+    Pin {
+        /// Which.
+        attempt: AttemptId,
+        /// The processors.
+        processors: CpuSet,
+    },
 }
 
 /// From the supervisor.
@@ -178,6 +187,17 @@ pub struct SpawnSpec {
     pub limits: Limits,
     /// Which GPUs it may open.
     pub devices: Devices,
+    /// How it has its processors.
+    pub processors: Processors,
+}
+
+/// How an attempt has its processors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Processors {
+    /// What the processor time of its limits means.
+    pub mode: CpuMode,
+    /// Those that are its own: it runs on no others. None where it runs wherever there is room.
+    pub own: CpuSet,
 }
 
 /// Which devices of GPUs an attempt may open. All that is no GPU is open to it as far as its user may.
@@ -211,6 +231,9 @@ pub struct Memo {
     /// UUIDs of the GPUs that it was given, to be seen free before they are another's.
     #[serde(default)]
     pub gpus: Vec<String>,
+    /// The processors that are its own, as long as it runs; none where it has none.
+    #[serde(default)]
+    pub processors: CpuSet,
 }
 
 /// Where an attempt stands on its host.

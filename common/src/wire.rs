@@ -24,6 +24,7 @@ use crate::gpu_state::GpuStates;
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
+use crate::processors::CpuMode;
 use crate::supervision::Exit;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
@@ -186,6 +187,8 @@ pub struct Assignment {
     pub subject: Subject,
     /// What it was granted on this host, which is what it may use.
     pub units: Amounts,
+    /// How it has the processors among them.
+    pub cpu_mode: CpuMode,
 }
 
 /// The place of one host among those that run an attempt together, each its part.

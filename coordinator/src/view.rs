@@ -78,6 +78,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
             .iter()
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
+        cpu_mode: spec.cpu_mode,
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Controller {
     Freezer,
     /// Filters devices, in version 1.
     Devices,
+    /// Keeps to some processors.
+    Cpuset,
 }
 
 impl Controller {
@@ -32,6 +34,7 @@ impl Controller {
             Controller::Pids => "pids",
             Controller::Freezer => "freezer",
             Controller::Devices => "devices",
+            Controller::Cpuset => "cpuset",
         }
     }
 }

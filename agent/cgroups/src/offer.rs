@@ -66,6 +66,7 @@ fn offers(group: &Path, controllers: &BTreeSet<String>, what: Capability) -> boo
         Capability::Cpu => controllers.contains(Controller::Cpu.as_str()),
         Capability::Memory => controllers.contains(Controller::Memory.as_str()),
         Capability::Pids => controllers.contains(Controller::Pids.as_str()),
+        Capability::Cpuset => controllers.contains(Controller::Cpuset.as_str()),
     }
 }
 
@@ -76,6 +77,7 @@ fn legacy_controller(what: Capability) -> &'static str {
         Capability::Cpu => Controller::Cpu.as_str(),
         Capability::Memory => Controller::Memory.as_str(),
         Capability::Pids => Controller::Pids.as_str(),
+        Capability::Cpuset => Controller::Cpuset.as_str(),
     }
 }
 
@@ -149,6 +151,7 @@ mod tests {
             (Capability::Cpu, Mechanism::Cgroup1),
             (Capability::Memory, Mechanism::None),
             (Capability::Pids, Mechanism::Cgroup1),
+            (Capability::Cpuset, Mechanism::None),
         ];
         assert_eq!(found, expected);
     }

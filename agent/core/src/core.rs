@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::processors::CpuSet;
 use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::wire::{
@@ -45,6 +46,8 @@ pub struct Core {
     pub(crate) looked_at: BootMillis,
     /// Which GPUs each attempt was given that is not released.
     pub(crate) given: BTreeMap<AttemptId, Vec<String>>,
+    /// Which processors are the own of each attempt that is pinned.
+    pub(crate) pinned: BTreeMap<AttemptId, CpuSet>,
     /// Who waits for GPUs to come free.
     pub(crate) releases: BTreeMap<AttemptId, Release>,
     /// Who was stopped frozen: their GPUs may be others' since.
@@ -84,6 +87,7 @@ impl Core {
             clock: BootMillis(0),
             looked_at: BootMillis(0),
             given: BTreeMap::new(),
+            pinned: BTreeMap::new(),
             releases: BTreeMap::new(),
             freed: BTreeSet::new(),
             moves: Moves::new(),
@@ -317,8 +321,14 @@ impl Core {
         if let Some(exit) = self.refusal(now, &assignment) {
             return self.settle(id, never_started(now, exit, None));
         }
+        let processors = match self.processors_for(&assignment) {
+            Ok(processors) => processors,
+            Err(exit) => return self.settle(id, never_started(now, exit, None)),
+        };
         self.note_gpus(&id, &assignment.gpus);
-        let spec = Box::new(spawn::spec(assignment, &self.settings, terms));
+        self.note_processors(&id, &processors.own);
+        let spec = spawn::spec(assignment, processors, &self.settings, terms);
+        let spec = Box::new(spec);
         self.attempts.insert(id.clone(), Attempt::Starting { spec });
         self.report(&id, AttemptPhase::Starting);
         self.spawn(&id);

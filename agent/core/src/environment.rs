@@ -65,6 +65,7 @@ mod tests {
             gang: Gang::alone("host-7"),
             subject: Subject::new("s").unwrap(),
             units: Amounts::new(),
+            cpu_mode: Default::default(),
         }
     }
 
@@ -76,6 +77,7 @@ mod tests {
             respect_foreign: true,
             gpus_are_declared: false,
             suspend_limit: Span::from_secs(120),
+            topology: Default::default(),
         };
         environment(&assignment(env, gpus), &settings)
     }
@@ -132,6 +134,7 @@ mod tests {
             respect_foreign: true,
             gpus_are_declared: false,
             suspend_limit: Span::from_secs(120),
+            topology: Default::default(),
         };
         let env = environment(&part, &settings);
         assert_eq!(env["SLUICE_NODE_RANK"], "1");

@@ -9,6 +9,8 @@ use sluice_common::supervision::{AttemptView, BootMillis};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Welcome};
 
+use crate::processors::Topology;
+
 /// One connection to a coordinator; drawn by the driver, counted up, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
@@ -23,6 +25,10 @@ pub struct Now {
 }
 
 /// One thing that happened.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a view is what mostly happens, one at a time, and it is the large one"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A connection to a coordinator stands; the core answers with [`crate::Output::Greet`].
@@ -151,4 +157,6 @@ pub struct Settings {
     pub gpus_are_declared: bool,
     /// How long moving what an attempt holds on GPUs may take before it is frozen, and bringing it back.
     pub suspend_limit: Span,
+    /// What is near to what on this host.
+    pub topology: Topology,
 }

@@ -89,6 +89,7 @@ impl Core {
     /// From here on it may hold its GPUs, so that is kept first.
     pub(crate) fn thaw(&mut self, id: &AttemptId) {
         self.come_back_to_gpus(id);
+        self.pin_anew(id);
         let attempt = id.clone();
         self.supervise(ToSupervisor::Thaw { attempt });
     }

@@ -233,11 +233,12 @@ impl Core {
         }
     }
 
-    /// It holds no GPU any more.
+    /// It holds no GPU and no processor any more.
     pub(crate) fn forget_gpus(&mut self, id: &AttemptId) {
         self.come_back_to_gpus(id);
         self.freed.remove(id);
         self.given.remove(id);
+        self.pinned.remove(id);
         self.releases.remove(id);
     }
 }

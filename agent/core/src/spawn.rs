@@ -1,7 +1,7 @@
 //! What the supervisor is told to start, from what the coordinator has assigned. Pure.
 
 use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
-use sluice_common::supervision::{Devices, Exit, Limits, Memo, SpawnSpec};
+use sluice_common::supervision::{Devices, Exit, Limits, Memo, Processors, SpawnSpec};
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, AttemptEnd, StopWhy};
@@ -11,7 +11,12 @@ use crate::input::{Now, Settings};
 use crate::link::Terms;
 
 /// Everything but the lease, which is filled in when the order goes out.
-pub(crate) fn spec(assignment: Assignment, settings: &Settings, terms: Terms) -> SpawnSpec {
+pub(crate) fn spec(
+    assignment: Assignment,
+    processors: Processors,
+    settings: &Settings,
+    terms: Terms,
+) -> SpawnSpec {
     let env = environment(&assignment, settings);
     SpawnSpec {
         attempt: assignment.attempt,
@@ -24,11 +29,13 @@ pub(crate) fn spec(assignment: Assignment, settings: &Settings, terms: Terms) ->
             timeout: assignment.timeout,
             grace: assignment.grace,
             gpus: assignment.gpus,
+            processors: processors.own.clone(),
         },
         subject: assignment.subject,
         limits: limits(&assignment.units),
         // Which devices those are the driver knows, who sees the host.
         devices: Devices::default(),
+        processors,
     }
 }
 

@@ -35,6 +35,7 @@ impl Core {
     /// brings about none, that of the stop's stage goes out again.
     fn on_listed(&mut self, now: Now, view: &AttemptView) {
         self.note_gpus(&view.attempt, &view.memo.gpus);
+        self.note_processors(&view.attempt, &view.memo.processors);
         if !self.attempts.contains_key(&view.attempt) {
             return self.on_view(now, view);
         }
@@ -69,6 +70,7 @@ impl Core {
 
     pub(crate) fn on_view(&mut self, now: Now, view: &AttemptView) {
         self.note_gpus(&view.attempt, &view.memo.gpus);
+        self.note_processors(&view.attempt, &view.memo.processors);
         if self.attempts.contains_key(&view.attempt) {
             return self.change(&view.attempt, |attempt| attempt.on_view(now, view));
         }

@@ -37,6 +37,7 @@ impl Rig {
             respect_foreign: true,
             gpus_are_declared: false,
             suspend_limit: Span::from_secs(120),
+            topology: Default::default(),
         };
         let identity = Identity {
             node,
@@ -114,6 +115,7 @@ impl Rig {
             gang: Gang::alone("box"),
             subject: Subject::new("s").unwrap(),
             units: Amounts::new(),
+            cpu_mode: Default::default(),
         };
         let command = Command {
             epoch: epoch(),
@@ -161,6 +163,7 @@ fn view(phase: HostPhase) -> AttemptView {
             timeout: Some(Span::from_secs(7 * 24 * 3600)),
             grace: Span::from_secs(30),
             gpus: Vec::new(),
+            processors: Default::default(),
         },
         phase,
         freezer: FreezerState::Thawed,

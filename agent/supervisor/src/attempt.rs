@@ -125,6 +125,7 @@ impl Attempt {
             timeout: None,
             grace: Span::ZERO,
             gpus: Vec::new(),
+            processors: Default::default(),
         };
         let mut lost = Self::new(Phase::Ended(end), Origin::TakenOver, memo, None);
         lost.killing = true;
@@ -328,6 +329,7 @@ mod tests {
             timeout: None,
             grace: Span::ZERO,
             gpus: Vec::new(),
+            processors: Default::default(),
         };
         Attempt::taken_over(Phase::Running(process(), None), memo, lease)
     }

@@ -214,10 +214,12 @@ mod tests {
                 timeout: None,
                 grace: Span::ZERO,
                 gpus: vec![],
+                processors: Default::default(),
             },
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
             devices: Devices::default(),
+            processors: Default::default(),
         })
     }
 

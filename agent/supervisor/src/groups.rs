@@ -11,6 +11,7 @@
 //! say so.
 
 pub mod choice;
+pub mod cpuset;
 pub mod devices;
 pub mod entrance;
 pub mod file;
@@ -29,13 +30,17 @@ use std::{fs, io};
 use sluice_cgroups::{Controller, Hierarchies};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
-use sluice_common::supervision::{Devices, FreezeRefusal, FreezerState, Limits, OutOfMemory};
+use sluice_common::processors::CpuSet;
+use sluice_common::supervision::{
+    Devices, FreezeRefusal, FreezerState, Limits, OutOfMemory, Processors,
+};
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
 use crate::fence::FenceError;
 
 use self::choice::{GroupOptions, Place};
+use self::cpuset::Cpusets;
 use self::devices::Fences;
 use self::entrance::Entrance;
 use self::file::GroupError;
@@ -55,6 +60,7 @@ const DYING_PATIENCE: Duration = Duration::from_secs(1);
 pub struct Groups {
     unified: Option<Unified>,
     legacy: Legacy,
+    cpusets: Cpusets,
     watch: Option<Watch>,
     fences: Fences,
     pids_max: u32,
@@ -69,6 +75,7 @@ impl Groups {
         let none = || Self {
             unified: None,
             legacy: Legacy::default(),
+            cpusets: Cpusets::none(),
             watch: None,
             fences: Fences::new(Mechanism::None, &options.devices),
             pids_max: options.pids_max.unwrap_or(u32::MAX),
@@ -110,6 +117,7 @@ impl Groups {
         };
         Self {
             watch: unified.as_ref().and_then(|_| Watch::new().ok()),
+            cpusets: Cpusets::open(root, unified.as_ref(), &hierarchies, &name),
             unified,
             legacy,
             fences: Fences::new(fenced_by, &options.devices),
@@ -132,6 +140,7 @@ impl Groups {
             Capability::Memory => Controller::Memory,
             Capability::Pids => Controller::Pids,
             Capability::Devices => return self.fences.mechanism,
+            Capability::Cpuset => return self.cpusets.mechanism(),
         };
         if self.unified.as_ref().is_some_and(|u| u.does(controller)) {
             Mechanism::Cgroup2
@@ -163,15 +172,25 @@ impl Groups {
     ///
     /// # Errors
     /// Where the kernel refuses; then nothing is left of them.
-    pub fn make(&mut self, attempt: &AttemptId, limits: &Limits) -> Result<(), GroupError> {
+    pub fn make(
+        &mut self,
+        attempt: &AttemptId,
+        limits: &Limits,
+        processors: &Processors,
+    ) -> Result<(), GroupError> {
         let bounds = Bounds {
             limits: *limits,
+            cpu_mode: processors.mode,
             pids_max: self.pids_max,
         };
         if self.exists(attempt) {
             self.try_remove(attempt)?;
         }
         let made = self.make_each(attempt, &bounds);
+        let made = made.and_then(|()| match processors.own.is_empty() {
+            true => Ok(()),
+            false => self.pin(attempt, &processors.own),
+        });
         if made.is_err() {
             self.remove(attempt);
         }
@@ -187,6 +206,17 @@ impl Groups {
             }
         }
         self.legacy.make(&name, bounds)
+    }
+
+    /// Keeps what runs in the groups of an attempt to these processors. Without a mechanism nothing is kept to any, as the
+    /// capabilities say.
+    ///
+    /// # Errors
+    /// Where the kernel refuses.
+    pub fn pin(&self, attempt: &AttemptId, processors: &CpuSet) -> Result<(), GroupError> {
+        let name = directory(attempt);
+        let unified = self.unified.as_ref().map(|unified| unified.group(&name));
+        self.cpusets.pin(unified.as_deref(), &name, processors)
     }
 
     /// Keeps what will run in the groups of an attempt from GPUs that it was not granted. Without a mechanism nothing
@@ -215,7 +245,12 @@ impl Groups {
             .map(|unified| unified.birthplace(&name));
         Ok(Entrance {
             birthplace: birthplace.transpose()?,
-            files: self.legacy.entrances(&name),
+            files: self
+                .legacy
+                .entrances(&name)
+                .into_iter()
+                .chain(self.cpusets.entrance(&name))
+                .collect(),
         })
     }
 
@@ -226,7 +261,10 @@ impl Groups {
             .unified
             .iter()
             .flat_map(|unified| file::children(unified.root()));
-        let names: BTreeSet<String> = names.chain(self.legacy.names()).collect();
+        let names: BTreeSet<String> = names
+            .chain(self.legacy.names())
+            .chain(self.cpusets.names())
+            .collect();
         for id in names.iter().filter_map(|name| attempt_in(name)) {
             if known(&id) {
                 self.watch_again(&id);
@@ -261,6 +299,7 @@ impl Groups {
             .as_ref()
             .is_some_and(|u| u.group(&name).exists())
             || self.legacy.exists(&name)
+            || self.cpusets.exists(&name)
     }
 
     /// Whether a process runs in the groups of an attempt.
@@ -393,6 +432,7 @@ impl Groups {
             file::remove_tree(&unified.group(&name))?;
         }
         self.legacy.remove(&name)?;
+        self.cpusets.remove(&name)?;
         self.leaving.remove(attempt);
         Ok(())
     }
@@ -433,6 +473,7 @@ impl Groups {
             unified.close();
         }
         self.legacy.close();
+        self.cpusets.close();
     }
 }
 

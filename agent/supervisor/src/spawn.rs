@@ -69,6 +69,12 @@ pub enum SpawnError {
     /// Nobody on this host may run it.
     #[error(transparent)]
     Nobody(#[from] Nobody),
+    /// It is to have processors of its own, and this host keeps nobody to any, or it names none.
+    #[error(
+        "it is to have processors of its own (`cpu_mode: pinned`), which this host cannot give: it has no cpuset that the \
+         supervisor may use; take a pool that requires `cpuset` of its hosts"
+    )]
+    NotPinned,
     /// The host did not give what a process needs.
     #[error("the host could not {action}: {why}")]
     Host {
@@ -89,6 +95,7 @@ impl SpawnError {
             | SpawnError::VariableName { .. }
             // The host serves others as it should: not to be closed for the sake of one whom it does not know.
             | SpawnError::Nobody(_)
+            | SpawnError::NotPinned
             | SpawnError::RelativeWorkdir { .. } => Exit::StartFailed(sentence),
             SpawnError::Host { .. } => Exit::HostFailed(sentence),
         }

@@ -289,6 +289,7 @@ mod tests {
                 timeout: Some(Span::from_secs(9)),
                 grace: Span::from_secs(1),
                 gpus: vec!["GPU-a".to_owned()],
+                processors: Default::default(),
             },
             lease: Some(Lease::new(BootMillis(u64::MAX), Span::from_secs(2))),
             phase: HostPhase::Ended(HostEnd {

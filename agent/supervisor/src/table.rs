@@ -4,7 +4,8 @@
 //!
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
-//! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases.
+//! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases,
+//! [`pinning`] what keeps them to processors of their own.
 
 mod beside;
 mod freezing;
@@ -12,6 +13,7 @@ mod handing;
 mod hooking;
 mod leasing;
 mod moving;
+mod pinning;
 mod restore;
 pub use restore::Setup;
 mod settle;
@@ -24,6 +26,7 @@ use std::path::{Path, PathBuf};
 use sluice_common::chain::chain;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::processors::CpuSet;
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, Memo,
     SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
@@ -174,6 +177,13 @@ impl Table {
                 self.on_end_exec(&exec);
                 None
             }
+            ToSupervisor::Pin {
+                attempt,
+                processors,
+            } => {
+                self.on_pin(&attempt, processors);
+                None
+            }
             ToSupervisor::Notice {
                 attempt,
                 why,
@@ -199,8 +209,7 @@ impl Table {
             );
             return refused(spec, why);
         }
-        let named = self.attempts.values().map(|attempt| &attempt.memo);
-        if named.chain([&spec.memo]).map(named_bytes).sum::<usize>() > MAX_NAMED_BYTES {
+        if !self.can_list(&spec.memo) {
             let why = "the names of its GPUs and of those of all other attempts are too long to be \
                  listed: forget attempts that are gone";
             return refused(spec, why.to_owned());
@@ -239,8 +248,10 @@ impl Table {
     /// The order that keeps every program recorded: process, record, gate.
     fn fork(&mut self, spec: &SpawnSpec, lease: Option<Lease>) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
+        self.check_pinning(spec)?;
         self.make_way(id)?;
-        self.groups.make(id, &spec.limits).map_err(no_group)?;
+        let made = self.groups.make(id, &spec.limits, &spec.processors);
+        made.map_err(no_group)?;
         let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let mut attempt =
@@ -440,7 +451,11 @@ impl Table {
 
 fn named_bytes(memo: &Memo) -> usize {
     let bytes = |name: &String| name.len() + size_of::<u64>();
-    memo.gpus.iter().map(bytes).sum()
+    let processors = match memo.processors.is_empty() {
+        true => 0,
+        false => memo.processors.to_string().len(),
+    };
+    memo.gpus.iter().map(bytes).sum::<usize>() + processors
 }
 
 /// Not kept, and answered without what may be too long to be said.
@@ -449,6 +464,7 @@ fn refused(spec: &SpawnSpec, why: String) -> Option<AttemptView> {
     warn!(step = %id.step, attempt = id.number, "refused: {why}");
     let memo = Memo {
         gpus: Vec::new(),
+        processors: CpuSet::default(),
         ..spec.memo.clone()
     };
     Attempt::refused(Exit::StartFailed(why), clock::wall_now(), memo).view(id)

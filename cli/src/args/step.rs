@@ -1,6 +1,7 @@
 //! The flags that describe a step, shared by `run` and `submit`, and how their values are read.
 
 use sluice_common::label::{LabelChange, LabelChangeError};
+use sluice_common::processors::CpuMode;
 use sluice_common::step::{OnPreempt, PriorityClass, Work};
 use sluice_common::time::Span;
 
@@ -13,6 +14,10 @@ pub(crate) struct StepFlags {
     /// Cores on each host, such as 4 or 0.5.
     #[arg(long, value_name = "X", value_parser = cores, allow_hyphen_values = true, help_heading = "Resources")]
     pub(crate) cpus: Option<f64>,
+    /// How it has those cores: no more than them (limit, the default), a part by their number and more while others are idle
+    /// (weight), or whole ones of its own (pinned).
+    #[arg(long, value_name = "MODE", value_parser = words::<CpuMode, _>(CpuMode::ALL.map(CpuMode::as_str)), help_heading = "Resources")]
+    pub(crate) cpu_mode: Option<CpuMode>,
     /// Memory on each host, such as 16GiB.
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) memory: Option<String>,

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::environment::HIDDEN;
+use sluice_common::processors::CpuMode;
 use sluice_common::state::StepState;
 use sluice_common::usage::Usage;
 
@@ -186,10 +187,16 @@ fn treatment(text: &mut Sections, step: &StepView) {
         true => format!("yes, then {on_preempt}"),
     };
     let frozen_for = step.suspend_timeout.as_deref();
+    let processors = match step.cpu_mode {
+        CpuMode::Limit => None,
+        CpuMode::Weight => Some("by weight: more than that while others are idle"),
+        CpuMode::Pinned => Some("pinned: whole ones of its own"),
+    };
     let class = step.priority_class.map(|class| class.to_string());
     let work = step.work.map(|work| work.to_string());
     text.optional("Work", work)
         .field("Resources", amounts::settings(&step.resources))
+        .optional("Processors", processors)
         .optional("Class", class)
         .optional("Hosts", (step.nodes > 1).then(|| step.nodes.to_string()))
         .optional(

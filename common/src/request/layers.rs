@@ -50,6 +50,7 @@ impl StepRequest {
             suspend_timeout: self.suspend_timeout.or(below.suspend_timeout),
             queue_timeout: self.queue_timeout.or(below.queue_timeout),
             labels,
+            cpu_mode: self.cpu_mode.or(below.cpu_mode),
         }
     }
 

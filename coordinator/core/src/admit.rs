@@ -301,6 +301,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         queue_timeout,
         unsaid,
         labels,
+        cpu_mode,
     } = old;
     // What neither says is the same, whatever their pools have said since.
     let same = |setting: Setting, values_are: bool| {
@@ -342,6 +343,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
             same(Setting::QueueTimeout, *queue_timeout == new.queue_timeout),
         ),
         ("labels", *labels == new.labels),
+        ("cpu_mode", *cpu_mode == new.cpu_mode),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

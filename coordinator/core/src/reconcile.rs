@@ -453,5 +453,6 @@ fn assignment(
         gang,
         subject: step.spec.subject.clone(),
         units: step.spec.request.clone(),
+        cpu_mode: step.spec.cpu_mode,
     }
 }

@@ -13,6 +13,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
+use sluice_common::inventory::Capability;
+use sluice_common::processors::CpuMode;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::rules::{PoolRules, Setting};
 use sluice_common::step::{OnPreempt, StepSpec, Work};
@@ -23,7 +25,7 @@ use crate::cluster::Home;
 use crate::core::Core;
 use crate::market::{Before, Never, Request};
 use crate::output::Refusal;
-use crate::state::{Step, request};
+use crate::state::{Pool, Step, request};
 
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ enum Breach {
         asked: OnPreempt,
         allowed: BTreeSet<OnPreempt>,
     },
+    /// It is to have processors of its own, and the pool does not see to it that its hosts can give them.
+    NotPinned,
 }
 
 impl Core {
@@ -103,8 +107,9 @@ impl Core {
         spec: &StepSpec,
         never: Option<Never>,
     ) -> Option<Obstacle> {
-        let rules = &self.state.pool(pool)?.rules;
-        let rule = || breach(rules, spec).map(Obstacle::Rule);
+        let known = self.state.pool(pool)?;
+        let rules = &known.rules;
+        let rule = || breach(known, spec).map(Obstacle::Rule);
         let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);
         let invalid = self.invalid_as_filled(pool, request, spec);
         let invalid = invalid.map(Obstacle::Invalid);
@@ -136,8 +141,8 @@ impl Core {
 
     /// The first rule of a pool that a step breaks by what it says.
     pub(crate) fn broken_rule(&self, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
-        let rules = &self.state.pool(pool)?.rules;
-        breach(rules, spec).map(|breach| breach.reason(pool))
+        let known = self.state.pool(pool)?;
+        breach(known, spec).map(|breach| breach.reason(pool))
     }
 
     /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
@@ -158,7 +163,7 @@ impl Core {
         let pools = self.state.pools().values().filter(|pool| {
             pool.name != *preferred
                 && (pool.rules.maintenance.is_some()
-                    || breach(&pool.rules, &as_said).is_some()
+                    || breach(pool, &as_said).is_some()
                     || self.invalid_in(&pool.name, request, &as_said).is_some())
         });
         let barred = pools.map(|pool| pool.name.clone()).collect();
@@ -250,13 +255,23 @@ impl Breach {
                     .with("asked", asked)
                     .with("allowed", words.join(",").as_str())
             }
+            Breach::NotPinned => {
+                let message = format!(
+                    "it is to have processors of its own, and pool `{pool}` does not require `cpuset` of its hosts, so that \
+                     some may not be able to give them: take another pool, or write `require: [cpuset]` for this one"
+                );
+                let reason = Reason::new(ReasonCode::CpuModeNotAllowed, message);
+                let reason = reason.with("field", "cpu_mode");
+                reason.with("asked", CpuMode::Pinned.as_str())
+            }
         };
         reason.with("pool", pool.as_str())
     }
 }
 
 /// The first rule that a step breaks by what it says. What it does not say breaks none: that is filled in.
-fn breach(rules: &PoolRules, spec: &StepSpec) -> Option<Breach> {
+fn breach(pool: &Pool, spec: &StepSpec) -> Option<Breach> {
+    let rules = &pool.rules;
     let says = |setting| !spec.unsaid.contains(&setting);
     let max = &rules.max;
     // Without a bound it would run, or wait, for ever.
@@ -282,7 +297,11 @@ fn breach(rules: &PoolRules, spec: &StepSpec) -> Option<Breach> {
             allowed: rules.on_preempt_allowed.clone(),
         })
     };
-    long.or_else(often).or_else(mode)
+    let unpinned = || {
+        let pins = pool.require.contains(&Capability::Cpuset);
+        (spec.cpu_mode == CpuMode::Pinned && !pins).then_some(Breach::NotPinned)
+    };
+    long.or_else(often).or_else(mode).or_else(unpinned)
 }
 
 fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<Breach> {

@@ -19,10 +19,11 @@ limits_are_set() {
     local step
     step=$(submit --cpus 0.5 --memory 64MiB -- sh -c "$idle")
     reaches "$step" running
-    for file in cpu.max memory.max memory.swap.max memory.oom.group pids.max; do
+    for file in cpu.max cpu.weight memory.max memory.swap.max memory.oom.group pids.max; do
         echo "$file: $(read_file "$step" $file 2>&1)"
     done
     [ "$(read_file "$step" cpu.max)" = '50000 100000' ]
+    [ "$(read_file "$step" cpu.weight)" = 50 ]
     is_the_memory "$step"
     [ "$(read_file "$step" pids.max)" = 60 ]
     sluice cancel "$step" >/dev/null
@@ -186,6 +187,31 @@ holder_dies() {
     reaches "$other" succeeded
 }
 
+# Processors by weight and of its own, in the files of version 2 and in what the kernel makes of them.
+processors_are_had() {
+    local step
+    sluice get node guest -o json | jq -e '.inventory.capabilities.cpuset == "cgroup2"'
+    step=$(submit --cpus 0.5 --cpu-mode weight -- sh -c "$idle")
+    reaches "$step" running
+    [ "$(read_file "$step" cpu.max)" = 'max 100000' ] && [ "$(read_file "$step" cpu.weight)" = 50 ]
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+    step=$(submit --cpus 1 --cpu-mode pinned -- true)
+    reaches "$step" rejected
+    printf 'kind: pool\nname: default\nrequire: [cpuset]\n' >/tmp/pool.yaml
+    sluice apply -f /tmp/pool.yaml
+    step=$(submit --cpus 1 --cpu-mode pinned -- sh -c "$idle")
+    reaches "$step" running
+    for file in cpuset.cpus cpuset.cpus.effective cpuset.mems; do
+        echo "$file: $(read_file "$step" $file)"
+    done
+    grep Cpus_allowed_list "/proc/$(read_file "$step" cgroup.procs | head -1)/status"
+    [ "$(read_file "$step" cpuset.cpus.effective)" = "$(read_file "$step" cpuset.cpus)" ]
+    [ -n "$(read_file "$step" cpuset.cpus)" ] && [ "$(read_file "$step" cpu.max)" = 'max 100000' ]
+    sluice cancel "$step" >/dev/null
+    reaches "$step" cancelled
+}
+
 nothing_is_left() {
     eventually 20 'the tree to be empty' has_no_group ''
     find "$steps" -mindepth 1 -type d
@@ -202,6 +228,7 @@ trial 'limits are set' limits_are_set
 trial 'memory bites' memory_bites
 trial 'memory of a child bites' memory_of_a_child_bites
 trial 'processor bites' processor_bites
+trial 'processors are had' processors_are_had
 trial 'a fork bomb' fork_bomb
 trial 'a daemon that ignores signals' daemon
 trial 'frozen by somebody else' frozen

@@ -41,6 +41,7 @@ fn view(phase: HostPhase) -> AttemptView {
             timeout: Some(Span::from_secs(60)),
             grace: GRACE,
             gpus: vec![],
+            processors: Default::default(),
         },
         freezer: FreezerState::Thawed,
         frozen: Default::default(),
@@ -72,6 +73,7 @@ fn starting() -> Attempt {
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
             devices: Devices::default(),
+            processors: Default::default(),
         }),
     }
 }

@@ -22,6 +22,7 @@ fn core() -> Core {
         respect_foreign: true,
         gpus_are_declared: false,
         suspend_limit: Span::from_secs(120),
+        topology: Default::default(),
     };
     Core::new(settings, None)
 }
@@ -54,10 +55,12 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
                 timeout: None,
                 grace: span,
                 gpus: vec![],
+                processors: Default::default(),
             },
             subject: Subject::new("s").unwrap(),
             limits: Limits::default(),
             devices: Devices::default(),
+            processors: Default::default(),
         }),
     }
 }

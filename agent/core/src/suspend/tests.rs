@@ -37,6 +37,7 @@ fn view(freezer: FreezerState) -> AttemptView {
             timeout: Some(Span::from_secs(60)),
             grace: GRACE,
             gpus: Vec::new(),
+            processors: Default::default(),
         },
         freezer,
         frozen: Default::default(),

@@ -1,6 +1,8 @@
 //! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
 
-use agent_core::{Core, Input, KeptGpus, LinkId, Now, Output, Settings, TimerKey, check};
+use agent_core::{
+    Core, Input, KeptGpus, LinkId, Now, Output, Processor, Settings, TimerKey, Topology, check,
+};
 use sluice_common::amount::Amounts;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
@@ -105,6 +107,21 @@ pub(crate) fn settings() -> Settings {
         respect_foreign: true,
         gpus_are_declared: false,
         suspend_limit: Span::from_secs(120),
+        topology: Topology {
+            processors: (0..PROCESSORS).map(processor).collect(),
+            gpu_nodes: Default::default(),
+        },
+    }
+}
+
+/// How many processors the host has, on one node, with one thread a core.
+pub(crate) const PROCESSORS: u32 = 6;
+
+fn processor(number: u32) -> Processor {
+    Processor {
+        node: 0,
+        core: number,
+        number,
     }
 }
 
@@ -153,6 +170,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         gang: Gang::alone("box"),
         subject: Subject::new("s").expect("a name"),
         units: Amounts::new(),
+        cpu_mode: Default::default(),
     }
 }
 
@@ -210,6 +228,7 @@ pub(crate) fn memo() -> Memo {
         timeout: None,
         grace: GRACE,
         gpus: vec![],
+        processors: Default::default(),
     }
 }
 
@@ -352,6 +371,10 @@ fn supervise_word(message: &ToSupervisor) -> String {
             ..
         } => format!("suspend {attempt} moving {bytes} of {users:?}"),
         ToSupervisor::Thaw { attempt } => format!("thaw {attempt}"),
+        ToSupervisor::Pin {
+            attempt,
+            processors,
+        } => format!("pin {attempt} to {processors}"),
         ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
             panic!("the core knows of no {exec:?}")
         }

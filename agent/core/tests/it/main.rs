@@ -7,6 +7,7 @@ mod links;
 mod model;
 mod moves;
 mod orders;
+mod pinned;
 mod releases;
 mod stopping;
 mod supervision;

@@ -8,7 +8,9 @@ use agent_core::{Input, LinkId};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
+use sluice_common::amount::{Amounts, MCPU};
 use sluice_common::id::AttemptId;
+use sluice_common::processors::CpuMode;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, ToNode};
@@ -222,6 +224,10 @@ impl Play {
         }
         let mut assignment = assignment(&id(number).to_string());
         assignment.gpus = World::gpus_of(&assignment.attempt);
+        if number.is_multiple_of(2) {
+            assignment.cpu_mode = CpuMode::Pinned;
+            assignment.units = Amounts::new().with(MCPU, 1000);
+        }
         assignment.timeout = number.is_multiple_of(2).then_some(Span::from_secs(20));
         self.order(ToNode::Assign(Box::new(assignment)));
     }

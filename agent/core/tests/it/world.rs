@@ -159,6 +159,7 @@ impl World {
         check(&self.core).expect("every invariant holds after every event");
         self.note_stops();
         self.every_stop_is_killed_in_time();
+        self.no_two_run_on_the_same_processors();
         if std::mem::take(&mut self.look_wanted) {
             self.look();
         }
@@ -608,6 +609,14 @@ impl World {
                 }
             }
             ToSupervisor::Notice { .. } => {}
+            ToSupervisor::Pin {
+                attempt,
+                processors,
+            } => {
+                if let Some(truth) = self.truth.get_mut(&attempt) {
+                    truth.view.memo.processors = processors;
+                }
+            }
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("the core knows of no {exec:?}")
             }
@@ -632,6 +641,22 @@ impl World {
             if let AttemptPhase::Stopping { .. } | AttemptPhase::Ended(_) = status.phase {
                 let deadline = self.boot + GRACE.millis();
                 self.deadlines.entry(status.attempt).or_insert(deadline);
+            }
+        }
+    }
+
+    /// There are enough of them for all that are pinned.
+    fn no_two_run_on_the_same_processors(&self) {
+        let running = self.truth.values().filter(|truth| truth.is_alive());
+        let running = running.filter(|truth| truth.view.freezer == FreezerState::Thawed);
+        let mut taken = BTreeSet::new();
+        for truth in running {
+            for number in truth.view.memo.processors.iter() {
+                assert!(
+                    taken.insert(number),
+                    "{number} is twice in {:?}",
+                    self.truth
+                );
             }
         }
     }

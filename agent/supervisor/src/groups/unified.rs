@@ -62,7 +62,7 @@ impl Unified {
             Controller::CpuAccounting => true,
             // By programs and not by a controller: see [`super::devices`].
             Controller::Devices => false,
-            Controller::Cpu | Controller::Memory | Controller::Pids => {
+            Controller::Cpu | Controller::Memory | Controller::Pids | Controller::Cpuset => {
                 self.controllers.contains(what.as_str())
             }
         }
@@ -211,6 +211,7 @@ mod tests {
                 mcpu: Some(500),
                 memory_bytes: Some(4096),
             },
+            cpu_mode: Default::default(),
             pids_max: 9,
         }
     }
@@ -219,7 +220,13 @@ mod tests {
     fn every_limit_ends_up_in_its_file() {
         let tree = Tree::new();
         tree.put("own/sluice-x/cgroup.subtree_control", "cpu memory pids\n");
-        for name in ["cpu.max", "memory.max", "memory.oom.group", "pids.max"] {
+        for name in [
+            "cpu.weight",
+            "cpu.max",
+            "memory.max",
+            "memory.oom.group",
+            "pids.max",
+        ] {
             tree.put(&format!("own/sluice-x/a/{name}"), "");
         }
         let unified = tree.open(&Place::Own);

@@ -293,6 +293,7 @@ mod tests {
             timeout: None,
             grace: Span::ZERO,
             gpus: Vec::new(),
+            processors: Default::default(),
         };
         let record = Record {
             attempt: attempt.clone(),

@@ -231,10 +231,12 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
             timeout: Some(Span::from_secs(77)),
             grace: Span::from_secs(7),
             gpus: vec!["GPU-a".to_owned()],
+            processors: Default::default(),
         },
         subject: Subject::new("s").unwrap(),
         limits: Limits::default(),
         devices: Devices::default(),
+        processors: Default::default(),
     }
 }
 

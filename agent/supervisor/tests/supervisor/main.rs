@@ -23,6 +23,7 @@ mod leases;
 mod leaving;
 mod legacy;
 mod moves;
+mod pinned;
 mod restarts;
 mod storms;
 mod upgrades;

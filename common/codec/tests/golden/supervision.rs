@@ -7,10 +7,11 @@ use sluice_common::exec::ExecId;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::processors::CpuMode;
 use sluice_common::supervision::{
     AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor,
-    FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, SUPERVISION_VERSION,
-    SpawnSpec, StopSignal, ToSupervisor,
+    FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, Processors,
+    SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -33,10 +34,11 @@ fn memo() -> Memo {
         timeout: Some(Span::from_millis(500)),
         grace: Span::from_millis(7),
         gpus: vec!["GPU-8".into()],
+        processors: "0-3,8".parse().unwrap(),
     }
 }
 
-const MEMO: &str = "01 f401000000000000 0700000000000000 0100000000000000 0500000000000000 'GPU-8'";
+const MEMO: &str = "01 f401000000000000 0700000000000000 0100000000000000 0500000000000000 'GPU-8' 0500000000000000 '0-3,8'";
 
 fn process() -> Process {
     Process {
@@ -67,6 +69,10 @@ fn spawns() {
             granted: vec![DeviceNumber::new(195, 0)],
             fenced: vec![DeviceNumber::new(195, 0), DeviceNumber::new(195, 1)],
         },
+        processors: Processors {
+            mode: CpuMode::Pinned,
+            own: "0-1".parse().unwrap(),
+        },
     };
     let golden = format!(
         "00000000
@@ -87,7 +93,8 @@ fn spawns() {
            c3000000 00000000
          0200000000000000           # fenced: two
            c3000000 00000000
-           c3000000 01000000"
+           c3000000 01000000
+         02000000 0300000000000000 '0-1' # processors"
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
@@ -97,10 +104,12 @@ fn spawns() {
         memo: Memo {
             timeout: None,
             gpus: vec![],
+            processors: Default::default(),
             ..memo()
         },
         limits: Limits::default(),
         devices: Devices::default(),
+        processors: Processors::default(),
         ..full
     };
     let golden = format!(
@@ -108,9 +117,10 @@ fn spawns() {
          0200000000000000 0200000000000000 'sh' 0200000000000000 '-c'
          0000000000000000 00 00 # env, workdir, lease_until
          0800000000000000       # lease_grace
-         00 0700000000000000 0000000000000000 # memo
+         00 0700000000000000 0000000000000000 0000000000000000 # memo
          0100000000000000 's' 00 00
-         0000000000000000 0000000000000000 # devices"
+         0000000000000000 0000000000000000 # devices
+         00000000 0000000000000000 # processors"
     );
     check(&bare, &golden);
 }
@@ -149,6 +159,11 @@ fn other_orders() {
         bytes: 258,
         limit: Span::from_millis(259),
     };
+    let pin = ToSupervisor::Pin {
+        attempt: attempt(),
+        processors: "4".parse().unwrap(),
+    };
+    check(&pin, &format!("0b000000 {ATTEMPT} 0100000000000000 '4'"));
     let numbers = "0100000000000000 07000000 0201000000000000 0301000000000000";
     check(&suspend, &format!("08000000 {ATTEMPT} {numbers}"));
 }

@@ -12,6 +12,7 @@ use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName,
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
 };
+use sluice_common::processors::CpuMode;
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -348,6 +349,7 @@ fn assignments() {
         },
         subject: Subject::new("s").unwrap(),
         units: Amounts::new().with("gpu", 1),
+        cpu_mode: CpuMode::Weight,
     };
     let golden = format!(
         "{EPOCH} 00000000
@@ -367,7 +369,8 @@ fn assignments() {
          01 3c73                                      # port
          0100000000000000 's'                         # subject
          0100000000000000                             # units: of one key
-           0300000000000000 'gpu' 0100000000000000"
+           0300000000000000 'gpu' 0100000000000000
+         01000000                                     # cpu_mode"
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -377,6 +380,7 @@ fn assignments() {
         timeout: None,
         gang: Gang::alone("a"),
         units: Amounts::new(),
+        cpu_mode: CpuMode::Limit,
         ..full
     };
     let golden = format!(
@@ -385,7 +389,7 @@ fn assignments() {
          0000000000000000 00 0000000000000000 00 # env, workdir, gpus, timeout
          0700000000000000
          00000000 0100000000000000 0100000000000000 'a' 00 # alone
-         0100000000000000 's' 0000000000000000"
+         0100000000000000 's' 0000000000000000 00000000"
     );
     check(&bare, &golden);
 }

@@ -4,12 +4,13 @@ use alloc::vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
+use sluice_common::processors::CpuMode;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
-use sluice_common::wire::{FromNode, Hello};
+use sluice_common::wire::{FromNode, Hello, ToNode};
 
 use super::rig::*;
-use crate::input::PoolWritten;
+use crate::input::{Input, NewStep, PoolWritten, ReplyId};
 use crate::{Record, Wanted};
 
 /// What `n` reports when it is held by these means.
@@ -95,4 +96,30 @@ fn a_log_of_before_there_were_requirements_requires_nothing() {
     let text = r#"{"type": "pool_put", "pool": "p", "description": ""}"#;
     let record: Record = serde_json::from_str(text).unwrap();
     assert!(matches!(record, Record::PoolPut { require, .. } if require.is_empty()));
+}
+
+#[test]
+fn processors_of_its_own_are_had_only_where_every_host_can_give_them() {
+    let mut rig = rig(&[(Capability::Cpuset, Mechanism::Cgroup1)]);
+    let mut pinned = spec(0, 1000);
+    pinned.cpu_mode = CpuMode::Pinned;
+    rig.submit("a", pinned.clone()).unwrap();
+    assert_eq!(rig.state("a"), StepState::Rejected);
+    let reason = rig.reason("a");
+    assert_eq!(reason.code, ReasonCode::CpuModeNotAllowed);
+    let said = "write `require: [cpuset]` for this one";
+    assert!(reason.message.ends_with(said), "{reason:?}");
+
+    require(&mut rig, &[Capability::Cpuset]);
+    let fed = rig.feed(Input::Submit {
+        reply: ReplyId(7),
+        steps: vec![NewStep {
+            id: step("b"),
+            spec: pinned,
+        }],
+    });
+    let [ToNode::Assign(assignment)] = &fed.sent[..] else {
+        panic!("{:?}", fed.sent)
+    };
+    assert_eq!(assignment.cpu_mode, CpuMode::Pinned);
 }

@@ -522,6 +522,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         suspend_timeout: None,
         queue_timeout: None,
         labels: BTreeMap::new(),
+        cpu_mode: Default::default(),
         unsaid: Default::default(),
     }
 }

@@ -224,6 +224,7 @@ impl Host {
             respect_foreign: true,
             gpus_are_declared: false,
             suspend_limit: SUSPEND_LIMIT,
+            topology: Default::default(),
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));
@@ -326,6 +327,7 @@ impl Host {
                 };
                 self.suspend(now, &attempt, what, chance)
             }
+            ToSupervisor::Pin { attempt, .. } => panic!("{attempt} was never frozen"),
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("agent-core knows of no {exec:?}")
             }

@@ -1,0 +1,258 @@
+//! Which processors are a pinned step's own: whole ones, of no other pinned step that runs, and near its GPUs. Pure: the
+//! driver says what processors there are, and what each attempt has is told by the supervisor's views after any restart.
+//!
+//! Taken in this order, so that the same is chosen from the same:
+//! 1. those of the memory nodes to which its GPUs are attached;
+//! 2. of one node, where one has enough of them: the one that is left with fewest;
+//! 3. else of as few nodes as can be: those with most of them first;
+//!
+//! and within a node all threads of one core before those of the next, so that cores are not shared with others as long
+//! as others are left.
+//!
+//! One that is frozen runs on none: its processors may be another's meanwhile, and it is given others when it goes on.
+
+use alloc::borrow::ToOwned;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::amount::MCPU;
+use sluice_common::id::AttemptId;
+use sluice_common::processors::{CpuMode, CpuSet};
+use sluice_common::supervision::{Exit, Processors, ToSupervisor};
+use sluice_common::wire::Assignment;
+
+use crate::attempt::Attempt;
+use crate::core::Core;
+
+const MCPU_A_PROCESSOR: u64 = 1_000;
+
+/// A logical processor that steps may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Processor {
+    /// The memory node that it is near to; 0 where the host has one or does not tell.
+    pub node: u32,
+    /// Its core, by the lowest number among the threads of that core.
+    pub core: u32,
+    /// The kernel's number.
+    pub number: u32,
+}
+
+/// What is near to what on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// The processors that steps may use.
+    pub processors: Vec<Processor>,
+    /// The memory node of each GPU that tells, by UUID.
+    pub gpu_nodes: BTreeMap<String, u32>,
+}
+
+impl Topology {
+    /// So many processors that are not taken, near to these GPUs as far as it can be; `None` where too few are left.
+    fn pick(&self, count: usize, gpus: &[String], taken: &CpuSet) -> Option<CpuSet> {
+        let near: BTreeSet<u32> = gpus
+            .iter()
+            .filter_map(|uuid| self.gpu_nodes.get(uuid).copied())
+            .collect();
+        let mut nodes: BTreeMap<u32, Vec<Processor>> = BTreeMap::new();
+        for processor in &self.processors {
+            if !taken.contains(processor.number) {
+                nodes.entry(processor.node).or_default().push(*processor);
+            }
+        }
+        let mut nodes: Vec<(u32, Vec<Processor>)> = nodes.into_iter().collect();
+        nodes.sort_by_key(|(node, free)| {
+            let has_all = free.len() >= count;
+            let left = if has_all {
+                free.len()
+            } else {
+                usize::MAX - free.len()
+            };
+            (!near.contains(node), !has_all, left, *node)
+        });
+        let in_order = nodes.into_iter().flat_map(|(_, free)| by_core(free, count));
+        let picked: CpuSet = in_order.take(count).collect();
+        (picked.len() == count).then_some(picked)
+    }
+}
+
+/// Cores that serve `count` as a whole first, then those that are in part another's already.
+fn by_core(free: Vec<Processor>, count: usize) -> Vec<u32> {
+    let mut cores: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for processor in free {
+        cores
+            .entry(processor.core)
+            .or_default()
+            .push(processor.number);
+    }
+    let threads = cores.values().map(Vec::len).max().unwrap_or(1);
+    let whole = count / threads * threads;
+    let mut cores: Vec<Vec<u32>> = cores.into_values().collect();
+    for core in &mut cores {
+        core.sort_unstable();
+    }
+    cores.sort_by_key(|core| (core.len() < threads, core.first().copied()));
+    let mut numbers: Vec<u32> = cores.concat();
+    // What is over after whole cores is taken from one that is shared already.
+    let shared = cores.iter().filter(|core| core.len() < threads).flatten();
+    let shared: BTreeSet<u32> = shared.copied().collect();
+    if numbers.len() > whole {
+        let over = numbers.split_off(whole);
+        let (first, last): (Vec<u32>, Vec<u32>) =
+            over.into_iter().partition(|n| shared.contains(n));
+        numbers.extend(first.into_iter().chain(last));
+    }
+    numbers
+}
+
+impl Core {
+    /// How an assigned attempt has its processors; a sentence where it cannot have what it was granted.
+    pub(crate) fn processors_for(&self, assignment: &Assignment) -> Result<Processors, Exit> {
+        let mode = assignment.cpu_mode;
+        let own = match mode {
+            CpuMode::Limit | CpuMode::Weight => CpuSet::default(),
+            CpuMode::Pinned => self.pick_for(assignment)?,
+        };
+        Ok(Processors { mode, own })
+    }
+
+    fn pick_for(&self, assignment: &Assignment) -> Result<CpuSet, Exit> {
+        let count = whole_processors(assignment.units.get(MCPU));
+        let taken = self.pinned_beside(&assignment.attempt);
+        let topology = &self.settings.topology;
+        topology.pick(count, &assignment.gpus, &taken).ok_or_else(|| {
+            Exit::StartFailed(format!(
+                "it is to have {count} processors of its own (`cpu_mode: pinned`), and of the {} of this host that steps may \
+                 use {} are other pinned steps' own: submit it again",
+                topology.processors.len(),
+                taken.len()
+            ))
+        })
+    }
+
+    /// The processors of all other attempts that are pinned and may run.
+    fn pinned_beside(&self, id: &AttemptId) -> CpuSet {
+        let others = self.pinned.iter().filter(|(other, _)| *other != id);
+        let running = others.filter(|(other, _)| self.attempts.get(*other).is_some_and(may_run));
+        running.flat_map(|(_, own)| own.iter()).collect()
+    }
+
+    /// Notes which processors are an attempt's own. A supervisor that has lost what it was told of an attempt tells none,
+    /// and takes none away by that.
+    pub(crate) fn note_processors(&mut self, id: &AttemptId, own: &CpuSet) {
+        if !own.is_empty() {
+            self.pinned.insert(id.clone(), own.clone());
+        }
+    }
+
+    /// One that was frozen goes on: where another has begun on its processors meanwhile, it is given others. One that finds
+    /// none goes on with its own: its processors were granted to it, and nobody is better served if it stands still.
+    pub(crate) fn pin_anew(&mut self, id: &AttemptId) {
+        let Some(own) = self.pinned.get(id) else {
+            return;
+        };
+        let taken = self.pinned_beside(id);
+        if own.is_disjoint(&taken) {
+            return;
+        }
+        let gpus = self.given.get(id).map(Vec::as_slice).unwrap_or_default();
+        let Some(processors) = self.settings.topology.pick(own.len(), gpus, &taken) else {
+            return;
+        };
+        self.pinned.insert(id.to_owned(), processors.clone());
+        let attempt = id.clone();
+        self.supervise(ToSupervisor::Pin {
+            attempt,
+            processors,
+        });
+    }
+}
+
+fn whole_processors(mcpu: u64) -> usize {
+    usize::try_from(mcpu.div_ceil(MCPU_A_PROCESSOR)).unwrap_or(usize::MAX)
+}
+
+/// Whether processes of it may run, or may before it is heard of again.
+fn may_run(attempt: &Attempt) -> bool {
+    match attempt {
+        Attempt::Released { .. } | Attempt::Releasing { .. } => false,
+        Attempt::Frozen(_) => !attempt.is_away(),
+        Attempt::Starting { .. }
+        | Attempt::Running { .. }
+        | Attempt::Stopping { .. }
+        | Attempt::Ended { .. } => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use proptest::prelude::*;
+
+    /// Two nodes with four cores of two threads each, numbered as most hosts do: the second threads come last.
+    fn two_nodes() -> Topology {
+        let processor = |number: u32| Processor {
+            node: number % 8 / 4,
+            core: number % 8,
+            number,
+        };
+        Topology {
+            processors: (0..16).map(processor).collect(),
+            gpu_nodes: [("GPU-0".to_owned(), 0), ("GPU-1".to_owned(), 1)].into(),
+        }
+    }
+
+    fn picked(count: usize, gpus: &[&str], taken: &str) -> Option<String> {
+        let gpus: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+        let picked = two_nodes().pick(count, &gpus, &taken.parse().unwrap());
+        picked.map(|set| set.to_string())
+    }
+
+    #[test]
+    fn whole_cores_of_one_node_near_the_gpus_are_taken() {
+        for (count, gpus, taken, wanted) in [
+            (2, &[][..], "", "0,8"),
+            (4, &[], "", "0-1,8-9"),
+            (8, &["GPU-1"], "", "4-7,12-15"),
+            // One thread is over: of a core that is shared already, where there is one.
+            (3, &[], "", "0-1,8"),
+            (1, &[], "0", "8"),
+            (3, &[], "0", "1,8-9"),
+            // The node that is left with fewest.
+            (2, &[], "4-5,12-13", "6,14"),
+            // Near its GPUs and beyond, where they are not enough.
+            (2, &["GPU-1"], "4-7,12-14", "0,15"),
+            // No node has so many: most of the one that has most.
+            (9, &[], "0,8", "1,4-7,12-15"),
+            (16, &[], "", "0-15"),
+        ] {
+            let found = picked(count, gpus, taken);
+            assert_eq!(found.as_deref(), Some(wanted), "{count} {gpus:?} {taken}");
+        }
+        assert_eq!(picked(17, &[], ""), None);
+        assert_eq!(picked(1, &[], "0-15"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn as_many_as_wanted_none_of_them_taken_and_one_node_where_one_has_enough(
+            count in 1..17_usize,
+            taken in proptest::collection::btree_set(0..16_u32, 0..16),
+        ) {
+            let (topology, taken) = (two_nodes(), taken.into_iter().collect::<CpuSet>());
+            let free = |node: u32| {
+                let of = topology.processors.iter().filter(|p| p.node == node);
+                of.filter(|p| !taken.contains(p.number)).count()
+            };
+            let found = topology.pick(count, &[], &taken);
+            prop_assert_eq!(found.is_some(), free(0) + free(1) >= count);
+            let Some(found) = found else { return Ok(()) };
+            prop_assert_eq!(found.len(), count);
+            prop_assert!(found.is_disjoint(&taken));
+            let nodes: BTreeSet<u32> = found.iter().map(|n| n % 8 / 4).collect();
+            prop_assert_eq!(nodes.len() == 1, free(0).max(free(1)) >= count);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Attempts that have processors of their own: which the agent says, in the order to start one and later, where what was
+//! frozen goes on and others have begun on its processors meanwhile.
+
+use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::processors::{CpuMode, CpuSet};
+use sluice_common::supervision::{Memo, SpawnSpec};
+
+use super::{AttemptId, Table, named_bytes, warn};
+use crate::spawn::SpawnError;
+
+impl Table {
+    /// Never a lesser guarantee in silence: what is to be pinned is pinned, or does not begin.
+    pub(super) fn check_pinning(&self, spec: &SpawnSpec) -> Result<(), SpawnError> {
+        let processors = &spec.processors;
+        let is_wanted = processors.mode == CpuMode::Pinned || !processors.own.is_empty();
+        let can = self.groups.capabilities().get(&Capability::Cpuset) != Some(&Mechanism::None);
+        match is_wanted && (!can || processors.own.is_empty()) {
+            true => Err(SpawnError::NotPinned),
+            false => Ok(()),
+        }
+    }
+
+    /// An attempt that has processors of its own has others from now on.
+    pub(super) fn on_pin(&mut self, id: &AttemptId, processors: CpuSet) {
+        let pinned = self.attempts.get(id).filter(|a| !a.is_gone());
+        if pinned.is_none_or(|a| a.memo.processors.is_empty()) || processors.is_empty() {
+            return;
+        }
+        let memo = Memo {
+            timeout: None,
+            grace: sluice_common::time::Span::ZERO,
+            gpus: Vec::new(),
+            processors: processors.clone(),
+        };
+        if !self.can_list(&memo) {
+            return warn!(step = %id.step, attempt = id.number, "not pinned anew: the list of its processors is too long");
+        }
+        if let Err(e) = self.groups.pin(id, &processors) {
+            return warn!(step = %id.step, attempt = id.number, "not pinned anew: {e}");
+        }
+        if let Some(attempt) = self.attempts.get_mut(id) {
+            attempt.memo.processors = processors;
+            attempt.unsaved = true;
+            self.changed.insert(id.clone());
+        }
+    }
+
+    /// Whether one more memo leaves the list of all attempts within one frame.
+    pub(super) fn can_list(&self, memo: &Memo) -> bool {
+        let named = self.attempts.values().map(|attempt| &attempt.memo);
+        let bytes: usize = named.chain([memo]).map(named_bytes).sum();
+        bytes <= super::MAX_NAMED_BYTES
+    }
+}

@@ -1,0 +1,98 @@
+//! How a step has its processors, and what that asks of how many it asks for.
+
+use alloc::format;
+
+use super::{FieldError, StepRequest};
+use crate::amount::{Amounts, MCPU};
+use crate::error_code::ErrorCode;
+use crate::processors::CpuMode;
+
+const MCPU_A_CORE: u64 = 1_000;
+
+impl StepRequest {
+    /// As written, where the number of processors allows it.
+    pub(super) fn checked_cpu_mode(&self, demand: &Amounts) -> Result<CpuMode, FieldError> {
+        let mode = self.cpu_mode.unwrap_or_default();
+        let mcpu = demand.get(MCPU);
+        let wanting = match mode {
+            CpuMode::Limit => return Ok(mode),
+            CpuMode::Weight | CpuMode::Pinned if mcpu == 0 => "is not set",
+            CpuMode::Weight => return Ok(mode),
+            CpuMode::Pinned if !mcpu.is_multiple_of(MCPU_A_CORE) => "is not a whole number",
+            CpuMode::Pinned => return Ok(mode),
+        };
+        let way_out = match mode {
+            CpuMode::Pinned => "write how many processors are to be its own, such as 4",
+            CpuMode::Limit | CpuMode::Weight => {
+                "write how many processors it is worth, such as 1.5"
+            }
+        };
+        let message = format!(
+            "`{mode}` is for a step that says how many, and `resources.cpu_count` {wanting}: {way_out}"
+        );
+        Err(FieldError::new(
+            ErrorCode::Contradiction,
+            "cpu_mode",
+            message,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::{String, ToString};
+
+    fn checked(fields: &str) -> Result<CpuMode, String> {
+        let json = format!(r#"{{"command":["a"],{fields}}}"#);
+        let request: StepRequest = serde_json::from_str(&json).unwrap();
+        let spec = request.check().map_err(|e| e.to_string())?;
+        Ok(spec.cpu_mode)
+    }
+
+    #[test]
+    fn whole_processors_are_pinned_and_parts_are_weighed() {
+        for (fields, wanted) in [
+            (r#""resources":{"cpu_count":1.5}"#, CpuMode::Limit),
+            (r#""cpu_mode":"limit""#, CpuMode::Limit),
+            (
+                r#""cpu_mode":"weight","resources":{"cpu_count":0.5}"#,
+                CpuMode::Weight,
+            ),
+            (
+                r#""cpu_mode":"pinned","resources":{"cpu_count":2}"#,
+                CpuMode::Pinned,
+            ),
+            (
+                r#""cpu_mode":"pinned","resources":{"pool_resources":{"mcpu":3000}}"#,
+                CpuMode::Pinned,
+            ),
+            (
+                r#""defaults":{"cpu_mode":"pinned"},"resources":{"cpu_count":2}"#,
+                CpuMode::Pinned,
+            ),
+        ] {
+            assert_eq!(checked(fields), Ok(wanted), "{fields}");
+        }
+        for (fields, said) in [
+            (
+                r#""cpu_mode":"weight""#,
+                "is not set: write how many processors it is worth",
+            ),
+            (
+                r#""cpu_mode":"pinned""#,
+                "is not set: write how many processors are to be its own",
+            ),
+            (
+                r#""cpu_mode":"pinned","resources":{"cpu_count":1.5}"#,
+                "is not a whole number",
+            ),
+        ] {
+            let error = checked(fields).unwrap_err();
+            assert!(
+                error.starts_with("cpu_mode: ") && error.contains(said),
+                "{error}"
+            );
+        }
+    }
+}
