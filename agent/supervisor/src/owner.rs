@@ -10,6 +10,10 @@
 //!    carries the marks *and* works or writes in the attempt's own directory. Marks alone are not enough: another
 //!    supervisor on the host may know an attempt of the same name.
 //!
+//! Marks are read only while some attempt has no group: reading them is reading the memory of somebody else's process,
+//! and one that has laid a file of its own over that memory, by a file system of its own, could hold whoever reads for as
+//! long as it likes. Groups know their processes without that.
+//!
 //! What this cannot catch, and the attempt's control group does where there is one: a process that left its session, lost its parent *and*
 //! cleared its environment by `exec`; one that left session and parent and whose environment this user may not read (a
 //! set-user-id program, where the supervisor is not root); one that after a supervisor's death also left the attempt's
@@ -36,6 +40,8 @@ pub struct Leaders {
     by_pid: BTreeMap<u32, Leader>,
     children: BTreeSet<AttemptId>,
     taken_over: BTreeSet<AttemptId>,
+    /// Whether some of them has no group that knows its processes.
+    has_ungrouped: bool,
 }
 
 #[derive(Debug)]
@@ -56,6 +62,11 @@ impl Leaders {
     pub fn add_taken_over(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
         self.taken_over.insert(attempt.clone());
         self.add(attempt, main, runs);
+    }
+
+    /// Some attempt has no group that knows its processes, so that its strays have to be told by their marks.
+    pub fn has_ungrouped(&mut self) {
+        self.has_ungrouped = true;
     }
 
     /// The number of a main process that has ended may have been given to another since, but not while its group or
@@ -181,7 +192,8 @@ impl Owners {
             kept.insert((p.pid, p.start_ticks));
             match leaders.of_group(&p).cloned() {
                 Some(attempt) => drop(orphans.of.insert(attempt)),
-                None => self.ask_orphan(&p, leaders, &mut orphans),
+                None if leaders.has_ungrouped => self.ask_orphan(&p, leaders, &mut orphans),
+                None => {}
             }
         }
         if leaders.taken_over.is_empty() {
@@ -268,7 +280,8 @@ impl Owners {
     }
 
     fn marked(&mut self, p: &Stat, leaders: &Leaders, own_child: bool) -> Option<AttemptId> {
-        if p.pid == self.me || (!own_child && leaders.taken_over.is_empty()) {
+        let may_be = leaders.has_ungrouped && (own_child || !leaders.taken_over.is_empty());
+        if p.pid == self.me || !may_be {
             return None;
         }
         let attempts_dir = self.attempts_dir.clone();
@@ -306,4 +319,49 @@ impl Owners {
 struct Place {
     owner: Option<AttemptId>,
     is_descendant: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Child, Command};
+
+    /// A child of this process that carries the marks of `a.1`, in a group of its own.
+    fn marked_child() -> Child {
+        use std::os::unix::process::CommandExt;
+        let marks = [("SLUICE_STEP_ID", "a"), ("SLUICE_ATTEMPT", "1")];
+        let mut sleep = Command::new("sleep");
+        sleep.arg("1000").envs(marks).process_group(0);
+        sleep.spawn().unwrap()
+    }
+
+    fn stat_of(child: &Child) -> Stat {
+        // Until it has become the other program its marks are nobody's.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while process::mark(child.id()) != Mark::Of("a.1".parse().unwrap()) {
+            assert!(std::time::Instant::now() < until, "it carries no marks");
+            std::thread::yield_now();
+        }
+        process::stat(child.id()).unwrap()
+    }
+
+    #[test]
+    fn the_memory_of_a_stray_is_read_only_where_no_group_knows_it() {
+        let mut child = marked_child();
+        let stray = stat_of(&child);
+        let attempt: AttemptId = "a.1".parse().unwrap();
+        let mut leaders = Leaders::default();
+        leaders.add_child(&attempt, None, false);
+        for (ungrouped, owner) in [(false, None), (true, Some(attempt))] {
+            if ungrouped {
+                leaders.has_ungrouped();
+            }
+            let mut owners = Owners::new(PathBuf::from("/none"));
+            let place = owners.place_below(&stray, None, &leaders);
+            assert_eq!(place.owner, owner);
+            assert_eq!(owners.seen.is_empty(), !ungrouped);
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

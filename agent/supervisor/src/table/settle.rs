@@ -203,6 +203,9 @@ impl Table {
     fn leaders(&self) -> Leaders {
         let mut leaders = Leaders::default();
         for (id, attempt) in self.attempts.iter().filter(|(_, a)| !a.is_gone()) {
+            if !self.groups.exists(id) {
+                leaders.has_ungrouped();
+            }
             let (main, runs) = (attempt.process(), attempt.is_led());
             match attempt.origin {
                 Origin::Child => leaders.add_child(id, main, runs),
