@@ -56,7 +56,7 @@ const XIDS: [(u64, Action, &str); 24] = [
     (121, Action::Note, "corrected error on the C2C NVLink"),
     (140, Action::Quarantine, "unrecovered ECC error"),
     (143, Action::Quarantine, "GPU initialization failure"),
-    (149, Action::Quarantine, "NVLink fatal error"),
+    (149, Action::Quarantine, "NVLink NETIR error"),
     (151, Action::Quarantine, "key rotation error"),
     (158, Action::Quarantine, "GPU fatal timeout"),
 ];
