@@ -183,8 +183,10 @@ impl Core {
         let known = barred.filter_map(|name| Some((name, self.state.pool(name)?)));
         let bound = known.filter(|(_, pool)| pool.policies.contains_key(&step.spec.subject));
         let why = bound.map(|(name, pool)| {
-            let why = match (breach(&pool.rules, &as_said), &pool.rules.maintenance) {
-                (Some(breach), _) => breach.reason(name).message,
+            let invalid = || self.invalid_in(name, &request, &as_said);
+            let rule = breach(pool, &as_said).map(|breach| breach.reason(name));
+            let why = match (rule.or_else(invalid), &pool.rules.maintenance) {
+                (Some(reason), _) => reason.message,
                 (None, Some(message)) => {
                     format!("pool `{name}` takes no new steps: {message}")
                 }
