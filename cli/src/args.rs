@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
+use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
 use sluice_common::step::Work;
 
@@ -13,17 +14,16 @@ mod admin;
 mod examples;
 mod hint;
 mod replay;
-mod selector;
 mod simulate;
 mod step;
 
 pub(crate) use admin::{
-    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, UncordonArgs,
+    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, MoveArgs,
+    UncordonArgs,
 };
 pub(crate) use examples::GUIDE;
 pub(crate) use hint::hint;
 pub(crate) use replay::ReplayArgs;
-pub(crate) use selector::Selector;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
 
@@ -128,6 +128,9 @@ pub(crate) enum Command {
     /// Empty nodes: keep new steps off, send preemptible ones elsewhere, let the others end.
     #[command(after_help = examples::DRAIN)]
     Drain(DrainArgs),
+    /// Move nodes to another pool: each is drained first. Uncordon one to let it stay.
+    #[command(verbatim_doc_comment)]
+    Move(MoveArgs),
     /// Set labels of a node, or take them away.
     #[command(after_help = examples::LABEL)]
     Label(LabelArgs),
@@ -299,9 +302,11 @@ pub(crate) struct GetArgs {
     /// Only steps that do this kind of work.
     #[arg(long, value_name = "WORK", value_parser = step::words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Filters")]
     pub(crate) work: Option<Work>,
-    /// Only nodes or steps with these labels: KEY=VALUE, KEY!=VALUE or KEY, with commas between them.
+    /// Only nodes or steps with these labels, those below `sluice/` among them: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY
+    /// notin (A, B), KEY or !KEY, with commas between them.
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,
+
     /// Only the last N steps or events.
     #[arg(long, value_name = "N", help_heading = "Filters")]
     pub(crate) limit: Option<usize>,
@@ -328,6 +333,9 @@ pub(crate) enum Described {
     /// One document of assertions.
     #[value(aliases = ["validations", "vl"])]
     Validation,
+    /// One kind of hardware in a pool, by POOL/PLATFORM.
+    #[value(aliases = ["platforms", "pf"])]
+    Platform,
 }
 
 impl Kind {
@@ -369,6 +377,7 @@ impl Described {
             Described::Node => "node",
             Described::Pool => "pool",
             Described::Validation => "validation",
+            Described::Platform => "platform",
         }
     }
 }

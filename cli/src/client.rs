@@ -6,6 +6,7 @@ mod error;
 mod exec;
 mod filter;
 mod patience;
+mod platform;
 mod sse;
 mod steer;
 mod stream;

@@ -14,6 +14,7 @@ pub(crate) mod get;
 pub(crate) mod label;
 pub(crate) mod logs;
 pub(crate) mod preview;
+pub(crate) mod relocate;
 pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod steer;

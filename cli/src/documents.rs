@@ -10,8 +10,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::{PolicyRequest, PoolRequest};
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PoolName, Subject, ValidationName};
+use sluice_common::id::{PlatformName, PoolName, Subject, ValidationName};
 use sluice_common::nearest::{nearest, unknown_field};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::step::Work;
 use sluice_common::validation::ValidationTerms;
@@ -28,7 +29,15 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// What a document may be.
-const KINDS: [&str; 6] = ["cluster", "host", "pool", "policy", "step", "validation"];
+const KINDS: [&str; 7] = [
+    "cluster",
+    "host",
+    "platform",
+    "pool",
+    "policy",
+    "step",
+    "validation",
+];
 
 /// One document.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +48,8 @@ pub(crate) enum Document {
     Cluster(ClusterTerms),
     /// A pool's terms.
     Pool(PoolName, Box<PoolRequest>),
+    /// A platform of a pool.
+    Platform(PoolName, PlatformName, Box<PlatformTerms>),
     /// A subject's policy in a pool.
     Policy(PoolName, Subject, PolicyRequest),
     /// A document of assertions.
@@ -155,6 +166,13 @@ fn document(value: Value) -> Result<Document, String> {
             let name =
                 PoolName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
             Ok(Document::Pool(name, Box::new(parse(fields)?)))
+        }
+        "platform" => {
+            let pool =
+                PoolName::new(text(&mut fields, "pool")?).map_err(|e| format!("pool: {e}"))?;
+            let name =
+                PlatformName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
+            Ok(Document::Platform(pool, name, Box::new(parse(fields)?)))
         }
         "policy" => {
             let pool =

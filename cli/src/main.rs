@@ -100,6 +100,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Requeue(args) => steer(StepVerb::Requeue, &args),
         Command::Cordon(args) => commands::cordon::cordon(&client()?, &args, out),
         Command::Uncordon(args) => commands::cordon::uncordon(&client()?, &args, out),
+        Command::Move(args) => commands::relocate::run(&client()?, &args, out),
         Command::Drain(args) => commands::drain::run(&client()?, &args, out),
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Label(args) => commands::label::run(&client()?, &args, out),

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::{Amounts, Key};
 use crate::environment::Environment;
+use crate::id::PlatformName;
 use crate::id::ValidationName;
 use crate::inventory::Capability;
+use crate::platform::terms::UnmatchedPlatform;
 use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
@@ -25,6 +27,7 @@ mod answer;
 mod cluster;
 mod explain;
 mod host;
+mod platform;
 mod preview;
 mod replay;
 mod rules;
@@ -32,7 +35,8 @@ mod terms;
 mod validation;
 
 pub use admin::{
-    CordonRequest, CordonView, DrainRequest, LabelsRequest, UncordonRequest, UnfitGpuView,
+    CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, UncordonRequest,
+    UnfitGpuView,
 };
 pub use answer::{BatchItem, BatchRequest, BatchView, ErrorBody, ErrorView, Page};
 pub use cluster::ClusterView;
@@ -41,6 +45,7 @@ pub use explain::{
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,
 };
 pub use host::{GpuView, HostView};
+pub use platform::{NamedPlatform, NamedTwice, PlatformView, declared};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use rules::{PoolDefaults, PoolMaxima, RulesWritten};
@@ -224,8 +229,11 @@ pub struct ExitView {
 pub struct NodeView {
     /// Unique in the cluster.
     pub name: String,
-    /// The pool that it joined.
+    /// The pool that it is in.
     pub pool: String,
+    /// The pool that its config names, where an admin moved it to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_of_config: Option<String>,
     /// How it stands.
     pub state: NodeState,
     /// Why and how it is closed to new work, where an admin closed it.
@@ -256,6 +264,12 @@ pub struct NodeView {
     /// Its GPUs that are granted to nobody, and why.
     #[serde(default)]
     pub unfit_gpus: Vec<UnfitGpuView>,
+    /// What was detected, as labels below `sluice/`: once for each kind of its GPUs, once where it has none.
+    #[serde(default)]
+    pub facts: Vec<BTreeMap<String, String>>,
+    /// The platforms of its pool that it is of.
+    #[serde(default)]
+    pub platforms: BTreeSet<String>,
 }
 
 /// A pool.
@@ -330,6 +344,12 @@ pub struct PoolView {
     /// The documents of assertions that its steps must keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
+    /// The platform of its steps that name none; any where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_platform: Option<PlatformName>,
+    /// What becomes of a request for a platform that it declares and of which it has no host.
+    #[serde(default)]
+    pub unmatched_platform: UnmatchedPlatform,
     /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
@@ -363,6 +383,19 @@ pub struct PoolRequest {
     /// The documents of assertions that its steps must keep.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
+    /// The platform of its steps that name none; any where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_platform: Option<PlatformName>,
+    /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
+    #[serde(default, skip_serializing_if = "is_reject")]
+    pub unmatched_platform: UnmatchedPlatform,
+    /// The platforms that it declares, and no others; where they are absent, those that it has stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platforms: Option<Vec<NamedPlatform>>,
+}
+
+pub(crate) fn is_reject(unmatched: &UnmatchedPlatform) -> bool {
+    *unmatched == UnmatchedPlatform::Reject
 }
 
 /// The binding of a subject to a pool as somebody writes it.
@@ -428,6 +461,12 @@ pub struct PlatformUse {
     /// Those that are not, on nodes that take work.
     #[serde(default)]
     pub free: u64,
+    /// Whether the pool declares it.
+    #[serde(default)]
+    pub declared: bool,
+    /// Whether steps that name no platform take it.
+    #[serde(default)]
+    pub default: bool,
 }
 
 /// A length of time as the API writes it.

@@ -169,6 +169,14 @@ codes! {
     PoolNamesValidation = "pool_names_validation", 409;
     /// The step does not run now, so nothing can run beside it.
     NotRunning = "not_running", 409;
+    /// The pool has no such platform: it declares none of this name, and no host of it is of one.
+    UnknownPlatform = "unknown_platform", 404;
+    /// The platform that is to be the default of its pool would not be there.
+    DefaultPlatformMissing = "default_platform_missing", 409;
+    /// The pool would declare more platforms than one may.
+    TooManyPlatforms = "too_many_platforms", 409;
+    /// Labels that begin with `sluice/` are facts, which nobody sets.
+    ReservedLabel = "reserved_label", 400;
 }
 
 impl fmt::Display for ErrorCode {

@@ -127,18 +127,13 @@ impl Host<'_> {
         selector.is_empty() || self.views().iter().any(|labels| is_meant(selector, labels))
     }
 
-    /// Its facts, each with all that is true of it.
-    pub fn shown(&self) -> BTreeMap<String, Vec<String>> {
-        let mut shown: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (key, value) in self.views().into_iter().flatten() {
-            let values = shown.entry(key).or_default();
-            if !values.contains(&value) {
-                values.push(value);
-            }
+    /// Its facts, once for each of its GPUs that differ in them; once where it has none.
+    pub fn told(&self) -> Vec<Labels> {
+        let mut views = self.views();
+        for labels in &mut views {
+            labels.retain(|key, _| key.starts_with(PREFIX));
         }
-        shown.retain(|key, _| key.starts_with(PREFIX));
-        shown.values_mut().for_each(|values| values.sort_unstable());
-        shown
+        views
     }
 }
 
@@ -220,17 +215,20 @@ mod tests {
     }
 
     #[test]
-    fn each_fact_is_shown_with_all_that_is_true_of_it() {
-        let shown = with(&inventory(), |host| host.shown());
-        assert_eq!(shown[GPU_MODEL], ["a100", "h100"]);
-        assert_eq!(shown[GPU_MEMORY], ["81559MiB", "9856MiB"]);
-        assert_eq!(shown[GPU_PRODUCT][1], "NVIDIA-H100-80GB-HBM3");
-        assert_eq!((&*shown[HOSTNAME][0], &*shown[POOL][0]), ("n1", "train"));
-        assert!(!shown.contains_key("zone") && !shown.contains_key(CUDA));
-        let bare = with(&Inventory::default(), |host| host.shown());
-        assert_eq!(bare[GPU_COUNT], ["0"]);
-        assert!(!bare.contains_key(GPU_MODEL) && !bare.contains_key(NVLINK));
-        for key in shown.keys() {
+    fn facts_are_told_once_for_each_kind_of_gpu() {
+        let told = with(&inventory(), |host| host.told());
+        assert_eq!(told.len(), 2);
+        assert_eq!(told[0][GPU_MODEL], "h100");
+        assert_eq!(told[0][GPU_MEMORY], "81559MiB");
+        assert_eq!(told[0][GPU_PRODUCT], "NVIDIA-H100-80GB-HBM3");
+        assert_eq!(told[1][GPU_MODEL], "a100");
+        let both = (&*told[1][HOSTNAME], &*told[1][POOL]);
+        assert_eq!(both, ("n1", "train"));
+        assert!(!told[0].contains_key("zone") && !told[0].contains_key(CUDA));
+        let bare = with(&Inventory::default(), |host| host.told());
+        assert_eq!(bare[0][GPU_COUNT], "0");
+        assert!(!bare[0].contains_key(GPU_MODEL) && !bare[0].contains_key(NVLINK));
+        for key in told[0].keys() {
             assert!(is_reserved(&LabelKey::new(key.as_str()).unwrap()));
         }
     }

@@ -21,6 +21,7 @@ mod nodes;
 mod openapi;
 mod page;
 mod params;
+mod platforms;
 mod pools;
 mod rules;
 mod steps;
@@ -144,6 +145,13 @@ fn router(api: Api) -> Router {
             get(pools::policy)
                 .put(terms::put_policy)
                 .delete(terms::delete_policy),
+        )
+        .route("/v1/pools/{pool}/platforms", get(platforms::list))
+        .route(
+            "/v1/pools/{pool}/platforms/{platform}",
+            get(platforms::get)
+                .put(platforms::put)
+                .delete(platforms::remove),
         )
         .route("/v1/cluster", get(cluster::get).put(cluster::put))
         .route("/v1/validations", get(validations::list))

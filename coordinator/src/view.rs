@@ -2,21 +2,21 @@
 //! decide nothing.
 
 mod explain;
+pub mod platform;
 mod preview;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::market;
-use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step};
+use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step, market};
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
-    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PlatformUse, PolicyView,
-    PoolView, RulesWritten, StepView, UnfitGpuView, duration, timestamp,
+    AttemptInfo, CordonView, ExitView, HostView, NodeView, PlacementView, PolicyView, PoolView,
+    RulesWritten, StepView, UnfitGpuView, duration, timestamp,
 };
+use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
-use sluice_common::platform;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
@@ -189,9 +189,11 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         .map(|AttemptId { step, .. }| step.to_string())
         .collect();
     steps.dedup();
+    let platforms = state.platforms_of(node, None).into_iter();
     NodeView {
         name: node.name.to_string(),
         pool: node.pool.to_string(),
+        pool_of_config: node.pool_of_config.as_ref().map(ToString::to_string),
         state: node.state,
         cordon: node.cordon.as_ref().map(cordon),
         labels: node.labels_in_force(),
@@ -205,6 +207,8 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         leaving: node.leaving,
         lacks: state.lacking(node),
         unfit_gpus: unfit_gpus(node),
+        facts: node.as_host(&Labels::new()).told(),
+        platforms: platforms.map(ToString::to_string).collect(),
     }
 }
 
@@ -237,6 +241,7 @@ fn cordon(cordon: &Cordon) -> CordonView {
         drain: cordon.drain.is_some(),
         deadline: cordon.drain.and_then(|d| d.deadline).map(timestamp),
         empty_since: cordon.drain.and_then(|d| d.empty_since).map(timestamp),
+        moves_to: cordon.moves.as_ref().map(|moves| moves.pool.to_string()),
     }
 }
 
@@ -263,7 +268,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         borrowed: shares.borrowed,
         asked,
         declared: pool.capacity.clone(),
-        platforms: platforms_of(core, &pool.name),
+        platforms: platform::uses(core, pool),
         queued: state.queue_len(&pool.name) as u64,
         running: state.holding_of(&pool.name) as u64,
         min_runtime: duration(pool.min_runtime),
@@ -276,6 +281,8 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         max: rules.max,
         on_preempt_allowed: rules.on_preempt_allowed,
         validations: rules.validations,
+        default_platform: rules.default_platform,
+        unmatched_platform: rules.unmatched_platform,
     }
 }
 
@@ -297,30 +304,6 @@ fn capped(mut has: Amounts, declared: &BTreeMap<Key, u64>) -> Amounts {
         has.set(key.clone(), most);
     }
     has
-}
-
-/// The hosts and GPUs of a pool by platform.
-fn platforms_of(core: &Core, pool: &PoolName) -> BTreeMap<String, PlatformUse> {
-    let mut all: BTreeMap<String, PlatformUse> = BTreeMap::new();
-    let state = core.state();
-    for node in state.nodes_of(pool) {
-        let granted = granted_on(core, node);
-        let mut here = BTreeSet::new();
-        for gpu in &node.inventory.gpus {
-            let platform = platform::of_slug(&gpu.platform).to_string();
-            let granted = granted.contains(gpu.uuid.as_str());
-            let sum = all.entry(platform.clone()).or_default();
-            sum.nodes += u64::from(here.insert(platform));
-            sum.gpus += 1;
-            sum.used += u64::from(granted);
-            let free = !granted && node.is_fit(&gpu.uuid) && state.takes_work(node);
-            sum.free += u64::from(free);
-        }
-        if here.is_empty() {
-            all.entry(platform::cpu().to_string()).or_default().nodes += 1;
-        }
-    }
-    all
 }
 
 /// UUIDs of the GPUs that are granted on a node; what is frozen holds none.

@@ -169,6 +169,7 @@ def see(judge):
     assert pool["platforms"] and pool["used"]["gpu"] == 1, pool
     judge.call(200, "get", "/v1/pools/{pool}/policies", pool="default")
     judge.call(200, "get", "/v1/pools/{pool}/policies/{subject}", pool="default", subject="prod")
+    judge.call(200, "get", "/v1/pools/{pool}/platforms", pool="default")
     exec_beside(judge)
     steer(judge)
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="whole")

@@ -50,6 +50,31 @@ pub(crate) struct DrainArgs {
     pub(crate) timeout: Option<Duration>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct MoveArgs {
+    /// What kind of thing it is.
+    #[arg(value_enum, value_name = "KIND")]
+    pub(crate) kind: Labelled,
+    /// Which.
+    #[arg(value_name = "NODE", value_parser = node_name, required = true)]
+    pub(crate) nodes: Vec<String>,
+    /// Where to.
+    #[arg(long, value_name = "POOL")]
+    pub(crate) pool: String,
+    /// Why, for whoever wonders. Without it, what was said before stays.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// Stop after this time also the steps that are not preemptible. Without it they may end by themselves.
+    #[arg(long, value_name = "DURATION", value_parser = step::span)]
+    pub(crate) deadline: Option<Span>,
+    /// Wait until they are there.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Give up waiting, with exit code 75, after this time. The nodes go on emptying, and move then.
+    #[arg(long, value_name = "DURATION", value_parser = duration, requires = "wait")]
+    pub(crate) timeout: Option<Duration>,
+}
+
 /// What can be labelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Labelled {
@@ -103,6 +128,9 @@ pub(crate) enum Deletable {
     /// Documents of assertions that no pool names.
     #[value(aliases = ["validations", "vl"])]
     Validation,
+    /// Platforms that pools declare, by POOL/PLATFORM.
+    #[value(aliases = ["platforms", "pf"])]
+    Platform,
 }
 
 #[derive(Debug, clap::Args)]
@@ -110,7 +138,7 @@ pub(crate) struct DeleteArgs {
     /// What kind of thing it is.
     #[arg(value_enum, value_name = "KIND", required_unless_present = "file")]
     pub(crate) kind: Option<Deletable>,
-    /// Which; of a policy POOL/SUBJECT.
+    /// Which; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
     #[arg(value_name = "NAME", value_parser = any_name, required_unless_present = "file")]
     pub(crate) names: Vec<String>,
     /// The pools and policies of this YAML file, all of them or none; `-` is stdin.
@@ -137,6 +165,9 @@ fn any_name(text: &str) -> Result<String, String> {
         "validation/",
         "validations/",
         "vl/",
+        "platform/",
+        "platforms/",
+        "pf/",
     ];
     match kinds.iter().find_map(|kind| text.strip_prefix(kind)) {
         Some(name) => Ok(name.to_owned()),

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    CordonRequest, DrainRequest, LabelsRequest, NodeView, UncordonRequest, ValidationView,
+    CordonRequest, DrainRequest, LabelsRequest, MoveRequest, NodeView, UncordonRequest,
+    ValidationView,
 };
 use sluice_common::label::LabelChange;
 use ureq::http::{self, StatusCode};
@@ -30,6 +31,15 @@ impl Client {
     /// `POST /v1/nodes/{node}:drain`.
     pub(crate) fn drain(&self, node: &str, request: &DrainRequest) -> Result<NodeView, ApiError> {
         self.post(&verb(node, "drain"), request)
+    }
+
+    /// `POST /v1/nodes/{node}:move`.
+    pub(crate) fn move_node(
+        &self,
+        node: &str,
+        request: &MoveRequest,
+    ) -> Result<NodeView, ApiError> {
+        self.post(&verb(node, "move"), request)
     }
 
     /// `PATCH /v1/nodes/{node}/labels`.

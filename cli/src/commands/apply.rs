@@ -57,6 +57,7 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<(DeleteDocument, Place)>, Failu
             ))),
             PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
             PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
+            PutDocument::Platform { pool, name, .. } => Ok(DeleteDocument::Platform { pool, name }),
             PutDocument::Policy { pool, subject, .. } => {
                 Ok(DeleteDocument::Policy { pool, subject })
             }
@@ -113,6 +114,7 @@ fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
         Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
         Document::Validation(name, terms) => Ok(PutDocument::validation(name, terms)),
         Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
+        Document::Platform(pool, name, terms) => Ok(PutDocument::platform(pool, name, *terms)),
         Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
         Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),
     }
@@ -204,6 +206,10 @@ fn name(change: &TermsChangeView) -> String {
             format!("validation/{}", safe(name))
         }
         (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
+        (TermsKind::Platform, _) => {
+            let platform = change.platform.as_deref().unwrap_or_default();
+            format!("platform/{pool}/{}", safe(platform))
+        }
         (TermsKind::Policy | TermsKind::Pool, _) => format!("pool/{pool}"),
     }
 }

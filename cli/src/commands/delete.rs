@@ -20,7 +20,7 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
     }
     match args.kind {
         None | Some(Deletable::Node) if args.dry_run => Err(Failure::Usage(
-            "--dry-run is for pools and policies: leave it out here".to_owned(),
+            "--dry-run is for pools, platforms and policies: leave it out here".to_owned(),
         )),
         None | Some(Deletable::Node) => nodes(client, args, out),
         Some(Deletable::Pool) => {
@@ -37,7 +37,22 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
             let documents = names.map(|name| DeleteDocument::Validation { name });
             terms(client, args, documents.collect(), out)
         }
+        Some(Deletable::Platform) => {
+            let platforms = args.names.iter().map(|name| platform(name));
+            terms(client, args, platforms.collect::<Result<_, _>>()?, out)
+        }
     }
+}
+
+fn platform(name: &str) -> Result<DeleteDocument, Failure> {
+    let Some((pool, name)) = name.split_once('/') else {
+        return Err(Failure::Usage(format!(
+            "`{}` is no platform of a pool: write POOL/PLATFORM, as `sluice get platforms -o name` does",
+            render::safe(name)
+        )));
+    };
+    let (pool, name) = (pool.to_owned(), name.to_owned());
+    Ok(DeleteDocument::Platform { pool, name })
 }
 
 fn policy(name: &str) -> Result<DeleteDocument, Failure> {

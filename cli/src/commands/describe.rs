@@ -5,7 +5,7 @@ use sluice_common::api::{NodeView, PoolView, StepView, ValidationView};
 
 use super::get::{Readable, explained};
 use super::outage_note;
-use crate::args::{DescribeArgs, Described};
+use crate::args::{DescribeArgs, Described, Format};
 use crate::client::{Client, Patience, StepFilter};
 use crate::failure::Failure;
 use crate::out::Out;
@@ -32,6 +32,20 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             })?;
             Ok(0)
         }
+        Described::Platform => {
+            let (pool, name) = of_pool(name)?;
+            let read = || client.platform(pool, name);
+            let platform = client.keep_trying(Patience::READ, outage_note(out), read)?;
+            let nodes = if_text(out, || Ok(client.nodes_of(pool)?))?;
+            match out.format() {
+                Format::Table | Format::Wide => {
+                    out.result(&render::platform::describe(&platform, &nodes, out))?;
+                }
+                Format::Json | Format::Yaml => show::value(&platform, out)?,
+                Format::Name => out.result(&format!("platform/{pool}/{name}\n"))?,
+            }
+            Ok(0)
+        }
         Described::Pool => {
             let pool = read::<PoolView>(client, name, out)?;
             let nodes = if_text(out, || Ok(client.nodes_of(&pool.name)?))?;
@@ -52,6 +66,16 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
             show::<ValidationView>(client, name, out, render::validation::describe)
         }
     }
+}
+
+/// The pool and the name of a platform.
+fn of_pool(name: &str) -> Result<(&str, &str), Failure> {
+    name.split_once('/').ok_or_else(|| {
+        Failure::Usage(format!(
+            "`{}` is no platform of a pool: write POOL/PLATFORM, as `sluice get platforms -o name` does",
+            render::safe(name)
+        ))
+    })
 }
 
 /// What only people are shown; the data of a thing is the thing itself.

@@ -44,7 +44,7 @@ pub(crate) fn run(client: &Client, args: &DrainArgs, out: Out) -> Result<u8, Fai
 }
 
 /// Says what is stopped on a node, and what is waited for.
-fn tell(client: &Client, node: &NodeView, out: Out) -> Result<(), Failure> {
+pub(super) fn tell(client: &Client, node: &NodeView, out: Out) -> Result<(), Failure> {
     let steps = steps_on(client, node, out)?;
     for text in words(node, &steps) {
         out.aside(&text);
@@ -104,8 +104,20 @@ fn names(steps: &[&StepView]) -> String {
     shortened(names, NAMED)
 }
 
-/// Waits until nothing holds units of a node.
-fn wait(
+/// Whether nothing is left, or a node is where it was to move.
+fn is_done(asked: &NodeView, node: &NodeView) -> bool {
+    let to = asked
+        .cordon
+        .as_ref()
+        .and_then(|cordon| cordon.moves_to.as_ref());
+    match to {
+        Some(pool) => node.pool == *pool,
+        None => node.steps.is_empty(),
+    }
+}
+
+/// Waits until nothing holds units of a node, and it is in another pool where it is to be.
+pub(super) fn wait(
     client: &Client,
     drained: &NodeView,
     until: Option<Instant>,
@@ -116,7 +128,7 @@ fn wait(
         let look = || client.node(&drained.name);
         let node = client.keep_trying(Patience::Endless, outage_note(out), look)?;
         let name = safe(&node.name);
-        if node.steps.is_empty() {
+        if is_done(drained, &node) {
             return Ok(node);
         }
         if !node.cordon.as_ref().is_some_and(|cordon| cordon.drain) {

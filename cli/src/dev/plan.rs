@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use sluice_common::api::{ApplyRequest, NodeView, PolicyRequest, PoolRequest, PutDocument};
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PoolName, Subject};
+use sluice_common::id::{PlatformName, PoolName, Subject};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::state::NodeState;
 
@@ -24,6 +25,7 @@ use crate::failure::Failure;
 pub(super) struct Plan {
     pub(super) hosts: Vec<Host>,
     pools: Vec<(PoolName, PoolRequest)>,
+    platforms: Vec<(PoolName, PlatformName, PlatformTerms)>,
     policies: Vec<(PoolName, Subject, PolicyRequest)>,
     steps: Vec<StepRequest>,
     cluster: Vec<ClusterTerms>,
@@ -37,6 +39,7 @@ impl Plan {
         let mut plan = Self {
             hosts: Vec::new(),
             pools: Vec::new(),
+            platforms: Vec::new(),
             policies: Vec::new(),
             steps: Vec::new(),
             cluster: Vec::new(),
@@ -49,6 +52,9 @@ impl Plan {
                 match document {
                     Document::Host(host) => hosts.push(*host),
                     Document::Pool(pool, terms) => plan.pools.push((pool, *terms)),
+                    Document::Platform(pool, name, terms) => {
+                        plan.platforms.push((pool, name, *terms));
+                    }
                     Document::Policy(pool, subject, policy) => {
                         plan.policies.push((pool, subject, policy));
                     }
@@ -88,10 +94,7 @@ impl Plan {
             let made = client.apply(&request, false, false);
             made.map_err(|e| e.to_string())?;
         }
-        for (pool, terms) in &self.pools {
-            let put = client.put_pool(pool.as_str(), terms);
-            put.map_err(|e| format!("pool `{pool}`: {e}"))?;
-        }
+        self.put_pools(client)?;
         let declared: BTreeSet<&str> = self.pools.iter().map(|(pool, _)| pool.as_str()).collect();
         let joined: BTreeSet<&str> = self.hosts.iter().map(Host::pool).collect();
         for pool in joined.difference(&declared).filter(|pool| **pool != POOL) {
@@ -118,6 +121,22 @@ impl Plan {
             let put = client.put_cluster(terms);
             put.map_err(|e| format!("cluster: {e}"))?;
         }
+        Ok(())
+    }
+
+    /// All at once: a pool may name a platform as its default that stands in another document.
+    fn put_pools(&self, client: &Client) -> Result<(), String> {
+        let pools = self.pools.iter().cloned();
+        let pools = pools.map(|(pool, terms)| PutDocument::pool(pool, terms));
+        let platforms = self.platforms.iter().cloned();
+        let platforms =
+            platforms.map(|(pool, name, terms)| PutDocument::platform(pool, name, terms));
+        let request = ApplyRequest {
+            put: pools.chain(platforms).collect(),
+            ..ApplyRequest::default()
+        };
+        let made = client.apply(&request, false, false);
+        made.map_err(|e| format!("pools: {e}"))?;
         Ok(())
     }
 

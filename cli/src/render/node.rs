@@ -1,6 +1,6 @@
 //! Nodes for people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
@@ -101,7 +101,17 @@ pub(crate) fn closed(node: &NodeView) -> Option<&'static str> {
 pub(crate) fn state(node: &NodeView) -> Cell {
     let lacks = (!node.lacks.is_empty()).then(|| format!("lacks:{}", lacking(node, "+")));
     let closed = closed(node).map(str::to_owned);
-    let words = [closed, lacks, node.leaving.then(|| "leaving".to_owned())];
+    let to = node
+        .cordon
+        .as_ref()
+        .and_then(|cordon| cordon.moves_to.as_ref());
+    let to = to.map(|pool| format!("moves:{}", safe(pool)));
+    let words = [
+        closed,
+        to,
+        lacks,
+        node.leaving.then(|| "leaving".to_owned()),
+    ];
     let words: Vec<String> = words.into_iter().flatten().collect();
     if words.is_empty() {
         return Cell::toned(tone(node.state), node.state);
@@ -195,8 +205,10 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
         format!("{names}: pool {pool} requires this, so it gets no new work")
     });
     text.optional("Lacks", lacks)
-        .field("Pool", safe(&node.pool))
+        .field("Pool", in_pool(node))
         .optional("Labels", (!labels.is_empty()).then(|| labels.join(" ")))
+        .optional("Platforms", said(&node.platforms))
+        .optional("Facts", facts(node))
         .field("Agent", safe(&node.version))
         .field("Joined", moment(node.joined_at, now))
         .field(
@@ -214,10 +226,44 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
         + &host::gpus(&node.inventory, out)
 }
 
+/// Its pool, and what its config says where an admin moved it.
+fn in_pool(node: &NodeView) -> String {
+    let pool = safe(&node.pool);
+    match &node.pool_of_config {
+        Some(config) => format!("{pool} (moved there; its config says {})", safe(config)),
+        None => pool,
+    }
+}
+
+fn said(names: &BTreeSet<String>) -> Option<String> {
+    let names: Vec<String> = names.iter().map(|name| safe(name)).collect();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// What was detected as labels: each that holds for all its GPUs, and then what each kind of them adds.
+pub(crate) fn facts(node: &NodeView) -> Option<String> {
+    let all = node.facts.first()?;
+    let common = |key: &String, value: &String| {
+        let mut each = node.facts.iter();
+        each.all(|facts| facts.get(key) == Some(value))
+    };
+    let shared = all.iter().filter(|(key, value)| common(key, value));
+    let own = node.facts.iter().flat_map(|facts| facts.iter());
+    let mut own: Vec<_> = own.filter(|(key, value)| !common(key, value)).collect();
+    own.sort_unstable();
+    own.dedup();
+    let words = shared.chain(own);
+    let words: Vec<String> = words
+        .map(|(key, value)| format!("{}={}", safe(key), safe(value)))
+        .collect();
+    Some(words.join(" "))
+}
+
 fn why_closed(text: &mut Sections, cordon: &CordonView, now: Timestamp) {
     text.field("Reason", safe(&cordon.reason))
         .field("Since", moment(cordon.since, now))
         .optional("Deadline", cordon.deadline.map(|at| due(at, now)))
+        .optional("Moves to", cordon.moves_to.as_deref().map(safe))
         .optional("Empty", cordon.empty_since.map(|at| moment(at, now)));
 }
 

@@ -2,11 +2,16 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sluice_common::api::{PlatformUse, PoolView};
+use serde_json::Value;
+use sluice_common::amount::GPU;
+use sluice_common::api::{NodeView, PlatformUse, PlatformView, PoolView};
+use sluice_common::platform::terms::HardwareSelector;
 
 use super::listed::Listed;
 use super::safe;
-use super::table::{Cell, Column};
+use super::sections::{Sections, titled};
+use super::table::{Cell, Column, Table};
+use crate::out::Out;
 
 /// A platform of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +44,8 @@ impl Listed for PoolPlatform {
         Column::new("GPU TOTAL", 6),
         Column::new("GPU USED", 7),
         Column::new("GPU FREE", 8),
+        Column::new("DEFAULT", 4),
+        Column::new("DECLARED", 3).wide(),
     ];
 
     fn name(&self) -> String {
@@ -51,10 +58,95 @@ impl Listed for PoolPlatform {
             gpus,
             used,
             free,
+            declared,
+            default,
         } = self.has;
         let names = [&self.pool, &self.name].map(|name| Cell::from(safe(name)));
         let numbers = [nodes, gpus, used, free].map(|n| Cell::from(n.to_string()));
-        names.into_iter().chain(numbers).collect()
+        let marks =
+            [default, declared].map(|it| Cell::from(if it { "yes" } else { "" }.to_owned()));
+        names.into_iter().chain(numbers).chain(marks).collect()
+    }
+}
+
+/// Everything about one platform; `nodes` are those of its pool.
+pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) -> String {
+    let mut text = Sections::default();
+    text.field("Name", safe(&platform.name))
+        .field("Pool", safe(&platform.pool))
+        .optional("Description", said(&platform.description))
+        .field(
+            "Default",
+            if platform.default {
+                "yes, for steps that name no platform"
+            } else {
+                "no"
+            },
+        )
+        .field(
+            "GPUs",
+            format!(
+                "{} used, {} free of {}",
+                platform.used, platform.free, platform.gpus
+            ),
+        );
+    match &platform.selector {
+        Some(selector) => text.section("Selector", |text| conditions(text, selector)),
+        None => text.field(
+            "Selector",
+            "none: it is the platform of a model, declared by nobody",
+        ),
+    };
+    if platform.nodes.is_empty() {
+        text.field("Nodes", "none is of it");
+    }
+    text.finish() + &nodes_of(platform, nodes, out)
+}
+
+fn said(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| safe(text))
+}
+
+fn conditions(text: &mut Sections, selector: &HardwareSelector) {
+    let Ok(Value::Object(conditions)) = serde_json::to_value(selector) else {
+        return;
+    };
+    if conditions.is_empty() {
+        text.line("all GPUs and hosts of the pool");
+    }
+    for (name, condition) in conditions {
+        let condition = match condition {
+            Value::String(text) => safe(&text),
+            other => other.to_string(),
+        };
+        text.field(&name, condition);
+    }
+}
+
+const NODES: &[Column] = &[
+    Column::new("NODE", 20).text(),
+    Column::new("STATE", 19),
+    Column::new("GPUS", 9),
+    Column::new("STEPS", 8),
+];
+
+fn nodes_of(platform: &PlatformView, nodes: &[NodeView], out: Out) -> String {
+    let of_it = nodes
+        .iter()
+        .filter(|node| platform.nodes.contains(&node.name));
+    let row = |node: &NodeView| {
+        let (used, all) = (node.used.get(GPU), node.capacity.get(GPU));
+        vec![
+            safe(&node.name).into(),
+            super::node::state(node),
+            format!("{used}/{all}").into(),
+            node.steps.len().to_string().into(),
+        ]
+    };
+    let rows: Vec<Vec<Cell>> = of_it.map(row).collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => titled("Nodes", &Table::new(NODES, out).whole(&rows)),
     }
 }
 
@@ -73,7 +165,7 @@ mod tests {
         let rows: Vec<PoolPlatform> = PoolPlatform::of(pool).collect();
         let names: Vec<String> = rows.iter().map(Listed::name).collect();
         assert_eq!(names, ["p/cpu", "p/h100"]);
-        assert_eq!(rows[1].cells(Timestamp::UNIX_EPOCH).len(), 6);
+        assert_eq!(rows[1].cells(Timestamp::UNIX_EPOCH).len(), 8);
         assert_eq!((rows[0].has.free, rows[1].has.free), (0, 11));
     }
 }

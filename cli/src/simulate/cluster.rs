@@ -78,6 +78,7 @@ impl Cluster {
                     let terms = PoolTerms {
                         declared: request.capacity,
                         min_runtime: spare.unwrap_or_default(),
+                        ..PoolTerms::default()
                     };
                     self.pools.push((name, terms));
                 }
@@ -101,6 +102,11 @@ impl Cluster {
                 Document::Validation(..) => {
                     let why =
                         "jobs are not validated on paper: leave documents of kind `validation` out";
+                    return Err(wrong(why.to_owned()));
+                }
+                Document::Platform(..) => {
+                    let why = "hosts on paper have no more to tell than their model: leave the documents of kind \
+                               `platform` out";
                     return Err(wrong(why.to_owned()));
                 }
                 Document::Step(_) => {

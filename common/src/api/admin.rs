@@ -35,6 +35,22 @@ pub struct DrainRequest {
     pub deadline: Option<String>,
 }
 
+/// The body of `:move`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MoveRequest {
+    /// Where to.
+    pub pool: String,
+    /// Why, for people. Where it is absent, what was said before stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// After how long steps that need not give way are stopped too, such as `30m`. Where it is absent, what was said
+    /// before stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<String>,
+}
+
 /// The body of `:uncordon`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -70,6 +86,9 @@ pub struct CordonView {
     /// Since when a node that is to become empty is.
     #[serde(default)]
     pub empty_since: Option<Timestamp>,
+    /// The pool that it is to be in as soon as it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves_to: Option<String>,
 }
 
 /// A GPU that is granted to nobody. A step that runs on it goes on.

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::duration;
+use crate::id::PlatformName;
 use crate::id::ValidationName;
+use crate::platform::terms::UnmatchedPlatform;
 use crate::rules::{PoolRules, StepDefaults, StepMaxima};
 use crate::step::OnPreempt;
 
@@ -101,6 +103,10 @@ pub struct RulesWritten {
     pub on_preempt_allowed: BTreeSet<OnPreempt>,
     /// The documents of assertions that a step must keep.
     pub validations: Vec<ValidationName>,
+    /// The platform of steps that name none.
+    pub default_platform: Option<PlatformName>,
+    /// What becomes of a request for a platform that is declared and has no host.
+    pub unmatched_platform: UnmatchedPlatform,
 }
 
 impl From<&PoolRules> for RulesWritten {
@@ -111,6 +117,8 @@ impl From<&PoolRules> for RulesWritten {
             max: PoolMaxima::from(&rules.max),
             on_preempt_allowed: rules.on_preempt_allowed.clone(),
             validations: rules.validations.clone(),
+            default_platform: rules.default_platform.clone(),
+            unmatched_platform: rules.unmatched_platform,
         }
     }
 }

@@ -5,11 +5,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
+use super::{NamedPlatform, PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
 use crate::amount::Key;
 use crate::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
-use crate::id::{Subject, ValidationName};
+use crate::id::{PlatformName, Subject, ValidationName};
 use crate::inventory::Capability;
+use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
 use crate::step::OnPreempt;
 use crate::validation::{Assertion, ValidationTerms};
 
@@ -64,6 +65,15 @@ pub enum PutDocument {
         /// The documents of assertions that its steps must keep.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         validations: Vec<ValidationName>,
+        /// The platform of its steps that name none; any where it is absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default_platform: Option<PlatformName>,
+        /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
+        #[serde(default, skip_serializing_if = "super::is_reject")]
+        unmatched_platform: UnmatchedPlatform,
+        /// The platforms that it declares, and no others; where they are absent, those that it has stay.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        platforms: Option<Vec<NamedPlatform>>,
         /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
@@ -77,6 +87,22 @@ pub enum PutDocument {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         subjects: BTreeMap<Subject, SubjectTerms>,
         /// The version that it must have; 0 is that nobody has set any terms.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+    /// A platform of a pool.
+    Platform {
+        /// The pool.
+        pool: String,
+        /// Its name.
+        name: String,
+        /// For people.
+        #[serde(default)]
+        description: String,
+        /// Which GPUs and hosts are of it; all of the pool where it says nothing.
+        #[serde(default)]
+        selector: HardwareSelector,
+        /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
@@ -127,6 +153,9 @@ impl PutDocument {
             max,
             on_preempt_allowed,
             validations,
+            default_platform,
+            unmatched_platform,
+            platforms,
         } = request;
         Self::Pool {
             name: name.into(),
@@ -139,6 +168,9 @@ impl PutDocument {
             max,
             on_preempt_allowed,
             validations,
+            default_platform,
+            unmatched_platform,
+            platforms,
             version: None,
         }
     }
@@ -166,6 +198,25 @@ impl PutDocument {
             name: name.into(),
             description,
             assertions,
+            version: None,
+        }
+    }
+
+    /// A platform.
+    pub fn platform(
+        pool: impl Into<String>,
+        name: impl Into<String>,
+        terms: PlatformTerms,
+    ) -> Self {
+        let PlatformTerms {
+            description,
+            selector,
+        } = terms;
+        Self::Platform {
+            pool: pool.into(),
+            name: name.into(),
+            description,
+            selector,
             version: None,
         }
     }
@@ -214,6 +265,13 @@ pub enum DeleteDocument {
         /// Its name.
         name: String,
     },
+    /// A platform that a pool declares.
+    Platform {
+        /// The pool.
+        pool: String,
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What changes of terms mean; made, or only looked at.
@@ -255,6 +313,9 @@ pub struct TermsChangeView {
     /// Its name, where it is of no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Its name, where it is a platform.
+    #[serde(default)]
+    pub platform: Option<String>,
     /// What came of it.
     pub outcome: ChangeOutcome,
     /// What was there.
@@ -276,6 +337,8 @@ pub enum TermsKind {
     Cluster,
     /// A document of assertions.
     Validation,
+    /// A platform of a pool.
+    Platform,
 }
 
 /// What came of a change.
@@ -337,6 +400,18 @@ pub struct TermsView {
     /// Of the cluster: where the steps of a subject go that name no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subjects: Option<BTreeMap<Subject, SubjectTerms>>,
+    /// Of a pool: the platform of its steps that name none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_platform: Option<PlatformName>,
+    /// Of a pool: what becomes of a request for a platform that it declares and of which it has no host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unmatched_platform: Option<UnmatchedPlatform>,
+    /// Of a pool: the platforms that it declares, where the change lists them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platforms: Option<BTreeMap<PlatformName, PlatformTerms>>,
+    /// Of a platform: which GPUs and hosts are of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<HardwareSelector>,
     /// Of a policy: higher is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,

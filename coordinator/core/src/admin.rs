@@ -45,6 +45,11 @@ impl Core {
             NodeChange::Uncordon if node.cordon.is_none() => {}
             NodeChange::Uncordon => self.record(Record::NodeUncordoned { node: name.clone() }),
             NodeChange::Drain { reason, deadline } => self.drain(name, reason, deadline),
+            NodeChange::Move {
+                pool,
+                reason,
+                deadline,
+            } => return self.move_node(name, pool, reason, deadline),
             NodeChange::Label(labels) => return self.label(name, labels),
             NodeChange::Delete { force } => return self.delete(name, force),
             NodeChange::CordonGpu { gpu, reason } => return self.cordon_gpus(name, &gpu, reason),
@@ -97,6 +102,7 @@ impl Core {
         if waited_for && self.state.attempts_on(name).next().is_none() {
             self.record(Record::NodeDrained { node: name.clone() });
         }
+        self.move_if_empty(name);
     }
 
     /// Stops what can be made to give way on a node, or all that is there. How it is stopped is what preemption does;

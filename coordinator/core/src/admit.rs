@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::Key;
-use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::nearest::nearest;
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
@@ -164,11 +164,10 @@ impl Core {
         if hosts > 0 {
             return reason(too_few(pool, known, request, hosts));
         }
-        let view = request.platforms.first();
-        if let Some(missing) = known.and_then(|known| without_platform(known, request)) {
-            return reason(format!("no host of pool `{pool}` is of {missing}"))
-                .with("platform", listed(&request.platforms).as_str());
+        if let Some(reason) = self.no_host_of_platform(pool, request) {
+            return reason;
         }
+        let view = known.and_then(|known| known.wanted(request).first());
         let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each));
         let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
         let Some((node, (key, asked, has))) = miss else {
@@ -201,34 +200,6 @@ fn too_few(pool: &PoolName, known: Option<&Pool>, request: &Request, hosts: usiz
             format!("{message} among those of any one platform, which all its hosts must be of")
         }
     }
-}
-
-/// The platforms of a request, where no host of the pool is of any of them, with those that there are.
-fn without_platform(pool: &Pool, request: &Request) -> Option<String> {
-    let there: Vec<&PlatformName> = pool.platforms().collect();
-    let asked = &request.platforms;
-    if asked.is_empty() || asked.iter().any(|asked| there.contains(&asked)) {
-        return None;
-    }
-    let there: Vec<PlatformName> = there.into_iter().cloned().collect();
-    let asked = match &asked[..] {
-        [one] => format!("platform `{one}`"),
-        several => format!("the platforms {}", quoted(several)),
-    };
-    Some(match &there[..] {
-        [] => asked,
-        there => format!("{asked}: ask for {} or `any`", quoted(there)),
-    })
-}
-
-fn quoted(names: &[PlatformName]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
-}
-
-fn listed(names: &[PlatformName]) -> String {
-    let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
-    names.join(",")
 }
 
 /// The reason of the most preferred pool, with those of the others listed; `None` where there is no pool.

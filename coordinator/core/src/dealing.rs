@@ -14,10 +14,10 @@ use crate::state::{HostUnits, Node, State};
 /// Free GPUs, by index.
 type Free = Vec<(u32, String)>;
 
-/// The GPUs of `node` for a step that asks for a platform, or for any. They are of one kind where one has enough: of the
-/// one that has most to spare beyond what others are promised and frozen steps wait for, then of the one that is of the
-/// fewest platforms, then of the one with the fewest left. Of several only where none has enough, and then so that the
-/// rest serves the others. Of a kind those go last that frozen steps wait for, and the lowest indexes first.
+/// The GPUs of `node` for a step that asks for a platform, or for any. They are of one kind where one has enough beyond what
+/// others are promised: of the one of which frozen steps wait for fewest, then of the one that is of the fewest platforms,
+/// then of the one with the fewest left. Of several only where none has enough, and then so that the rest serves the
+/// others. Of a kind those go last that frozen steps wait for, and the lowest indexes first.
 pub(crate) fn place(
     state: &State,
     node: &Node,
@@ -63,18 +63,16 @@ fn share(
     let promised = state.market().promised_on(&node.name, step);
     let rest = || promised.dealt(&all, None).0;
     let awaited = state.market().awaited_gpus(&node.name);
-    let spare = |kind: &Platforms, free: &Free| {
+    let alone = |kind: &Platforms| rest().deal(only(&all, |other| other == kind), wanted);
+    let waited = |free: &Free| {
         let waited = free
             .iter()
             .filter(|(_, gpu)| awaited.get(gpu) == Some(&false));
-        let left = rest().deal(only(&all, |other| other == kind), wanted);
-        left.min((free.len() - waited.count()) as u64)
+        let others = free.len() - waited.count();
+        wanted.saturating_sub(others as u64)
     };
-    let enough = of.iter().filter(|(_, free)| free.len() as u64 >= wanted);
-    let best = enough.min_by_key(|(kind, free)| {
-        let short = wanted.saturating_sub(spare(kind, free));
-        (short, kind.len(), free.len())
-    });
+    let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
+    let best = enough.min_by_key(|(kind, free)| (waited(free), kind.len(), free.len()));
     match best {
         Some((kind, _)) => GpusOf::from([(kind.clone(), wanted)]),
         None => of_several(rest(), &all, of, wanted),

@@ -6,9 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::id::{
+    AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, ValidationName,
+};
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::platform::terms::{Declared, PlatformTerms};
 use sluice_common::rules::PoolRules;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
@@ -176,6 +179,22 @@ pub enum Wanted {
         /// Its name.
         validation: ValidationName,
     },
+    /// A platform of a pool on these terms and no others.
+    Platform {
+        /// The pool.
+        pool: PoolName,
+        /// Its name.
+        platform: PlatformName,
+        /// The terms.
+        terms: Box<PlatformTerms>,
+    },
+    /// A pool that does not declare a platform. Its hosts are of those then that are left.
+    NoPlatform {
+        /// The pool.
+        pool: PoolName,
+        /// Its name.
+        platform: PlatformName,
+    },
     /// No such pool, and none of its policies. It must have no nodes.
     NoPool {
         /// Its name.
@@ -196,6 +215,8 @@ pub struct PoolWritten {
     pub require: BTreeSet<Capability>,
     /// Its rules over what is submitted to it.
     pub rules: PoolRules,
+    /// The platforms that it declares, and no others; where they are not said, they stay.
+    pub platforms: Option<Declared>,
 }
 
 /// What an admin wants of a node. The same again changes nothing.
@@ -210,6 +231,15 @@ pub enum NodeChange {
     Uncordon,
     /// It gets no new work, what can be made to give way is stopped and starts elsewhere, and the rest may end.
     Drain {
+        /// In the admin's words. Without it one that was given before stays.
+        reason: Option<String>,
+        /// After how long the rest is stopped too. Without it one that was given before stays.
+        deadline: Option<Span>,
+    },
+    /// It is in this pool as soon as it is empty, and is emptied as by a drain.
+    Move {
+        /// Where to.
+        pool: PoolName,
         /// In the admin's words. Without it one that was given before stays.
         reason: Option<String>,
         /// After how long the rest is stopped too. Without it one that was given before stays.

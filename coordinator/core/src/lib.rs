@@ -35,8 +35,10 @@ mod input;
 mod invariant;
 mod link;
 pub mod market;
+mod moving;
 mod output;
 mod patience;
+mod platforms;
 mod preview;
 mod reconcile;
 mod record;
@@ -64,8 +66,8 @@ pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, 
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::{Placement, Record, Stamped};
 pub use state::{
-    Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Node, Part,
-    PartPhase, Pool, State, Step, Suspension, SuspensionPhase,
+    Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Moves, Node,
+    Part, PartPhase, Platform, Pool, State, Step, Suspension, SuspensionPhase,
 };
 pub use validation::{Judged, Outcome as RuleOutcome, Validation};
 

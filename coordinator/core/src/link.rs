@@ -56,7 +56,9 @@ impl Core {
                 hello.protocol, hello.version
             ));
         }
-        if self.state.pool(&hello.pool).is_none() {
+        let known = self.state.node(&hello.node);
+        let moved = known.is_some_and(|node| node.pool_of_config.is_some());
+        if !moved && self.state.pool(&hello.pool).is_none() {
             return Err(format!(
                 "there is no pool `{}`{}: set `pool` in the agent's config",
                 hello.pool,
@@ -209,7 +211,7 @@ impl Core {
             return false;
         };
         self.state.node(name).is_some_and(|node| {
-            node.pool == *pool
+            node.configured_pool() == pool
                 && node.labels == *labels
                 && node.address == *address
                 && node.version == *version
@@ -242,7 +244,7 @@ impl Core {
         };
         let record = Record::NodeReported {
             node: node.clone(),
-            pool: known.pool.clone(),
+            pool: known.configured_pool().clone(),
             labels: known.labels.clone(),
             address: known.address.clone(),
             version: known.version.clone(),

@@ -6,7 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::platform::terms::{MAX_PLATFORMS, PlatformTerms};
 use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_common::validation::ValidationTerms;
@@ -14,6 +15,7 @@ use sluice_common::wire::{Command, Greeting};
 
 use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
 use crate::market::{BadPolicy, Policy};
+use crate::platforms::quoted;
 use crate::preview::Preview;
 use crate::record::Stamped;
 use crate::words;
@@ -118,6 +120,8 @@ pub enum Terms {
     Cluster(ClusterTerms),
     /// Of a document of assertions.
     Validation(ValidationTerms),
+    /// Of a platform of a pool.
+    Platform(PlatformTerms),
 }
 
 /// Somebody uses what a change takes away.
@@ -267,6 +271,34 @@ pub enum Refusal {
         /// What may have been meant.
         nearest: Option<String>,
     },
+    /// No such platform is declared, and no host is of it.
+    #[error("pool `{pool}` has no platform `{platform}`{}", declared(*named, known))]
+    UnknownPlatform {
+        /// The pool.
+        pool: PoolName,
+        /// As it was named.
+        platform: PlatformName,
+        /// Those that the pool declares, or that its hosts are of.
+        known: Vec<PlatformName>,
+        /// Whether it is the default of its pool.
+        named: bool,
+    },
+    /// A platform may not be called so.
+    #[error("`{platform}` is what steps write that take any platform: give this one another name")]
+    ReservedPlatform {
+        /// As it was called.
+        platform: PlatformName,
+    },
+    /// The pool declares more platforms than it may.
+    #[error(
+        "pool `{pool}` would declare {count} platforms, and {MAX_PLATFORMS} are the most: let some of them go"
+    )]
+    TooManyPlatforms {
+        /// The pool.
+        pool: PoolName,
+        /// How many.
+        count: usize,
+    },
     /// Another step has this id.
     #[error(
         "the id `{step}` belongs to a step that was submitted with another body ({differs}): choose another id"
@@ -384,6 +416,20 @@ fn standing(version: u64) -> String {
     match version {
         0 => String::from("does not exist"),
         version => format!("is at version {version}"),
+    }
+}
+
+fn declared(named: bool, known: &[PlatformName]) -> String {
+    let names = quoted(known);
+    match (named, known) {
+        (true, []) => String::from(
+            ", which is to be its default: declare it with `kind: platform`, or wait for a host that is of it",
+        ),
+        (true, _) => format!(
+            ", which is to be its default: declare it with `kind: platform`, or name one of {names}"
+        ),
+        (false, []) => String::from(": it declares none"),
+        (false, _) => format!(": it declares {names}"),
     }
 }
 

@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{
-    AttemptId, BootId, Epoch, NodeName, PoolName, StepId, Subject, ValidationName,
+    AttemptId, BootId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, ValidationName,
 };
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::reason::Reason;
 use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
@@ -402,5 +403,35 @@ pub enum Record {
     ValidationDeleted {
         /// Its name.
         validation: ValidationName,
+    },
+    /// A platform of a pool was declared or changed. What runs on its GPUs goes on.
+    PlatformPut {
+        /// The pool.
+        pool: PoolName,
+        /// Its name.
+        platform: PlatformName,
+        /// What it is.
+        terms: PlatformTerms,
+    },
+    /// An admin wants a node in another pool as soon as it is empty.
+    NodeMoving {
+        /// Its name.
+        node: NodeName,
+        /// Where to.
+        pool: PoolName,
+    },
+    /// A node is in another pool, whatever its config says. It is open again, unless it was closed before.
+    NodeMoved {
+        /// Its name.
+        node: NodeName,
+        /// Where it is.
+        pool: PoolName,
+    },
+    /// A pool declares a platform no longer.
+    PlatformDeleted {
+        /// The pool.
+        pool: PoolName,
+        /// Its name.
+        platform: PlatformName,
     },
 }

@@ -27,6 +27,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         Record::PoolPut { pool, .. }
         | Record::PolicyPut { pool, .. }
         | Record::PolicyDeleted { pool, .. }
+        | Record::PlatformPut { pool, .. }
+        | Record::PlatformDeleted { pool, .. }
         | Record::PoolDeleted { pool } => Vec::from([pool.clone()]),
         Record::NodeReported { node, .. }
         | Record::NodeReady { node }
@@ -36,6 +38,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::NodeCordoned { node, .. }
         | Record::NodeDraining { node, .. }
         | Record::NodeUncordoned { node }
+        | Record::NodeMoving { node, .. }
+        | Record::NodeMoved { node, .. }
         | Record::NodeLabelled { node, .. }
         | Record::NodeLeaving { node }
         | Record::GpusReported { node, .. }

@@ -17,7 +17,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
-use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId, ValidationName};
+use sluice_common::id::{
+    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, ValidationName,
+};
 use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
@@ -27,7 +29,7 @@ use crate::market::{Market, Nomination};
 use crate::validation::Validation;
 
 pub use apply::Misfit;
-pub use node::{Binding, Cordon, Drain, GpuCordon, Node, Pool};
+pub use node::{Binding, Cordon, Drain, GpuCordon, Moves, Node, Platform, Pool};
 pub use step::{
     Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
 };
@@ -241,6 +243,19 @@ impl State {
     /// The waiting steps that are promised a place, by id.
     pub fn promised(&self) -> impl Iterator<Item = &StepId> {
         self.kept.nominations.keys()
+    }
+
+    /// The platforms that a GPU of a node is of; without one, all that the node is of.
+    pub fn platforms_of<'a>(
+        &'a self,
+        node: &Node,
+        gpu: Option<&str>,
+    ) -> BTreeSet<&'a PlatformName> {
+        let hardware = self.index.hardware(node);
+        match gpu {
+            Some(gpu) => hardware.kind_of(gpu).into_iter().flatten().collect(),
+            None => hardware.gpus.keys().flatten().collect(),
+        }
     }
 
     /// Who gets what, as scheduling sees it.

@@ -24,6 +24,7 @@ use crate::counted_by_hosts;
 use crate::input::{Change, ReplyId, Wanted};
 use crate::market::{Claims, Kind, Policy};
 use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
+use crate::platforms::listing;
 use crate::record::Record;
 use crate::state::default_pool;
 use uses::{uses, waiting};
@@ -59,9 +60,12 @@ impl Core {
         let mut uses: Vec<Use> = wanted().flat_map(|it| uses(&self.state, it)).collect();
         let lines = self.lines_of(changes);
         let claims = self.claims_on(changes);
+        let changed: Vec<&Wanted> = wanted().filter(|it| !self.is_so(it)).collect();
+        let undeclared = self.undeclared_defaults(&changed);
         let outcomes = self.make_each(changes)?;
         self.vet(changes)?;
-        let rejected = self.reject_what_never_starts(lines);
+        self.vet_platforms(&undeclared, changes)?;
+        let rejected = self.reject_what_never_starts(lines, &changed);
         if !rejected.is_empty() {
             uses.push(waiting(&rejected));
         }
@@ -99,16 +103,19 @@ impl Core {
         let before = before.map(|(terms, _)| terms);
         match &change.wanted {
             Wanted::Pool { pool, terms } => {
-                if before != Some(Terms::Pool(terms.clone())) {
-                    self.record(Record::PoolPut {
-                        pool: pool.clone(),
-                        description: terms.description.clone(),
-                        capacity: terms.capacity.clone(),
-                        min_runtime: terms.min_runtime,
-                        require: terms.require.clone(),
-                        rules: terms.rules.clone(),
-                    });
-                }
+                self.put_pool(pool, terms, before.as_ref())?;
+            }
+            Wanted::Platform {
+                pool,
+                platform,
+                terms,
+            } => {
+                self.known_pool(pool)?;
+                self.put_platform(pool, platform, terms)?;
+            }
+            Wanted::NoPlatform { pool, platform } => {
+                self.known_pool(pool)?;
+                self.delete_platform(pool, platform)?;
             }
             Wanted::Cluster { terms } => {
                 if before != Some(Terms::Cluster(terms.clone())) {
@@ -148,12 +155,14 @@ impl Core {
         let terms = self.terms_of(wanted).map(|(terms, _)| terms);
         match wanted {
             Wanted::Pool { terms: it, .. } => terms == Some(Terms::Pool(it.clone())),
+            Wanted::Platform { terms: it, .. } => terms == Some(Terms::Platform((**it).clone())),
             Wanted::Policy { policy, .. } => terms == Some(Terms::Policy(policy.clone())),
             Wanted::Cluster { terms: it } => terms == Some(Terms::Cluster(it.clone())),
             Wanted::Validation { terms: it, .. } => terms == Some(Terms::Validation(it.clone())),
-            Wanted::NoPolicy { .. } | Wanted::NoPool { .. } | Wanted::NoValidation { .. } => {
-                terms.is_none()
-            }
+            Wanted::NoPolicy { .. }
+            | Wanted::NoPool { .. }
+            | Wanted::NoPlatform { .. }
+            | Wanted::NoValidation { .. } => terms.is_none(),
         }
     }
 
@@ -201,7 +210,8 @@ impl Core {
         if pool == default_pool() {
             return Err(Refusal::PoolIsDefault { pool });
         }
-        let nodes = self.state.nodes_of(&pool);
+        let nodes = self.state.nodes().values();
+        let nodes = nodes.filter(|node| node.pool == pool || node.moves_to() == Some(&pool));
         let nodes: Vec<_> = nodes.map(|node| node.name.clone()).collect();
         if !nodes.is_empty() {
             return Err(Refusal::PoolHasNodes { pool, nodes });
@@ -226,8 +236,17 @@ impl Core {
             Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
                 None
             }
-            Wanted::Pool { .. } | Wanted::NoPool { .. } => {
-                Some((Terms::Pool(Box::new(pool.as_written())), pool.version))
+            Wanted::Pool { terms, .. } => {
+                let written = pool.as_written_by(Some(terms));
+                Some((Terms::Pool(Box::new(written)), pool.version))
+            }
+            Wanted::NoPool { .. } => {
+                let written = pool.as_written_by(None);
+                Some((Terms::Pool(Box::new(written)), pool.version))
+            }
+            Wanted::Platform { platform, .. } | Wanted::NoPlatform { platform, .. } => {
+                let known = pool.platforms.get(platform)?;
+                Some((Terms::Platform(known.terms.clone()), known.version))
             }
             Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => {
                 let bound = pool.policies.get(subject)?;
@@ -298,14 +317,20 @@ impl Core {
 
     /// What waits and could never start under these terms, whatever hosts come: it is rejected, for nothing waits in
     /// vain. What is alike shares its fate, so one of each kind is looked at, and the others where it is rejected.
-    fn reject_what_never_starts(&mut self, kinds: BTreeSet<Kind>) -> Vec<StepId> {
+    fn reject_what_never_starts(
+        &mut self,
+        kinds: BTreeSet<Kind>,
+        changed: &[&Wanted],
+    ) -> Vec<StepId> {
         let mut rejected = BTreeSet::new();
         for kind in kinds {
-            if self.never_starts(&kind.first).is_none() {
+            // Of what is alike some may wait for a platform to come.
+            let first = self.never_starts(&kind.first, changed);
+            if first.is_none() && self.bereft_of_platform(&kind.first, changed).is_none() {
                 continue;
             }
             for id in self.state.market().alike(&kind) {
-                if let Some(reason) = self.never_starts(&id) {
+                if let Some(reason) = self.never_starts(&id, changed) {
                     self.record(Record::StepEnded {
                         step: id.clone(),
                         state: StepState::Rejected,
@@ -319,10 +344,14 @@ impl Core {
     }
 
     /// Why a step that waits could never start.
-    fn never_starts(&self, id: &StepId) -> Option<Reason> {
+    fn never_starts(&self, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
         let step = self.state.step(id);
         let step = step.filter(|step| step.state == StepState::Queued)?;
-        self.admit_by_terms(step).err()
+        let bereft = || {
+            let waits = step.spec.allow_pending;
+            self.bereft_of_platform(id, changed).filter(|_| !waits)
+        };
+        self.admit_by_terms(step).err().or_else(bereft)
     }
 
     /// Who could take what of whom, as far as changes concern it.
@@ -389,8 +418,8 @@ struct About<'a> {
 fn rank(wanted: &Wanted) -> u8 {
     match wanted {
         Wanted::Pool { .. } | Wanted::Validation { .. } => 0,
-        Wanted::Policy { .. } => 1,
-        Wanted::NoPolicy { .. } | Wanted::NoValidation { .. } => 2,
+        Wanted::Policy { .. } | Wanted::Platform { .. } => 1,
+        Wanted::NoPolicy { .. } | Wanted::NoPlatform { .. } | Wanted::NoValidation { .. } => 2,
         Wanted::NoPool { .. } => 3,
         Wanted::Cluster { .. } => 4,
     }
@@ -402,6 +431,8 @@ pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
         Wanted::Pool { pool, .. }
         | Wanted::Policy { pool, .. }
         | Wanted::NoPolicy { pool, .. }
+        | Wanted::Platform { pool, .. }
+        | Wanted::NoPlatform { pool, .. }
         | Wanted::NoPool { pool } => Some(pool),
         Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => None,
     }
@@ -414,7 +445,9 @@ fn subject_of(wanted: &Wanted) -> Option<&Subject> {
         | Wanted::NoPool { .. }
         | Wanted::Cluster { .. }
         | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. } => None,
+        | Wanted::NoValidation { .. }
+        | Wanted::Platform { .. }
+        | Wanted::NoPlatform { .. } => None,
     }
 }
 
@@ -428,6 +461,9 @@ fn name_of(wanted: &Wanted) -> String {
         Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
             format!("validation `{validation}`")
         }
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            format!("platform `{platform}` of pool `{pool}`")
+        }
     }
 }
 
@@ -436,6 +472,9 @@ fn each_once(changes: &[Change]) -> Result<(), Refused> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for (at, change) in changes.iter().enumerate() {
         let what = name_of(&change.wanted);
+        if let Some(first) = listing(changes, &change.wanted) {
+            return Err(refused(at, Refusal::Twice { what, first }));
+        }
         if let Some(first) = seen.insert(what.clone(), at) {
             return Err(refused(at, Refusal::Twice { what, first }));
         }

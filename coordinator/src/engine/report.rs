@@ -50,6 +50,10 @@ impl Report {
             Record::ValidationPut { validation, .. } => info!(%validation, "validation set"),
             Record::ValidationDeleted { validation } => info!(%validation, "validation deleted"),
             Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
+            Record::PlatformPut { pool, platform, .. } => info!(%pool, %platform, "platform set"),
+            Record::PlatformDeleted { pool, platform } => {
+                info!(%pool, %platform, "platform deleted");
+            }
             Record::PolicyPut { pool, subject, .. } => info!(%pool, %subject, "policy set"),
             Record::PoolDeleted { pool } => info!(%pool, "pool deleted"),
             Record::PolicyDeleted { pool, subject } => info!(%pool, %subject, "policy deleted"),
@@ -128,6 +132,10 @@ impl Report {
                 let deadline = deadline.map(|at| timestamp(at).to_string());
                 info!(%node, why = %reason, deadline, "node draining");
             }
+            Record::NodeMoving { node, pool } => {
+                info!(%node, %pool, "node is to move to another pool")
+            }
+            Record::NodeMoved { node, pool } => info!(%node, %pool, "node moved to another pool"),
             Record::NodeUncordoned { node } => info!(%node, "node uncordoned"),
             Record::NodeLabelled { node, .. } => info!(%node, "node labelled"),
             Record::NodeLeaving { node } => info!(%node, "node is forgotten once it is lost"),

@@ -10,9 +10,12 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, Input, NodeChange, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use sluice_common::api::{CordonRequest, DrainRequest, LabelsRequest, NodeView, UncordonRequest};
+use sluice_common::api::{
+    CordonRequest, DrainRequest, LabelsRequest, MoveRequest, NodeView, UncordonRequest,
+};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::NodeName;
+use sluice_common::facts;
+use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
@@ -27,7 +30,7 @@ use crate::view;
 /// Longest reason, in bytes: a sentence or two that every list of nodes and every event carries along.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// `POST /v1/nodes/{node}:cordon`, `:uncordon` and `:drain`; the body may be left out.
+/// `POST /v1/nodes/{node}:cordon`, `:uncordon`, `:drain` and `:move`; the body may be left out but of the last.
 pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
@@ -39,6 +42,7 @@ pub(super) async fn act(
     let change = match verb {
         Some("cordon") => cordon(optional(&json)?)?,
         Some("drain") => drain(optional(&json)?)?,
+        Some("move") => to_pool(body::parse(&json, "")?)?,
         _ => uncordon(optional(&json)?),
     };
     let view = change_node(&api, node, change).await?;
@@ -74,13 +78,25 @@ fn uncordon(UncordonRequest { gpu }: UncordonRequest) -> NodeChange {
 }
 
 fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, ApiError> {
-    let deadline = deadline.map(|text| text.parse::<Span>()).transpose();
-    let deadline = deadline
-        .map_err(|error| invalid(ErrorCode::InvalidDuration, "deadline", error.to_string()))?;
     Ok(NodeChange::Drain {
         reason: check_reason(reason)?,
-        deadline,
+        deadline: check_deadline(deadline)?,
     })
+}
+
+fn to_pool(request: MoveRequest) -> Result<NodeChange, ApiError> {
+    let pool = PoolName::new(request.pool);
+    let pool = pool.map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error.to_string()))?;
+    Ok(NodeChange::Move {
+        pool,
+        reason: check_reason(request.reason)?,
+        deadline: check_deadline(request.deadline)?,
+    })
+}
+
+fn check_deadline(text: Option<String>) -> Result<Option<Span>, ApiError> {
+    let deadline = text.map(|text| text.parse::<Span>()).transpose();
+    deadline.map_err(|error| invalid(ErrorCode::InvalidDuration, "deadline", error.to_string()))
 }
 
 fn check_reason(reason: Option<String>) -> Result<Option<String>, ApiError> {
@@ -122,7 +138,16 @@ fn check_label(
         invalid(ErrorCode::InvalidLabel, &key, error.to_string())
     };
     let value = value.map(LabelValue::new).transpose().map_err(refuse)?;
-    Ok((LabelKey::new(key.as_str()).map_err(refuse)?, value))
+    let name = LabelKey::new(key.as_str()).map_err(refuse)?;
+    if facts::is_reserved(&name) && value.is_some() {
+        let prefix = facts::PREFIX;
+        let why = format!(
+            "label `{name}`: what begins with `{prefix}` is what was detected, and set by nobody: choose another prefix, \
+             such as `example.com/`, or none"
+        );
+        return Err(invalid(ErrorCode::ReservedLabel, &key, why));
+    }
+    Ok((name, value))
 }
 
 #[derive(Deserialize)]

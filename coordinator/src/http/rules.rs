@@ -7,6 +7,7 @@ use sluice_common::api::{PoolDefaults, PoolMaxima, RulesWritten, TermsView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::ValidationName;
 use sluice_common::limit::MAX_GRACE;
+use sluice_common::platform::terms::UnmatchedPlatform;
 use sluice_common::request::FieldError;
 use sluice_common::rules::{PoolRules, StepDefaults, StepMaxima};
 use sluice_common::time::Span;
@@ -28,7 +29,8 @@ pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
         max: maxima(&written.max)?,
         on_preempt_allowed: written.on_preempt_allowed,
         validations: named_once(written.validations)?,
-        ..PoolRules::default()
+        default_platform: written.default_platform,
+        unmatched_platform: written.unmatched_platform,
     };
     no_default_above(&rules)?;
     default_mode_allowed(&rules)?;
@@ -156,6 +158,8 @@ pub(super) fn shown(rules: &PoolRules) -> TermsView {
         max,
         on_preempt_allowed,
         validations,
+        default_platform,
+        unmatched_platform,
     } = RulesWritten::from(rules);
     TermsView {
         maintenance,
@@ -163,6 +167,8 @@ pub(super) fn shown(rules: &PoolRules) -> TermsView {
         max: Some(max).filter(|it| !it.is_empty()),
         on_preempt_allowed: Some(on_preempt_allowed).filter(|it| !it.is_empty()),
         validations: Some(validations).filter(|it| !it.is_empty()),
+        default_platform,
+        unmatched_platform: Some(unmatched_platform).filter(|it| *it != UnmatchedPlatform::Reject),
         ..TermsView::default()
     }
 }

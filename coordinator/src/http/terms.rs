@@ -24,6 +24,7 @@ use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::inventory::Capability;
 use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
@@ -31,7 +32,7 @@ use sluice_common::validation::ValidationTerms;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::{Binding, invalid};
-use super::{Api, body, rules, validations};
+use super::{Api, body, platforms, rules, validations};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
@@ -98,6 +99,9 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             max,
             on_preempt_allowed,
             validations,
+            default_platform,
+            unmatched_platform,
+            platforms,
             version,
         } => {
             let request = PoolRequest {
@@ -110,6 +114,9 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
                 max,
                 on_preempt_allowed,
                 validations,
+                default_platform,
+                unmatched_platform,
+                platforms,
             };
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
@@ -140,6 +147,27 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
                 assertions,
             };
             let wanted = validations::wanted(name, terms)?;
+            Ok(Change { wanted, version })
+        }
+        PutDocument::Platform {
+            pool,
+            name,
+            description,
+            selector,
+            version,
+        } => {
+            let terms = PlatformTerms {
+                description,
+                selector,
+            };
+            let pool = pool_name("pool", pool)?;
+            let platform = platforms::platform_name("name", name)?;
+            let terms = Box::new(terms);
+            let wanted = Wanted::Platform {
+                pool,
+                platform,
+                terms,
+            };
             Ok(Change { wanted, version })
         }
         PutDocument::Policy {
@@ -179,6 +207,11 @@ fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
         DeleteDocument::Validation { name } => Wanted::NoValidation {
             validation: validations::named(name)?,
         },
+        DeleteDocument::Platform { pool, name } => {
+            let platform = platforms::platform_name("name", name)?;
+            let pool = pool_name("pool", pool)?;
+            Wanted::NoPlatform { pool, platform }
+        }
     };
     let version = None;
     Ok(Change { wanted, version })
@@ -228,6 +261,9 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         max,
         on_preempt_allowed,
         validations,
+        default_platform,
+        unmatched_platform,
+        platforms,
     } = request;
     let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
@@ -244,7 +280,10 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
             max,
             on_preempt_allowed,
             validations,
+            default_platform,
+            unmatched_platform,
         })?,
+        platforms: platforms::listed(platforms)?,
     })
 }
 
@@ -301,8 +340,13 @@ fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
 }
 
 fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
+    let mut name = None;
     let (kind, pool, subject) = match wanted {
         Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            name = Some(platform.to_string());
+            (TermsKind::Platform, Some(pool), None)
+        }
         Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, Some(pool), None),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
             (TermsKind::Policy, Some(pool), Some(subject))
@@ -322,33 +366,44 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
         pool: pool.map(ToString::to_string),
         subject: subject.map(ToString::to_string),
         name: validations::name_of(wanted),
+        platform: name,
         outcome: word,
         before: outcome.before.map(terms),
         after: outcome.after.map(terms),
     }
 }
 
-fn pool_terms(terms: PoolWritten) -> TermsView {
+fn terms_of_pool(terms: PoolWritten) -> TermsView {
     let PoolWritten {
         description,
         capacity,
         min_runtime,
         require,
         rules,
+        platforms,
     } = terms;
     TermsView {
         description: Some(description),
         capacity: Some(capacity),
         min_runtime: Some(duration(min_runtime)),
         require: Some(require),
+        platforms,
         ..rules::shown(&rules)
     }
 }
 
 fn terms(terms: Terms) -> TermsView {
     match terms {
-        Terms::Pool(terms) => pool_terms(*terms),
+        Terms::Pool(terms) => terms_of_pool(*terms),
         Terms::Validation(terms) => validations::shown(terms),
+        Terms::Platform(PlatformTerms {
+            description,
+            selector,
+        }) => TermsView {
+            description: Some(description),
+            selector: Some(selector),
+            ..TermsView::default()
+        },
         Terms::Cluster(ClusterTerms {
             default_pool,
             subjects,

@@ -6,6 +6,7 @@ mod cluster;
 mod explain;
 mod follow;
 mod logs;
+mod platforms;
 mod pools;
 mod preview;
 mod refused;

@@ -30,7 +30,12 @@ pub(super) const STEPS: Verbs = Verbs {
 pub(super) const NODES: Verbs = Verbs {
     under: "/v1/nodes/",
     own: "GET,HEAD,DELETE",
-    verbs: &[("cordon", "POST"), ("uncordon", "POST"), ("drain", "POST")],
+    verbs: &[
+        ("cordon", "POST"),
+        ("uncordon", "POST"),
+        ("drain", "POST"),
+        ("move", "POST"),
+    ],
 };
 
 impl Verbs {

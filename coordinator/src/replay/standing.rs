@@ -75,7 +75,9 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } => {
             vec![Thing::Validation(validation.clone())]
         }
-        Record::PoolPut { pool, .. } => vec![Thing::Pool(pool.clone())],
+        Record::PoolPut { pool, .. }
+        | Record::PlatformPut { pool, .. }
+        | Record::PlatformDeleted { pool, .. } => vec![Thing::Pool(pool.clone())],
         Record::PoolDeleted { pool } => {
             let subjects = state
                 .pool(pool)
@@ -101,6 +103,8 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::NodeCordoned { node, .. }
         | Record::NodeDraining { node, .. }
         | Record::NodeUncordoned { node }
+        | Record::NodeMoving { node, .. }
+        | Record::NodeMoved { node, .. }
         | Record::NodeLeaving { node }
         | Record::GpusReported { node, .. }
         | Record::GpusCordoned { node, .. }
@@ -170,7 +174,20 @@ fn pool(pool: &Pool) -> String {
         (!required.is_empty()).then(|| format!("its nodes must have {}", required.join(", ")));
     let closed = pool.rules.maintenance.as_ref();
     let closed = closed.map(|message| format!("in maintenance: {message}"));
-    joined([Some(capacity), spared, required, described, closed])
+    let default = pool.rules.default_platform.as_ref();
+    let default = default.map(|name| format!("steps that name no platform take {name}"));
+    let platforms: Vec<&str> = pool.platforms.keys().map(|name| name.as_str()).collect();
+    let platforms =
+        (!platforms.is_empty()).then(|| format!("declares platforms {}", platforms.join(", ")));
+    joined([
+        Some(capacity),
+        spared,
+        required,
+        default,
+        platforms,
+        described,
+        closed,
+    ])
 }
 
 fn node(node: &Node) -> String {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sluice_common::api::{
     ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, ValidationView,
 };
+use sluice_common::facts;
 use sluice_common::nearest::nearest;
 use sluice_common::state::{NodeState, StepState};
 
@@ -52,7 +53,7 @@ trait Labelled {
     /// Whether they are like those that are wanted.
     fn has_labels(&self, args: &GetArgs) -> bool {
         let selector = args.selector.as_ref();
-        selector.is_none_or(|selector| selector.takes(self.labels()))
+        selector.is_none_or(|selector| facts::is_meant(selector, self.labels()))
     }
 }
 
@@ -143,6 +144,22 @@ impl Readable for NodeView {
 impl Labelled for NodeView {
     fn labels(&self) -> &BTreeMap<String, String> {
         &self.labels
+    }
+
+    /// By itself with each kind of its GPUs.
+    fn has_labels(&self, args: &GetArgs) -> bool {
+        let Some(selector) = &args.selector else {
+            return true;
+        };
+        let with = |facts: &BTreeMap<String, String>| {
+            let own = self.labels.clone().into_iter();
+            let all = own.chain(facts.clone()).collect();
+            facts::is_meant(selector, &all)
+        };
+        match self.facts.is_empty() {
+            true => facts::is_meant(selector, &self.labels),
+            false => self.facts.iter().any(with),
+        }
     }
 }
 

@@ -74,7 +74,7 @@ impl Market {
             let runs = nomination.awaits.len();
             return Some(Block::Release { runs });
         }
-        let never = before.never(false).map(Block::Never);
+        let never = before.never_now(false).map(Block::Never);
         never
             .or_else(|| before.block_by_policy())
             .or_else(|| before.block_by_units())

@@ -282,9 +282,15 @@ impl<'a> Before<'a> {
         self.pool_covers(kept) && hosts.iter().all(covers)
     }
 
-    /// Whether the hosts take work and are large enough, however full they are.
+    /// Whether the hosts take work and are large enough, however full they are, and its view is one that it still asks for:
+    /// the default platform of a pool may be another now.
     pub(crate) fn could_hold(&self, hosts: &[NodeName]) -> bool {
-        hosts.iter().all(|node| {
+        let asked = self.pool.wanted(self.request);
+        let asks = self.view.map_or(asked.is_empty(), |view| {
+            asked.is_empty() || asked.contains(view)
+        });
+        let asks = asks || self.request.resumes.is_some();
+        asks && hosts.iter().all(|node| {
             let host = self.pool.hosts().get(node);
             host.is_some_and(|host| host.open && host.fit_seen(self.view).cover(self.request.each))
         })

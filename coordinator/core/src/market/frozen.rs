@@ -359,6 +359,9 @@ impl<'a> Before<'a> {
             return 0;
         }
         let host = self.pool.hosts().get(node);
+        let promised = host.map_or(0, |host| {
+            kept.missing_of(node, host, &resumes.gpus, &is_gone)
+        });
         let runs = host
             .into_iter()
             .flat_map(|host| &host.runs)
@@ -367,11 +370,8 @@ impl<'a> Before<'a> {
         let mut taken: BTreeSet<&String> = runs.flatten().collect();
         taken.extend(kept.gpus.get(node).into_iter().flatten());
         taken.extend(host.into_iter().flat_map(|host| &host.unfit_gpus));
-        resumes
-            .gpus
-            .iter()
-            .filter(|gpu| taken.contains(gpu))
-            .count() as u64
+        let taken = resumes.gpus.iter().filter(|gpu| taken.contains(gpu));
+        promised.max(taken.count() as u64)
     }
 
     /// The GPUs that it waits for, where it waits for its own.

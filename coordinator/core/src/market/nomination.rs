@@ -220,6 +220,32 @@ impl Kept {
         }
     }
 
+    /// How many of these GPUs of a host are missing for who takes them as they are, where others are to have what is kept
+    /// for them as GPUs of a platform. The runs for which `is_gone` holds are thought away.
+    pub(crate) fn missing_of(
+        &self,
+        node: &NodeName,
+        host: &Host,
+        own: &Gpus,
+        is_gone: impl Fn(&AttemptId) -> bool,
+    ) -> u64 {
+        let Some(kept) = self.hosts.get(node).filter(|_| host.is_mixed()) else {
+            return 0;
+        };
+        let mut free = host.free_kinds();
+        let gone = host.held.iter().filter(|(id, _)| is_gone(id));
+        for (kind, gpus) in gone.flat_map(|(_, gpus)| gpus) {
+            *free.entry(kind.clone()).or_default() += gpus;
+        }
+        let (mut matching, _) = kept.dealt(&free, None);
+        let own = host.hardware.sorted(own.iter());
+        let missing = own.iter().map(|(own, gpus)| {
+            let takes = free.keys().map(|kind| kind == own).collect();
+            gpus - matching.deal(takes, *gpus)
+        });
+        missing.sum()
+    }
+
     /// What is kept of one host alone.
     pub(crate) fn take_on(mut self, node: &NodeName) -> KeptOn {
         self.hosts.remove(node).unwrap_or_default()

@@ -255,14 +255,35 @@ impl Pool {
         self.shelves.keys()
     }
 
+    /// The platforms that a request may be on here, the one that it likes best first; none of them: any.
+    pub(crate) fn wanted<'a>(&'a self, request: &'a Request) -> &'a [PlatformName] {
+        match request.takes_default {
+            true => self.terms().default_platform.as_slice(),
+            false => &request.platforms,
+        }
+    }
+
+    /// Whether a request waits here for the first host of a platform.
+    pub(crate) fn awaits_platform(&self, request: &Request) -> bool {
+        let awaited = &self.terms().awaited_platforms;
+        let mut wanted = self.wanted(request).iter();
+        wanted.any(|it| awaited.contains(it) && !self.has(it))
+    }
+
+    /// Whether a host of it is of a platform.
+    pub(crate) fn has(&self, platform: &PlatformName) -> bool {
+        self.shelves.contains_key(platform)
+    }
+
     /// The views of a request, the one that it likes best first.
     fn views<'a>(&'a self, request: &'a Request) -> Vec<View<'a>> {
         if request.resumes.is_some() {
             // What was frozen has its own host and its own GPUs, whatever these are.
             return Vec::from([None]);
         }
-        if !request.platforms.is_empty() {
-            return request.platforms.iter().map(Some).collect();
+        let wanted = self.wanted(request);
+        if !wanted.is_empty() {
+            return wanted.iter().map(Some).collect();
         }
         // A gang that takes any is on hosts of one all the same; which, matters for GPUs alone.
         let several = self.shelves.len() > 1 && request.hosts > 1 && request.each.gpus() > 0;
@@ -288,6 +309,18 @@ impl Market {
             }
         }
         kept.take_on(node)
+    }
+
+    /// How many GPUs are missing on a host of what is firmly promised there.
+    #[cfg(test)]
+    pub(crate) fn unserved_on(&self, node: &NodeName) -> u64 {
+        let pool = &self.pools[&self.homes[node]];
+        let mut kept = Kept::default();
+        for step in &pool.firm {
+            kept.add(self, &self.requests[step], &self.nominations[step]);
+        }
+        let free = pool.hosts()[node].free_kinds();
+        kept.take_on(node).dealt(&free, None).1
     }
 }
 

@@ -23,6 +23,10 @@ pub struct PoolTerms {
     pub declared: BTreeMap<Key, u64>,
     /// For how long after its start a run is spared by others' priority and reclaim.
     pub min_runtime: Span,
+    /// The platform of requests that name none; any where it is absent.
+    pub default_platform: Option<PlatformName>,
+    /// Platforms for which a request waits that no host is of.
+    pub awaited_platforms: BTreeSet<PlatformName>,
 }
 
 /// A pool.

@@ -42,6 +42,8 @@ pub struct Request {
     pub resumes: Option<Box<Resumption>>,
     /// The platforms that it may run on, the one that it likes best first; none of them: any.
     pub platforms: Vec<PlatformName>,
+    /// Whether it says nothing of platforms, and takes the default of its pool.
+    pub takes_default: bool,
 }
 
 /// A run that holds units.
@@ -94,6 +96,7 @@ pub(crate) struct Class {
     demand: Amounts,
     pool: Option<PoolName>,
     platforms: Vec<PlatformName>,
+    takes_default: bool,
     barred: BTreeSet<PoolName>,
     priority: i64,
     /// What is frozen goes on with itself alone.
@@ -117,6 +120,7 @@ impl Request {
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
             platforms: asked_by(spec),
+            takes_default: spec.platform.is_none(),
         }
     }
 
@@ -133,6 +137,7 @@ impl Request {
             demand: self.demand.clone(),
             pool: self.pool.clone(),
             platforms: self.platforms.clone(),
+            takes_default: self.takes_default,
             barred: self.barred.clone(),
             priority: self.priority,
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
@@ -190,6 +195,7 @@ mod tests {
             suspends: false,
             resumes: None,
             platforms: Vec::new(),
+            takes_default: false,
         };
         let mut run = Run {
             request,

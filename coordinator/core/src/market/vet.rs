@@ -226,8 +226,14 @@ impl Market {
 }
 
 impl Before<'_> {
-    /// The first rule by which the request could never be granted here.
+    /// The first rule by which the request could never be granted here. One that waits for the first host of a platform
+    /// is not held to what hosts there are.
     pub(crate) fn never(&self, allow_pending: bool) -> Option<Never> {
+        self.never_now(allow_pending || self.pool.awaits_platform(self.request))
+    }
+
+    /// The same, whatever may be waited for.
+    pub(crate) fn never_now(&self, allow_pending: bool) -> Option<Never> {
         let keys = || self.request.demand.iter();
         let unknown = keys().find(|(key, _)| !self.is_known(key.as_str()));
         if let Some((key, _)) = unknown {

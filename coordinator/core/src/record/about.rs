@@ -36,6 +36,8 @@ impl Record {
             | Record::ValidationDeleted { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }
+            | Record::PlatformPut { .. }
+            | Record::PlatformDeleted { .. }
             | Record::NodeReported { .. }
             | Record::NodeReady { .. }
             | Record::NodeReconciling { .. }
@@ -44,6 +46,8 @@ impl Record {
             | Record::NodeCordoned { .. }
             | Record::NodeDraining { .. }
             | Record::NodeUncordoned { .. }
+            | Record::NodeMoving { .. }
+            | Record::NodeMoved { .. }
             | Record::NodeLabelled { .. }
             | Record::NodeLeaving { .. }
             | Record::NodeDeleted { .. }
@@ -66,6 +70,8 @@ impl Record {
             | Record::NodeCordoned { node, .. }
             | Record::NodeDraining { node, .. }
             | Record::NodeUncordoned { node }
+            | Record::NodeMoving { node, .. }
+            | Record::NodeMoved { node, .. }
             | Record::NodeLabelled { node, .. }
             | Record::NodeLeaving { node }
             | Record::NodeDeleted { node }
@@ -89,6 +95,8 @@ impl Record {
             | Record::PoolPut { .. }
             | Record::PolicyPut { .. }
             | Record::PolicyDeleted { .. }
+            | Record::PlatformPut { .. }
+            | Record::PlatformDeleted { .. }
             | Record::PoolDeleted { .. }
             | Record::StepQueued { .. }
             | Record::StepRejected { .. }

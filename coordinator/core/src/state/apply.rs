@@ -83,6 +83,7 @@ impl State {
                     min_runtime: *min_runtime,
                     require: require.clone(),
                     rules: rules.clone(),
+                    platforms: None,
                 };
                 self.on_pool_put(pool, terms)
             }
@@ -92,6 +93,12 @@ impl State {
                 policy,
             } => self.on_policy_put(pool, subject, policy),
             Record::PolicyDeleted { pool, subject } => self.on_policy_deleted(pool, subject),
+            Record::PlatformPut {
+                pool,
+                platform,
+                terms,
+            } => self.on_platform_put(pool, platform, terms),
+            Record::PlatformDeleted { pool, platform } => self.on_platform_deleted(pool, platform),
             Record::PoolDeleted { pool } => self.on_pool_deleted(pool),
             Record::NodeReported { .. } => self.on_node_reported(at, record),
             Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
@@ -104,6 +111,8 @@ impl State {
                 reason,
                 deadline,
             } => self.on_node_draining(at, node, reason, *deadline),
+            Record::NodeMoving { node, pool } => self.on_node_moving(at, node, pool),
+            Record::NodeMoved { node, pool } => self.on_node_moved(node, pool),
             Record::NodeUncordoned { node } => self.on_node_uncordoned(node),
             Record::NodeLabelled { node, set, removed } => {
                 self.on_node_labelled(node, set, removed)

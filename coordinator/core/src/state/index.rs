@@ -10,7 +10,7 @@ use sluice_common::amount::{Amounts, MEMORY_MB};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::platform;
+use sluice_common::platform::terms::{self, Declared};
 use sluice_common::state::StepState;
 
 use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
@@ -29,6 +29,8 @@ pub(crate) struct Index {
     by_state: BTreeMap<StepState, u64>,
     /// What pools require of their nodes.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
+    /// The platforms that pools declare.
+    platforms: BTreeMap<PoolName, Declared>,
     /// Of which platforms each node and its GPUs are.
     hardware: BTreeMap<NodeName, Hardware>,
 }
@@ -116,6 +118,10 @@ impl Index {
     /// anew.
     pub(super) fn put_terms(&mut self, pool: &Pool) {
         self.market.put_pool(&pool.name, pool.terms());
+        self.platforms.remove(&pool.name);
+        if !pool.platforms.is_empty() {
+            self.platforms.insert(pool.name.clone(), pool.declared());
+        }
         self.required.remove(&pool.name);
         if !pool.require.is_empty() {
             self.required
@@ -125,6 +131,7 @@ impl Index {
 
     pub(super) fn remove_pool(&mut self, pool: &PoolName) {
         self.required.remove(pool);
+        self.platforms.remove(pool);
         self.market.remove_pool(pool);
     }
 
@@ -308,11 +315,14 @@ impl Index {
 
     /// Finds out of which platforms a node and its GPUs are, after a change of what it has or of what is said of it.
     pub(super) fn sort_node(&mut self, node: &Node) {
+        let declared = self.platforms.get(&node.pool);
+        let labels = node.labels_in_force();
+        let host = node.as_host(&labels);
+        let kind = |gpu: Option<&Gpu>| terms::of(declared.into_iter().flatten(), &host, gpu);
         let gpus = node.inventory.gpus.iter();
-        let kind = |gpu: &Gpu| BTreeSet::from([platform::of_slug(&gpu.platform)]);
         let hardware = match node.inventory.gpus.is_empty() {
-            true => Hardware::uniform([platform::cpu()].into(), 0),
-            false => Hardware::of(gpus.map(|gpu| (gpu.uuid.clone(), kind(gpu)))),
+            true => Hardware::uniform(kind(None), 0),
+            false => Hardware::of(gpus.map(|gpu| (gpu.uuid.clone(), kind(Some(gpu))))),
         };
         self.hardware.insert(node.name.clone(), hardware);
     }

@@ -6,10 +6,13 @@ use alloc::string::{String, ToString};
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::Amounts;
+use sluice_common::facts::{Host, Labels};
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::{BootId, NodeName, PoolName, Subject};
+use sluice_common::id::{BootId, NodeName, PlatformName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::platform;
+use sluice_common::platform::terms::{Declared, PlatformTerms, UnmatchedPlatform};
 use sluice_common::rules::{PoolRules, PoolStatus};
 use sluice_common::state::NodeState;
 use sluice_common::time::{Span, Time};
@@ -22,8 +25,11 @@ use crate::market::{Policy, PoolTerms, Table};
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// The pool that its config joins.
+    /// The pool that it is in: the one that its config joins, or the one that an admin moved it to.
     pub pool: PoolName,
+    /// The pool that its config joins, where an admin moved it to another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool_of_config: Option<PoolName>,
     /// From its config. Those that count are told by [`Node::labels_in_force`].
     pub labels: BTreeMap<String, String>,
     /// Where the other hosts of a gang reach it; empty for its name.
@@ -76,6 +82,18 @@ pub struct Cordon {
     pub since: Time,
     /// Whether it is also to become empty.
     pub drain: Option<Drain>,
+    /// Where it is to be as soon as it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moves: Option<Moves>,
+}
+
+/// Where a node is to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moves {
+    /// In which pool.
+    pub pool: PoolName,
+    /// Whether it is open there: it was before it was to move.
+    pub opens: bool,
 }
 
 /// How a node is to become empty: what can be made to give way is stopped at once, the rest may end by itself.
@@ -100,6 +118,17 @@ impl Node {
         self.cordon.as_ref()?.drain
     }
 
+    /// The pool that it is to be in as soon as it is empty, where an admin wants it in another.
+    pub fn moves_to(&self) -> Option<&PoolName> {
+        let moves = self.cordon.as_ref()?.moves.as_ref()?;
+        Some(&moves.pool)
+    }
+
+    /// The pool that its config joins.
+    pub fn configured_pool(&self) -> &PoolName {
+        self.pool_of_config.as_ref().unwrap_or(&self.pool)
+    }
+
     /// Its labels: those of its config, and over them those that an admin set.
     pub fn labels_in_force(&self) -> BTreeMap<String, String> {
         let mut labels = self.labels.clone();
@@ -110,6 +139,16 @@ impl Node {
             };
         }
         labels
+    }
+
+    /// What selectors look at; `labels` are those in force.
+    pub fn as_host<'a>(&'a self, labels: &'a Labels) -> Host<'a> {
+        Host {
+            name: &self.name,
+            pool: &self.pool,
+            inventory: &self.inventory,
+            labels,
+        }
     }
 
     /// What steps may ask of it, in units of the resource keys.
@@ -151,6 +190,18 @@ pub struct Pool {
     /// Who may use it, and how.
     #[serde(default)]
     pub policies: BTreeMap<Subject, Binding>,
+    /// The platforms that it declares.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub platforms: BTreeMap<PlatformName, Platform>,
+}
+
+/// A platform that a pool declares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// The terms.
+    pub terms: PlatformTerms,
+    /// The number of the record that set them last.
+    pub version: u64,
 }
 
 /// A subject's policy in a pool.
@@ -171,7 +222,15 @@ impl Pool {
             min_runtime: self.min_runtime,
             require: self.require.clone(),
             rules: self.rules.clone(),
+            platforms: Some(self.declared()),
         }
+    }
+
+    /// The platforms that it declares.
+    pub fn declared(&self) -> Declared {
+        let platforms = self.platforms.iter();
+        let terms = platforms.map(|(name, platform)| (name.clone(), platform.terms.clone()));
+        terms.collect()
     }
 
     /// How it stands for whoever submits to it; `hosts` are its nodes.
@@ -186,9 +245,14 @@ impl Pool {
     }
 
     pub(super) fn terms(&self) -> PoolTerms {
+        let default = self.rules.default_platform.clone();
+        let waits = self.rules.unmatched_platform == UnmatchedPlatform::Wait;
+        let awaited = self.platforms.keys().filter(|_| waits);
         PoolTerms {
             declared: self.capacity.clone(),
             min_runtime: self.min_runtime,
+            default_platform: default.filter(|name| name.as_str() != platform::ANY),
+            awaited_platforms: awaited.cloned().collect(),
         }
     }
 }

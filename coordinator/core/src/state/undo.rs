@@ -101,6 +101,8 @@ fn pool_changed_by(record: &Record) -> Option<&PoolName> {
     if let Record::PoolPut { pool, .. }
     | Record::PolicyPut { pool, .. }
     | Record::PolicyDeleted { pool, .. }
+    | Record::PlatformPut { pool, .. }
+    | Record::PlatformDeleted { pool, .. }
     | Record::PoolDeleted { pool } = record
     {
         return Some(pool);
@@ -173,10 +175,11 @@ impl State {
                 market.put_policy(name, subject, binding.policy.clone());
             }
         }
-        let same = now.is_some_and(|now| now.require == before.require);
+        let same = now
+            .is_some_and(|now| now.require == before.require && now.platforms == before.platforms);
         self.kept.pools.insert(name.clone(), before);
         if !same {
-            self.place_nodes_of(name);
+            self.sort_nodes_of(name);
         }
     }
 }

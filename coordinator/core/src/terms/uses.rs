@@ -15,9 +15,11 @@ use crate::state::State;
 /// Who uses what a change takes away.
 pub(super) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
     match wanted {
-        Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
-            Vec::new()
-        }
+        Wanted::Cluster { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Platform { .. }
+        | Wanted::NoPlatform { .. } => Vec::new(),
         Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
         Wanted::Policy {
             pool,

@@ -33,6 +33,10 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::CannotSuspend { .. } => C::CannotSuspend,
         Refusal::PoolInMaintenance { .. } => C::PoolInMaintenance,
         Refusal::ClusterNamesPool { .. } => C::ClusterNamesPool,
+        Refusal::UnknownPlatform { named: true, .. } => C::DefaultPlatformMissing,
+        Refusal::UnknownPlatform { .. } => C::UnknownPlatform,
+        Refusal::ReservedPlatform { .. } => C::InvalidPlatform,
+        Refusal::TooManyPlatforms { .. } => C::TooManyPlatforms,
         Refusal::UnknownValidation { .. } => C::UnknownValidation,
         Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
     }
@@ -48,6 +52,12 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::ClusterNamesPool { pool, field } => {
             vec![("pool", text(pool.as_str())), ("field", text(field))]
         }
+        Refusal::UnknownPlatform { pool, platform, .. } => vec![
+            ("pool", text(pool.as_str())),
+            ("platform", text(platform.as_str())),
+        ],
+        Refusal::ReservedPlatform { platform } => vec![("platform", text(platform.as_str()))],
+        Refusal::TooManyPlatforms { pool, .. } => vec![("pool", text(pool.as_str()))],
         Refusal::UnknownValidation { validation } => {
             vec![("validation", text(validation.as_str()))]
         }

@@ -8,11 +8,13 @@ use serde_json::{Map, Value, json};
 use coordinator_core::Stamped;
 use sluice_common::api::{
     ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, CordonRequest, DrainRequest,
-    ErrorBody, ExplainView, LabelsRequest, NodeView, Page, PolicyRequest, PolicyView, PoolRequest,
-    PoolView, PreviewView, StepView, UncordonRequest, ValidationView,
+    ErrorBody, ExplainView, LabelsRequest, MoveRequest, NodeView, Page, PlatformView,
+    PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, StepView, UncordonRequest,
+    ValidationView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::validation::ValidationTerms;
 
 /// Every schema by its name.
@@ -23,6 +25,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<PoolView>>();
     answers.add::<Page<PolicyView>>();
     answers.add::<Page<ValidationView>>();
+    answers.add::<Page<PlatformView>>();
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
     answers.add::<PreviewView>();
@@ -36,12 +39,14 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<CordonRequest>();
     requests.add::<UncordonRequest>();
     requests.add::<DrainRequest>();
+    requests.add::<MoveRequest>();
     requests.add::<LabelsRequest>();
     requests.add::<ApplyRequest>();
     requests.add::<PoolRequest>();
     requests.add::<ClusterTerms>();
     requests.add::<PolicyRequest>();
     requests.add::<ValidationTerms>();
+    requests.add::<PlatformTerms>();
     let mut all = answers.taken();
     all.extend(requests.taken());
     all.values_mut().for_each(tidy);

@@ -108,6 +108,7 @@ pub(super) fn set_up(world: &World) -> Simulation {
     let terms = PoolTerms {
         declared,
         min_runtime: Span::ZERO,
+        ..PoolTerms::default()
     };
     simulation.put_pool(&pool(), terms);
     for (n, gpus) in world.hosts.iter().enumerate() {

@@ -91,6 +91,7 @@ impl Trial {
         let terms = PoolTerms {
             declared: table(declared),
             min_runtime: Span::from_millis(min_runtime),
+            ..PoolTerms::default()
         };
         self.market.put_pool(pool, terms);
         let judged = self.judge.pools.entry(pool.clone()).or_default();
@@ -491,6 +492,7 @@ fn terms(pool: &JudgedPool) -> PoolTerms {
     PoolTerms {
         declared: table(&declared),
         min_runtime: Span::from_millis(pool.min_runtime),
+        ..PoolTerms::default()
     }
 }
 
@@ -510,6 +512,7 @@ fn request(ask: &Ask) -> Request {
         suspends: ask.suspends,
         resumes: None,
         platforms: ask.platforms.clone(),
+        takes_default: false,
         barred: BTreeSet::new(),
     }
 }

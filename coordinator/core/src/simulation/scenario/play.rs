@@ -130,6 +130,7 @@ impl Play {
         let terms = PoolTerms {
             declared,
             min_runtime: Span::from_secs(pool.min_runtime),
+            ..PoolTerms::default()
         };
         self.simulation.put_pool(&pool.name, terms);
         if has_host {

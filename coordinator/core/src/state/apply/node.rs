@@ -5,14 +5,14 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::NodeName;
+use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
 use super::{Fit, need};
 use crate::record::Record;
-use crate::state::{Cordon, Drain, GpuCordon, Node, State};
+use crate::state::{Cordon, Drain, GpuCordon, Moves, Node, State};
 
 type Nodes = BTreeMap<NodeName, Node>;
 
@@ -35,7 +35,14 @@ impl State {
         else {
             return Ok(());
         };
-        need(self.kept.pools.contains_key(pool), || {
+        let moved = self.kept.nodes.get(name);
+        let moved = moved.filter(|node| node.pool_of_config.is_some() && node.pool != *pool);
+        // An admin's word wins over the config.
+        let (pool, of_config) = match moved.map(|node| node.pool.clone()) {
+            Some(moved) => (moved, Some(pool.clone())),
+            None => (pool.clone(), None),
+        };
+        need(self.kept.pools.contains_key(&pool), || {
             format!("there is no pool `{pool}`")
         })?;
         let before = self.kept.nodes.remove(name);
@@ -45,7 +52,8 @@ impl State {
         let set = before.as_ref().map(|n| n.labels_set.clone());
         let node = Node {
             name: name.clone(),
-            pool: pool.clone(),
+            pool,
+            pool_of_config: of_config,
             labels: labels.clone(),
             address: address.clone(),
             version: version.clone(),
@@ -138,6 +146,42 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn on_node_moving(&mut self, at: Time, name: &NodeName, pool: &PoolName) -> Fit {
+        need(self.kept.pools.contains_key(pool), || {
+            format!("there is no pool `{pool}`")
+        })?;
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        let reason = node.cordon.as_ref().map(|cordon| cordon.reason.clone());
+        let before = node.cordon.as_ref().map(|cordon| cordon.moves.as_ref());
+        let opens = before.is_none_or(|moves| moves.is_some_and(|moves| moves.opens));
+        let cordon = close(node, at, &reason.unwrap_or_default());
+        let pool = pool.clone();
+        cordon.moves = Some(Moves { pool, opens });
+        self.index.place_node(node);
+        Ok(())
+    }
+
+    pub(super) fn on_node_moved(&mut self, name: &NodeName, pool: &PoolName) -> Fit {
+        let empty = self.index.attempts_on(name).next().is_none();
+        let known = self.kept.pools.contains_key(pool);
+        let node = node_mut(&mut self.kept.nodes, name)?;
+        need(empty && known && node.moves_to() == Some(pool), || {
+            format!("node `{name}` is not to be in pool `{pool}` now")
+        })?;
+        let config = node.configured_pool().clone();
+        node.pool_of_config = Some(config).filter(|config| config != pool);
+        node.pool = pool.clone();
+        let cordon = node.cordon.take();
+        let kept = cordon.filter(|cordon| cordon.moves.as_ref().is_some_and(|moves| !moves.opens));
+        node.cordon = kept.map(|cordon| Cordon {
+            moves: None,
+            ..cordon
+        });
+        self.index.sort_node(node);
+        self.index.place_node(node);
+        Ok(())
+    }
+
     pub(super) fn on_gpus_reported(&mut self, name: &NodeName, states: &GpuStates) -> Fit {
         let node = node_mut(&mut self.kept.nodes, name)?;
         node.gpus = states.clone();
@@ -194,6 +238,8 @@ impl State {
         for (key, value) in set {
             node.labels_set.insert(key.clone(), Some(value.clone()));
         }
+        self.index.sort_node(node);
+        self.index.place_node(node);
         Ok(())
     }
 
@@ -228,6 +274,7 @@ fn close<'a>(node: &'a mut Node, at: Time, reason: &str) -> &'a mut Cordon {
         reason: String::new(),
         since: at,
         drain: None,
+        moves: None,
     });
     cordon.reason = reason.to_string();
     cordon

@@ -5,14 +5,15 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::validation::ValidationTerms;
 
 use super::{Fit, Pools, need};
 use crate::cluster::Cluster;
 use crate::input::PoolWritten;
 use crate::market::Policy;
-use crate::state::{Binding, Pool, State};
+use crate::state::{Binding, Platform, Pool, State};
 use crate::validation::Validation;
 
 impl State {
@@ -25,6 +26,7 @@ impl State {
             min_runtime,
             require,
             rules,
+            platforms: _,
         } = terms;
         let pool = Pool {
             name: name.clone(),
@@ -34,6 +36,9 @@ impl State {
             require,
             rules,
             version: self.kept.seq,
+            platforms: (before.as_ref())
+                .map(|pool| pool.platforms.clone())
+                .unwrap_or_default(),
             policies: before.map(|pool| pool.policies).unwrap_or_default(),
         };
         self.index.put_terms(&pool);
@@ -43,6 +48,17 @@ impl State {
             self.place_nodes_of(name);
         }
         Ok(())
+    }
+
+    /// Finds out anew of which platforms the nodes of a pool are, and ranks them.
+    pub(in crate::state) fn sort_nodes_of(&mut self, name: &PoolName) {
+        let hosts = self.index.market().pool(name);
+        let hosts = hosts.map(|pool| pool.hosts().keys());
+        let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
+        for node in hosts.iter().filter_map(|host| self.kept.nodes.get(host)) {
+            self.index.sort_node(node);
+            self.index.place_node(node);
+        }
     }
 
     /// Ranks the nodes of a pool anew that requires something else of them than before.
@@ -80,6 +96,34 @@ impl State {
         let known = pool.policies.remove(subject).is_some();
         need(known, || format!("`{subject}` has no policy in `{name}`"))?;
         self.index.market_mut().remove_policy(name, subject);
+        Ok(())
+    }
+
+    pub(super) fn on_platform_put(
+        &mut self,
+        name: &PoolName,
+        platform: &PlatformName,
+        terms: &PlatformTerms,
+    ) -> Fit {
+        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let declared = Platform {
+            terms: terms.clone(),
+            version: self.kept.seq,
+        };
+        pool.platforms.insert(platform.clone(), declared);
+        self.index.put_terms(pool);
+        self.sort_nodes_of(name);
+        Ok(())
+    }
+
+    pub(super) fn on_platform_deleted(&mut self, name: &PoolName, platform: &PlatformName) -> Fit {
+        let pool = pool_mut(&mut self.kept.pools, name)?;
+        let known = pool.platforms.remove(platform).is_some();
+        need(known, || {
+            format!("pool `{name}` declares no platform `{platform}`")
+        })?;
+        self.index.put_terms(pool);
+        self.sort_nodes_of(name);
         Ok(())
     }
 

@@ -1,0 +1,313 @@
+//! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
+//! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::platform;
+use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
+use sluice_common::reason::{Reason, ReasonCode};
+
+use crate::core::Core;
+use crate::input::{Change, PoolWritten, Wanted};
+use crate::market::{self, Never, Request};
+use crate::output::{Refusal, Refused, Terms};
+use crate::record::Record;
+use crate::state::Pool;
+
+/// Default platforms, by pool.
+pub(crate) type Defaults = BTreeMap<PoolName, PlatformName>;
+
+/// Terms of a pool beside its platforms, which are recorded one by one.
+fn apart(terms: &PoolWritten) -> PoolWritten {
+    PoolWritten {
+        platforms: None,
+        ..terms.clone()
+    }
+}
+
+impl Core {
+    pub(crate) fn put_pool(
+        &mut self,
+        pool: &PoolName,
+        terms: &PoolWritten,
+        before: Option<&Terms>,
+    ) -> Result<(), Refusal> {
+        let before = match before {
+            Some(Terms::Pool(before)) => Some(apart(before)),
+            Some(
+                Terms::Policy(_) | Terms::Cluster(_) | Terms::Platform(_) | Terms::Validation(_),
+            )
+            | None => None,
+        };
+        if before != Some(apart(terms)) {
+            self.record(Record::PoolPut {
+                pool: pool.clone(),
+                description: terms.description.clone(),
+                capacity: terms.capacity.clone(),
+                min_runtime: terms.min_runtime,
+                require: terms.require.clone(),
+                rules: terms.rules.clone(),
+            });
+        }
+        match &terms.platforms {
+            Some(declared) => self.declare(pool, declared),
+            None => Ok(()),
+        }
+    }
+
+    /// These platforms and no others.
+    fn declare(&mut self, pool: &PoolName, declared: &Declared) -> Result<(), Refusal> {
+        for (platform, terms) in declared {
+            self.put_platform(pool, platform, terms)?;
+        }
+        let known = self.state.pool(pool).into_iter();
+        let known = known.flat_map(|pool| pool.platforms.keys());
+        let gone = known.filter(|known| !declared.contains_key(*known));
+        for platform in gone.cloned().collect::<Vec<_>>() {
+            let pool = pool.clone();
+            self.record(Record::PlatformDeleted { pool, platform });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn put_platform(
+        &mut self,
+        pool: &PoolName,
+        platform: &PlatformName,
+        terms: &PlatformTerms,
+    ) -> Result<(), Refusal> {
+        if platform.as_str() == platform::ANY {
+            let platform = platform.clone();
+            return Err(Refusal::ReservedPlatform { platform });
+        }
+        let known = self.state.pool(pool);
+        let known = known.and_then(|pool| pool.platforms.get(platform));
+        if known.is_none_or(|known| known.terms != *terms) {
+            self.record(Record::PlatformPut {
+                pool: pool.clone(),
+                platform: platform.clone(),
+                terms: terms.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn delete_platform(
+        &mut self,
+        pool: &PoolName,
+        platform: &PlatformName,
+    ) -> Result<(), Refusal> {
+        let known = self.state.pool(pool);
+        if !known.is_some_and(|known| known.platforms.contains_key(platform)) {
+            return Err(self.unknown_platform(pool, platform, false));
+        }
+        let (pool, platform) = (pool.clone(), platform.clone());
+        self.record(Record::PlatformDeleted { pool, platform });
+        Ok(())
+    }
+
+    fn unknown_platform(&self, pool: &PoolName, platform: &PlatformName, named: bool) -> Refusal {
+        let declared = self.state.pool(pool).into_iter();
+        let declared = declared.flat_map(|pool| pool.platforms.keys());
+        let mut known: Vec<PlatformName> = declared.cloned().collect();
+        let hosts = self.state.market().pool(pool).filter(|_| named).into_iter();
+        let hosts = hosts.flat_map(|pool| pool.platforms());
+        known.extend(hosts.cloned());
+        known.sort_unstable();
+        known.dedup();
+        Refusal::UnknownPlatform {
+            pool: pool.clone(),
+            platform: platform.clone(),
+            known,
+            named,
+        }
+    }
+
+    /// Defaults of pools that changes are about which no pool declares: hosts come and go, and what nobody changes is not
+    /// refused.
+    pub(crate) fn undeclared_defaults(&self, changed: &[&Wanted]) -> Defaults {
+        let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
+        let pools = pools.filter_map(|name| self.state.pool(name));
+        let defaults = pools.filter_map(|pool| {
+            let default = pool.rules.default_platform.clone()?;
+            let declared = pool.platforms.contains_key(&default);
+            (!declared).then(|| (pool.name.clone(), default))
+        });
+        defaults.collect()
+    }
+
+    /// Whether every pool that is concerned has its default platform and not too many, once all changes are made.
+    pub(crate) fn vet_platforms(
+        &self,
+        undeclared: &Defaults,
+        changes: &[Change],
+    ) -> Result<(), Refused> {
+        for (at, change) in changes.iter().enumerate() {
+            let pool = about_platforms(&change.wanted);
+            let pool = pool.and_then(|name| self.state.pool(name));
+            let vetted = pool.map_or(Ok(()), |pool| self.vet_platforms_of(undeclared, pool));
+            let at = Some(at);
+            vetted.map_err(|refusal| Refused { at, refusal })?;
+        }
+        Ok(())
+    }
+
+    fn vet_platforms_of(&self, undeclared: &Defaults, pool: &Pool) -> Result<(), Refusal> {
+        let count = pool.platforms.len();
+        let name = &pool.name;
+        if count > MAX_PLATFORMS {
+            let pool = name.clone();
+            return Err(Refusal::TooManyPlatforms { pool, count });
+        }
+        let Some(default) = &pool.rules.default_platform else {
+            return Ok(());
+        };
+        let known = default.as_str() == platform::ANY || self.has_platform(name, default);
+        match known || undeclared.get(name) == Some(default) {
+            true => Ok(()),
+            false => Err(self.unknown_platform(name, default, true)),
+        }
+    }
+
+    /// Whether a pool declares a platform or a host of it is of it.
+    fn has_platform(&self, pool: &PoolName, platform: &PlatformName) -> bool {
+        let declared = self.state.pool(pool);
+        let declared = declared.is_some_and(|pool| pool.platforms.contains_key(platform));
+        let hosts = self.state.market().pool(pool);
+        declared || hosts.is_some_and(|pool| pool.has(platform))
+    }
+
+    /// What waits for platforms of which changes left no host is judged anew: by the setting of its pool it waits on, or is
+    /// rejected, unless it may pend.
+    pub(crate) fn bereft_of_platform(&self, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
+        let market = self.state.market();
+        let request = market.request(id)?;
+        let bereft = |(name, pool): &(&PoolName, &market::Pool)| {
+            let wanted = pool.wanted(request);
+            !pool.hosts().is_empty()
+                && !wanted.is_empty()
+                && !wanted.iter().any(|it| pool.has(it))
+                && !pool.awaits_platform(request)
+                && wanted.iter().any(|it| concerns(changed, name, it))
+        };
+        let candidates = market.candidates(request);
+        let foremost = candidates.first();
+        let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
+        Some(self.never_in(pool, request, Never::NoHostFits { hosts: 0 }))
+    }
+
+    /// No host of a pool is of what a request asks for; `None` where one is, or where it takes any.
+    pub(crate) fn no_host_of_platform(&self, pool: &PoolName, request: &Request) -> Option<Reason> {
+        let market = self.state.market().pool(pool)?;
+        let asked = market.wanted(request);
+        if asked.is_empty() || asked.iter().any(|asked| market.has(asked)) {
+            return None;
+        }
+        let known = self.state.pool(pool)?;
+        let declared = asked.iter().filter(|it| known.platforms.contains_key(*it));
+        let declared: Vec<PlatformName> = declared.cloned().collect();
+        let there: Vec<PlatformName> = market.platforms().cloned().collect();
+        let message = format!(
+            "no host of pool `{pool}` is of {}{}{}",
+            spoken(asked),
+            matching_none(&declared, request.takes_default),
+            way_out(&there),
+        );
+        let reason = Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
+        Some(reason.with("platform", listed(asked).as_str()))
+    }
+}
+
+/// The pool whose platforms a change is about, where it is about any.
+fn about_platforms(wanted: &Wanted) -> Option<&PoolName> {
+    match wanted {
+        Wanted::Pool { pool, .. }
+        | Wanted::Platform { pool, .. }
+        | Wanted::NoPlatform { pool, .. } => Some(pool),
+        Wanted::Policy { .. }
+        | Wanted::NoPolicy { .. }
+        | Wanted::NoPool { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Cluster { .. } => None,
+    }
+}
+
+/// The change of a pool that lists all its platforms, where `wanted` is about one of them.
+pub(crate) fn listing(changes: &[Change], wanted: &Wanted) -> Option<usize> {
+    let (Wanted::Platform { pool: of, .. } | Wanted::NoPlatform { pool: of, .. }) = wanted else {
+        return None;
+    };
+    let lists = |change: &Change| matches!(&change.wanted, Wanted::Pool { pool, terms } if pool == of && terms.platforms.is_some());
+    changes.iter().position(lists)
+}
+
+/// Whether changes are of a platform, or of all of a pool.
+fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bool {
+    changed.iter().any(|wanted| match wanted {
+        Wanted::Pool { pool, .. } => pool == name,
+        Wanted::Platform {
+            pool, platform: it, ..
+        }
+        | Wanted::NoPlatform { pool, platform: it } => pool == name && it == platform,
+        Wanted::Policy { .. }
+        | Wanted::NoPolicy { .. }
+        | Wanted::NoPool { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Cluster { .. } => false,
+    })
+}
+
+fn spoken(asked: &[PlatformName]) -> String {
+    match asked {
+        [one] => format!("platform `{one}`"),
+        several => format!("the platforms {}", quoted(several)),
+    }
+}
+
+fn matching_none(declared: &[PlatformName], takes_default: bool) -> String {
+    match (declared, takes_default) {
+        ([], false) => String::new(),
+        ([], true) => String::from(", the pool's default"),
+        (_, true) => String::from(", the pool's default, whose selector means none of them"),
+        ([_], false) => String::from(", whose selector means none of them"),
+        (several, false) => format!(" (the selectors of {} mean none)", quoted(several)),
+    }
+}
+
+fn way_out(there: &[PlatformName]) -> String {
+    match there {
+        [] => String::from(": say `allow_pending: true` to wait for one"),
+        there => format!(
+            ": ask for {} or `any`, or say `allow_pending: true` to wait for one",
+            quoted(there)
+        ),
+    }
+}
+
+/// Names in a sentence.
+pub(crate) fn quoted(names: &[PlatformName]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
+fn listed(names: &[PlatformName]) -> String {
+    let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
+    names.join(",")
+}
+
+impl Pool {
+    /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
+    pub(crate) fn as_written_by(&self, terms: Option<&PoolWritten>) -> PoolWritten {
+        let written = self.as_written();
+        match terms {
+            Some(terms) if terms.platforms.is_none() => apart(&written),
+            Some(_) | None => written,
+        }
+    }
+}

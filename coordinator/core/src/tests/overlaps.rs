@@ -1,0 +1,278 @@
+//! Random hosts of several kinds under platforms that overlap: no GPU twice, none of another platform than was asked for,
+//! and what is firmly promised can be had whatever others were given. The rig checks every invariant beside that.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+use sluice_common::id::PlatformName;
+use sluice_common::platform;
+use sluice_common::state::NodeState;
+use sluice_common::step::{OnPreempt, StepSpec};
+use sluice_common::supervision::Exit;
+use sluice_common::wire::{AttemptPhase, StopWhy};
+
+use super::rig::*;
+use crate::input::Wanted;
+use crate::market::{Policy, sees};
+use crate::record::Record;
+use crate::state::PartPhase;
+
+/// What is asked for.
+const LIKES: [&str; 7] = ["a", "b", "c", "wide", "any", "small, wide", "b, any"];
+
+#[derive(Clone, Debug)]
+enum Event {
+    Submit {
+        vip: bool,
+        gpus: u64,
+        likes: usize,
+        nodes: u32,
+        suspends: bool,
+        preemptible: bool,
+    },
+    /// The host of the n-th part that holds something says what comes next.
+    Progress {
+        nth: usize,
+    },
+    Cancel {
+        nth: usize,
+    },
+    Sort {
+        wide: usize,
+    },
+}
+
+fn event(sorts: bool) -> impl Strategy<Value = Event> {
+    let flags = (
+        prop::bool::weighted(0.4),
+        any::<bool>(),
+        prop::bool::weighted(0.8),
+    );
+    prop_oneof![
+        6 => (1u64..4, 0..LIKES.len(), prop_oneof![5 => Just(1u32), 1 => Just(2)], flags).prop_map(
+            |(gpus, likes, nodes, (vip, suspends, preemptible))| Event::Submit {
+                vip, gpus, likes, nodes, suspends, preemptible,
+            }
+        ),
+        12 => (0usize..64).prop_map(|nth| Event::Progress { nth }),
+        1 => (0usize..64).prop_map(|nth| Event::Cancel { nth }),
+        u32::from(sorts) => (0usize..4).prop_map(|wide| Event::Sort { wide }),
+    ]
+}
+
+/// Each GPU of each host as a model and its memory in GiB.
+type Hosts = Vec<Vec<(usize, bool)>>;
+
+fn hosts() -> impl Strategy<Value = Hosts> {
+    prop::collection::vec(
+        prop::collection::vec((0usize..3, any::<bool>()), 1..6),
+        1..3,
+    )
+}
+
+fn declared(name: &str, selector: &str) -> Wanted {
+    Wanted::Platform {
+        pool: "default".parse().unwrap(),
+        platform: name.parse().unwrap(),
+        terms: alloc::boxed::Box::new(sluice_common::platform::terms::PlatformTerms {
+            selector: serde_json::from_str(selector).unwrap(),
+            ..Default::default()
+        }),
+    }
+}
+
+fn wide(n: usize) -> Wanted {
+    let selectors = [
+        "{}",
+        r#"{"gpu_model":"a, b"}"#,
+        r#"{"gpu_model":"b, c"}"#,
+        r#"{"gpu_memory":">40GiB"}"#,
+    ];
+    declared("wide", selectors[n])
+}
+
+fn set_up(hosts: &Hosts) -> Rig {
+    let mut rig = Rig::new();
+    for (n, gpus) in hosts.iter().enumerate() {
+        let mut hello = hello(&format!("n{n}"), u32::try_from(gpus.len()).unwrap(), 64);
+        for (gpu, (model, large)) in hello.inventory.gpus.iter_mut().zip(gpus) {
+            gpu.platform = ["a", "b", "c"][*model].into();
+            gpu.memory_bytes = if *large { 80 } else { 40 } << 30;
+        }
+        rig.hello(hello);
+    }
+    let small = declared("small", r#"{"gpu_memory":"<=40GiB"}"#);
+    rig.apply([wide(1), small].into());
+    let priority = 10;
+    let policy = Policy {
+        priority,
+        reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), 2)].into(),
+        ..Policy::default()
+    };
+    rig.put_policy("default", "vip", policy);
+    rig
+}
+
+/// What a host would truly say next of a part.
+fn next(phase: PartPhase, why: Option<StopWhy>) -> AttemptPhase {
+    match (phase, why) {
+        (PartPhase::Allocated | PartPhase::Starting, None) => running(),
+        (_, None) => released(Exit::Code(0)),
+        (_, Some(why)) => gone(Exit::Code(143), why),
+    }
+}
+
+fn progress(rig: &mut Rig, nth: usize) {
+    let steps = rig.core.state().steps().values();
+    let parts = steps.flat_map(|step| {
+        let live = step
+            .attempts
+            .iter()
+            .filter(|attempt| !attempt.is_released());
+        live.flat_map(move |attempt| {
+            let parts = attempt.parts.iter();
+            let parts = parts.filter(|part| part.phase != PartPhase::Released);
+            parts.map(move |part| {
+                let suspension = attempt.suspension.as_ref().map(|it| it.phase);
+                let phase = match suspension {
+                    Some(crate::state::SuspensionPhase::Suspending)
+                        if attempt.stopping.is_none() =>
+                    {
+                        AttemptPhase::Suspended {
+                            started: process(),
+                            moved_mb: 0,
+                        }
+                    }
+                    Some(crate::state::SuspensionPhase::Suspended)
+                        if attempt.stopping.is_none() =>
+                    {
+                        return None;
+                    }
+                    Some(crate::state::SuspensionPhase::Resuming) if attempt.stopping.is_none() => {
+                        running()
+                    }
+                    _ => next(part.phase, attempt.stopping),
+                };
+                Some((part.node.clone(), step.attempt_id(attempt.number), phase))
+            })
+        })
+    });
+    let parts: Vec<_> = parts.flatten().collect();
+    if let Some((node, id, phase)) = nth.checked_rem(parts.len()).map(|at| parts[at].clone()) {
+        rig.status(node.as_str(), &format!("{id}"), phase);
+    }
+}
+
+fn play(rig: &mut Rig, n: usize, event: &Event) {
+    match event {
+        Event::Submit {
+            vip,
+            gpus,
+            likes,
+            nodes,
+            suspends,
+            preemptible,
+        } => {
+            let mut spec = StepSpec {
+                platform: Some(LIKES[*likes].into()),
+                nodes: *nodes,
+                preemptible: *preemptible,
+                ..spec(*gpus, 0)
+            };
+            if *vip {
+                spec.subject = "vip".parse().unwrap();
+            }
+            if *suspends {
+                spec.on_preempt = OnPreempt::Suspend;
+            }
+            rig.submit(&format!("s{n}"), spec).unwrap();
+        }
+        Event::Progress { nth } => progress(rig, *nth),
+        Event::Cancel { nth } => {
+            rig.cancel(&format!("s{}", nth.checked_rem(n).unwrap_or(0)));
+        }
+        Event::Sort { wide: n } => {
+            rig.apply([wide(*n)].into());
+        }
+    }
+}
+
+/// Every grant since `mark` is of GPUs that one platform that was asked for has.
+fn check_grants(rig: &Rig, mark: usize) {
+    for stamped in &rig.log[mark..] {
+        let Record::Allocated {
+            attempt,
+            placements,
+            ..
+        } = &stamped.record
+        else {
+            continue;
+        };
+        let spec = &rig.core.state().step(&attempt.step).unwrap().spec;
+        let asked = platform::asked(spec.platform.as_deref().unwrap());
+        // `any` among others is any.
+        let asked: Vec<PlatformName> = asked.unwrap();
+        let of = |view: Option<&PlatformName>| {
+            placements.iter().all(|placement| {
+                let node = rig.core.state().node(&placement.node).unwrap();
+                let hardware = rig.core.state().index().hardware(node);
+                let distinct: BTreeSet<&String> = placement.gpus.iter().collect();
+                assert_eq!(distinct.len() as u64, spec.request.get("gpu"), "{attempt}");
+                placement
+                    .gpus
+                    .iter()
+                    .all(|gpu| sees(view, hardware.kind_of(gpu).unwrap()))
+            })
+        };
+        let fits = asked.is_empty() || asked.iter().any(|one| of(Some(one)));
+        assert!(fits, "{attempt} asks for {asked:?}: {placements:?}");
+    }
+}
+
+fn check_promises(rig: &Rig) {
+    let nodes = rig.core.state().nodes().values();
+    for node in nodes.filter(|node| node.state == NodeState::Ready) {
+        let missing = rig.core.state().market().unserved_on(&node.name);
+        assert_eq!(missing, 0, "{}", node.name);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #[test]
+    fn what_is_promised_of_a_platform_can_be_had_whatever_others_are_given(
+        hosts in hosts(),
+        events in prop::collection::vec(event(false), 1..40),
+    ) {
+        let mut rig = set_up(&hosts);
+        for (n, event) in events.iter().enumerate() {
+            let mark = rig.log.len();
+            play(&mut rig, n, event);
+            check_grants(&rig, mark);
+            check_promises(&rig);
+        }
+    }
+
+    #[test]
+    fn platforms_that_change_at_any_time_break_nothing(
+        hosts in hosts(),
+        events in prop::collection::vec(event(true), 1..40),
+    ) {
+        let mut rig = set_up(&hosts);
+        for (n, event) in events.iter().enumerate() {
+            let mark = rig.log.len();
+            play(&mut rig, n, event);
+            check_grants(&rig, mark);
+        }
+        rig.restart(rig.log.len() / 2);
+    }
+}
+
+/// More by hand: `SLUICE_MARKET_CASES=100000`.
+fn cases() -> u32 {
+    let cases = std::env::var("SLUICE_MARKET_CASES").ok();
+    cases.and_then(|n| n.parse().ok()).unwrap_or(200)
+}

@@ -1,0 +1,133 @@
+//! Platforms of pools: what there is, and changes of one by its own path. `terms.rs` makes them.
+
+use axum::Json;
+use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::http::HeaderMap;
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Change, Core, Refusal, Wanted};
+use sluice_common::api::{NamedPlatform, Page, PlatformView, declared};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::limit::MAX_BODY_BYTES;
+use sluice_common::platform::terms::{Declared, PlatformTerms};
+use sluice_common::request::FieldError;
+
+use super::error::ApiError;
+use super::params::{NoParams, Params, Segment};
+use super::pools::invalid;
+use super::terms::{HowParams, delete, expected, make, tagged};
+use super::{Api, body};
+use crate::view;
+
+/// A platform of a pool, from a path.
+pub(super) struct Place {
+    pool: PoolName,
+    platform: PlatformName,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Place {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiError> {
+        let path: Result<Path<(String, String)>, _> = Path::from_request_parts(parts, state).await;
+        let Ok(Path((pool, platform))) = path else {
+            let path = parts.uri.path().to_owned();
+            return Err(ApiError::UnknownRoute { path });
+        };
+        Ok(Self {
+            pool: PoolName::new(pool)
+                .map_err(|e| ApiError::Field(invalid("pool", ErrorCode::InvalidPool, &e)))?,
+            platform: platform_name("platform", platform).map_err(ApiError::Field)?,
+        })
+    }
+}
+
+pub(super) fn platform_name(field: &str, name: String) -> Result<PlatformName, FieldError> {
+    PlatformName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidPlatform, &e))
+}
+
+/// The platforms that a pool lists, where it lists them.
+pub(super) fn listed(list: Option<Vec<NamedPlatform>>) -> Result<Option<Declared>, FieldError> {
+    let declared = list.map(declared).transpose();
+    declared.map_err(|e| invalid("platforms", ErrorCode::NamedTwice, &e))
+}
+
+/// `GET /v1/pools/{pool}/platforms`: by name, all of them.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<Json<Page<PlatformView>>, ApiError> {
+    let unknown = ApiError::UnknownPool {
+        pool: segment.escape_debug().to_string(),
+    };
+    let Ok(name) = PoolName::new(segment) else {
+        return Err(unknown);
+    };
+    let look = move |core: &Core| Some(view::platform::all(core, core.state().pool(&name)?));
+    let items = api.engine().read(look).await?.ok_or(unknown)?;
+    let next_cursor = None;
+    Ok(Json(Page { items, next_cursor }))
+}
+
+/// `GET /v1/pools/{pool}/platforms/{platform}`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    Place { pool, platform }: Place,
+    _: NoParams,
+) -> Result<Response, ApiError> {
+    let look = move |core: &Core| {
+        let found = view::platform::one(core, &pool, &platform);
+        found.ok_or_else(|| {
+            let known = core.state().pool(&pool).into_iter();
+            let known = known.flat_map(|it| view::platform::all(core, it));
+            let known = known.filter_map(|it| PlatformName::new(it.name).ok());
+            Refusal::UnknownPlatform {
+                known: known.collect(),
+                pool,
+                platform,
+                named: false,
+            }
+        })
+    };
+    let found = api.engine().read(look).await?.map_err(ApiError::Refused)?;
+    Ok(tagged(found.version, Json(found)))
+}
+
+/// `PUT /v1/pools/{pool}/platforms/{platform}`: declares it on these terms and no others.
+pub(super) async fn put(
+    State(api): State<Api>,
+    Place { pool, platform }: Place,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let how = params.read()?;
+    let version = expected(&headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let terms: PlatformTerms = body::parse(&json, "")?;
+    let (of, name) = (pool.clone(), platform.clone());
+    let wanted = Wanted::Platform {
+        pool,
+        platform,
+        terms: terms.into(),
+    };
+    let seen = move |core: &Core| view::platform::one(core, &of, &name);
+    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
+    Ok(match view.filter(|_| !how.dry_run) {
+        Some(view) => tagged(view.version, Json(view)),
+        None => Json(applied).into_response(),
+    })
+}
+
+/// `DELETE /v1/pools/{pool}/platforms/{platform}`: 204. What runs on its GPUs goes on.
+pub(super) async fn remove(
+    State(api): State<Api>,
+    Place { pool, platform }: Place,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let wanted = Wanted::NoPlatform { pool, platform };
+    delete(&api, wanted, params.read()?, &headers).await
+}
