@@ -49,6 +49,7 @@ install_tree() {
         chmod 755 "$root/usr/bin/$name"
     done
     cp "$here"/packaging/systemd/*.service "$root/usr/lib/systemd/system/"
+    [ "$release" = bookworm ] || cp -r "$here"/packaging/systemd-254/* "$root/usr/lib/systemd/system/"
     cp "$here/packaging/sysusers.d/"* "$root/usr/lib/sysusers.d/"
     cp "$here/packaging/tmpfiles.d/"* "$root/usr/lib/tmpfiles.d/"
     cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"

@@ -167,7 +167,8 @@ daemons_restart() {
 }
 
 # The unit that holds the tree is not to be stopped by hand. Where its process dies all the same, steps run on and others
-# start.
+# start. From systemd 254 on it is back while they run.
+systemd_version() { systemctl --version | awk 'NR == 1 { print $2 }'; }
 holder_dies() {
     local step other
     ! systemctl stop sluice-steps 2>/dev/null
@@ -180,6 +181,11 @@ holder_dies() {
     [ -n "$(group "$step")" ]
     other=$(submit --cpus 0.1 -- true)
     reaches "$other" succeeded
+    if [ "$(systemd_version)" -ge 254 ]; then
+        eventually 60 'the holder to be back beside the step' systemctl is-active sluice-steps
+        is_state "$step" running
+        [ -n "$(group "$step")" ]
+    fi
     sluice cancel "$step" >/dev/null
     reaches "$step" cancelled
     eventually 60 'the holder to be back once nothing runs' systemctl is-active sluice-steps
