@@ -103,6 +103,16 @@ pub(crate) enum Wish {
     Helper(AttemptId, u64, Fate, u64),
 }
 
+/// How its agent stands with looking at the GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looks {
+    None,
+    /// One is under way, or about to be.
+    Begun,
+    /// And another is to follow.
+    Wanted,
+}
+
 /// A host.
 pub(crate) struct Host {
     pub(crate) name: NodeName,
@@ -117,6 +127,7 @@ pub(crate) struct Host {
     pub(crate) gpus: Vec<Gpu>,
     /// Durable for as long as the host is not booted anew.
     pub(crate) kept_gpus: KeptGpus,
+    pub(crate) looks: Looks,
     /// Whether its supervisor answers.
     pub(crate) is_supervised: bool,
     /// Whether some of what goes wrong there never ends.
@@ -149,6 +160,7 @@ impl Host {
             procs,
             gpus: gpus.collect(),
             kept_gpus: KeptGpus::new(),
+            looks: Looks::None,
             is_supervised: true,
             is_faulty: true,
             freezes: number != 2,
@@ -228,6 +240,7 @@ impl Host {
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));
+        self.looks = Looks::None;
         self.life += 1;
     }
 

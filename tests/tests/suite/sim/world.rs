@@ -24,7 +24,7 @@ use sluice_common::wire::{Command, FromNode, Greeting, Hello, PROTOCOL_VERSION};
 
 use super::chance::Chance;
 use super::freezer::{Fate, Group};
-use super::host::{Host, Wish, wall};
+use super::host::{Host, Looks, Wish, wall};
 
 const HOSTS: usize = 4;
 const STEPS: u64 = 60;
@@ -794,8 +794,7 @@ impl World {
                 self.at(at, Event::HostTimer { host, life, key });
             }
             HostOutput::LookAtGpus => {
-                let (life, soon) = (self.hosts[host].life, self.below(300));
-                self.after(soon, Event::LookBegins { host, life });
+                self.want_look(host);
             }
             HostOutput::SaveGpus(kept) => self.hosts[host].kept_gpus = kept,
         }
@@ -807,9 +806,21 @@ impl World {
         self.feed(host, HostInput::SupervisorUp { boot_id, attempts });
     }
 
+    /// One look follows another: one that is under way is followed by one that answers all who asked meanwhile.
+    fn want_look(&mut self, host: usize) {
+        match self.hosts[host].looks {
+            Looks::None => {
+                self.hosts[host].looks = Looks::Begun;
+                let (life, soon) = (self.hosts[host].life, self.below(300));
+                self.after(soon, Event::LookBegins { host, life });
+            }
+            Looks::Begun | Looks::Wanted => self.hosts[host].looks = Looks::Wanted,
+        }
+    }
+
     fn glance(&mut self, host: usize, life: u64) {
         if life == self.hosts[host].life {
-            self.look_begins(host, life);
+            self.want_look(host);
             self.after(GLANCE, Event::Glance { host, life });
         }
     }
@@ -835,8 +846,15 @@ impl World {
     }
 
     fn look_ends(&mut self, host: usize, life: u64, look: GpuLook, is_stale: bool) {
+        if life != self.hosts[host].life {
+            return;
+        }
+        let asked = std::mem::replace(&mut self.hosts[host].looks, Looks::None);
+        if asked == Looks::Wanted {
+            self.want_look(host);
+        }
         // One in so many fails as a whole.
-        if life != self.hosts[host].life || self.one_in(30) {
+        if self.one_in(30) {
             return;
         }
         let shown = match is_stale {
