@@ -52,6 +52,8 @@ lay sluice-coordinator 644 "$repo/packaging/config/coordinator.toml" etc/sluice
 page sluice-coordinator sluice-coordinator "decide for a cluster of GPU hosts what runs where"
 lay sluice-agent 755 "$binaries/sluice-agent" "$binaries/sluice-supervisor" usr/bin
 lay sluice-agent 644 "$repo"/packaging/config/{agent,supervisor}.toml etc/sluice
+# The package makes that user.
+sed -i 's/^# agent_user = .*/agent_user = "sluice-agent"/' "$src/root/sluice-agent/etc/sluice/supervisor.toml"
 page sluice-agent sluice-agent "speak for a GPU host in a Sluice cluster"
 page sluice-agent sluice-supervisor "start, watch and stop the steps of a host"
 lay sluice 755 "$binaries/sluice" usr/bin
@@ -71,6 +73,7 @@ for package in sluice-coordinator sluice-agent; do
     cp "$repo/packaging/tmpfiles.d/$package.conf" "$src/debian/$package.tmpfiles"
 done
 cp "$repo/packaging/systemd/sluice-coordinator.service" "$src/debian/sluice-coordinator.sluice-coordinator.service"
+lay sluice-agent 644 "$repo"/packaging/systemd-254/sluice-steps.service.d/*.conf lib/systemd/system/sluice-steps.service.d
 for unit in agent supervisor steps; do
     cp "$repo/packaging/systemd/sluice-$unit.service" "$src/debian/sluice-agent.sluice-$unit.service"
 done

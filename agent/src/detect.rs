@@ -374,6 +374,7 @@ fn report(last: &Inventory, found: &Inventory) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_common::inventory::Capability;
 
     async fn found(dir: &Path, library: Option<&Path>, reserve: &Reserve) -> Inventory {
         let mut host = Host::new(dir.into(), library.map(Path::to_path_buf), reserve.clone());
@@ -394,7 +395,7 @@ mod tests {
             "{whole:?}"
         );
         assert!(!whole.kernel.is_empty() && !whole.arch.is_empty() && !whole.os.is_empty());
-        assert_eq!(whole.capabilities.len(), 6);
+        assert_eq!(whole.capabilities.len(), Capability::ALL.len());
 
         let reserve = Reserve {
             cpus: 1,

@@ -243,14 +243,10 @@ impl Groups {
             .unified
             .as_ref()
             .map(|unified| unified.birthplace(&name));
+        let files = self.legacy.entrances(&name).into_iter();
         Ok(Entrance {
             birthplace: birthplace.transpose()?,
-            files: self
-                .legacy
-                .entrances(&name)
-                .into_iter()
-                .chain(self.cpusets.entrance(&name))
-                .collect(),
+            files: files.chain(self.cpusets.entrance(&name)).collect(),
         })
     }
 

@@ -153,6 +153,11 @@ fn packages_install_upgrade_and_purge_cleanly() {
     for (path, mode) in expected {
         assert_eq!(files.get(path), Some(&mode), "{path}");
     }
+    let supervisor = fs::read_to_string(host.path("etc/sluice/supervisor.toml")).unwrap();
+    assert!(
+        supervisor.contains("\nagent_user = \"sluice-agent\"\n"),
+        "{supervisor}"
+    );
     // Nothing starts before an admin has said which cluster it is.
     assert!(
         !files.keys().any(|path| path.contains(".wants/")),
