@@ -56,13 +56,15 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
         hosts: cluster.hosts(),
         gpus: cluster.gpus(),
     };
+    let not_played = cluster.note();
     let subjects: BTreeSet<_> = trace.jobs.iter().map(|job| &job.subject).collect();
     let simulation = cluster.build(subjects)?;
     let begin = Instant::now();
     let until = flags.until.map(|until| Time::default() + until);
     let log = Driver::new(simulation, &asked).run(until);
     let took = begin.elapsed();
-    let notes = notes(&trace, &asked, &log, flags);
+    let mut notes = notes(&trace, &asked, &log, flags);
+    notes.extend(not_played);
     let report = Report::new(figures, &asked, &log, notes, took);
     let title = title(path, &report);
     if let Some(path) = &flags.plot {

@@ -38,6 +38,29 @@ pub(super) struct Cluster {
     pools: Vec<(PoolName, PoolTerms)>,
     policies: Vec<(PoolName, Subject, Policy)>,
     hosts: Vec<Host>,
+    /// What was written of pools and has no part here.
+    not_played: Vec<String>,
+}
+
+/// Rules over what is submitted. A job of a trace came once whatever a pool's rules say now, says nothing of its own, and
+/// ran for as long as it did.
+const NOT_PLAYED: [&str; 5] = [
+    "maintenance",
+    "defaults",
+    "max",
+    "on_preempt_allowed",
+    "validations",
+];
+
+/// Whether a field that may be left out says anything.
+fn says(value: &serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Null => false,
+        serde_json::Value::Object(fields) => fields.values().any(says),
+        serde_json::Value::Array(items) => !items.is_empty(),
+        serde_json::Value::String(text) => !text.is_empty(),
+        serde_json::Value::Bool(_) | serde_json::Value::Number(_) => true,
+    }
 }
 
 impl Cluster {
@@ -68,6 +91,15 @@ impl Cluster {
         for document in documents::read(&text, &file)? {
             match document {
                 Document::Pool(name, request) => {
+                    let said = serde_json::to_value(&request).unwrap_or_default();
+                    let not_played: Vec<&str> = NOT_PLAYED
+                        .into_iter()
+                        .filter(|field| says(&said[*field]))
+                        .collect();
+                    if !not_played.is_empty() {
+                        let fields = not_played.join("`, `");
+                        self.not_played.push(format!("`{fields}` of pool `{name}`"));
+                    }
                     let spare = request.min_runtime.as_deref().map(str::parse::<Span>);
                     let spare = spare.transpose().map_err(|e| wrong(e.to_string()))?;
                     // A host on paper can do all that is required; what is no capability is a mistake on paper too.
@@ -115,6 +147,13 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// What was written and has no part in a simulation, in a sentence.
+    pub(super) fn note(&self) -> Option<String> {
+        let fields = self.not_played.join(", ");
+        let says = format!("rules over what is submitted are not played: {fields}");
+        (!self.not_played.is_empty()).then_some(says)
     }
 
     /// How many hosts there are.
@@ -263,6 +302,23 @@ mod tests {
         let hosts = read_hosts("2x4", 3).unwrap();
         let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
         assert_eq!(names, ["h0004", "h0005"]);
+    }
+
+    #[test]
+    fn rules_that_are_not_played_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("p.yaml");
+        let text =
+            "kind: pool\nname: a\nmaintenance: fans\nmax: {retries: 1}\n---\nkind: pool\nname: b\n";
+        fs::write(&path, text).unwrap();
+        let cluster = Cluster::read(&["a=2x4".to_owned()], Some(&path)).unwrap();
+        assert_eq!(
+            cluster.note().unwrap(),
+            "rules over what is submitted are not played: `maintenance`, `max` of pool `a`"
+        );
+        fs::write(&path, "kind: pool\nname: b\n").unwrap();
+        let cluster = Cluster::read(&["2x4".to_owned()], Some(&path)).unwrap();
+        assert_eq!(cluster.note(), None);
     }
 
     #[test]
