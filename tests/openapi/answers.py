@@ -266,6 +266,7 @@ def change(judge):
     assert trial["changes"][0]["after"]["require"] == ["kill"], trial
     judge.error(400, "invalid_capability", "put", "/v1/pools/{pool}", body={"require": ["sudo"]}, pool="other")
     rules(judge)
+    platforms(judge)
     body = {"delete": [{"kind": "policy", "pool": "seated", "subject": "prod"}, {"kind": "pool", "name": "seated"}]}
     judge.call(200, "post", "/v1/apply", body=body)
     default = {"pool": "default", "subject": "prod"}
@@ -274,6 +275,17 @@ def change(judge):
     judge.error(404, "unknown_pool", "post", "/v1/apply", body=body)
     judge.error(413, "body_too_large", "post", "/v1/apply", body={"put": ["x" * (17 << 20)]})
     assert "items" in judge.call(200, "get", "/v1/pools/{pool}/queue", pool="default")
+
+
+def platforms(judge):
+    path, large = "/v1/pools/{pool}/platforms/{platform}", {"pool": "seated", "platform": "large"}
+    terms = {"description": "80 GB", "selector": {"gpu_model": "a100", "gpu_memory": ">=80GB", "labels": "zone in (a)"}}
+    assert judge.call(200, "put", path, body=terms, **large)["declared"]
+    judge.call(200, "put", path, "?dry_run=true", body={}, **large)
+    assert judge.call(200, "get", path, **large)["selector"]["gpu_memory"] == ">=80GB"
+    judge.error(404, "unknown_platform", "get", path, pool="seated", platform="small")
+    judge.error(409, "default_platform_missing", "put", "/v1/pools/{pool}", body={"default_platform": "x"}, pool="seated")
+    judge.call(204, "delete", path, **large)
 
 
 def rules(judge):

@@ -4,6 +4,8 @@
 //! Every change may be looked at first (`dry_run`), made only where the thing has not changed since (`version`, or
 //! `If-Match`), and made though somebody uses what it takes away (`force`).
 
+mod outcome;
+
 use std::collections::BTreeSet;
 
 use axum::Json;
@@ -12,12 +14,10 @@ use axum::http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::market::{Policy, Table};
-use coordinator_core::{Applied, Change, Core, Outcome, PoolWritten, Refused, Terms, Wanted};
+use coordinator_core::{Applied, Change, Core, PoolWritten, Refused, Wanted};
 use serde::Deserialize;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PolicyRequest, PoolRequest,
-    PreemptedView, PutDocument, RulesWritten, TermsChangeView, TermsKind, TermsView, UseView,
-    duration,
+    ApplyRequest, ApplyView, DeleteDocument, PolicyRequest, PoolRequest, PutDocument, RulesWritten,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::error_code::ErrorCode;
@@ -305,124 +305,11 @@ pub(super) async fn make<R: Send + 'static>(
 ) -> Result<(ApplyView, R), ApiError> {
     let wanted: Vec<Wanted> = changes.iter().map(|change| change.wanted.clone()).collect();
     let tell = move |core: &Core, applied: Result<Applied, Refused>| {
-        applied.map(|applied| (view_of(how.dry_run, &wanted, applied), seen(core)))
+        applied.map(|applied| (outcome::view_of(how.dry_run, &wanted, applied), seen(core)))
     };
     let engine = api.engine();
     let made = engine.apply(changes, how.force, how.dry_run, tell).await?;
     made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
-}
-
-fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
-    let Applied {
-        outcomes,
-        uses,
-        exposed,
-        preempted,
-        rejected,
-    } = applied;
-    let changes = wanted.iter().zip(outcomes);
-    let uses = uses.into_iter().map(|it| UseView {
-        message: it.message,
-        steps: it.steps.iter().map(ToString::to_string).collect(),
-    });
-    let preempted = preempted.into_iter().map(|(step, by)| PreemptedView {
-        step: step.to_string(),
-        by: by.to_string(),
-    });
-    ApplyView {
-        dry_run,
-        changes: changes.map(|(wanted, it)| change(wanted, it)).collect(),
-        in_use: uses.collect(),
-        exposed: exposed.iter().map(ToString::to_string).collect(),
-        preempted: preempted.collect(),
-        rejected: rejected.iter().map(ToString::to_string).collect(),
-    }
-}
-
-fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
-    let mut name = None;
-    let (kind, pool, subject) = match wanted {
-        Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
-        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
-            name = Some(platform.to_string());
-            (TermsKind::Platform, Some(pool), None)
-        }
-        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, Some(pool), None),
-        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
-            (TermsKind::Policy, Some(pool), Some(subject))
-        }
-        Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
-            (TermsKind::Validation, None, None)
-        }
-    };
-    let word = match (&outcome.before, &outcome.after) {
-        (None, _) => ChangeOutcome::Created,
-        (Some(_), None) => ChangeOutcome::Deleted,
-        (before, after) if before == after => ChangeOutcome::Unchanged,
-        (Some(_), Some(_)) => ChangeOutcome::Changed,
-    };
-    TermsChangeView {
-        kind,
-        pool: pool.map(ToString::to_string),
-        subject: subject.map(ToString::to_string),
-        name: validations::name_of(wanted),
-        platform: name,
-        outcome: word,
-        before: outcome.before.map(terms),
-        after: outcome.after.map(terms),
-    }
-}
-
-fn terms_of_pool(terms: PoolWritten) -> TermsView {
-    let PoolWritten {
-        description,
-        capacity,
-        min_runtime,
-        require,
-        rules,
-        platforms,
-    } = terms;
-    TermsView {
-        description: Some(description),
-        capacity: Some(capacity),
-        min_runtime: Some(duration(min_runtime)),
-        require: Some(require),
-        platforms,
-        ..rules::shown(&rules)
-    }
-}
-
-fn terms(terms: Terms) -> TermsView {
-    match terms {
-        Terms::Pool(terms) => terms_of_pool(*terms),
-        Terms::Validation(terms) => validations::shown(terms),
-        Terms::Platform(PlatformTerms {
-            description,
-            selector,
-        }) => TermsView {
-            description: Some(description),
-            selector: Some(selector),
-            ..TermsView::default()
-        },
-        Terms::Cluster(ClusterTerms {
-            default_pool,
-            subjects,
-        }) => TermsView {
-            default_pool: Some(default_pool),
-            subjects: Some(subjects),
-            ..TermsView::default()
-        },
-        Terms::Policy(Policy {
-            priority,
-            reserved,
-            limit,
-        }) => TermsView {
-            priority: Some(priority),
-            reserved: Some(reserved),
-            limit: Some(limit),
-            ..TermsView::default()
-        },
-    }
 }
 
 /// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
