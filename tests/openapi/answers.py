@@ -342,11 +342,16 @@ def close(judge):
     shown = judge.call(200, "post", path + ":drain", body={"deadline": "1h"}, node=node)
     assert shown["cordon"]["deadline"], shown
     judge.error(400, "invalid_duration", "post", path + ":drain", body={"deadline": "soon"}, node=node)
+    shown = judge.call(200, "post", path + ":move", body={"pool": "other"}, node=node)
+    assert "other" in (shown["pool"], shown["cordon"]["moves_to"]), shown
+    judge.call(200, "post", path + ":move", body={"pool": "default"}, node=node)
+    judge.error(404, "unknown_pool", "post", path + ":move", body={"pool": "nowhere"}, node=node)
     assert judge.call(200, "post", path + ":uncordon", body={}, node=node)["cordon"] is None
     judge.error(404, "unknown_gpu", "post", path + ":cordon", body={"gpu": "7"}, node=node)
     judge.error(404, "unknown_gpu", "post", path + ":uncordon", body={"gpu": "7"}, node=node)
     labels = {"zone": "a", "gone": None}
     assert judge.call(200, "patch", path + "/labels", body=labels, node=node)["labels"]["zone"] == "a"
+    judge.error(400, "reserved_label", "patch", path + "/labels", body={"sluice/arch": "a"}, node=node)
     judge.error(400, "invalid_label", "patch", path + "/labels", body={"-": "a"}, node=node)
     judge.error(409, "node_linked", "delete", path, node=node)
 
