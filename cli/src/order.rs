@@ -117,6 +117,7 @@ pub(crate) fn from_flags(
         on_preempt: flags.on_preempt,
         priority_class: flags.priority_class,
         work: flags.work,
+        allow_pending: flags.allow_pending.then_some(true),
         labels: flags.labels.into_iter().collect(),
         cpu_mode: flags.cpu_mode,
         ..StepRequest::default()
@@ -204,7 +205,7 @@ mod tests {
     fn every_flag_finds_its_field() {
         let line = "--gpus 2 --cpus 0.5 --cpu-mode weight --memory 16GiB --resource tensorrt_sessions=3 --non-preemptible --pool p \
                     --platform h100 --nodes 2 --subject s --retries 1 --timeout 2h --grace 90s --on-preempt fail --suspend-timeout 3h --queue-timeout 0s \
-                    --env A=1 --env B=x=y --label team=vision --workdir /w --name n --priority -5 --id mine -- python train.py";
+                    --env A=1 --env B=x=y --label team=vision --allow-pending --workdir /w --name n --priority -5 --id mine -- python train.py";
         let request = typed(line, &local()).unwrap();
         let expected = serde_json::json!({
             "id": "mine", "name": "n", "subject": "s", "pool": "p", "platform": "h100",
@@ -212,7 +213,7 @@ mod tests {
             "resources": {"gpu_count": 2, "cpu_count": 0.5, "memory": "16GiB", "preemptible": false,
                           "pool_resources": {"tensorrt_sessions": 3}},
             "nodes": 2, "priority": -5, "retries": 1, "timeout": "2h", "grace_period": "1m30s", "suspend_timeout": "3h", "queue_timeout": "0s",
-            "on_preempt": "fail", "labels": {"team": "vision"}, "cpu_mode": "weight",
+            "on_preempt": "fail", "labels": {"team": "vision"}, "cpu_mode": "weight", "allow_pending": true,
         });
         assert_eq!(serde_json::to_value(&request).unwrap(), expected);
     }

@@ -86,6 +86,13 @@ impl Asserted {
         self.rule.is_about_hosts() || self.when.as_ref().is_some_and(Rule::is_about_hosts)
     }
 
+    /// Whether a `when` about steps keeps it from asking for anything.
+    pub fn is_idle(&self, step: &StepFacts<'_>) -> bool {
+        let when = self.when.as_ref();
+        let when = when.filter(|when| !when.is_about_hosts());
+        when.is_some_and(|when| when.judge(step) != Verdict::Holds)
+    }
+
     /// Whether it holds. Where its `when` does not, or cannot be judged, it asks for nothing.
     pub fn judge(&self, facts: &impl Facts) -> Verdict {
         let wanted = self.when.as_ref().map(|when| when.judge(facts));

@@ -36,6 +36,9 @@ pub(crate) struct StepFlags {
     /// On how many hosts it runs at once, all of one platform.
     #[arg(long, value_name = "N", help_heading = "Placement")]
     pub(crate) nodes: Option<u32>,
+    /// Let it wait, rather than be rejected, while no host is known that could hold it.
+    #[arg(long, help_heading = "Placement")]
+    pub(crate) allow_pending: bool,
     /// On whose behalf.
     #[arg(long, value_name = "SUBJECT", help_heading = "Step")]
     pub(crate) subject: Option<String>,

@@ -260,6 +260,8 @@ fn an_assertion_asks_for_nothing_where_its_when_does_not_hold() {
         .map(|rule| rule.judge(&facts) == Verdict::Holds)
         .collect();
     assert_eq!(holds, [true, true, false]);
+    let idle: Vec<bool> = rules.iter().map(|rule| rule.is_idle(&facts.step)).collect();
+    assert_eq!(idle, [true, true, false]);
     let about: Vec<bool> = rules.iter().map(Asserted::is_about_hosts).collect();
     assert_eq!(about, [false, false, true]);
 }

@@ -341,22 +341,12 @@ impl Core {
     fn places(&self, it: &Previewed) -> Vec<Line> {
         let explained = self.explain(&it.step.id);
         let pools = explained.map_or_else(Vec::new, |explained| explained.pools);
-        let stops = match it.preempts.len() {
-            0 => String::new(),
-            _ => {
-                let names = it.preempts.iter().map(|step| format!("`{step}`"));
-                format!(
-                    "; for it gives way at once {}",
-                    shortened(names.collect(), NAMED_HOSTS)
-                )
-            }
-        };
         let place = |pool: crate::explain::InPool<'_>| Line {
             pool: Some(pool.pool.clone()),
             about: pool.reason.code.as_str().to_string(),
             passage: Passage::Passed,
             message: format!(
-                "it waits at place {} of {}: {}{stops}",
+                "it waits at place {} of {}: {}",
                 pool.ahead + 1,
                 pool.waiting,
                 pool.reason.message
@@ -423,6 +413,7 @@ fn assertion(pool: &PoolName, judged: Judged) -> Line {
     let about = format!("{}: {}", judged.document, judged.assert);
     match judged.outcome {
         Outcome::Holds => passed(pool, &about, "it holds".to_string()),
+        Outcome::Idle => passed(pool, &about, "its `when` does not hold".to_string()),
         Outcome::HoldsOn { keep: 0, of: 0 } => {
             passed(pool, &about, "there is no host to ask yet".to_string())
         }

@@ -71,6 +71,8 @@ pub struct Judged {
 pub enum Outcome {
     /// It holds for the step.
     Holds,
+    /// Its `when` does not hold, so it asks for nothing.
+    Idle,
     /// It holds on so many hosts of so many.
     HoldsOn {
         /// How many keep it.
@@ -292,6 +294,9 @@ fn broken_on<'a>(
 }
 
 fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> Outcome {
+    if rule.asserted.is_idle(&step) {
+        return Outcome::Idle;
+    }
     if !rule.asserted.is_about_hosts() {
         let failure = failure(rule.asserted.judge(&step));
         return failure.map_or(Outcome::Holds, |failure| Outcome::Fails(failure.found));

@@ -11,6 +11,7 @@ mod exec;
 mod explain;
 mod fencing;
 mod gpus;
+mod guide;
 mod hooks;
 mod hosts;
 mod logging;
