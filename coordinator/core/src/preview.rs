@@ -280,7 +280,8 @@ impl Core {
     /// Which of the hosts that it remembers could hold it, were they empty.
     fn hosts_line(&self, name: &PoolName, request: &Request) -> Line {
         let pool = self.state.market().pool(name);
-        let of = match &request.platforms[..] {
+        let wanted = pool.map_or(&[][..], |pool| pool.wanted(request));
+        let of = match wanted {
             [] => "any".to_string(),
             asked => {
                 let asked: Vec<&str> = asked.iter().map(|it| it.as_str()).collect();
@@ -368,7 +369,7 @@ fn gives_way(record: &Record, to: &StepId) -> Option<StepId> {
 
 /// The hosts that could hold a request, were they empty, those first that it likes best.
 fn could_hold(pool: &Pool, request: &Request) -> Vec<String> {
-    let views: Vec<Option<&PlatformName>> = match &request.platforms[..] {
+    let views: Vec<Option<&PlatformName>> = match pool.wanted(request) {
         [] => Vec::from([None]),
         asked => asked.iter().map(Some).collect(),
     };

@@ -13,9 +13,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::MCPU;
-use sluice_common::id::{PoolName, ValidationName};
+use sluice_common::id::{PlatformName, PoolName, ValidationName};
+use sluice_common::inventory::Gpu;
 use sluice_common::nearest::nearest;
-use sluice_common::platform;
+use sluice_common::platform::{self, terms};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::step::StepSpec;
 use sluice_common::validation::{
@@ -27,7 +28,7 @@ use crate::input::{Change, Wanted};
 use crate::market::Request;
 use crate::output::{Refusal, Refused, Terms};
 use crate::record::Record;
-use crate::state::Node;
+use crate::state::{Node, Pool};
 use crate::terms::pool_of;
 
 /// Most hosts that a rejection tells of: the nearest.
@@ -136,10 +137,17 @@ impl Core {
         rules.collect()
     }
 
-    /// What rules may ask of the hosts of a pool that are of a platform of the request.
+    /// What rules may ask of the hosts of a pool that are of a platform which the request is for there.
     fn hosts_for(&self, pool: &PoolName, request: &Request) -> Vec<NodeFacts> {
+        let market = self.state.market().pool(pool);
+        let wanted = market.map_or(&[][..], |pool| pool.wanted(request));
+        let Some(known) = self.state.pool(pool) else {
+            return Vec::new();
+        };
         let nodes = self.state.nodes_of(pool);
-        nodes.filter_map(|node| facts(node, request)).collect()
+        nodes
+            .filter_map(|node| facts(node, known, wanted))
+            .collect()
     }
 
     fn no_host_keeps(
@@ -319,16 +327,20 @@ fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> Outcome {
     }
 }
 
-/// What rules may ask of a host; `None` where it is of no platform of the request.
-fn facts(node: &Node, request: &Request) -> Option<NodeFacts> {
-    let asked = &request.platforms;
+/// What rules may ask of a host; `None` where it is of no platform that is wanted.
+fn facts(node: &Node, pool: &Pool, wanted: &[PlatformName]) -> Option<NodeFacts> {
+    let labels = node.labels_in_force();
+    let host = node.as_host(&labels);
+    let is_wanted = |gpu: Option<&Gpu>| {
+        let declared = pool.platforms.iter();
+        let declared = declared.map(|(name, platform)| (name, &platform.terms));
+        let kinds = || terms::of(declared.clone(), &host, gpu);
+        wanted.is_empty() || wanted.iter().any(|wanted| kinds().contains(wanted))
+    };
     let gpus = &node.inventory.gpus;
-    let seen = gpus
-        .iter()
-        .filter(|gpu| asked.is_empty() || asked.contains(&platform::of_slug(&gpu.platform)));
-    let seen: Vec<_> = seen.collect();
-    let bare = gpus.is_empty() && asked.contains(&platform::cpu());
-    if !asked.is_empty() && seen.is_empty() && !bare {
+    let seen: Vec<&Gpu> = gpus.iter().filter(|gpu| is_wanted(Some(gpu))).collect();
+    let bare = gpus.is_empty() && is_wanted(None);
+    if !wanted.is_empty() && seen.is_empty() && !bare {
         return None;
     }
     let models: BTreeSet<String> = seen
@@ -344,6 +356,6 @@ fn facts(node: &Node, request: &Request) -> Option<NodeFacts> {
         gpu_memory: seen.iter().map(|gpu| gpu.memory_bytes).min(),
         gpu_models: models.into_iter().collect(),
         arch: node.inventory.arch.clone(),
-        labels: node.labels_in_force(),
+        labels,
     })
 }

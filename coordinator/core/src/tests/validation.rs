@@ -338,3 +338,46 @@ fn a_change_holds_for_what_is_submitted_after_it() {
     rig.submit("later", taking(2, "1GiB")).unwrap();
     assert_eq!(rig.state("later"), StepState::Rejected);
 }
+
+#[test]
+fn the_hosts_of_a_declared_platform_are_those_that_its_selector_means() {
+    let mut rig = rig(
+        &[("memory <= 0.5 * node.memory", "take half of a host")],
+        &[],
+    );
+    let big = serde_json::from_str(r#"{"selector":{"gpu_memory":">=60GB"}}"#).unwrap();
+    let terms = PoolWritten {
+        rules: PoolRules {
+            default_platform: Some("big".parse().unwrap()),
+            ..rules(&["v"])
+        },
+        platforms: Some([("big".parse().unwrap(), big)].into()),
+        ..PoolWritten::default()
+    };
+    let wanted = Wanted::Pool {
+        pool: "default".parse().unwrap(),
+        terms: terms.into(),
+    };
+    rig.apply(vec![wanted]);
+    for (name, gpu, memory) in [("big", 80, 32), ("small", 40, 256)] {
+        let mut host = hello(name, 1, 8);
+        host.inventory.gpus[0].memory_bytes = gpu << 30;
+        host.inventory.memory_bytes = memory << 30;
+        rig.hello(host);
+    }
+    let on = |platform: Option<&str>| StepSpec {
+        platform: platform.map(String::from),
+        ..taking(1, "20GiB")
+    };
+    for (id, platform) in [("named", Some("big")), ("default", None)] {
+        rig.submit(id, on(platform)).unwrap();
+        let reason = rig.reason(id);
+        assert_eq!(reason.detail["hosts"], Detail::from(1), "{reason:?}");
+        assert!(
+            reason.message.contains("`big`: memory <= 0.5"),
+            "{reason:?}"
+        );
+    }
+    rig.submit("any", on(Some("any"))).unwrap();
+    assert_eq!(rig.state("any"), StepState::Allocated);
+}
