@@ -260,11 +260,7 @@ async fn serve(
     let watcher = Watcher::start()
         .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
         .ok();
-    let attempts = config
-        .supervisor_socket
-        .parent()
-        .unwrap_or(Path::new("/"))
-        .join("attempts");
+    let attempts = attempts_dir(&config);
     let (events, inbox) = mpsc::channel(INBOX);
     let execs = Execs::new(attempts.clone(), events.clone());
     let logs = Logs::new(attempts.clone(), Arc::clone(&live), watcher, execs);
@@ -303,6 +299,12 @@ async fn serve(
     }
 }
 
+/// Where the supervisor has the directories of attempts.
+fn attempts_dir(config: &Config) -> PathBuf {
+    let beside = config.supervisor_socket.parent();
+    beside.unwrap_or(Path::new("/")).join("attempts")
+}
+
 fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_core::Settings {
     let topology = detect::topology::read(Path::new("/"), config.reserve.cpus, &inventory.gpus);
     agent_core::Settings {
@@ -313,6 +315,7 @@ fn settings(config: &Config, inventory: &Inventory, is_declared: bool) -> agent_
         gpus_are_declared: is_declared,
         suspend_limit: config.suspend_limit,
         topology,
+        attempts_dir: attempts_dir(config).display().to_string(),
     }
 }
 

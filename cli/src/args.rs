@@ -258,6 +258,9 @@ pub(crate) enum Kind {
     /// The kinds of hardware in a pool.
     #[value(aliases = ["platform", "pf"])]
     Platforms,
+    /// What pools lay under steps.
+    #[value(aliases = ["template", "tp"])]
+    Templates,
     /// Where steps go that name no pool.
     Cluster,
     /// Documents of assertions over what is submitted.
@@ -336,6 +339,9 @@ pub(crate) enum Described {
     /// One kind of hardware in a pool, by POOL/PLATFORM.
     #[value(aliases = ["platforms", "pf"])]
     Platform,
+    /// What pools lay under steps.
+    #[value(aliases = ["templates", "tp"])]
+    Template,
 }
 
 impl Kind {
@@ -352,6 +358,7 @@ impl Kind {
             Kind::Pools => &["pools", "pool", "po"],
             Kind::Policies => &["policies", "policy", "pl"],
             Kind::Platforms => &["platforms", "platform", "pf"],
+            Kind::Templates => &["templates", "template", "tp"],
             Kind::Cluster => &["cluster"],
             Kind::Validations => &["validations", "validation", "vl"],
             Kind::Events => &["events", "event", "ev"],
@@ -378,6 +385,7 @@ impl Described {
             Described::Pool => "pool",
             Described::Validation => "validation",
             Described::Platform => "platform",
+            Described::Template => "template",
         }
     }
 }

@@ -10,6 +10,7 @@ mod platform;
 mod sse;
 mod steer;
 mod stream;
+mod templates;
 
 use std::io::Read;
 use std::sync::Arc;

@@ -10,11 +10,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::api::{PolicyRequest, PoolRequest};
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PlatformName, PoolName, Subject, ValidationName};
+use sluice_common::id::{PlatformName, PoolName, Subject, TemplateName, ValidationName};
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::step::Work;
+use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
 
 use crate::dev::HostRequest;
@@ -29,13 +30,14 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// What a document may be.
-const KINDS: [&str; 7] = [
+const KINDS: [&str; 8] = [
     "cluster",
     "host",
     "platform",
     "pool",
     "policy",
     "step",
+    "template",
     "validation",
 ];
 
@@ -56,6 +58,8 @@ pub(crate) enum Document {
     Validation(ValidationName, ValidationTerms),
     /// A step to be submitted.
     Step(Box<StepRequest>),
+    /// What pools may lay under steps.
+    Template(TemplateName, Box<Template>),
 }
 
 /// The text of a file, or of standard input where it is `-`.
@@ -182,6 +186,13 @@ fn document(value: Value) -> Result<Document, String> {
             Ok(Document::Policy(pool, subject, parse(fields)?))
         }
         "validation" => validation(fields),
+        "template" => {
+            let name =
+                TemplateName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
+            let template: Template = parse(fields)?;
+            template.check().map_err(|e| e.to_string())?;
+            Ok(Document::Template(name, Box::new(template)))
+        }
         "step" => Ok(Document::Step(Box::new(parse(fields)?))),
         work if work.parse::<Work>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
@@ -240,7 +251,8 @@ mod tests {
     fn every_kind_is_read() {
         let text = "kind: pool\nname: training\ncapacity: {gpu: 16}\n---\nkind: policy\npool: training\n\
                     subject: prod\npriority: 10\nreserved: {gpu: 4}\n---\nkind: host\nname: h1\ngpus: 8\n---\n\
-                    kind: step\ncommand: [python, train.py]\n---\nkind: cluster\ndefault_pool: {gpu: training}\n";
+                    kind: step\ncommand: [python, train.py]\n---\nkind: cluster\ndefault_pool: {gpu: training}\n---\n\
+                    kind: template\nname: t\nworkdir: /scratch/{{subject}}\n";
         let documents = read(text, "f.yaml").unwrap();
         assert!(matches!(
             &documents[..],
@@ -249,9 +261,22 @@ mod tests {
                 Document::Policy(..),
                 Document::Host(_),
                 Document::Step(_),
-                Document::Cluster(_)
+                Document::Cluster(_),
+                Document::Template(..)
             ]
         ));
+    }
+
+    #[test]
+    fn a_template_is_checked_where_it_is_written() {
+        let text = "kind: pool\nname: p\n---\nkind: template\nname: t\nenv:\n  A: a\nwrapper:\n- nice\n- --node={{nuna}}\n";
+        let Err(Failure::Failed(message)) = read(text, "f.yaml") else {
+            panic!("it was read");
+        };
+        assert_eq!(
+            message,
+            "f.yaml:10, document 2: wrapper[1]: there is no variable `nuna`: did you mean `numa`?"
+        );
     }
 
     #[test]

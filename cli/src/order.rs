@@ -103,6 +103,7 @@ pub(crate) fn from_flags(
             gpu_count: flags.gpus,
             cpu_count: flags.cpus,
             memory: flags.memory,
+            storage: flags.storage,
             preemptible: flags.non_preemptible.then_some(false),
             pool_resources: flags.resources.into_iter().collect(),
             ..ResourceSettings::default()
@@ -120,6 +121,9 @@ pub(crate) fn from_flags(
         allow_pending: flags.allow_pending.then_some(true),
         labels: flags.labels.into_iter().collect(),
         cpu_mode: flags.cpu_mode,
+        mounts: (!flags.mounts.is_empty()).then(|| flags.mounts.into()),
+        privileged: flags.privileged.then_some(true),
+        host_network: flags.host_network.then_some(true),
         ..StepRequest::default()
     })?;
     check(&request).map_err(|e| Failure::Usage(format!("{}: {}", flag_of(&e.field), e.message)))?;
@@ -147,6 +151,8 @@ fn flag_of(field: &str) -> String {
         "resources.gpu_count" => "--gpus".to_owned(),
         "resources.cpu_count" => "--cpus".to_owned(),
         "resources.memory" => "--memory".to_owned(),
+        "resources.storage" => "--storage".to_owned(),
+        mounts if mounts.starts_with("mounts") => "--mount".to_owned(),
         "grace_period" => "--grace".to_owned(),
         other => format!("--{}", other.replace('_', "-")),
     }

@@ -19,6 +19,7 @@ use crate::request::ResourceSettings;
 use crate::rules::PoolStatus;
 use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, Work};
+use crate::template::{Listed, Mount};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 
@@ -31,6 +32,7 @@ mod platform;
 mod preview;
 mod replay;
 mod rules;
+mod template;
 mod terms;
 mod validation;
 
@@ -49,6 +51,7 @@ pub use platform::{NamedPlatform, NamedTwice, PlatformView, declared};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use replay::{ChangeView, ChangesView, ReplayView};
 pub use rules::{PoolDefaults, PoolMaxima, RulesWritten};
+pub use template::{MergedView, TemplateView};
 pub use terms::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PreemptedView, PutDocument,
     TermsChangeView, TermsKind, TermsView, UseView,
@@ -153,6 +156,18 @@ pub struct StepView {
     /// How it has the processors that it takes.
     #[serde(default)]
     pub cpu_mode: CpuMode,
+    /// What it is to mount, as it says itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<Listed<Mount>>,
+    /// Whether it asks to do what root may.
+    #[serde(default)]
+    pub privileged: bool,
+    /// Whether it asks for the host's network.
+    #[serde(default)]
+    pub host_network: bool,
+    /// What it is with all that lies under it, and where each value came from; lists leave it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<MergedView>,
 }
 
 /// What steps are that older coordinators tell of.
@@ -350,6 +365,9 @@ pub struct PoolView {
     /// What becomes of a request for a platform that it declares and of which it has no host.
     #[serde(default)]
     pub unmatched_platform: UnmatchedPlatform,
+    /// Templates that lie under its steps, the lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<String>,
     /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
@@ -392,6 +410,9 @@ pub struct PoolRequest {
     /// The platforms that it declares, and no others; where they are absent, those that it has stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
+    /// Templates that lie under its steps, the lowest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<String>,
 }
 
 pub(crate) fn is_reject(unmatched: &UnmatchedPlatform) -> bool {

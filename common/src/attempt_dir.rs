@@ -16,6 +16,9 @@ pub const STEP_DIR: &str = "step";
 /// The file in it whose change tells of a checkpoint; absent until the step makes it.
 pub const CHECKPOINT_FILE: &str = "checkpoint";
 
+/// Where a step works that names no directory.
+pub const OWN_WORKDIR: &str = "work";
+
 /// The directory of a program that runs beside the attempt, where its streams are: by this and its number.
 pub const EXEC_DIR_PREFIX: &str = "exec-";
 

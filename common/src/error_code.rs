@@ -177,6 +177,18 @@ codes! {
     TooManyPlatforms = "too_many_platforms", 409;
     /// Labels that begin with `sluice/` are facts, which nobody sets.
     ReservedLabel = "reserved_label", 400;
+    /// The name of a template is not well-formed, or a field of one holds what it may not.
+    InvalidTemplate = "invalid_template", 400;
+    /// A `{{...}}` of a template names what is not on the list of variables, or has no other half.
+    InvalidVariable = "invalid_variable", 400;
+    /// A mount is not one of two absolute paths.
+    InvalidMount = "invalid_mount", 400;
+    /// The amount of disk space cannot be read.
+    InvalidStorage = "invalid_storage", 400;
+    /// No template has this name.
+    UnknownTemplate = "unknown_template", 404;
+    /// A pool names a template that would not be there.
+    PoolNamesTemplate = "pool_names_template", 409;
 }
 
 impl fmt::Display for ErrorCode {

@@ -124,6 +124,11 @@ name!(
     /// On whose behalf steps are submitted: an orchestrator, a step operator, a person.
     Subject, "subject");
 name!(
+    /// The name of a template.
+    TemplateName,
+    "template name"
+);
+name!(
     /// One coordinator's realm; drawn once, when its data directory is made.
     ClusterId, "cluster id");
 name!(

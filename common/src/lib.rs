@@ -38,6 +38,7 @@ pub mod selector;
 pub mod state;
 pub mod step;
 pub mod supervision;
+pub mod template;
 pub mod time;
 pub mod usage;
 pub mod validation;

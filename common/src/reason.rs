@@ -133,6 +133,14 @@ codes! {
     ValidationFailed = "validation_failed",
     /// Rejected: it is to have processors of its own, which the pool does not require its hosts to be able to give.
     CpuModeNotAllowed = "cpu_mode_not_allowed",
+    /// Rejected: it asks for `privileged`, which no template of the pool allows, or hands on.
+    PrivilegedNotAllowed = "privileged_not_allowed",
+    /// Rejected: it asks for `host_network`, which no template of the pool allows, or hands on.
+    HostNetworkNotAllowed = "host_network_not_allowed",
+    /// Rejected: it would mount what no template of the pool allows, or hands on.
+    MountNotAllowed = "mount_not_allowed",
+    /// Rejected: with what the pool's templates add it is larger than a process can be given.
+    MergeTooLarge = "merge_too_large",
 }
 
 impl fmt::Display for ReasonCode {

@@ -10,13 +10,15 @@ mod processors;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, megabytes_up, parse_memory};
+use crate::amount::{
+    Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB, megabytes_up, parse_memory,
+};
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
@@ -24,6 +26,7 @@ use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE, MAX_SPE
 use crate::platform;
 use crate::processors::CpuMode;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, Work};
+use crate::template::{Listed, Mount, check::check_mounts};
 use crate::time::Span;
 
 /// The body of a submit.
@@ -109,6 +112,15 @@ pub struct StepRequest {
     /// its `weight`, or whole ones that are its own (`pinned`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_mode: Option<CpuMode>,
+    /// What its wrapper is to show it of the host, beside and over what the pool's templates mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<Listed<Mount>>,
+    /// Whether its wrapper is to let it do what root may; `false` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub privileged: Option<bool>,
+    /// Whether its wrapper is to leave it in the host's network; `false` where absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_network: Option<bool>,
 }
 
 /// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
@@ -126,6 +138,9 @@ pub struct ResourceSettings {
     /// Such as `16GiB`, on each host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
+    /// Such as `100GiB` of disk space below the host's state directory, on each host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub storage: Option<String>,
     /// `true` where absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
@@ -165,7 +180,7 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    fn new(code: ErrorCode, field: impl Into<String>, message: impl ToString) -> Self {
+    pub(crate) fn new(code: ErrorCode, field: impl Into<String>, message: impl ToString) -> Self {
         Self {
             code,
             field: field.into(),
@@ -192,7 +207,9 @@ impl StepRequest {
     /// # Errors
     /// The first field, in the order of this type, that may not hold what it holds.
     pub fn check(self) -> Result<StepSpec, FieldError> {
-        self.settled()?.check_settled()
+        let inherited = self.inherited();
+        let spec = self.settled()?.check_settled()?;
+        Ok(StepSpec { inherited, ..spec })
     }
 
     fn check_settled(mut self) -> Result<StepSpec, FieldError> {
@@ -247,6 +264,10 @@ impl StepRequest {
             work: self.work,
             labels: labels::checked(self.labels)?,
             cpu_mode,
+            mounts: check_mounts("mounts", self.mounts)?,
+            privileged: self.privileged.unwrap_or(false),
+            host_network: self.host_network.unwrap_or(false),
+            inherited: BTreeSet::new(),
         })
     }
 }
@@ -272,7 +293,7 @@ impl crate::exec::ExecRequest {
     }
 }
 
-fn check_command(
+pub(crate) fn check_command(
     command: &[String],
     env: &Environment,
     workdir: Option<&str>,
@@ -421,6 +442,11 @@ impl ResourceSettings {
             let bytes = parse_memory(memory)
                 .map_err(|e| FieldError::new(ErrorCode::InvalidMemory, "resources.memory", e))?;
             demand = demand.with(MEMORY_MB, megabytes_up(bytes));
+        }
+        if let Some(storage) = &self.storage {
+            let bytes = parse_memory(storage)
+                .map_err(|e| FieldError::new(ErrorCode::InvalidStorage, "resources.storage", e))?;
+            demand = demand.with(STORAGE_MB, megabytes_up(bytes));
         }
         Ok(demand.with(STEP_RUN, 1))
     }

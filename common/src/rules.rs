@@ -8,6 +8,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::TemplateName;
 use crate::id::{PlatformName, ValidationName};
 use crate::platform::terms::UnmatchedPlatform;
 use crate::step::OnPreempt;
@@ -75,6 +76,9 @@ pub struct PoolRules {
     /// The documents of assertions that a step must keep.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
+    /// What lies under its steps, the lowest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<TemplateName>,
 }
 
 impl PoolRules {

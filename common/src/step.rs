@@ -14,6 +14,7 @@ use crate::label::{LabelKey, LabelValue};
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
 use crate::rules::Setting;
+use crate::template::{Listed, Mount};
 use crate::time::Span;
 
 /// What happens to a step that gives way.
@@ -176,6 +177,18 @@ pub struct StepSpec {
     /// How it has the processors that it takes.
     #[serde(default, skip_serializing_if = "CpuMode::is_default")]
     pub cpu_mode: CpuMode,
+    /// What its wrapper is to show it of the host, as it says itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<Listed<Mount>>,
+    /// Whether its wrapper is to let it do what root may.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub privileged: bool,
+    /// Whether its wrapper is to leave it in the host's network.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub host_network: bool,
+    /// Fields that it takes from the `defaults` of what it belongs to, such as its pipeline: `retries`, `env.LR`.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub inherited: BTreeSet<String>,
 }
 
 impl OnPreempt {
@@ -195,4 +208,12 @@ impl OnPreempt {
 /// What steps of before the choice have.
 fn free() -> bool {
     true
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde gives it by reference"
+)]
+fn is_false(value: &bool) -> bool {
+    !value
 }

@@ -21,6 +21,7 @@ use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::processors::{CpuMode, CpuSet};
+use crate::template::launch::Around;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 use crate::wire::StopWhy;
@@ -189,6 +190,8 @@ pub struct SpawnSpec {
     pub devices: Devices,
     /// How it has its processors.
     pub processors: Processors,
+    /// What goes on around it, within what the supervisor's own config allows.
+    pub around: Around,
 }
 
 /// How an attempt has its processors.

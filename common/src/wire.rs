@@ -26,6 +26,7 @@ use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::processors::CpuMode;
 use crate::supervision::Exit;
+use crate::template::launch::Launch;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 
@@ -189,6 +190,8 @@ pub struct Assignment {
     pub units: Amounts,
     /// How it has the processors among them.
     pub cpu_mode: CpuMode,
+    /// What templates put around it.
+    pub launch: Launch,
 }
 
 /// The place of one host among those that run an attempt together, each its part.

@@ -26,6 +26,7 @@ mod pools;
 mod rules;
 mod steps;
 mod submit;
+mod templates;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -152,6 +153,13 @@ fn router(api: Api) -> Router {
             get(platforms::get)
                 .put(platforms::put)
                 .delete(platforms::remove),
+        )
+        .route("/v1/templates", get(templates::list))
+        .route(
+            "/v1/templates/{template}",
+            get(templates::get)
+                .put(templates::put)
+                .delete(templates::delete),
         )
         .route("/v1/cluster", get(cluster::get).put(cluster::put))
         .route("/v1/validations", get(validations::list))

@@ -4,6 +4,7 @@
 mod explain;
 pub mod platform;
 mod preview;
+mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +25,15 @@ use sluice_common::usage::Usage;
 
 pub use explain::explain;
 pub use preview::preview;
+pub use template::template;
 
-/// A step, if it is remembered.
+/// A step, if it is remembered, with what it is on all that lies under it. Lists leave that out, for it is long.
 pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
-    core.state().step(id).map(|found| step(core, found))
+    let found = core.state().step(id)?;
+    Some(StepView {
+        merged: Some(template::merged(core, found, pool_of(core, found))),
+        ..step(core, found)
+    })
 }
 
 /// A step.
@@ -79,6 +85,10 @@ pub fn step(core: &Core, step: &Step) -> StepView {
             .map(|(key, value)| (key.to_string(), value.to_string()))
             .collect(),
         cpu_mode: spec.cpu_mode,
+        mounts: spec.mounts.clone(),
+        privileged: spec.privileged,
+        host_network: spec.host_network,
+        merged: None,
     }
 }
 
@@ -283,6 +293,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         validations: rules.validations,
         default_platform: rules.default_platform,
         unmatched_platform: rules.unmatched_platform,
+        templates: rules.templates,
     }
 }
 

@@ -10,8 +10,8 @@ use sluice_common::wire::Assignment;
 
 use crate::input::Settings;
 
-/// A default `PATH` and, in a gang, a default place to meet, under the step's own variables, under those that tell it
-/// where it is.
+/// A default `PATH` and, in a gang, a default place to meet, under what templates say, under the step's own variables,
+/// under those that tell it where it is.
 ///
 /// The last cannot be overridden: a program that could choose its own `CUDA_VISIBLE_DEVICES` would reach the GPUs of
 /// its neighbours. Without GPUs that variable is empty, which hides every device; absent, it would show them all.
@@ -22,6 +22,7 @@ pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Envir
         env.insert("MASTER_ADDR".to_owned(), first.clone());
         env.insert("MASTER_PORT".to_owned(), port.to_string());
     }
+    env.extend(assignment.launch.env.clone());
     env.extend(assignment.env.clone());
     env.extend(
         [
@@ -66,6 +67,7 @@ mod tests {
             subject: Subject::new("s").unwrap(),
             units: Amounts::new(),
             cpu_mode: Default::default(),
+            launch: sluice_common::template::launch::Launch::default(),
         }
     }
 
@@ -76,6 +78,7 @@ mod tests {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            attempts_dir: "/attempts".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         };
@@ -133,6 +136,7 @@ mod tests {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            attempts_dir: "/attempts".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         };

@@ -159,4 +159,6 @@ pub struct Settings {
     pub suspend_limit: Span,
     /// What is near to what on this host.
     pub topology: Topology,
+    /// Where the supervisor has the directories of attempts.
+    pub attempts_dir: String,
 }

@@ -1,6 +1,11 @@
 //! What the supervisor is told to start, from what the coordinator has assigned. Pure.
 
+use alloc::format;
+use alloc::string::String;
+
 use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
+use sluice_common::attempt_dir::OWN_WORKDIR;
+use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Devices, Exit, Limits, Memo, Processors, SpawnSpec};
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
@@ -12,15 +17,22 @@ use crate::link::Terms;
 
 /// Everything but the lease, which is filled in when the order goes out.
 pub(crate) fn spec(
-    assignment: Assignment,
+    mut assignment: Assignment,
     processors: Processors,
     settings: &Settings,
     terms: Terms,
 ) -> SpawnSpec {
+    let workdir = match &assignment.workdir {
+        Some(workdir) => workdir.clone(),
+        None => own_workdir(&assignment.attempt, settings),
+    };
+    assignment.launch.settle(&workdir);
     let env = environment(&assignment, settings);
+    let mut command = assignment.launch.wrapper;
+    command.extend(assignment.command);
     SpawnSpec {
         attempt: assignment.attempt,
-        command: assignment.command,
+        command,
         env,
         workdir: assignment.workdir,
         lease_until: None,
@@ -36,7 +48,13 @@ pub(crate) fn spec(
         // Which devices those are the driver knows, who sees the host.
         devices: Devices::default(),
         processors,
+        around: assignment.launch.around,
     }
+}
+
+/// Where an attempt works that names no directory: the supervisor makes it there.
+fn own_workdir(attempt: &AttemptId, settings: &Settings) -> String {
+    format!("{}/{attempt}/{OWN_WORKDIR}", settings.attempts_dir)
 }
 
 /// A step may use what it was granted. One that asked for no processors or no memory shares what the host has.

@@ -36,6 +36,7 @@ impl Rig {
             gpu_release_timeout: Span::from_secs(30),
             respect_foreign: true,
             gpus_are_declared: false,
+            attempts_dir: "/attempts".to_owned(),
             suspend_limit: Span::from_secs(120),
             topology: Default::default(),
         };
@@ -116,6 +117,7 @@ impl Rig {
             subject: Subject::new("s").unwrap(),
             units: Amounts::new(),
             cpu_mode: Default::default(),
+            launch: sluice_common::template::launch::Launch::default(),
         };
         let command = Command {
             epoch: epoch(),

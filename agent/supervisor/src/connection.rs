@@ -220,6 +220,7 @@ mod tests {
             limits: Limits::default(),
             devices: Devices::default(),
             processors: Default::default(),
+            around: sluice_common::template::launch::Around::default(),
         })
     }
 

@@ -27,7 +27,7 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use sluice_common::attempt_dir::{
-    CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, STEP_DIR,
+    CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, OWN_WORKDIR, STEP_DIR,
 };
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
@@ -469,7 +469,7 @@ fn environment(
 
 fn workdir(spec: &SpawnSpec, dir: &Path) -> Result<PathBuf, SpawnError> {
     let Some(workdir) = &spec.workdir else {
-        return Ok(dir.join("work"));
+        return Ok(dir.join(OWN_WORKDIR));
     };
     if workdir.contains('\0') {
         let field = "the working directory".to_owned();

@@ -131,6 +131,9 @@ pub(crate) enum Deletable {
     /// Platforms that pools declare, by POOL/PLATFORM.
     #[value(aliases = ["platforms", "pf"])]
     Platform,
+    /// Templates that no pool names.
+    #[value(aliases = ["templates", "tp"])]
+    Template,
 }
 
 #[derive(Debug, clap::Args)]
@@ -141,7 +144,7 @@ pub(crate) struct DeleteArgs {
     /// Which; of a policy POOL/SUBJECT, of a platform POOL/PLATFORM.
     #[arg(value_name = "NAME", value_parser = any_name, required_unless_present = "file")]
     pub(crate) names: Vec<String>,
-    /// The pools and policies of this YAML file, all of them or none; `-` is stdin.
+    /// The pools, policies and templates of this YAML file, all of them or none; `-` is stdin.
     #[arg(short, long, value_name = "FILE", conflicts_with_all = ["kind", "names"])]
     pub(crate) file: Option<PathBuf>,
     /// Delete nothing, and show what it would mean. For pools and policies.
@@ -168,6 +171,9 @@ fn any_name(text: &str) -> Result<String, String> {
         "platform/",
         "platforms/",
         "pf/",
+        "template/",
+        "templates/",
+        "tp/",
     ];
     match kinds.iter().find_map(|kind| text.strip_prefix(kind)) {
         Some(name) => Ok(name.to_owned()),

@@ -3,6 +3,7 @@
 use sluice_common::label::{LabelChange, LabelChangeError};
 use sluice_common::processors::CpuMode;
 use sluice_common::step::{OnPreempt, PriorityClass, Work};
+use sluice_common::template::Mount;
 use sluice_common::time::Span;
 
 /// What a step takes and how it is treated: the flags that `run` and `submit` share.
@@ -21,6 +22,9 @@ pub(crate) struct StepFlags {
     /// Memory on each host, such as 16GiB.
     #[arg(long, value_name = "SIZE", help_heading = "Resources")]
     pub(crate) memory: Option<String>,
+    /// Disk space on each host, such as 100GiB.
+    #[arg(long, value_name = "SIZE", help_heading = "Resources")]
+    pub(crate) storage: Option<String>,
     /// An amount of a custom resource; may be repeated.
     #[arg(long = "resource", value_name = "KEY=N", value_parser = key_amount, help_heading = "Resources")]
     pub(crate) resources: Vec<(String, u64)>,
@@ -78,6 +82,15 @@ pub(crate) struct StepFlags {
     /// The directory that it starts in, on the host.
     #[arg(long, value_name = "DIR", help_heading = "Step")]
     pub(crate) workdir: Option<String>,
+    /// What its wrapper is to show it of the host; may be repeated.
+    #[arg(long = "mount", value_name = "SOURCE[:TARGET][:ro]", value_parser = mount, help_heading = "Step")]
+    pub(crate) mounts: Vec<Mount>,
+    /// Have its wrapper let it do what root may, where its pool allows that.
+    #[arg(long, help_heading = "Step")]
+    pub(crate) privileged: bool,
+    /// Have its wrapper leave it in the host's network, where its pool allows that.
+    #[arg(long, help_heading = "Step")]
+    pub(crate) host_network: bool,
     /// A name for people; the program's where absent.
     #[arg(long, value_name = "NAME", help_heading = "Step")]
     pub(crate) name: Option<String>,
@@ -110,6 +123,32 @@ fn cores(text: &str) -> Result<f64, String> {
     let cores = cores.filter(|cores: &f64| cores.is_finite() && *cores >= 0.0);
     cores.ok_or_else(|| {
         "write a number of cores that is not negative, such as `4` or `0.5`".to_owned()
+    })
+}
+
+/// A mount that is known by its target, so that one of a template with that name gives way.
+fn mount(text: &str) -> Result<Mount, String> {
+    let way_out =
+        || "write SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro, such as `/data:/data:ro`".to_owned();
+    let (paths, read_only) = match text.rsplit_once(':') {
+        Some((paths, "ro")) => (paths, true),
+        Some((paths, "rw")) => (paths, false),
+        Some(_) | None => (text, false),
+    };
+    let (source, target) = match paths.split_once(':') {
+        Some((source, target)) => (source, Some(target)),
+        None => (paths, None),
+    };
+    let bad = |path: &str| path.is_empty() || path.contains(':');
+    if bad(source) || target.is_some_and(bad) {
+        return Err(way_out());
+    }
+    let name = target.unwrap_or(source).replace('.', "_");
+    Ok(Mount {
+        name: Some(name),
+        source: source.to_owned(),
+        target: target.map(str::to_owned),
+        read_only: read_only.then_some(true),
     })
 }
 

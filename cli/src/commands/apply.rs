@@ -1,4 +1,4 @@
-//! `sluice apply` and `sluice delete` of pools and policies: changes of terms, all of a call or none, shown before and
+//! `sluice apply` and `sluice delete` of pools, policies and templates: changes of terms, all of a call or none, shown before and
 //! after they are made.
 
 use std::collections::BTreeMap;
@@ -56,6 +56,7 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<(DeleteDocument, Place)>, Failu
                 "{place}: kind: `cluster` is always there: apply it without what is to go"
             ))),
             PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
+            PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
             PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
             PutDocument::Platform { pool, name, .. } => Ok(DeleteDocument::Platform { pool, name }),
             PutDocument::Policy { pool, subject, .. } => {
@@ -115,6 +116,7 @@ fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
         Document::Validation(name, terms) => Ok(PutDocument::validation(name, terms)),
         Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
         Document::Platform(pool, name, terms) => Ok(PutDocument::platform(pool, name, *terms)),
+        Document::Template(name, template) => Ok(PutDocument::template(name, *template)),
         Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
         Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),
     }
@@ -159,7 +161,10 @@ fn text(made: &ApplyView) -> String {
         false => ("was", "can now"),
     };
     for UseView { message, steps } in &made.in_use {
-        lines.push(format!("in use: {} ({})", safe(message), named(steps)));
+        lines.push(match &steps[..] {
+            [] => format!("in use: {}", safe(message)),
+            steps => format!("in use: {} ({})", safe(message), named(steps)),
+        });
     }
     if !made.exposed.is_empty() {
         lines.push(format!(
@@ -204,6 +209,10 @@ fn name(change: &TermsChangeView) -> String {
         (TermsKind::Validation, _) => {
             let name = change.name.as_deref().unwrap_or_default();
             format!("validation/{}", safe(name))
+        }
+        (TermsKind::Template, _) => {
+            let name = change.name.as_deref().unwrap_or_default();
+            format!("template/{}", safe(name))
         }
         (TermsKind::Policy, Some(subject)) => format!("policy/{pool}/{}", safe(subject)),
         (TermsKind::Platform, _) => {
@@ -259,7 +268,15 @@ fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
     let Some(Ok(Value::Object(terms))) = terms.map(serde_json::to_value) else {
         return fields;
     };
-    for (name, value) in terms {
+    // What a template says are its own fields.
+    let (templates, own): (Vec<_>, Vec<_>) = terms
+        .into_iter()
+        .partition(|(name, it)| name == "template" && it.is_object());
+    let said = templates.into_iter().filter_map(|(_, said)| match said {
+        Value::Object(said) => Some(said),
+        _ => None,
+    });
+    for (name, value) in own.into_iter().chain(said.flatten()) {
         match value {
             Value::Object(table) => {
                 let each = table.into_iter();

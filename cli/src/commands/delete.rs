@@ -28,6 +28,11 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
             let pools = names.map(|name| DeleteDocument::Pool { name });
             terms(client, args, pools.collect(), out)
         }
+        Some(Deletable::Template) => {
+            let names = args.names.iter().cloned();
+            let templates = names.map(|name| DeleteDocument::Template { name });
+            terms(client, args, templates.collect(), out)
+        }
         Some(Deletable::Policy) => {
             let policies = args.names.iter().map(|name| policy(name));
             terms(client, args, policies.collect::<Result<_, _>>()?, out)

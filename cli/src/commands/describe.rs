@@ -1,7 +1,7 @@
 //! `sluice describe`: everything about one thing.
 
 use jiff::Timestamp;
-use sluice_common::api::{NodeView, PoolView, StepView, ValidationView};
+use sluice_common::api::{NodeView, PoolView, StepView, TemplateView, ValidationView};
 
 use super::get::{Readable, explained};
 use super::outage_note;
@@ -44,6 +44,12 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
                 Format::Json | Format::Yaml => show::value(&platform, out)?,
                 Format::Name => out.result(&format!("platform/{pool}/{name}\n"))?,
             }
+            Ok(0)
+        }
+        Described::Template => {
+            let template = read::<TemplateView>(client, name, out)?;
+            let text = render::template::describe(&template)?;
+            show::one(&template, out, |_| text)?;
             Ok(0)
         }
         Described::Pool => {

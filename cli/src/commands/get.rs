@@ -4,7 +4,9 @@ mod events;
 mod wanted;
 mod watch;
 
-use sluice_common::api::{ClusterView, NodeView, PolicyView, PoolView, StepView, ValidationView};
+use sluice_common::api::{
+    ClusterView, NodeView, PolicyView, PoolView, StepView, TemplateView, ValidationView,
+};
 
 use super::outage_note;
 use crate::args::{GetArgs, Kind};
@@ -34,6 +36,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         Kind::Pools => get::<PoolView>(client, &args, out),
         Kind::Policies => get::<PolicyView>(client, &args, out),
         Kind::Platforms => get::<PoolPlatform>(client, &args, out),
+        Kind::Templates => get::<TemplateView>(client, &args, out),
         Kind::Cluster => {
             // There is one, and it has no name.
             args.names = vec![Kind::Cluster.plural().to_owned()];

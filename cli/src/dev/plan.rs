@@ -58,6 +58,9 @@ impl Plan {
                     Document::Policy(pool, subject, policy) => {
                         plan.policies.push((pool, subject, policy));
                     }
+                    Document::Template(name, template) => {
+                        plan.documents.push(PutDocument::template(name, *template));
+                    }
                     Document::Cluster(terms) => plan.cluster.push(terms),
                     Document::Validation(name, terms) => {
                         plan.documents.push(PutDocument::validation(name, terms));

@@ -76,6 +76,8 @@ pub(crate) fn settings(resources: &ResourceSettings) -> String {
             .as_deref()
             .map(|m| format!("memory={}", super::safe(m))),
     );
+    let storage = resources.storage.as_deref();
+    words.extend(storage.map(|size| format!("storage={}", super::safe(size))));
     let custom = resources.pool_resources.iter();
     words.extend(custom.map(|(key, n)| format!("{}={n}", super::safe(key))));
     if words.is_empty() {

@@ -113,6 +113,10 @@ fn rules(pool: &PoolView, text: &mut Sections) {
         .optional(
             "On preempt",
             (!allowed.is_empty()).then(|| format!("{} alone", allowed.join(", "))),
+        )
+        .optional(
+            "Templates",
+            (!pool.templates.is_empty()).then(|| safe(&pool.templates.join(", "))),
         );
 }
 

@@ -12,6 +12,7 @@ use super::amounts::bytes;
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
+use super::template;
 use super::{amounts, or_dash, safe, shell_words};
 use crate::out::{Out, Tone};
 
@@ -170,6 +171,9 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
                 env.line(format!("{}={HIDDEN}", safe(name)));
             }
         });
+    }
+    if let Some(merged) = &step.merged {
+        template::merged(&mut text, merged);
     }
     attempts(&mut text, &step.attempts, now);
     text.finish()

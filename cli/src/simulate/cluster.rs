@@ -141,6 +141,11 @@ impl Cluster {
                                `platform` out";
                     return Err(wrong(why.to_owned()));
                 }
+                Document::Template(..) => {
+                    let why =
+                        "jobs say what they ask for: leave the document of kind `template` out";
+                    return Err(wrong(why.to_owned()));
+                }
                 Document::Step(_) => {
                     return Err(wrong("steps come from --jobs: leave them out".to_owned()));
                 }

@@ -1,7 +1,7 @@
 //! The rules of a pool as somebody writes them, and as they are shown: durations are texts such as `2h`.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +107,8 @@ pub struct RulesWritten {
     pub default_platform: Option<PlatformName>,
     /// What becomes of a request for a platform that is declared and has no host.
     pub unmatched_platform: UnmatchedPlatform,
+    /// What lies under its steps.
+    pub templates: Vec<String>,
 }
 
 impl From<&PoolRules> for RulesWritten {
@@ -119,6 +121,7 @@ impl From<&PoolRules> for RulesWritten {
             validations: rules.validations.clone(),
             default_platform: rules.default_platform.clone(),
             unmatched_platform: rules.unmatched_platform,
+            templates: rules.templates.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,6 +13,7 @@ use crate::id::{PlatformName, Subject, ValidationName};
 use crate::inventory::Capability;
 use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
 use crate::step::OnPreempt;
+use crate::template::Template;
 use crate::validation::{Assertion, ValidationTerms};
 
 /// Changes that are made together or not at all.
@@ -25,7 +27,7 @@ pub struct ApplyRequest {
     pub delete: Vec<DeleteDocument>,
 }
 
-/// A pool, a policy or the cluster as somebody writes it.
+/// A pool, a policy, a template or the cluster as somebody writes it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -70,6 +72,9 @@ pub enum PutDocument {
         /// The platforms that it declares, and no others; where they are absent, those that it has stay.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         platforms: Option<Vec<NamedPlatform>>,
+        /// Templates that lie under its steps, the lowest first.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        templates: Vec<String>,
         /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
@@ -134,6 +139,16 @@ pub enum PutDocument {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
+    /// A template.
+    Template {
+        /// Its name.
+        name: String,
+        /// What it says.
+        template: Box<Template>,
+        /// The version that it must have; 0 is that it must not be there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
 }
 
 impl PutDocument {
@@ -152,6 +167,7 @@ impl PutDocument {
             default_platform,
             unmatched_platform,
             platforms,
+            templates,
         } = request;
         Self::Pool {
             name: name.into(),
@@ -167,6 +183,16 @@ impl PutDocument {
             default_platform,
             unmatched_platform,
             platforms,
+            templates,
+            version: None,
+        }
+    }
+
+    /// A template.
+    pub fn template(name: impl Into<String>, template: Template) -> Self {
+        Self::Template {
+            name: name.into(),
+            template: Box::new(template),
             version: None,
         }
     }
@@ -268,6 +294,11 @@ pub enum DeleteDocument {
         /// Its name.
         name: String,
     },
+    /// A template. No pool may name it.
+    Template {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What changes of terms mean; made, or only looked at.
@@ -302,7 +333,7 @@ pub struct ApplyView {
 pub struct TermsChangeView {
     /// What kind of thing it is.
     pub kind: TermsKind,
-    /// The pool; `None` where it is the cluster.
+    /// The pool; `None` where it is the cluster or a template.
     pub pool: Option<String>,
     /// Who, where it is a policy.
     pub subject: Option<String>,
@@ -335,6 +366,8 @@ pub enum TermsKind {
     Validation,
     /// A platform of a pool.
     Platform,
+    /// A template.
+    Template,
 }
 
 /// What came of a change.
@@ -390,6 +423,12 @@ pub struct TermsView {
     /// Of a document: what it asserts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assertions: Option<Vec<Assertion>>,
+    /// Of a pool: templates that lie under its steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub templates: Option<Vec<String>>,
+    /// Of a template: what it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Box<Template>>,
     /// Of the cluster: where steps go that name no pool and whose subject has no policy in any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_pool: Option<DefaultPool>,

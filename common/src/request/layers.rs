@@ -1,10 +1,14 @@
 //! Settings over settings: a step's own over those of its pipeline. Field by field, what is absent above is taken from
 //! below; maps are joined key by key, and zero is a value like any other.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
+use alloc::string::String;
 
 use super::{FieldError, ResourceSettings, StepRequest};
 use crate::error_code::ErrorCode;
+use crate::template::merge::lists;
+use crate::template::origin::list_fields;
 
 impl StepRequest {
     /// These settings over those below. What is one step's alone (`kind` and `id`) stays its own.
@@ -51,7 +55,58 @@ impl StepRequest {
             queue_timeout: self.queue_timeout.or(below.queue_timeout),
             labels,
             cpu_mode: self.cpu_mode.or(below.cpu_mode),
+            mounts: lists(self.mounts, below.mounts),
+            privileged: self.privileged.or(below.privileged),
+            host_network: self.host_network.or(below.host_network),
         }
+    }
+
+    /// The fields that are said below, in its `defaults`, and not by itself.
+    pub(super) fn inherited(&self) -> BTreeSet<String> {
+        let below = self.defaults.as_ref().map(|below| below.said());
+        let own = self.said();
+        let below = below.into_iter().flatten();
+        below.filter(|field| !own.contains(field)).collect()
+    }
+
+    /// The fields that say something, in the words of the API: a map's key by key.
+    fn said(&self) -> BTreeSet<String> {
+        let resources = &self.resources;
+        let own = [
+            ("name", self.name.is_some()),
+            ("subject", self.subject.is_some()),
+            ("pool", self.pool.is_some()),
+            ("platform", self.platform.is_some()),
+            ("command", !self.command.is_empty()),
+            ("workdir", self.workdir.is_some()),
+            ("nodes", self.nodes.is_some()),
+            ("priority", self.priority.is_some()),
+            ("retries", self.retries.is_some()),
+            ("timeout", self.timeout.is_some()),
+            ("grace_period", self.grace_period.is_some()),
+            ("on_preempt", self.on_preempt.is_some()),
+            ("allow_pending", self.allow_pending.is_some()),
+            ("free_preemptions", self.free_preemptions.is_some()),
+            ("priority_class", self.priority_class.is_some()),
+            ("work", self.work.is_some()),
+            ("suspend_timeout", self.suspend_timeout.is_some()),
+            ("queue_timeout", self.queue_timeout.is_some()),
+            ("cpu_mode", self.cpu_mode.is_some()),
+            ("privileged", self.privileged.is_some()),
+            ("host_network", self.host_network.is_some()),
+            ("resources.gpu_count", resources.gpu_count.is_some()),
+            ("resources.cpu_count", resources.cpu_count.is_some()),
+            ("resources.memory", resources.memory.is_some()),
+            ("resources.storage", resources.storage.is_some()),
+            ("resources.preemptible", resources.preemptible.is_some()),
+        ];
+        let own = own.into_iter().filter(|(_, said)| *said);
+        let own = own.map(|(field, _)| String::from(field));
+        let env = self.env.keys().map(|name| format!("env.{name}"));
+        let keys = resources.pool_resources.keys();
+        let keys = keys.map(|key| format!("resources.pool_resources.{key}"));
+        let mounts = list_fields("mounts", self.mounts.as_ref());
+        own.chain(env).chain(keys).chain(mounts).collect()
     }
 
     /// The step's own settings over its `defaults`.
@@ -93,6 +148,7 @@ impl ResourceSettings {
             autoscaling_metric: self.autoscaling_metric.or(below.autoscaling_metric),
             autoscaling_target: self.autoscaling_target.or(below.autoscaling_target),
             max_concurrency: self.max_concurrency.or(below.max_concurrency),
+            storage: self.storage.or(below.storage),
         }
     }
 }
@@ -102,7 +158,7 @@ mod tests {
     use super::*;
     use crate::step::{PriorityClass, Work};
     use alloc::boxed::Box;
-    use alloc::string::{String, ToString};
+    use alloc::string::ToString;
     use alloc::vec::Vec;
     use proptest::prelude::*;
 

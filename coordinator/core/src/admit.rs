@@ -44,11 +44,17 @@ impl Core {
         }
         let id = step.clone();
         self.record(match self.admit(&step, spec)? {
-            Admitted::Queued { spec, barred, home } => Record::StepQueued {
+            Admitted::Queued {
+                spec,
+                barred,
+                home,
+                grounds,
+            } => Record::StepQueued {
                 step,
                 spec,
                 barred,
                 home,
+                grounds,
             },
             Admitted::Rejected { spec, reason } => Record::StepRejected { step, spec, reason },
         });
@@ -273,12 +279,19 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         unsaid,
         labels,
         cpu_mode,
+        mounts,
+        privileged,
+        host_network,
+        // Where a value was written does not change what is asked for.
+        inherited: _,
     } = old;
     // What neither says is the same, whatever their pools have said since.
     let same = |setting: Setting, values_are: bool| {
         values_are || unsaid.contains(&setting) && new.unsaid.contains(&setting)
     };
-    let same_resources = *request == new.request
+    // What was counted may hold what templates added. A key that is asked for as nothing is not asked for.
+    let asked = resources.demand().unwrap_or_else(|_| request.clone());
+    let same_resources = (asked == new.request || *request == new.request)
         && *preemptible == new.preemptible
         && without_cores(resources) == without_cores(&new.resources);
     let fields = [
@@ -306,6 +319,9 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
             "free_preemptions",
             *free_preemptions == new.free_preemptions,
         ),
+        ("mounts", *mounts == new.mounts),
+        ("privileged", *privileged == new.privileged),
+        ("host_network", *host_network == new.host_network),
         ("priority_class", *priority_class == new.priority_class),
         ("work", *work == new.work),
         ("suspend_timeout", *suspend_timeout == new.suspend_timeout),

@@ -7,13 +7,14 @@ use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
-    AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, ValidationName,
+    AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
 };
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::terms::{Declared, PlatformTerms};
 use sluice_common::rules::PoolRules;
 use sluice_common::step::StepSpec;
+use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Hello};
@@ -199,6 +200,18 @@ pub enum Wanted {
     NoPool {
         /// Its name.
         pool: PoolName,
+    },
+    /// A template that says this and nothing else.
+    Template {
+        /// Its name.
+        template: TemplateName,
+        /// What it says.
+        terms: Box<Template>,
+    },
+    /// No such template. No pool may name it.
+    NoTemplate {
+        /// Its name.
+        template: TemplateName,
     },
 }
 

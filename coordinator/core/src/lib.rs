@@ -33,8 +33,10 @@ mod gpus;
 mod health;
 mod input;
 mod invariant;
+mod launch;
 mod link;
 pub mod market;
+mod merged;
 mod moving;
 mod output;
 mod patience;
@@ -47,6 +49,7 @@ mod schedule;
 pub mod simulation;
 mod state;
 mod suspend;
+mod templates;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -62,6 +65,7 @@ pub use input::{
     Wanted,
 };
 pub use invariant::{Violation, check, check_record};
+pub use merged::MergedStep;
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::{Placement, Record, Stamped};
@@ -69,6 +73,7 @@ pub use state::{
     Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Moves, Node,
     Part, PartPhase, Platform, Pool, State, Step, Suspension, SuspensionPhase,
 };
+pub use templates::{Grounds, KeptTemplate};
 pub use validation::{Judged, Outcome as RuleOutcome, Validation};
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.

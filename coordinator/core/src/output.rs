@@ -6,9 +6,12 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::id::{
+    NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
+};
 use sluice_common::platform::terms::{MAX_PLATFORMS, PlatformTerms};
 use sluice_common::state::StepState;
+use sluice_common::template::Template;
 use sluice_common::time::Time;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
@@ -122,6 +125,8 @@ pub enum Terms {
     Validation(ValidationTerms),
     /// Of a platform of a pool.
     Platform(PlatformTerms),
+    /// Of a template.
+    Template(Box<Template>),
 }
 
 /// Somebody uses what a change takes away.
@@ -299,6 +304,22 @@ pub enum Refusal {
         /// How many.
         count: usize,
     },
+    /// No template has this name.
+    #[error("there is no template `{template}`: `sluice get templates` lists those that there are")]
+    UnknownTemplate {
+        /// The name.
+        template: TemplateName,
+    },
+    /// A pool names a template that would not be there.
+    #[error("there is no template `{template}`, and pool `{pool}` names it: {hint}")]
+    PoolNamesTemplate {
+        /// The pool.
+        pool: PoolName,
+        /// The template.
+        template: TemplateName,
+        /// The way out.
+        hint: String,
+    },
     /// Another step has this id.
     #[error(
         "the id `{step}` belongs to a step that was submitted with another body ({differs}): choose another id"
@@ -436,7 +457,10 @@ fn declared(named: bool, known: &[PlatformName]) -> String {
 fn in_use(uses: &[Use]) -> String {
     let uses = uses.iter();
     let uses: Vec<String> = uses
-        .map(|it| format!("{} ({})", it.message, named(&it.steps)))
+        .map(|it| match &it.steps[..] {
+            [] => it.message.clone(),
+            steps => format!("{} ({})", it.message, named(steps)),
+        })
         .collect();
     format!(
         "{}: free it first, or change it all the same with `--force` (`force=true`), which stops nothing that runs",

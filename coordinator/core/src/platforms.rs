@@ -39,7 +39,11 @@ impl Core {
         let before = match before {
             Some(Terms::Pool(before)) => Some(apart(before)),
             Some(
-                Terms::Policy(_) | Terms::Cluster(_) | Terms::Platform(_) | Terms::Validation(_),
+                Terms::Policy(_)
+                | Terms::Cluster(_)
+                | Terms::Platform(_)
+                | Terms::Validation(_)
+                | Terms::Template(_),
             )
             | None => None,
         };
@@ -233,6 +237,8 @@ fn about_platforms(wanted: &Wanted) -> Option<&PoolName> {
         | Wanted::NoPool { .. }
         | Wanted::Validation { .. }
         | Wanted::NoValidation { .. }
+        | Wanted::Template { .. }
+        | Wanted::NoTemplate { .. }
         | Wanted::Cluster { .. } => None,
     }
 }
@@ -259,6 +265,8 @@ fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bo
         | Wanted::NoPool { .. }
         | Wanted::Validation { .. }
         | Wanted::NoValidation { .. }
+        | Wanted::Template { .. }
+        | Wanted::NoTemplate { .. }
         | Wanted::Cluster { .. } => false,
     })
 }

@@ -16,10 +16,11 @@ use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Gang, Started, StopWhy, ToNode,
+    AttemptEnd, AttemptPhase, AttemptStatus, Gang, Started, StopWhy, ToNode,
 };
 
 use crate::core::Core;
+use crate::launch;
 use crate::record::Record;
 use crate::state::{Attempt, Part, PartPhase, Step};
 use crate::verdict::{Verdict, verdict};
@@ -397,7 +398,8 @@ impl Core {
     pub(crate) fn send_assignment(&mut self, node: &NodeName, id: &AttemptId) {
         if let Some((step, attempt, part)) = self.live_on(node, id) {
             let gang = self.gang(attempt, part);
-            let assignment = assignment(id, step, attempt, part, gang);
+            let there = self.state.node(node);
+            let assignment = launch::assignment(id, (step, attempt, part), there, gang);
             self.send(node, ToNode::Assign(Box::new(assignment)));
         }
     }
@@ -431,28 +433,5 @@ impl Core {
         let attempt = step.attempt(id.number)?;
         let part = attempt.on(node)?;
         (part.phase < PartPhase::Released).then_some((step, attempt, part))
-    }
-}
-
-fn assignment(
-    id: &AttemptId,
-    step: &Step,
-    attempt: &Attempt,
-    part: &Part,
-    gang: Gang,
-) -> Assignment {
-    Assignment {
-        attempt: id.clone(),
-        pool: attempt.pool.clone(),
-        command: step.spec.command.clone(),
-        env: step.spec.env.clone(),
-        workdir: step.spec.workdir.clone(),
-        gpus: part.gpus.clone(),
-        timeout: step.spec.timeout,
-        grace: step.spec.grace,
-        gang,
-        subject: step.spec.subject.clone(),
-        units: step.spec.request.clone(),
-        cpu_mode: step.spec.cpu_mode,
     }
 }

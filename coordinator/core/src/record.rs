@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{
-    AttemptId, BootId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, ValidationName,
+    AttemptId, BootId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
+    ValidationName,
 };
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
@@ -20,12 +21,14 @@ use sluice_common::reason::Reason;
 use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
+use sluice_common::template::Template;
 use sluice_common::time::{Span, Time};
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
 use crate::cluster::Home;
 use crate::market::{Nomination, Policy, Table};
+use crate::templates::Grounds;
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,6 +159,9 @@ pub enum Record {
         /// Where the cluster's defaults send it.
         #[serde(default, skip_serializing_if = "Home::is_empty")]
         home: Home,
+        /// What templates lay under it, wherever it may be granted.
+        #[serde(default, skip_serializing_if = "Grounds::is_empty")]
+        grounds: Grounds,
     },
     /// A step was refused for good: it could never be granted. It is stored all the same.
     StepRejected {
@@ -384,6 +390,18 @@ pub enum Record {
     ClusterPut {
         /// Which.
         terms: ClusterTerms,
+    },
+    /// A template was made or changed. What was submitted before stands on what it was.
+    TemplatePut {
+        /// Its name.
+        template: TemplateName,
+        /// What it says.
+        terms: Template,
+    },
+    /// A template is no more.
+    TemplateDeleted {
+        /// Its name.
+        template: TemplateName,
     },
     /// An attempt has saved its work: what its loss would cost counts from there.
     Checkpointed {

@@ -7,25 +7,31 @@
 //!    cut to its maxima --(pools that bar that)--> queued in what is left
 //! ```
 
+mod origins;
+
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::id::PoolName;
+use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::inventory::Capability;
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::rules::{PoolRules, Setting};
 use sluice_common::step::{OnPreempt, StepSpec, Work};
+use sluice_common::template::check::Forbidden;
 use sluice_common::time::Span;
 
 use crate::admit::{foremost, no_policy};
 use crate::cluster::Home;
 use crate::core::Core;
-use crate::market::{Before, Never, Request};
+use crate::market::{Before, Request};
 use crate::output::Refusal;
 use crate::state::{Pool, Step, request};
+pub(crate) use origins::of_settings as settings_origins;
+
+use crate::templates::{Grounds, Layers, standing_on};
 
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +44,8 @@ pub(crate) enum Admitted {
         barred: BTreeSet<PoolName>,
         /// Where the cluster's defaults send it.
         home: Home,
+        /// What templates lay under it.
+        grounds: Grounds,
     },
     /// It could never run.
     Rejected {
@@ -51,7 +59,7 @@ pub(crate) enum Admitted {
 /// Why a candidate does not take a step.
 enum Obstacle {
     /// The market could never grant it there.
-    Never(Never),
+    Never(Reason),
     /// A rule of the pool.
     Rule(Breach),
     /// A document of assertions of the pool.
@@ -76,6 +84,8 @@ enum Breach {
     },
     /// It is to have processors of its own, and the pool does not see to it that its hosts can give them.
     NotPinned,
+    /// It asks for what the pool's templates do not let be.
+    Template(Forbidden),
 }
 
 impl Core {
@@ -89,85 +99,98 @@ impl Core {
     ) -> Result<Admitted, Refusal> {
         let mut obstacles = Vec::new();
         for (name, pool) in self.state.market().candidates(request) {
-            let before = Before::of(self.state.market(), pool, request);
+            let Some(terms) = self.state.pool(name) else {
+                continue;
+            };
+            let layers = self.state.layers_of(terms);
+            let there = standing_on(layers.first(&request.platforms), &spec);
+            let asks = request.asking(&there.request);
+            let before = Before::of(self.state.market(), pool, &asks);
             let never = before.and_then(|before| before.never(spec.allow_pending));
-            match self.obstacle(name, request, &spec, never) {
-                None => return Ok(self.queued_under(name, request, home, spec)),
+            let invalid = || {
+                self.invalid_as_filled(terms, &asks, &spec)
+                    .map(Obstacle::Invalid)
+            };
+            let never = || never.map(|never| Obstacle::Never(self.never_in(name, &asks, never)));
+            let broken = || obstacle(terms, &layers, &request.platforms, &spec);
+            // What is judged first is what the step is, then whether it could ever be granted.
+            match invalid().or_else(never).or_else(broken) {
+                None => {
+                    let there = there.into_owned();
+                    return Ok(self.queued_under(terms, home, request, there));
+                }
                 Some(obstacle) => obstacles.push((name.clone(), obstacle)),
             }
         }
-        self.admitted_nowhere(request, spec, obstacles)
-    }
-
-    /// What is judged first is what the step is, then whether it could ever be granted.
-    fn obstacle(
-        &self,
-        pool: &PoolName,
-        request: &Request,
-        spec: &StepSpec,
-        never: Option<Never>,
-    ) -> Option<Obstacle> {
-        let known = self.state.pool(pool)?;
-        let rules = &known.rules;
-        let rule = || breach(known, spec).map(Obstacle::Rule);
-        let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);
-        let invalid = self.invalid_as_filled(pool, request, spec);
-        let invalid = invalid.map(Obstacle::Invalid);
-        let never = || never.map(Obstacle::Never);
-        invalid.or_else(never).or_else(rule).or_else(closed)
+        admitted_nowhere(request, spec, obstacles)
     }
 
     /// Why the documents of a pool do not let a step in as it would be there.
-    fn invalid_as_filled(
-        &self,
-        pool: &PoolName,
-        request: &Request,
-        spec: &StepSpec,
-    ) -> Option<Reason> {
-        if self.state.pool(pool)?.rules.validations.is_empty() {
+    fn invalid_as_filled(&self, pool: &Pool, request: &Request, spec: &StepSpec) -> Option<Reason> {
+        if pool.rules.validations.is_empty() {
             return None;
         }
-        self.invalid_in(pool, request, &self.as_filled(pool, spec))
+        self.invalid_in(&pool.name, request, &self.as_filled(&pool.name, spec))
     }
 
     /// A step as it would be in a pool, with everything filled in.
     pub(crate) fn as_filled(&self, pool: &PoolName, spec: &StepSpec) -> StepSpec {
-        let mut filled = spec.clone();
-        if let Some(pool) = self.state.pool(pool) {
-            fill(&pool.rules, &mut filled);
+        match self.state.pool(pool) {
+            Some(pool) => self.would_merge(spec, pool).0,
+            None => spec.clone(),
         }
-        filled
     }
 
     /// The first rule of a pool that a step breaks by what it says.
     pub(crate) fn broken_rule(&self, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
-        let known = self.state.pool(pool)?;
-        breach(known, spec).map(|breach| breach.reason(pool))
+        let terms = self.state.pool(pool)?;
+        let request = Request::of(crate::merged::nobody(), 0, spec);
+        let layers = self.state.layers_of(terms);
+        let broken = breach(terms, spec);
+        let broken = broken.or_else(|| {
+            let forbidden = layers.forbid(pool, &request.platforms, spec);
+            forbidden.map(Breach::Template)
+        });
+        broken.map(|breach| breach.reason(pool))
     }
 
     /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
     fn queued_under(
         &self,
-        preferred: &PoolName,
-        request: &Request,
+        preferred: &Pool,
         home: Home,
+        request: &Request,
         mut spec: StepSpec,
     ) -> Admitted {
-        if let Some(pool) = self.state.pool(preferred) {
-            fill(&pool.rules, &mut spec);
-        }
+        let settings = origins::of_settings(preferred, &self.state, request, &spec);
+        fill(&preferred.rules, &mut spec);
         let as_said = StepSpec {
             unsaid: BTreeSet::new(),
             ..spec.clone()
         };
-        let pools = self.state.pools().values().filter(|pool| {
-            pool.name != *preferred
-                && (pool.rules.maintenance.is_some()
-                    || breach(pool, &as_said).is_some()
-                    || self.invalid_in(&pool.name, request, &as_said).is_some())
+        let others = self.state.pools().values();
+        let others = others.filter(|pool| pool.name != preferred.name);
+        let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
+            let layers = self.state.layers_of(pool);
+            pool.rules.maintenance.is_some()
+                || breach(pool, &as_said).is_some()
+                || layers
+                    .forbid(&pool.name, &request.platforms, &as_said)
+                    .is_some()
+                || self.invalid_in(&pool.name, request, &as_said).is_some()
         });
-        let barred = pools.map(|pool| pool.name.clone()).collect();
-        Admitted::Queued { spec, barred, home }
+        let open = open
+            .into_iter()
+            .filter(|pool| request.may_run_in(&pool.name));
+        let mut grounds = self.grounds(core::iter::once(preferred).chain(open));
+        grounds.settings = settings;
+        let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
+        Admitted::Queued {
+            spec,
+            barred,
+            home,
+            grounds,
+        }
     }
 
     /// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
@@ -184,7 +207,10 @@ impl Core {
         let bound = known.filter(|(_, pool)| pool.policies.contains_key(&step.spec.subject));
         let why = bound.map(|(name, pool)| {
             let invalid = || self.invalid_in(name, &request, &as_said);
-            let rule = breach(pool, &as_said).map(|breach| breach.reason(name));
+            let layers = self.state.layers_of(pool);
+            let forbidden = || layers.forbid(name, &request.platforms, &as_said);
+            let rule = breach(pool, &as_said).or_else(|| forbidden().map(Breach::Template));
+            let rule = rule.map(|breach| breach.reason(name));
             let why = match (rule.or_else(invalid), &pool.rules.maintenance) {
                 (Some(reason), _) => reason.message,
                 (None, Some(message)) => {
@@ -198,34 +224,49 @@ impl Core {
         });
         why.collect()
     }
+}
 
-    /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason
-    /// of the most preferred pool; the others are listed.
-    fn admitted_nowhere(
-        &self,
-        request: &Request,
-        spec: StepSpec,
-        obstacles: Vec<(PoolName, Obstacle)>,
-    ) -> Result<Admitted, Refusal> {
-        let mut reasons = Vec::new();
-        for (pool, obstacle) in obstacles {
-            reasons.push(match obstacle {
-                Obstacle::Never(never) => (self.never_in(&pool, request, never), pool),
-                Obstacle::Rule(breach) => (breach.reason(&pool), pool),
-                Obstacle::Invalid(reason) => (reason, pool),
-                Obstacle::Maintenance(message) => {
-                    let named = spec.pool.is_some();
-                    return Err(Refusal::PoolInMaintenance {
-                        pool,
-                        message,
-                        named,
-                    });
-                }
-            });
-        }
-        let reason = foremost(reasons.into_iter()).unwrap_or_else(|| no_policy(request));
-        Ok(Admitted::Rejected { spec, reason })
+fn obstacle(
+    pool: &Pool,
+    layers: &Layers,
+    asked: &[PlatformName],
+    spec: &StepSpec,
+) -> Option<Obstacle> {
+    let rules = &pool.rules;
+    let rule = breach(pool, spec).map(Obstacle::Rule);
+    let forbidden = || {
+        let forbidden = layers.forbid(&pool.name, asked, spec);
+        forbidden.map(|it| Obstacle::Rule(Breach::Template(it)))
+    };
+    let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);
+    rule.or_else(forbidden).or_else(closed)
+}
+
+/// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason of
+/// the most preferred pool; the others are listed.
+fn admitted_nowhere(
+    request: &Request,
+    spec: StepSpec,
+    obstacles: Vec<(PoolName, Obstacle)>,
+) -> Result<Admitted, Refusal> {
+    let mut reasons = Vec::new();
+    for (pool, obstacle) in obstacles {
+        reasons.push(match obstacle {
+            Obstacle::Never(reason) => (reason, pool),
+            Obstacle::Rule(breach) => (breach.reason(&pool), pool),
+            Obstacle::Invalid(reason) => (reason, pool),
+            Obstacle::Maintenance(message) => {
+                let named = spec.pool.is_some();
+                return Err(Refusal::PoolInMaintenance {
+                    pool,
+                    message,
+                    named,
+                });
+            }
+        });
     }
+    let reason = foremost(reasons.into_iter()).unwrap_or_else(|| no_policy(request));
+    Ok(Admitted::Rejected { spec, reason })
 }
 
 impl Breach {
@@ -265,6 +306,14 @@ impl Breach {
                 let reason = Reason::new(ReasonCode::CpuModeNotAllowed, message);
                 let reason = reason.with("field", "cpu_mode");
                 reason.with("asked", CpuMode::Pinned.as_str())
+            }
+            Breach::Template(Forbidden {
+                code,
+                field,
+                message,
+            }) => {
+                let message = format!("pool `{pool}`: {message}");
+                Reason::new(*code, message).with("field", field.as_str())
             }
         };
         reason.with("pool", pool.as_str())
@@ -322,7 +371,7 @@ fn above_span(setting: Setting, asked: Option<Span>, most: Span) -> Option<Breac
 
 /// Fills in what a step does not say: as its kind of work has it, else as the pool has it, else as it is anywhere; and
 /// never more than the pool allows.
-fn fill(rules: &PoolRules, spec: &mut StepSpec) {
+pub(crate) fn fill(rules: &PoolRules, spec: &mut StepSpec) {
     let PoolRules { defaults, max, .. } = rules;
     let unsaid = spec.unsaid.clone();
     let unsaid = |setting| unsaid.contains(&setting);

@@ -77,6 +77,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::ClusterPut { .. }
         | Record::ValidationPut { .. }
         | Record::ValidationDeleted { .. }
+        | Record::TemplatePut { .. }
+        | Record::TemplateDeleted { .. }
         | Record::NodeDrained { .. }
         | Record::Starting { .. }
         | Record::Started { .. }

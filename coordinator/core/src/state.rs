@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{
-    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, ValidationName,
+    AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, TemplateName, ValidationName,
 };
 use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
@@ -26,6 +26,7 @@ use sluice_common::time::{Span, Time};
 
 use crate::cluster::Cluster;
 use crate::market::{Market, Nomination};
+use crate::templates::KeptTemplate;
 use crate::validation::Validation;
 
 pub use apply::Misfit;
@@ -67,6 +68,9 @@ pub(crate) struct Kept {
     /// Documents of assertions, by name.
     #[serde(default)]
     validations: BTreeMap<ValidationName, Validation>,
+    /// What pools may lay under steps.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    templates: BTreeMap<TemplateName, KeptTemplate>,
     /// Places that steps are promised which cannot start yet.
     #[serde(default)]
     nominations: BTreeMap<StepId, Nomination>,
@@ -112,6 +116,11 @@ impl State {
     /// Every document of assertions, by name.
     pub fn validations(&self) -> &BTreeMap<ValidationName, Validation> {
         &self.kept.validations
+    }
+
+    /// Every template, by name.
+    pub fn templates(&self) -> &BTreeMap<TemplateName, KeptTemplate> {
+        &self.kept.templates
     }
 
     /// Every pool, by name.

@@ -65,6 +65,7 @@ impl Core {
         let outcomes = self.make_each(changes)?;
         self.vet(changes)?;
         self.vet_platforms(&undeclared, changes)?;
+        uses.extend(self.naming_what_is_gone(changes));
         let rejected = self.reject_what_never_starts(lines, &changed);
         if !rejected.is_empty() {
             uses.push(waiting(&rejected));
@@ -145,6 +146,8 @@ impl Core {
             Wanted::NoValidation { validation } => self.delete_validation(validation)?,
             Wanted::NoPolicy { pool, subject } => self.delete_policy(pool, subject)?,
             Wanted::NoPool { pool } => self.delete_pool(pool)?,
+            Wanted::Template { template, terms } => self.put_template(template, terms),
+            Wanted::NoTemplate { template } => self.delete_template(template)?,
         }
         let after = self.terms_of(&change.wanted).map(|(terms, _)| terms);
         Ok(Outcome { before, after })
@@ -159,9 +162,11 @@ impl Core {
             Wanted::Policy { policy, .. } => terms == Some(Terms::Policy(policy.clone())),
             Wanted::Cluster { terms: it } => terms == Some(Terms::Cluster(it.clone())),
             Wanted::Validation { terms: it, .. } => terms == Some(Terms::Validation(it.clone())),
+            Wanted::Template { terms: it, .. } => terms == Some(Terms::Template(it.clone())),
             Wanted::NoPolicy { .. }
             | Wanted::NoPool { .. }
             | Wanted::NoPlatform { .. }
+            | Wanted::NoTemplate { .. }
             | Wanted::NoValidation { .. } => terms.is_none(),
         }
     }
@@ -226,6 +231,9 @@ impl Core {
         {
             return self.validation_terms(validation);
         }
+        if let Wanted::Template { template, .. } | Wanted::NoTemplate { template } = wanted {
+            return self.template_terms(template);
+        }
         let Some(pool) = pool_of(wanted) else {
             let cluster = self.state.cluster();
             let terms = Terms::Cluster(cluster.terms.clone());
@@ -233,9 +241,11 @@ impl Core {
         };
         let pool = self.state.pool(pool)?;
         match wanted {
-            Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
-                None
-            }
+            Wanted::Cluster { .. }
+            | Wanted::Validation { .. }
+            | Wanted::NoValidation { .. }
+            | Wanted::Template { .. }
+            | Wanted::NoTemplate { .. } => None,
             Wanted::Pool { terms, .. } => {
                 let written = pool.as_written_by(Some(terms));
                 Some((Terms::Pool(Box::new(written)), pool.version))
@@ -260,6 +270,7 @@ impl Core {
     fn vet(&self, changes: &[Change]) -> Result<(), Refused> {
         self.vet_cluster(changes)?;
         self.vet_validations(changes)?;
+        self.vet_templates(changes)?;
         let pools = changes.iter().filter_map(|c| pool_of(&c.wanted));
         for name in pools.collect::<BTreeSet<&PoolName>>() {
             // The last goes over the line that those before it came up to.
@@ -422,6 +433,8 @@ fn rank(wanted: &Wanted) -> u8 {
         Wanted::NoPolicy { .. } | Wanted::NoPlatform { .. } | Wanted::NoValidation { .. } => 2,
         Wanted::NoPool { .. } => 3,
         Wanted::Cluster { .. } => 4,
+        Wanted::Template { .. } => 0,
+        Wanted::NoTemplate { .. } => 5,
     }
 }
 
@@ -434,7 +447,11 @@ pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
         | Wanted::Platform { pool, .. }
         | Wanted::NoPlatform { pool, .. }
         | Wanted::NoPool { pool } => Some(pool),
-        Wanted::Cluster { .. } | Wanted::Validation { .. } | Wanted::NoValidation { .. } => None,
+        Wanted::Cluster { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Template { .. }
+        | Wanted::NoTemplate { .. } => None,
     }
 }
 
@@ -447,13 +464,18 @@ fn subject_of(wanted: &Wanted) -> Option<&Subject> {
         | Wanted::Validation { .. }
         | Wanted::NoValidation { .. }
         | Wanted::Platform { .. }
-        | Wanted::NoPlatform { .. } => None,
+        | Wanted::NoPlatform { .. }
+        | Wanted::Template { .. }
+        | Wanted::NoTemplate { .. } => None,
     }
 }
 
 fn name_of(wanted: &Wanted) -> String {
     match wanted {
         Wanted::Cluster { .. } => "the cluster".to_string(),
+        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+            format!("template `{template}`")
+        }
         Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => format!("pool `{pool}`"),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
             format!("policy of `{subject}` in pool `{pool}`")

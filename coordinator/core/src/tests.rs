@@ -26,5 +26,6 @@ mod rules;
 mod schedule;
 mod submit;
 mod suspend;
+mod templates;
 mod terms;
 mod validation;

@@ -49,6 +49,8 @@ impl Report {
             Record::ClusterPut { .. } => info!("terms of the cluster set"),
             Record::ValidationPut { validation, .. } => info!(%validation, "validation set"),
             Record::ValidationDeleted { validation } => info!(%validation, "validation deleted"),
+            Record::TemplatePut { template, .. } => info!(%template, "template set"),
+            Record::TemplateDeleted { template } => info!(%template, "template deleted"),
             Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
             Record::PlatformPut { pool, platform, .. } => info!(%pool, %platform, "platform set"),
             Record::PlatformDeleted { pool, platform } => {

@@ -133,6 +133,12 @@ pub enum ApiError {
         /// What was asked for.
         pool: String,
     },
+    /// `unknown_template`, 404.
+    #[error("there is no template `{template}`: `sluice get templates` lists them")]
+    UnknownTemplate {
+        /// What was asked for.
+        template: String,
+    },
     /// `unknown_attempt`, 404.
     #[error(
         "step `{step}` has no attempt {attempt}: the latest is {latest}, and very old ones are forgotten"
@@ -266,6 +272,7 @@ impl ApiError {
             ApiError::Refused(refusal) | ApiError::TermsRefused { refusal, .. } => code_of(refusal),
             ApiError::UnknownNode { .. } => C::UnknownNode,
             ApiError::UnknownPool { .. } => C::UnknownPool,
+            ApiError::UnknownTemplate { .. } => C::UnknownTemplate,
             ApiError::UnknownAttempt { .. } => C::UnknownAttempt,
             ApiError::OffsetBeyondEnd { .. } => C::OffsetBeyondEnd,
             ApiError::EventsGone { .. } => C::EventsGone,
@@ -318,6 +325,7 @@ impl ApiError {
                 vec![("step", text(step)), ("state", text(state.as_str()))]
             }
             ApiError::UnknownPool { pool } => vec![("pool", text(pool))],
+            ApiError::UnknownTemplate { template } => vec![("template", text(template))],
             ApiError::UnknownAttempt { latest, .. } => {
                 vec![("latest", Detail::Number(u64::from(*latest)))]
             }

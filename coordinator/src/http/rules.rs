@@ -14,6 +14,7 @@ use sluice_common::time::Span;
 use sluice_common::validation::MAX_VALIDATIONS;
 
 use super::pools::invalid;
+use super::templates;
 
 /// Longest message of a maintenance, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;
@@ -31,6 +32,7 @@ pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
         validations: named_once(written.validations)?,
         default_platform: written.default_platform,
         unmatched_platform: written.unmatched_platform,
+        templates: templates::named(&written.templates)?,
     };
     no_default_above(&rules)?;
     default_mode_allowed(&rules)?;
@@ -160,6 +162,7 @@ pub(super) fn shown(rules: &PoolRules) -> TermsView {
         validations,
         default_platform,
         unmatched_platform,
+        templates,
     } = RulesWritten::from(rules);
     TermsView {
         maintenance,
@@ -169,6 +172,7 @@ pub(super) fn shown(rules: &PoolRules) -> TermsView {
         validations: Some(validations).filter(|it| !it.is_empty()),
         default_platform,
         unmatched_platform: Some(unmatched_platform).filter(|it| *it != UnmatchedPlatform::Reject),
+        templates: Some(templates).filter(|it| !it.is_empty()),
         ..TermsView::default()
     }
 }

@@ -32,7 +32,7 @@ use sluice_common::validation::ValidationTerms;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::{Binding, invalid};
-use super::{Api, body, platforms, rules, validations};
+use super::{Api, body, platforms, rules, templates, validations};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,6 +102,7 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             default_platform,
             unmatched_platform,
             platforms,
+            templates,
             version,
         } => {
             let request = PoolRequest {
@@ -117,11 +118,20 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
                 default_platform,
                 unmatched_platform,
                 platforms,
+                templates,
             };
             let pool = pool_name("name", name)?;
             let terms = written(request)?;
             let terms = Box::new(terms);
             let wanted = Wanted::Pool { pool, terms };
+            Ok(Change { wanted, version })
+        }
+        PutDocument::Template {
+            name,
+            template,
+            version,
+        } => {
+            let wanted = templates::wanted(name, template)?;
             Ok(Change { wanted, version })
         }
         PutDocument::Cluster {
@@ -212,6 +222,10 @@ fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
             let pool = pool_name("pool", pool)?;
             Wanted::NoPlatform { pool, platform }
         }
+        DeleteDocument::Template { name } => {
+            let template = templates::template_name("name", name)?;
+            Wanted::NoTemplate { template }
+        }
     };
     let version = None;
     Ok(Change { wanted, version })
@@ -264,6 +278,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
         default_platform,
         unmatched_platform,
         platforms,
+        templates,
     } = request;
     let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
     let min_runtime = min_runtime.transpose();
@@ -282,6 +297,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
             validations,
             default_platform,
             unmatched_platform,
+            templates,
         })?,
         platforms: platforms::listed(platforms)?,
     })
@@ -310,6 +326,124 @@ pub(super) async fn make<R: Send + 'static>(
     let engine = api.engine();
     let made = engine.apply(changes, how.force, how.dry_run, tell).await?;
     made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
+}
+
+fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
+    let Applied {
+        outcomes,
+        uses,
+        exposed,
+        preempted,
+        rejected,
+    } = applied;
+    let changes = wanted.iter().zip(outcomes);
+    let uses = uses.into_iter().map(|it| UseView {
+        message: it.message,
+        steps: it.steps.iter().map(ToString::to_string).collect(),
+    });
+    let preempted = preempted.into_iter().map(|(step, by)| PreemptedView {
+        step: step.to_string(),
+        by: by.to_string(),
+    });
+    ApplyView {
+        dry_run,
+        changes: changes.map(|(wanted, it)| change(wanted, it)).collect(),
+        in_use: uses.collect(),
+        exposed: exposed.iter().map(ToString::to_string).collect(),
+        preempted: preempted.collect(),
+        rejected: rejected.iter().map(ToString::to_string).collect(),
+    }
+}
+
+fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
+    let mut name = None;
+    let (kind, pool, subject) = match wanted {
+        Wanted::Template { .. } | Wanted::NoTemplate { .. } => (TermsKind::Template, None, None),
+        Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            name = Some(platform.to_string());
+            (TermsKind::Platform, Some(pool), None)
+        }
+        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => (TermsKind::Pool, Some(pool), None),
+        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
+            (TermsKind::Policy, Some(pool), Some(subject))
+        }
+        Wanted::Validation { .. } | Wanted::NoValidation { .. } => {
+            (TermsKind::Validation, None, None)
+        }
+    };
+    let word = match (&outcome.before, &outcome.after) {
+        (None, _) => ChangeOutcome::Created,
+        (Some(_), None) => ChangeOutcome::Deleted,
+        (before, after) if before == after => ChangeOutcome::Unchanged,
+        (Some(_), Some(_)) => ChangeOutcome::Changed,
+    };
+    TermsChangeView {
+        kind,
+        pool: pool.map(ToString::to_string),
+        subject: subject.map(ToString::to_string),
+        name: validations::name_of(wanted),
+        platform: name,
+        outcome: word,
+        before: outcome.before.map(terms),
+        after: outcome.after.map(terms),
+    }
+}
+
+fn terms_of_pool(terms: PoolWritten) -> TermsView {
+    let PoolWritten {
+        description,
+        capacity,
+        min_runtime,
+        require,
+        rules,
+        platforms,
+    } = terms;
+    TermsView {
+        description: Some(description),
+        capacity: Some(capacity),
+        min_runtime: Some(duration(min_runtime)),
+        require: Some(require),
+        platforms,
+        ..rules::shown(&rules)
+    }
+}
+
+fn terms(terms: Terms) -> TermsView {
+    match terms {
+        Terms::Pool(terms) => terms_of_pool(*terms),
+        Terms::Validation(terms) => validations::shown(terms),
+        Terms::Platform(PlatformTerms {
+            description,
+            selector,
+        }) => TermsView {
+            description: Some(description),
+            selector: Some(selector),
+            ..TermsView::default()
+        },
+        Terms::Template(template) => TermsView {
+            template: Some(template),
+            ..TermsView::default()
+        },
+        Terms::Cluster(ClusterTerms {
+            default_pool,
+            subjects,
+        }) => TermsView {
+            default_pool: Some(default_pool),
+            subjects: Some(subjects),
+            ..TermsView::default()
+        },
+        Terms::Policy(Policy {
+            priority,
+            reserved,
+            limit,
+        }) => TermsView {
+            priority: Some(priority),
+            reserved: Some(reserved),
+            limit: Some(limit),
+            ..TermsView::default()
+        },
+    }
 }
 
 /// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.

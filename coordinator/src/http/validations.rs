@@ -42,6 +42,9 @@ pub(super) fn name_of(wanted: &Wanted) -> Option<String> {
         Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
             Some(validation.to_string())
         }
+        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+            Some(template.to_string())
+        }
         _ => None,
     }
 }

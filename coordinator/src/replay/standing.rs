@@ -4,7 +4,7 @@ use std::fmt::{self, Display};
 
 use coordinator_core::{Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation};
 use sluice_common::api::timestamp;
-use sluice_common::id::{NodeName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::id::{NodeName, PoolName, StepId, Subject, TemplateName, ValidationName};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
@@ -17,6 +17,7 @@ pub(super) enum Thing {
     Validation(ValidationName),
     Pool(PoolName),
     Policy(PoolName, Subject),
+    Template(TemplateName),
     Node(NodeName),
     /// What a node has and how it is labelled, apart from how it stands: it is long and seldom changes.
     Host(NodeName),
@@ -31,6 +32,7 @@ impl Display for Thing {
             Thing::Validation(validation) => write!(f, "validation/{validation}"),
             Thing::Pool(pool) => write!(f, "pool/{pool}"),
             Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
+            Thing::Template(template) => write!(f, "template/{template}"),
             Thing::Node(node) => write!(f, "node/{node}"),
             Thing::Host(node) => write!(f, "host/{node}"),
             Thing::Step(step) => write!(f, "step/{step}"),
@@ -60,6 +62,10 @@ impl Thing {
                 let limit = listed("limit", policy.limit.iter());
                 Some(joined([Some(priority), reserved, limit]))
             }
+            Thing::Template(name) => {
+                let kept = state.templates().get(name)?;
+                Some(format!("says {}", kept.template.said().join(", ")))
+            }
             Thing::Node(name) => state.node(name).map(node),
             Thing::Host(name) => state.node(name).map(host),
             Thing::Step(id) => state.step(id).map(|found| step(state, found)),
@@ -74,6 +80,9 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         Record::ClusterPut { .. } => vec![Thing::Cluster],
         Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } => {
             vec![Thing::Validation(validation.clone())]
+        }
+        Record::TemplatePut { template, .. } | Record::TemplateDeleted { template } => {
+            vec![Thing::Template(template.clone())]
         }
         Record::PoolPut { pool, .. }
         | Record::PlatformPut { pool, .. }

@@ -74,6 +74,7 @@ fn starting() -> Attempt {
             limits: Limits::default(),
             devices: Devices::default(),
             processors: Default::default(),
+            around: sluice_common::template::launch::Around::default(),
         }),
     }
 }

@@ -21,6 +21,7 @@ fn core() -> Core {
         gpu_release_timeout: Span::from_secs(30),
         respect_foreign: true,
         gpus_are_declared: false,
+        attempts_dir: "/attempts".into(),
         suspend_limit: Span::from_secs(120),
         topology: Default::default(),
     };
@@ -61,6 +62,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             limits: Limits::default(),
             devices: Devices::default(),
             processors: Default::default(),
+            around: sluice_common::template::launch::Around::default(),
         }),
     }
 }

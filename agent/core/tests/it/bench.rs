@@ -106,6 +106,7 @@ pub(crate) fn settings() -> Settings {
         gpu_release_timeout: RELEASE_TIMEOUT,
         respect_foreign: true,
         gpus_are_declared: false,
+        attempts_dir: "/attempts".to_owned(),
         suspend_limit: Span::from_secs(120),
         topology: Topology {
             processors: (0..PROCESSORS).map(processor).collect(),
@@ -171,6 +172,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         subject: Subject::new("s").expect("a name"),
         units: Amounts::new(),
         cpu_mode: Default::default(),
+        launch: sluice_common::template::launch::Launch::default(),
     }
 }
 

@@ -237,6 +237,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         limits: Limits::default(),
         devices: Devices::default(),
         processors: Default::default(),
+        around: sluice_common::template::launch::Around::default(),
     }
 }
 

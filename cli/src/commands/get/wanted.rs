@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sluice_common::api::{
-    ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, ValidationView,
+    ClusterView, ErrorView, NodeView, PolicyView, PoolView, StepView, TemplateView, ValidationView,
 };
 use sluice_common::facts;
 use sluice_common::nearest::nearest;
@@ -249,6 +249,27 @@ impl Readable for PoolPlatform {
     }
 }
 
+impl Readable for TemplateView {
+    fn known(client: &Client) -> Vec<String> {
+        let templates = client.templates().unwrap_or_default();
+        templates.into_iter().map(|it| it.name).collect()
+    }
+
+    const OWN_EVENTS: bool = false;
+
+    fn all(client: &Client, _args: &GetArgs) -> Result<Vec<Self>, ApiError> {
+        client.templates()
+    }
+
+    fn one(client: &Client, name: &str) -> Result<Self, ApiError> {
+        client.template(name)
+    }
+
+    fn fits(&self, _args: &GetArgs) -> bool {
+        true
+    }
+}
+
 impl Readable for ClusterView {
     fn known(_client: &Client) -> Vec<String> {
         Vec::new()
@@ -376,6 +397,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         | Kind::Pools
         | Kind::Policies
         | Kind::Platforms
+        | Kind::Templates
         | Kind::Cluster
         | Kind::Validations
         | Kind::Events => StepState::ALL.map(StepState::as_str).into(),

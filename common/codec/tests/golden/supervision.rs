@@ -13,6 +13,7 @@ use sluice_common::supervision::{
     FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, Processors,
     SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
 };
+use sluice_common::template::launch::{Around, Bound, HookRun};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::StopWhy;
@@ -73,6 +74,18 @@ fn spawns() {
             mode: CpuMode::Pinned,
             own: "0-1".parse().unwrap(),
         },
+        around: Around {
+            limits: vec![Bound {
+                name: "core".into(),
+                most: 258,
+            }],
+            before: vec![],
+            after: vec![HookRun {
+                name: "a".into(),
+                command: vec!["x".into()],
+                timeout: Span::from_millis(9),
+            }],
+        },
     };
     let golden = format!(
         "00000000
@@ -94,7 +107,12 @@ fn spawns() {
          0200000000000000           # fenced: two
            c3000000 00000000
            c3000000 01000000
-         02000000 0300000000000000 '0-1' # processors"
+         02000000 0300000000000000 '0-1' # processors
+         0100000000000000           # limits: one
+           0400000000000000 'core' 0201000000000000
+         0000000000000000           # before
+         0100000000000000           # after: one
+           0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000"
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
@@ -110,6 +128,7 @@ fn spawns() {
         limits: Limits::default(),
         devices: Devices::default(),
         processors: Processors::default(),
+        around: Around::default(),
         ..full
     };
     let golden = format!(
@@ -120,7 +139,8 @@ fn spawns() {
          00 0700000000000000 0000000000000000 0000000000000000 # memo
          0100000000000000 's' 00 00
          0000000000000000 0000000000000000 # devices
-         00000000 0000000000000000 # processors"
+         00000000 0000000000000000 # processors
+         0000000000000000 0000000000000000 0000000000000000 # limits, before, after"
     );
     check(&bare, &golden);
 }

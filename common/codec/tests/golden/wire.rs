@@ -14,6 +14,7 @@ use sluice_common::inventory::{
 };
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::Exit;
+use sluice_common::template::launch::{Around, Bound, HookRun, Launch};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
@@ -350,6 +351,22 @@ fn assignments() {
         subject: Subject::new("s").unwrap(),
         units: Amounts::new().with("gpu", 1),
         cpu_mode: CpuMode::Weight,
+        launch: Launch {
+            wrapper: vec!["nice".into()],
+            env: [("T".into(), "1".into())].into(),
+            around: Around {
+                limits: vec![Bound {
+                    name: "core".into(),
+                    most: 258,
+                }],
+                before: vec![HookRun {
+                    name: "a".into(),
+                    command: vec!["x".into()],
+                    timeout: Span::from_millis(9),
+                }],
+                after: vec![],
+            },
+        },
     };
     let golden = format!(
         "{EPOCH} 00000000
@@ -370,7 +387,15 @@ fn assignments() {
          0100000000000000 's'                         # subject
          0100000000000000                             # units: of one key
            0300000000000000 'gpu' 0100000000000000
-         01000000                                     # cpu_mode"
+         01000000                                     # cpu_mode
+         0100000000000000 0400000000000000 'nice'     # wrapper: one
+         0100000000000000                             # variables of templates: one
+           0100000000000000 'T' 0100000000000000 '1'
+         0100000000000000                             # limits: one
+           0400000000000000 'core' 0201000000000000
+         0100000000000000                             # before: one
+           0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
+         0000000000000000                             # after"
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -381,6 +406,7 @@ fn assignments() {
         gang: Gang::alone("a"),
         units: Amounts::new(),
         cpu_mode: CpuMode::Limit,
+        launch: Launch::default(),
         ..full
     };
     let golden = format!(
@@ -389,7 +415,9 @@ fn assignments() {
          0000000000000000 00 0000000000000000 00 # env, workdir, gpus, timeout
          0700000000000000
          00000000 0100000000000000 0100000000000000 'a' 00 # alone
-         0100000000000000 's' 0000000000000000 00000000"
+         0100000000000000 's' 0000000000000000 00000000
+         0000000000000000 0000000000000000 # wrapper, variables of templates
+         0000000000000000 0000000000000000 0000000000000000 # limits, before, after"
     );
     check(&bare, &golden);
 }

@@ -124,6 +124,15 @@ impl Request {
         }
     }
 
+    /// The same request for other amounts on each host.
+    pub(crate) fn asking(&self, amounts: &Amounts) -> Self {
+        Self {
+            each: HostUnits::of(amounts),
+            demand: demand(amounts, self.hosts),
+            ..self.clone()
+        }
+    }
+
     /// Whether it may run in a pool in which its subject has a policy.
     pub(crate) fn may_run_in(&self, pool: &PoolName) -> bool {
         self.pool.as_ref().is_none_or(|only| only == pool) && !self.barred.contains(pool)

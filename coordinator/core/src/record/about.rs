@@ -32,6 +32,8 @@ impl Record {
             Record::CoordinatorStarted { .. }
             | Record::PoolPut { .. }
             | Record::ClusterPut { .. }
+            | Record::TemplatePut { .. }
+            | Record::TemplateDeleted { .. }
             | Record::ValidationPut { .. }
             | Record::ValidationDeleted { .. }
             | Record::PolicyPut { .. }
@@ -90,6 +92,8 @@ impl Record {
             Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
             Record::CoordinatorStarted { .. }
             | Record::ClusterPut { .. }
+            | Record::TemplatePut { .. }
+            | Record::TemplateDeleted { .. }
             | Record::ValidationPut { .. }
             | Record::ValidationDeleted { .. }
             | Record::PoolPut { .. }

@@ -25,6 +25,7 @@ use super::{Pool, State};
 use crate::cluster::Home;
 use crate::input::PoolWritten;
 use crate::record::{Placement, Record, Stamped};
+use crate::templates::Grounds;
 use crate::words;
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 
@@ -130,12 +131,15 @@ impl State {
                 spec,
                 barred,
                 home,
-            } => self.on_step_queued(at, step, spec, (barred, home)),
+                grounds,
+            } => self.on_step_queued(at, step, spec, (barred, home, grounds)),
             Record::ClusterPut { terms } => self.on_cluster_put(terms),
             Record::ValidationPut { validation, terms } => {
                 self.on_validation_put(validation, terms)
             }
             Record::ValidationDeleted { validation } => self.on_validation_deleted(validation),
+            Record::TemplatePut { template, terms } => self.on_template_put(template, terms),
+            Record::TemplateDeleted { template } => self.on_template_deleted(template),
             Record::StepRejected { step, spec, reason } => {
                 self.on_step_rejected(at, step, spec, reason)
             }
@@ -203,11 +207,12 @@ impl State {
         at: Time,
         id: &StepId,
         spec: &StepSpec,
-        (barred, home): (&BTreeSet<PoolName>, &Home),
+        (barred, home, grounds): (&BTreeSet<PoolName>, &Home, &Grounds),
     ) -> Fit {
         let mut step = self.new_step(at, id, spec, StepState::Queued, words::submitted())?;
         step.barred = barred.clone();
         step.home = home.clone();
+        step.grounds = grounds.clone();
         self.index.note_submitted(&step);
         self.index.enqueue(&step);
         self.kept.steps.insert(id.clone(), step);
@@ -248,6 +253,7 @@ impl State {
             held: false,
             barred: BTreeSet::new(),
             home: Home::default(),
+            grounds: Grounds::default(),
             queued_again_at: None,
         })
     }

@@ -15,6 +15,7 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
 use crate::cluster::Home;
 use crate::record::Placement;
+use crate::templates::Grounds;
 
 /// Attempts that are remembered of one step; beyond them the oldest whose units are free are dropped, so that a step
 /// with many retries does not grow for ever.
@@ -56,6 +57,9 @@ pub struct Step {
     /// Where the cluster's defaults sent it.
     #[serde(default, skip_serializing_if = "Home::is_empty")]
     pub home: Home,
+    /// What templates lay under it when it was submitted.
+    #[serde(default, skip_serializing_if = "Grounds::is_empty")]
+    pub grounds: Grounds,
 }
 
 /// When a step came to its terminal state.

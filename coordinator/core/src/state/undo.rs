@@ -8,12 +8,13 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use sluice_common::id::{NodeName, PoolName, StepId, ValidationName};
+use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
 
 use super::{Pool, State, Step};
 use crate::cluster::Cluster;
 use crate::market::Nomination;
 use crate::record::Record;
+use crate::templates::KeptTemplate;
 use crate::validation::Validation;
 
 /// What was there before.
@@ -26,6 +27,7 @@ pub(crate) struct Undo {
     /// None of those that were not there.
     steps: BTreeMap<StepId, Option<Step>>,
     nominations: BTreeMap<StepId, Option<Nomination>>,
+    templates: BTreeMap<TemplateName, Option<KeptTemplate>>,
 }
 
 impl Undo {
@@ -38,6 +40,7 @@ impl Undo {
             pools: BTreeMap::new(),
             steps: BTreeMap::new(),
             nominations: BTreeMap::new(),
+            templates: BTreeMap::new(),
         }
     }
 
@@ -55,6 +58,11 @@ impl Undo {
             let before = || state.kept.validations.get(validation).cloned();
             let noted = self.validations.entry(validation.clone());
             noted.or_insert_with(before);
+        }
+        if let Record::TemplatePut { template, .. } | Record::TemplateDeleted { template } = record
+        {
+            let known = state.kept.templates.get(template).cloned();
+            self.templates.entry(template.clone()).or_insert(known);
         }
         if let Record::Nominated { nomination, .. } = record {
             // A pool keeps one soft promise, which this may replace.
@@ -120,6 +128,7 @@ impl State {
             pools,
             steps,
             nominations,
+            templates,
         } = undo;
         for step in nominations.keys() {
             self.kept.nominations.remove(step);
@@ -146,6 +155,12 @@ impl State {
                 self.index.nominate(&step, &nomination);
                 self.kept.nominations.insert(step, nomination);
             }
+        }
+        for (name, before) in templates {
+            match before {
+                Some(before) => self.kept.templates.insert(name, before),
+                None => self.kept.templates.remove(&name),
+            };
         }
         self.kept.cluster = cluster;
         for (name, before) in validations {

@@ -19,7 +19,9 @@ pub(super) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
         | Wanted::Validation { .. }
         | Wanted::NoValidation { .. }
         | Wanted::Platform { .. }
-        | Wanted::NoPlatform { .. } => Vec::new(),
+        | Wanted::NoPlatform { .. }
+        | Wanted::Template { .. }
+        | Wanted::NoTemplate { .. } => Vec::new(),
         Wanted::Pool { pool, terms } => shrunk_pool(before, pool, &terms.capacity),
         Wanted::Policy {
             pool,

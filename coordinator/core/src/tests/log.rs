@@ -45,6 +45,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
             Record::StepQueued {
                 barred: Default::default(),
                 home: Default::default(),
+                grounds: Default::default(),
                 step: step("a"),
                 spec: spec(1, 1),
             },

@@ -524,6 +524,10 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
         labels: BTreeMap::new(),
         cpu_mode: Default::default(),
         unsaid: Default::default(),
+        mounts: None,
+        privileged: false,
+        host_network: false,
+        inherited: Default::default(),
     }
 }
 

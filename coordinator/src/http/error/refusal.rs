@@ -37,6 +37,8 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownPlatform { .. } => C::UnknownPlatform,
         Refusal::ReservedPlatform { .. } => C::InvalidPlatform,
         Refusal::TooManyPlatforms { .. } => C::TooManyPlatforms,
+        Refusal::UnknownTemplate { .. } => C::UnknownTemplate,
+        Refusal::PoolNamesTemplate { .. } => C::PoolNamesTemplate,
         Refusal::UnknownValidation { .. } => C::UnknownValidation,
         Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
     }
@@ -58,6 +60,11 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         ],
         Refusal::ReservedPlatform { platform } => vec![("platform", text(platform.as_str()))],
         Refusal::TooManyPlatforms { pool, .. } => vec![("pool", text(pool.as_str()))],
+        Refusal::UnknownTemplate { template } => vec![("template", text(template.as_str()))],
+        Refusal::PoolNamesTemplate { pool, template, .. } => vec![
+            ("pool", text(pool.as_str())),
+            ("template", text(template.as_str())),
+        ],
         Refusal::UnknownValidation { validation } => {
             vec![("validation", text(validation.as_str()))]
         }

@@ -9,12 +9,13 @@ use coordinator_core::Stamped;
 use sluice_common::api::{
     ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, CordonRequest, DrainRequest,
     ErrorBody, ExplainView, LabelsRequest, MoveRequest, NodeView, Page, PlatformView,
-    PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, StepView, UncordonRequest,
-    ValidationView,
+    PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, StepView, TemplateView,
+    UncordonRequest, ValidationView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
 use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
 
 /// Every schema by its name.
@@ -26,6 +27,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<PolicyView>>();
     answers.add::<Page<ValidationView>>();
     answers.add::<Page<PlatformView>>();
+    answers.add::<Page<TemplateView>>();
     answers.add::<Page<Stamped>>();
     answers.add::<BatchView>();
     answers.add::<PreviewView>();
@@ -47,6 +49,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<PolicyRequest>();
     requests.add::<ValidationTerms>();
     requests.add::<PlatformTerms>();
+    requests.add::<Template>();
     let mut all = answers.taken();
     all.extend(requests.taken());
     all.values_mut().for_each(tidy);

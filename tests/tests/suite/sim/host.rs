@@ -237,6 +237,7 @@ impl Host {
             gpus_are_declared: false,
             suspend_limit: SUSPEND_LIMIT,
             topology: Default::default(),
+            attempts_dir: "/attempts".to_owned(),
         };
         let core = Core::new(settings, self.epoch.clone());
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));

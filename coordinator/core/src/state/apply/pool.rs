@@ -5,8 +5,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{NodeName, PlatformName, PoolName, StepId, Subject, ValidationName};
+use sluice_common::id::{
+    NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
+};
 use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
 
 use super::{Fit, Pools, need};
@@ -14,6 +17,7 @@ use crate::cluster::Cluster;
 use crate::input::PoolWritten;
 use crate::market::Policy;
 use crate::state::{Binding, Platform, Pool, State};
+use crate::templates::KeptTemplate;
 use crate::validation::Validation;
 
 impl State {
@@ -138,6 +142,20 @@ impl State {
         }
         self.index.remove_pool(name);
         Ok(())
+    }
+
+    pub(super) fn on_template_put(&mut self, name: &TemplateName, terms: &Template) -> Fit {
+        let kept = KeptTemplate {
+            template: terms.clone(),
+            version: self.kept.seq,
+        };
+        self.kept.templates.insert(name.clone(), kept);
+        Ok(())
+    }
+
+    pub(super) fn on_template_deleted(&mut self, name: &TemplateName) -> Fit {
+        let known = self.kept.templates.remove(name).is_some();
+        need(known, || format!("there is no template `{name}`"))
     }
 
     pub(super) fn on_cluster_put(&mut self, terms: &ClusterTerms) -> Fit {

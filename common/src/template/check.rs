@@ -1,0 +1,412 @@
+//! What a template may hold, and what a step may ask of one. Looked at when a template is applied and when a step is
+//! submitted, so that nothing of it can be wrong when a step starts.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::merge::Named;
+use super::variable::{self, Place, Variable, VariableError};
+use super::{Hook, LimitValue, Listed, Mount, Template};
+use crate::amount::parse_memory;
+use crate::environment::Environment;
+use crate::error_code::ErrorCode;
+use crate::nearest::nearest;
+use crate::reason::ReasonCode;
+use crate::request::{FieldError, ResourceSettings, check_command};
+use crate::step::StepSpec;
+use crate::time::Span;
+
+/// The most bytes of a template as JSON: what was merged is kept with each step.
+pub const MAX_TEMPLATE_BYTES: usize = 32 * 1024;
+
+/// The most templates that a pool may name.
+pub const MAX_TEMPLATES: usize = 16;
+
+/// The most items of a list of a template.
+const MAX_ITEMS: usize = 64;
+
+/// How long a hook may take that does not say.
+pub const DEFAULT_HOOK_TIMEOUT: Span = Span::from_secs(30);
+
+/// The longest that a hook may take.
+pub const MAX_HOOK_TIMEOUT: Span = Span::from_secs(600);
+
+/// How many processes and threads a step may have at once; all other limits are of each process.
+pub const PROCESSES: &str = "processes";
+
+/// Limits that are counted.
+const COUNTED: [&str; 4] = [PROCESSES, "nofile", "nproc", "cpu_seconds"];
+
+/// Limits that are bytes.
+const BYTES: [&str; 6] = [
+    "address_space",
+    "core",
+    "data",
+    "file_size",
+    "memlock",
+    "stack",
+];
+
+fn wrong(field: impl Into<String>, message: impl ToString) -> FieldError {
+    FieldError::new(ErrorCode::InvalidTemplate, field, message)
+}
+
+impl Template {
+    /// Whether it may be stored.
+    ///
+    /// # Errors
+    /// The first field that holds what it may not, with the value and the way out.
+    pub fn check(&self) -> Result<(), FieldError> {
+        check_command(&["x".to_owned()], &self.env, None)?;
+        for (name, value) in self.env.iter() {
+            check_text(&format!("env.{name}"), value, Place::Text)?;
+        }
+        self.check_wrapper()?;
+        if let Some(workdir) = &self.workdir {
+            check_command(&["x".to_owned()], &Environment::default(), Some(workdir))?;
+            check_text("workdir", workdir, Place::Workdir)?;
+        }
+        for (name, value) in &self.limits {
+            limit(name, value)?;
+        }
+        check_hooks("hooks.before", self.hooks.before.as_ref())?;
+        check_hooks("hooks.after", self.hooks.after.as_ref())?;
+        self.resources
+            .under(&ResourceSettings::default())
+            .demand()?;
+        self.check_mounts()?;
+        for (field, text) in [
+            ("privileged_argument", &self.privileged_argument),
+            ("host_network_argument", &self.host_network_argument),
+        ] {
+            let text = text.as_deref().unwrap_or_default();
+            check_text(field, text, Place::Plain)?;
+        }
+        Ok(())
+    }
+
+    fn check_wrapper(&self) -> Result<(), FieldError> {
+        let wrapper = self.wrapper.as_deref().unwrap_or_default();
+        if wrapper.first().is_some_and(String::is_empty) {
+            let why = "the program is empty: write one, or `[]` for no wrapper";
+            return Err(wrong("wrapper[0]", why));
+        }
+        few("wrapper", wrapper.len())?;
+        for (at, argument) in wrapper.iter().enumerate() {
+            check_text(&format!("wrapper[{at}]"), argument, Place::Wrapper)?;
+        }
+        Ok(())
+    }
+
+    fn check_mounts(&self) -> Result<(), FieldError> {
+        if let Some(form) = &self.mount_argument {
+            check_text("mount_argument", form, Place::MountArgument)?;
+        }
+        each_mount("mounts", self.mounts.as_ref(), Place::Mount)?;
+        let allowed = self.allowed_mounts.as_ref();
+        each_mount("allowed_mounts", allowed, Place::AllowedMount)
+    }
+
+    /// Whether a wrapper, a hook or a variable hands a variable on.
+    fn names(&self, wanted: Variable) -> bool {
+        let hooks = [&self.hooks.before, &self.hooks.after];
+        let hooks = hooks.into_iter().flatten().flat_map(Listed::items);
+        let hooks = hooks.flat_map(|hook| &hook.command);
+        let wrapper = self.wrapper.iter().flatten();
+        let mut texts = wrapper.chain(hooks).chain(self.env.values());
+        texts.any(|text| variable::names(text, wanted))
+    }
+}
+
+fn few(field: &str, count: usize) -> Result<(), FieldError> {
+    if count <= MAX_ITEMS {
+        return Ok(());
+    }
+    Err(wrong(
+        field,
+        format!("{count} items: {MAX_ITEMS} are the most"),
+    ))
+}
+
+fn check_text(field: &str, text: &str, place: Place) -> Result<(), FieldError> {
+    if text.contains('\0') {
+        return Err(wrong(
+            field,
+            "it holds a NUL byte, which no program can be given",
+        ));
+    }
+    variable::check(text, place)
+        .map_err(|e: VariableError| FieldError::new(ErrorCode::InvalidVariable, field, e))
+}
+
+/// A limit as a number.
+///
+/// # Errors
+/// Where nothing is limited by that name, or not to that.
+pub fn limit(name: &str, value: &LimitValue) -> Result<u64, FieldError> {
+    let field = format!("limits.{}", name.escape_debug());
+    let known = COUNTED.into_iter().chain(BYTES);
+    if !known.clone().any(|known| known == name) {
+        let hint = match nearest(name, known.clone()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("there are {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        return Err(wrong(
+            field,
+            format!("there is no limit `{}`: {hint}", name.escape_debug()),
+        ));
+    }
+    match value {
+        LimitValue::Number(0) if name == PROCESSES => Err(wrong(
+            field,
+            "a step is one process at least: write 1 or more",
+        )),
+        LimitValue::Number(most) => Ok(*most),
+        LimitValue::Text(text) if BYTES.contains(&name) => {
+            parse_memory(text).map_err(|e| wrong(field, e))
+        }
+        LimitValue::Text(text) => {
+            let text = text.escape_debug();
+            let why = format!("`{text}` is no number: write one without quotes");
+            Err(wrong(field, why))
+        }
+    }
+}
+
+fn check_hooks(field: &str, hooks: Option<&Listed<Hook>>) -> Result<(), FieldError> {
+    let hooks = hooks.map(Listed::items).unwrap_or_default();
+    few(field, hooks.len())?;
+    unique(field, hooks)?;
+    for (at, hook) in hooks.iter().enumerate() {
+        let field = format!("{field}[{at}]");
+        if hook.command.first().is_none_or(String::is_empty) {
+            let why = "the command is empty: write a program and its arguments";
+            return Err(wrong(format!("{field}.command"), why));
+        }
+        for (at, argument) in hook.command.iter().enumerate() {
+            check_text(&format!("{field}.command[{at}]"), argument, Place::Text)?;
+        }
+        hook_timeout(hook).map_err(|why| {
+            FieldError::new(ErrorCode::InvalidDuration, format!("{field}.timeout"), why)
+        })?;
+    }
+    Ok(())
+}
+
+/// How long a hook may take.
+///
+/// # Errors
+/// Where that cannot be read, or is none or too long.
+pub fn hook_timeout(hook: &Hook) -> Result<Span, String> {
+    let Some(text) = hook.timeout.as_deref() else {
+        return Ok(DEFAULT_HOOK_TIMEOUT);
+    };
+    let span: Span = text.parse().map_err(|e| format!("{e}"))?;
+    match span == Span::ZERO || span > MAX_HOOK_TIMEOUT {
+        true => Err(format!(
+            "`{text}`: write more than 0s and at most {MAX_HOOK_TIMEOUT}"
+        )),
+        false => Ok(span),
+    }
+}
+
+fn unique<T: Named>(field: &str, items: &[T]) -> Result<(), FieldError> {
+    for (at, item) in items.iter().enumerate() {
+        let Some(name) = item.name() else { continue };
+        let twice = items[..at].iter().any(|other| other.name() == Some(name));
+        let dotted = name.is_empty() || name.contains(['.', '\0']);
+        let why = match (twice, dotted) {
+            (true, _) => "is there twice: items of a list have names of their own",
+            (false, true) => "is no name: it is not empty and holds no `.`",
+            (false, false) => continue,
+        };
+        let name = name.escape_debug();
+        return Err(wrong(
+            format!("{field}[{at}].name"),
+            format!("`{name}` {why}"),
+        ));
+    }
+    Ok(())
+}
+
+fn each_mount(field: &str, mounts: Option<&Listed<Mount>>, place: Place) -> Result<(), FieldError> {
+    let mounts = mounts.map(Listed::items).unwrap_or_default();
+    few(field, mounts.len())?;
+    unique(field, mounts)?;
+    for (at, mount) in mounts.iter().enumerate() {
+        let sides = [
+            ("source", Some(&mount.source)),
+            ("target", mount.target.as_ref()),
+        ];
+        for (side, path) in sides {
+            let Some(path) = path else { continue };
+            let field = format!("{field}[{at}].{side}");
+            // What it works in is a whole path by itself.
+            let absolute = path.starts_with('/') || path.starts_with("{{");
+            if !absolute || path.contains('\0') || path.split('/').any(|part| part == "..") {
+                let path = path.escape_debug();
+                let why = format!("`{path}` is no absolute path without `..`: begin it with `/`");
+                return Err(FieldError::new(ErrorCode::InvalidMount, field, why));
+            }
+            if place != Place::Plain {
+                check_text(&field, path, place)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The mounts that a step asks for, if they may be asked for at all. Nothing is filled into them.
+///
+/// # Errors
+/// The first that is none.
+pub fn check_mounts(
+    field: &str,
+    mounts: Option<Listed<Mount>>,
+) -> Result<Option<Listed<Mount>>, FieldError> {
+    each_mount(field, mounts.as_ref(), Place::Plain)?;
+    for (at, mount) in mounts.iter().flat_map(Listed::items).enumerate() {
+        if !mount.source.starts_with('/') || !mount.target().starts_with('/') {
+            let why = "write absolute paths: nothing is filled into the mounts of a step";
+            return Err(FieldError::new(
+                ErrorCode::InvalidMount,
+                format!("{field}[{at}]"),
+                why,
+            ));
+        }
+    }
+    Ok(mounts)
+}
+
+/// What of a step the templates that it stands on do not allow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forbidden {
+    /// The reason's code.
+    pub code: ReasonCode,
+    /// The field of the step.
+    pub field: String,
+    /// What is wrong, from the step's point of view.
+    pub message: String,
+}
+
+impl Template {
+    /// The first thing that a step asks for and these templates, as one, do not allow or hand on. `value` fills in what
+    /// is known before there is a host.
+    pub fn forbids(
+        &self,
+        step: &StepSpec,
+        value: impl Fn(Variable) -> Option<String>,
+    ) -> Option<Forbidden> {
+        let privileged = step.privileged.then(|| {
+            let hands_on = self.names(Variable::Privileged);
+            let code = ReasonCode::PrivilegedNotAllowed;
+            flag(
+                code,
+                Variable::Privileged,
+                self.privileged_allowed,
+                hands_on,
+            )
+        });
+        let network = step.host_network.then(|| {
+            let hands_on = self.names(Variable::HostNetwork);
+            let code = ReasonCode::HostNetworkNotAllowed;
+            flag(
+                code,
+                Variable::HostNetwork,
+                self.host_network_allowed,
+                hands_on,
+            )
+        });
+        let own = step.mounts.iter().flat_map(Listed::items).enumerate();
+        let mut own = own.filter_map(|(at, mount)| self.forbids_mount(at, mount, &value));
+        privileged
+            .flatten()
+            .or_else(|| network.flatten())
+            .or_else(|| own.next())
+    }
+
+    fn forbids_mount(
+        &self,
+        at: usize,
+        mount: &Mount,
+        value: impl Fn(Variable) -> Option<String>,
+    ) -> Option<Forbidden> {
+        let forbidden = |message: String| {
+            let (code, field) = (ReasonCode::MountNotAllowed, format!("mounts[{at}]"));
+            Some(Forbidden {
+                code,
+                field,
+                message,
+            })
+        };
+        let source = mount.source.escape_debug();
+        let allowed = self.allowed_mounts.iter().flat_map(Listed::items);
+        let allowed: Vec<Mount> = allowed.map(|it| it.filled(&value)).collect();
+        let covers = |it: &&Mount| {
+            let target = it.target.as_deref();
+            is_within(&mount.source, &it.source)
+                && target.is_none_or(|target| is_within(mount.target(), target))
+        };
+        let mut covering = allowed.iter().filter(covers).peekable();
+        if covering.peek().is_none() {
+            let sources: Vec<String> = allowed
+                .iter()
+                .map(|it| format!("`{}`", it.source))
+                .collect();
+            return forbidden(match &sources[..] {
+                [] => format!("it would mount `{source}`, and nothing may be mounted there"),
+                some => format!(
+                    "it would mount `{source}` at `{}`, and what may be mounted there is below {}",
+                    mount.target().escape_debug(),
+                    some.join(", ")
+                ),
+            });
+        }
+        let writes = mount.read_only != Some(true);
+        if writes && covering.all(|it| it.read_only == Some(true)) {
+            return forbidden(format!(
+                "it would mount `{source}` to write to it, which may be mounted to be read alone there: let it be \
+                 `read_only: true`"
+            ));
+        }
+        if !self.names(Variable::Mounts) {
+            return forbidden(format!(
+                "it would mount `{source}`, and no wrapper there takes `{{{{mounts}}}}`"
+            ));
+        }
+        None
+    }
+}
+
+fn flag(
+    code: ReasonCode,
+    asked: Variable,
+    allowed: Option<bool>,
+    hands_on: bool,
+) -> Option<Forbidden> {
+    let message = match (allowed, hands_on) {
+        (Some(true), true) => return None,
+        (Some(true), false) => {
+            format!("it asks for `{asked}`, and no wrapper there takes `{{{{{asked}}}}}`")
+        }
+        (Some(false) | None, _) => format!("it asks for `{asked}`, which is not allowed there"),
+    };
+    Some(Forbidden {
+        code,
+        field: asked.as_str().to_owned(),
+        message,
+    })
+}
+
+/// Whether a path is another, or lies below it; both are absolute and climb nowhere.
+fn is_within(path: &str, root: &str) -> bool {
+    let is_telling = |part: &&str| !part.is_empty() && *part != ".";
+    let mut path = path.split('/').filter(is_telling);
+    let mut root = root.split('/').filter(is_telling);
+    root.all(|part| path.next() == Some(part))
+}
+
+#[cfg(test)]
+mod tests;

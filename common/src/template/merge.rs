@@ -1,0 +1,333 @@
+//! How layers become one: maps merge deeply, lists merge by `name`, scalars replace. Joining is associative, a layer over
+//! itself is itself, and an empty layer changes nothing.
+//!
+//! A list whose items all have names goes item by item into the one below: an item takes the place of its namesake, field
+//! by field, and new ones come last. A list that has an item without a name, or none at all, replaces what is below.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use super::{DefaultResources, Hook, Hooks, Mount, Template};
+
+/// An item of a list that layers above may find by its name.
+pub trait Named {
+    /// Its name, where it has one.
+    fn name(&self) -> Option<&str>;
+
+    /// This item over its namesake of a layer below.
+    #[must_use]
+    fn over(self, below: Self) -> Self;
+}
+
+/// A list as a layer has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "Vec<T>"))]
+#[serde(
+    from = "Vec<T>",
+    into = "Vec<T>",
+    bound(
+        serialize = "T: Clone + Serialize",
+        deserialize = "T: Named + Deserialize<'de>"
+    )
+)]
+pub struct Listed<T> {
+    /// Whether it replaces what is below.
+    replaces: bool,
+    items: Vec<T>,
+}
+
+impl<T: Named> From<Vec<T>> for Listed<T> {
+    fn from(items: Vec<T>) -> Self {
+        let replaces = items.is_empty() || items.iter().any(|item| item.name().is_none());
+        Self { replaces, items }
+    }
+}
+
+impl<T> From<Listed<T>> for Vec<T> {
+    fn from(list: Listed<T>) -> Self {
+        list.items
+    }
+}
+
+impl<T: Named> Listed<T> {
+    /// The items, in their order.
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+
+    /// Whether it replaces what is below.
+    pub const fn replaces(&self) -> bool {
+        self.replaces
+    }
+
+    /// The same list with each item changed.
+    #[must_use]
+    pub fn each(&self, change: impl Fn(&T) -> T) -> Self {
+        Self {
+            replaces: self.replaces,
+            items: self.items.iter().map(change).collect(),
+        }
+    }
+
+    /// This list over the one below.
+    #[must_use]
+    pub fn over(self, below: Self) -> Self {
+        if self.replaces {
+            return self;
+        }
+        let Self { replaces, items } = below;
+        let mut merged: Vec<T> = Vec::with_capacity(items.len() + self.items.len());
+        let mut own: Vec<Option<T>> = self.items.into_iter().map(Some).collect();
+        for item in items {
+            let is_namesake = |own: &&mut Option<T>| {
+                let name = own.as_ref().and_then(Named::name);
+                name.is_some() && name == item.name()
+            };
+            match own.iter_mut().find(is_namesake).and_then(Option::take) {
+                Some(above) => merged.push(above.over(item)),
+                None => merged.push(item),
+            }
+        }
+        merged.extend(own.into_iter().flatten());
+        Self {
+            replaces,
+            items: merged,
+        }
+    }
+}
+
+impl Named for Mount {
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn over(self, below: Self) -> Self {
+        Self {
+            name: self.name.or(below.name),
+            source: self.source,
+            target: self.target.or(below.target),
+            read_only: self.read_only.or(below.read_only),
+        }
+    }
+}
+
+impl Named for Hook {
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    fn over(self, below: Self) -> Self {
+        Self {
+            name: self.name.or(below.name),
+            command: self.command,
+            timeout: self.timeout.or(below.timeout),
+        }
+    }
+}
+
+/// A list over another, either of which may be absent.
+pub fn lists<T: Named>(above: Option<Listed<T>>, below: Option<Listed<T>>) -> Option<Listed<T>> {
+    match (above, below) {
+        (Some(above), Some(below)) => Some(above.over(below)),
+        (above, below) => above.or(below),
+    }
+}
+
+fn maps<V>(above: BTreeMap<String, V>, mut below: BTreeMap<String, V>) -> BTreeMap<String, V> {
+    below.extend(above);
+    below
+}
+
+impl Template {
+    /// This layer over the one below.
+    #[must_use]
+    pub fn over(self, below: Template) -> Template {
+        let mut env = below.env;
+        env.extend(self.env);
+        Template {
+            description: match self.description.is_empty() {
+                true => below.description,
+                false => self.description,
+            },
+            env,
+            wrapper: self.wrapper.or(below.wrapper),
+            workdir: self.workdir.or(below.workdir),
+            limits: maps(self.limits, below.limits),
+            hooks: Hooks {
+                before: lists(self.hooks.before, below.hooks.before),
+                after: lists(self.hooks.after, below.hooks.after),
+            },
+            resources: self.resources.over(below.resources),
+            mounts: lists(self.mounts, below.mounts),
+            allowed_mounts: lists(self.allowed_mounts, below.allowed_mounts),
+            mount_argument: self.mount_argument.or(below.mount_argument),
+            privileged_allowed: self.privileged_allowed.or(below.privileged_allowed),
+            privileged_argument: self.privileged_argument.or(below.privileged_argument),
+            host_network_allowed: self.host_network_allowed.or(below.host_network_allowed),
+            host_network_argument: self.host_network_argument.or(below.host_network_argument),
+        }
+    }
+}
+
+impl DefaultResources {
+    fn over(self, below: DefaultResources) -> Self {
+        Self {
+            gpu_count: self.gpu_count.or(below.gpu_count),
+            cpu_count: self.cpu_count.or(below.cpu_count),
+            memory: self.memory.or(below.memory),
+            storage: self.storage.or(below.storage),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::LimitValue;
+    use alloc::format;
+    use proptest::collection::{btree_map, vec};
+    use proptest::option::of;
+    use proptest::prelude::*;
+
+    fn template(json: &str) -> Template {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn maps_merge_lists_merge_by_name_scalars_replace_and_zero_is_a_value() {
+        let below = template(
+            r#"{"env":{"A":"1","B":"1"},"wrapper":["nice"],"workdir":"/a","limits":{"nofile":10,"core":5},
+                "resources":{"gpu_count":4,"memory":"1GiB"},
+                "mounts":[{"name":"data","source":"/data","read_only":true},{"name":"tmp","source":"/tmp"}],
+                "hooks":{"before":[{"command":["x"]}]},"privileged_allowed":true}"#,
+        );
+        let above = template(
+            r#"{"env":{"B":"2"},"wrapper":[],"limits":{"core":0},"resources":{"gpu_count":0},
+                "mounts":[{"name":"new","source":"/new"},{"name":"data","source":"/other"}],
+                "hooks":{"before":[{"command":["y"]}]},"privileged_allowed":false}"#,
+        );
+        let expected = template(
+            r#"{"env":{"A":"1","B":"2"},"wrapper":[],"workdir":"/a","limits":{"nofile":10,"core":0},
+                "resources":{"gpu_count":0,"memory":"1GiB"},
+                "mounts":[{"name":"data","source":"/other","read_only":true},{"name":"tmp","source":"/tmp"},
+                  {"name":"new","source":"/new"}],
+                "hooks":{"before":[{"command":["y"]}]},"privileged_allowed":false}"#,
+        );
+        assert_eq!(above.over(below), expected);
+    }
+
+    fn named() -> impl Strategy<Value = Option<alloc::string::String>> {
+        of("[a-c]")
+    }
+
+    /// Names are unique in a list, as the check of a document wants it.
+    fn unique<T: Named>(items: Vec<T>) -> Listed<T> {
+        let mut kept: Vec<T> = Vec::new();
+        for item in items {
+            let known = kept.iter().any(|other| other.name() == item.name());
+            if item.name().is_none() || !known {
+                kept.push(item);
+            }
+        }
+        kept.into()
+    }
+
+    fn mounts() -> impl Strategy<Value = Option<Listed<Mount>>> {
+        let one = (named(), "/[a-c]", of("/[a-c]"), of(any::<bool>()));
+        let one = one.prop_map(|(name, source, target, read_only)| Mount {
+            name,
+            source,
+            target,
+            read_only,
+        });
+        of(vec(one, 0..4).prop_map(unique))
+    }
+
+    fn hooks() -> impl Strategy<Value = Option<Listed<Hook>>> {
+        let one = (named(), "[a-c]", of("[1-3]s"));
+        let one = one.prop_map(|(name, program, timeout)| Hook {
+            name,
+            command: alloc::vec![program],
+            timeout,
+        });
+        of(vec(one, 0..4).prop_map(unique))
+    }
+
+    fn templates() -> impl Strategy<Value = Template> {
+        let maps = (
+            btree_map("[A-C]", "[a-c]", 0..3),
+            btree_map("[a-c]", 0u64..3, 0..3),
+        );
+        let texts = (of(vec("[a-c]", 0..3)), of("/[a-c]"), of("[a-c]"));
+        let lists = (mounts(), mounts(), hooks(), hooks());
+        let flags = (of(any::<bool>()), of(any::<bool>()));
+        let amounts = (of(0u64..3), of(0u32..3), of("[1-3]GiB"));
+        (maps, texts, lists, flags, amounts).prop_map(
+            |((env, limits), (wrapper, workdir, argument), lists, flags, amounts)| Template {
+                description: argument.clone().unwrap_or_default(),
+                env: env.into(),
+                wrapper,
+                workdir,
+                limits: limits
+                    .into_iter()
+                    .map(|(name, n)| (name, LimitValue::Number(n)))
+                    .collect(),
+                hooks: Hooks {
+                    before: lists.2,
+                    after: lists.3,
+                },
+                resources: DefaultResources {
+                    gpu_count: amounts.0,
+                    cpu_count: amounts.1.map(f64::from),
+                    memory: amounts.2.clone(),
+                    storage: amounts.2,
+                },
+                mounts: lists.0,
+                allowed_mounts: lists.1,
+                mount_argument: argument.clone(),
+                privileged_allowed: flags.0,
+                privileged_argument: argument.clone(),
+                host_network_allowed: flags.1,
+                host_network_argument: argument,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn layers_may_be_joined_in_any_grouping(a in templates(), b in templates(), c in templates()) {
+            let left = a.clone().over(b.clone()).over(c.clone());
+            prop_assert_eq!(left, a.over(b.over(c)));
+        }
+
+        #[test]
+        fn any_list_of_layers_may_be_split_anywhere(layers in vec(templates(), 0..6), at in 0usize..6) {
+            let join = |layers: &[Template]| {
+                layers.iter().cloned().fold(Template::default(), |below, above| above.over(below))
+            };
+            let (low, high) = layers.split_at(at.min(layers.len()));
+            prop_assert_eq!(join(high).over(join(low)), join(&layers));
+        }
+
+        #[test]
+        fn a_layer_over_itself_is_itself(a in templates()) {
+            prop_assert_eq!(a.clone().over(a.clone()), a);
+        }
+
+        #[test]
+        fn an_empty_layer_changes_nothing(a in templates()) {
+            prop_assert_eq!(a.clone().over(Template::default()), a.clone());
+            prop_assert_eq!(Template::default().over(a.clone()), a);
+        }
+
+        #[test]
+        fn what_is_written_is_read_back(a in templates()) {
+            let text = serde_json::to_string(&a).unwrap();
+            prop_assert_eq!(serde_json::from_str::<Template>(&text).unwrap(), a, "{}", format!("{text}"));
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! What is told to a host to start: a step's own command, environment and directory on what templates lay under it
+//! where it was granted, with all filled in that is known by now.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::amount::{BYTES_A_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::id::{AttemptId, PlatformName};
+use sluice_common::inventory::Gpu;
+use sluice_common::platform;
+use sluice_common::template::origin::Merged;
+use sluice_common::template::variable::Variable;
+use sluice_common::wire::{Assignment, Gang};
+
+use crate::state::{Attempt, Node, Part, Step};
+
+/// What a NUMA program takes where nothing is known of where the GPUs are.
+const EVERY_NUMA_NODE: &str = "all";
+
+/// The part of an attempt that a host is to run.
+pub(crate) fn assignment(
+    id: &AttemptId,
+    (step, attempt, part): (&Step, &Attempt, &Part),
+    node: Option<&Node>,
+    gang: Gang,
+) -> Assignment {
+    let spec = &step.spec;
+    let ground = ground_of(step, attempt, part, node);
+    let nothing = Merged::default();
+    let template = &ground.unwrap_or(&nothing).template;
+    let value = |variable| value(variable, id, (step, attempt, part), node, &gang);
+    let workdir = template.workdir_of(spec, value);
+    let value = |variable| match variable == Variable::Workdir {
+        true => workdir.clone(),
+        false => value(variable),
+    };
+    let launch = template.launch(spec, value);
+    Assignment {
+        attempt: id.clone(),
+        pool: attempt.pool.clone(),
+        command: spec.command.clone(),
+        env: spec.env.clone(),
+        gpus: part.gpus.clone(),
+        timeout: spec.timeout,
+        grace: spec.grace,
+        subject: spec.subject.clone(),
+        units: spec.request.clone(),
+        cpu_mode: spec.cpu_mode,
+        workdir,
+        gang,
+        launch,
+    }
+}
+
+/// What lies under a step where it was granted.
+fn ground_of<'a>(
+    step: &'a Step,
+    attempt: &Attempt,
+    part: &Part,
+    node: Option<&Node>,
+) -> Option<&'a Merged> {
+    let granted = platform_of(part, node);
+    step.grounds.at(&attempt.pool, granted.as_ref())
+}
+
+/// The hardware that a part of an attempt was granted; `None` where its host is forgotten.
+pub(crate) fn platform_of(part: &Part, node: Option<&Node>) -> Option<PlatformName> {
+    let node = node?;
+    let first = granted_gpus(part, node).next();
+    Some(
+        match (first, part.gpus.is_empty(), node.inventory.gpus.first()) {
+            (Some(gpu), _, _) => platform::of_slug(&gpu.platform),
+            // It holds none of those that there are.
+            (None, true, Some(gpu)) => platform::of_slug(&gpu.platform),
+            (None, _, None) => platform::cpu(),
+            (None, false, Some(_)) => return None,
+        },
+    )
+}
+
+fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a Gpu> {
+    let gpus = node.inventory.gpus.iter();
+    gpus.filter(|gpu| part.gpus.contains(&gpu.uuid))
+}
+
+/// What a variable stands for; `None` is what this side does not know.
+fn value(
+    variable: Variable,
+    id: &AttemptId,
+    (step, attempt, part): (&Step, &Attempt, &Part),
+    node: Option<&Node>,
+    gang: &Gang,
+) -> Option<String> {
+    let spec = &step.spec;
+    let bytes = |key: &str| {
+        let megabytes = spec.request.get(key);
+        megabytes.saturating_mul(BYTES_A_MEGABYTE).to_string()
+    };
+    Some(match variable {
+        Variable::Step => id.step.to_string(),
+        Variable::Attempt => id.number.to_string(),
+        Variable::Name => spec.name.clone(),
+        Variable::Subject => spec.subject.to_string(),
+        Variable::Pool => attempt.pool.to_string(),
+        Variable::Platform => platform_of(part, node).map_or_else(String::new, String::from),
+        Variable::Node => part.node.to_string(),
+        Variable::Rank => gang.rank.to_string(),
+        Variable::Nodes => gang.hosts.len().to_string(),
+        Variable::Gpus => part.gpus.join(","),
+        Variable::GpuCount => spec.request.get(GPU).to_string(),
+        Variable::CpuCount => cores(spec.request.get(MCPU)),
+        Variable::Memory => bytes(MEMORY_MB),
+        Variable::Storage => bytes(STORAGE_MB),
+        Variable::Numa => numa(part, node),
+        // The host's to know, the wrapper's, or a mount's.
+        Variable::Workdir
+        | Variable::Mounts
+        | Variable::Privileged
+        | Variable::HostNetwork
+        | Variable::Source
+        | Variable::Target
+        | Variable::Mode => return None,
+    })
+}
+
+/// Thousandths as a decimal: `1.5`, `2`.
+fn cores(mcpu: u64) -> String {
+    let (whole, rest) = (mcpu / 1000, mcpu % 1000);
+    match rest {
+        0 => whole.to_string(),
+        rest => {
+            let decimal = format!("{whole}.{rest:03}");
+            decimal.trim_end_matches('0').to_string()
+        }
+    }
+}
+
+fn numa(part: &Part, node: Option<&Node>) -> String {
+    let gpus = node.into_iter().flat_map(|node| granted_gpus(part, node));
+    let nodes: Option<BTreeSet<u32>> = gpus.map(|gpu| gpu.numa_node).collect();
+    let nodes: Vec<String> = nodes.iter().flatten().map(ToString::to_string).collect();
+    match nodes.is_empty() {
+        true => EVERY_NUMA_NODE.to_string(),
+        false => nodes.join(","),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_written_as_a_decimal() {
+        for (mcpu, text) in [
+            (0, "0"),
+            (500, "0.5"),
+            (1500, "1.5"),
+            (2000, "2"),
+            (1001, "1.001"),
+        ] {
+            assert_eq!(cores(mcpu), text);
+        }
+    }
+}

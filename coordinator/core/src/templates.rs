@@ -1,0 +1,308 @@
+//! Templates: kept by name, named by pools, and laid under steps when these are submitted. What was merged for each pool
+//! that could grant a step is kept with it, each distinct merge once, so a change concerns what is submitted after it.
+//!
+//! How layers become one is the common crate's; which layers there are, in which order, and what comes of them for a
+//! step, is here. `rules.rs` asks it when a step is submitted, `reconcile.rs` when one is assigned.
+
+use alloc::borrow::Cow;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{PlatformName, PoolName, TemplateName};
+use sluice_common::limit::MAX_SPEC_BYTES;
+use sluice_common::nearest::nearest;
+use sluice_common::reason::ReasonCode;
+use sluice_common::step::StepSpec;
+use sluice_common::template::Template;
+use sluice_common::template::check::Forbidden;
+use sluice_common::template::origin::{Merged, Origin, Origins};
+use sluice_common::template::variable::Variable;
+
+use crate::core::Core;
+use crate::input::{Change, Wanted};
+use crate::output::{Refusal, Refused, Terms, Use};
+use crate::record::Record;
+use crate::state::{Pool, State};
+
+/// A template, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptTemplate {
+    /// As it was written.
+    pub template: Template,
+    /// The number of the record that set it last.
+    pub version: u64,
+}
+
+/// What lies under a step, wherever it may be granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Grounds {
+    /// Each distinct merge once.
+    merges: Vec<Merged>,
+    /// Which of them lies where.
+    places: Vec<Place>,
+    /// Where the settings came from that were filled in from the pool that it prefers, by the field.
+    pub settings: Origins,
+}
+
+/// Where a merge lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Ground")
+)]
+struct Place {
+    pool: PoolName,
+    /// The platform that overrides something; `None` is any other of the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    platform: Option<PlatformName>,
+    merge: usize,
+}
+
+impl Grounds {
+    /// Whether nothing lies under the step.
+    pub fn is_empty(&self) -> bool {
+        self.merges.is_empty() && self.settings.is_empty()
+    }
+
+    /// What lies under the step where this pool grants it hardware of this platform.
+    pub fn at(&self, pool: &PoolName, platform: Option<&PlatformName>) -> Option<&Merged> {
+        let here = || self.places.iter().filter(|place| place.pool == *pool);
+        let exact =
+            here().find(|place| place.platform.is_some() && place.platform.as_ref() == platform);
+        let place = exact.or_else(|| here().find(|place| place.platform.is_none()))?;
+        self.merges.get(place.merge)
+    }
+
+    fn put(&mut self, pool: &PoolName, platform: Option<PlatformName>, merged: Merged) {
+        let known = self.merges.iter().position(|it| *it == merged);
+        let merge = known.unwrap_or(self.merges.len());
+        if known.is_none() {
+            self.merges.push(merged);
+        }
+        let pool = pool.clone();
+        self.places.push(Place {
+            pool,
+            platform,
+            merge,
+        });
+    }
+}
+
+/// What a pool lays under steps.
+pub(crate) struct Layers {
+    /// On hardware that nothing is overridden for.
+    pub(crate) pool: Merged,
+    /// On platforms that override something.
+    pub(crate) platforms: Vec<(PlatformName, Merged)>,
+}
+
+impl State {
+    /// What a pool lays under the steps that are submitted now.
+    pub(crate) fn layers_of(&self, pool: &Pool) -> Layers {
+        let mut merged = Merged::default();
+        for name in &pool.rules.templates {
+            if let Some(kept) = self.templates().get(name) {
+                let origin = Origin::Template {
+                    pool: pool.name.clone(),
+                    template: name.clone(),
+                };
+                merged.put(&kept.template, &origin);
+            }
+        }
+        Layers {
+            pool: merged,
+            platforms: Vec::new(),
+        }
+    }
+}
+
+impl Layers {
+    /// On the hardware that a step asks for first.
+    pub(crate) fn first<'a>(&'a self, asked: &[PlatformName]) -> &'a Merged {
+        let overridden = asked
+            .first()
+            .and_then(|first| self.platforms.iter().find(|(name, _)| name == first));
+        overridden.map_or(&self.pool, |(_, merged)| merged)
+    }
+
+    /// On all hardware that a step may be granted.
+    fn all<'a>(
+        &'a self,
+        asked: &'a [PlatformName],
+    ) -> impl Iterator<Item = (Option<&'a PlatformName>, &'a Merged)> {
+        let overridden = self.platforms.iter();
+        let overridden = overridden.filter(|(name, _)| asked.is_empty() || asked.contains(name));
+        let overridden = overridden.map(|(name, merged)| (Some(name), merged));
+        // Nothing else is left where each that it asks for is overridden.
+        let every = |name: &PlatformName| self.platforms.iter().any(|(it, _)| it == name);
+        let rest = asked.is_empty() || !asked.iter().all(every);
+        rest.then_some((None, &self.pool))
+            .into_iter()
+            .chain(overridden)
+    }
+
+    /// The first thing of a step that they do not let be, wherever it may be granted.
+    pub(crate) fn forbid(
+        &self,
+        pool: &PoolName,
+        asked: &[PlatformName],
+        spec: &StepSpec,
+    ) -> Option<Forbidden> {
+        // What may be mounted hangs on nothing else.
+        let known = |variable: Variable| {
+            let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
+            subject.or_else(|| (variable == Variable::Pool).then(|| pool.to_string()))
+        };
+        self.all(asked).find_map(|(platform, merged)| {
+            let found = merged.template.forbids(spec, known);
+            let found = found.or_else(|| too_large(merged, spec))?;
+            let message = match platform {
+                Some(platform) => format!("{} on platform `{platform}`", found.message),
+                None => found.message,
+            };
+            Some(Forbidden { message, ..found })
+        })
+    }
+}
+
+fn too_large(merged: &Merged, spec: &StepSpec) -> Option<Forbidden> {
+    if merged.template.is_empty() {
+        return None;
+    }
+    let own = spec.command.iter().map(String::len).sum::<usize>()
+        + spec
+            .env
+            .iter()
+            .map(|(k, v)| k.len() + v.len())
+            .sum::<usize>();
+    let bytes = own + merged.template.launch(spec, |_| None).bytes();
+    (bytes > MAX_SPEC_BYTES).then(|| Forbidden {
+        code: ReasonCode::MergeTooLarge,
+        field: String::from("command"),
+        message: format!(
+            "with what templates add, its command and environment take {bytes} bytes, and the most is {MAX_SPEC_BYTES}"
+        ),
+    })
+}
+
+/// A step with the amounts that it takes where these layers lie under it.
+pub(crate) fn standing_on<'a>(merged: &Merged, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
+    let below = &merged.template.resources;
+    if below.is_empty() {
+        return Cow::Borrowed(spec);
+    }
+    // What was stored and what was submitted were each checked.
+    match below.under(&spec.resources).demand() {
+        Ok(request) => Cow::Owned(StepSpec {
+            request,
+            ..spec.clone()
+        }),
+        Err(_) => Cow::Borrowed(spec),
+    }
+}
+
+impl Core {
+    /// What lies under a step in each of these pools, that which it prefers first.
+    pub(crate) fn grounds<'a>(&self, pools: impl Iterator<Item = &'a Pool>) -> Grounds {
+        let mut grounds = Grounds::default();
+        for pool in pools {
+            let layers = self.state.layers_of(pool);
+            if !layers.pool.template.is_empty() {
+                grounds.put(&pool.name, None, layers.pool);
+            }
+            for (platform, merged) in layers.platforms {
+                grounds.put(&pool.name, Some(platform), merged);
+            }
+        }
+        grounds
+    }
+
+    /// What a template says now, and since when.
+    pub(crate) fn template_terms(&self, name: &TemplateName) -> Option<(Terms, u64)> {
+        let kept = self.state.templates().get(name)?;
+        let terms = Terms::Template(Box::new(kept.template.clone()));
+        Some((terms, kept.version))
+    }
+
+    /// Makes one change of a template.
+    pub(crate) fn put_template(&mut self, name: &TemplateName, terms: &Template) {
+        let known = self.state.templates().get(name);
+        if known.is_none_or(|kept| kept.template != *terms) {
+            self.record(Record::TemplatePut {
+                template: name.clone(),
+                terms: terms.clone(),
+            });
+        }
+    }
+
+    /// Makes one template go.
+    pub(crate) fn delete_template(&mut self, name: &TemplateName) -> Result<(), Refusal> {
+        let template = name.clone();
+        if !self.state.templates().contains_key(name) {
+            return Err(Refusal::UnknownTemplate { template });
+        }
+        self.record(Record::TemplateDeleted { template });
+        Ok(())
+    }
+
+    /// Whether every template is there that the pools among these changes name, once all are made.
+    pub(crate) fn vet_templates(&self, changes: &[Change]) -> Result<(), Refused> {
+        for (at, change) in changes.iter().enumerate() {
+            let Wanted::Pool { pool, terms } = &change.wanted else {
+                continue;
+            };
+            let mut named = terms.rules.templates.iter();
+            if let Some(template) = named.find(|name| !self.state.templates().contains_key(name)) {
+                let refusal = Refusal::PoolNamesTemplate {
+                    pool: pool.clone(),
+                    hint: self.hint_of(template),
+                    template: template.clone(),
+                };
+                let at = Some(at);
+                return Err(Refused { at, refusal });
+            }
+        }
+        Ok(())
+    }
+
+    /// Who still names a template that goes by these changes, once all are made.
+    pub(crate) fn naming_what_is_gone(&self, changes: &[Change]) -> Vec<Use> {
+        let gone = changes.iter().filter_map(|change| match &change.wanted {
+            Wanted::NoTemplate { template } => Some(template),
+            Wanted::Pool { .. }
+            | Wanted::NoPool { .. }
+            | Wanted::Policy { .. }
+            | Wanted::NoPolicy { .. }
+            | Wanted::Cluster { .. }
+            | Wanted::Template { .. }
+            | Wanted::Validation { .. }
+            | Wanted::NoValidation { .. }
+            | Wanted::Platform { .. }
+            | Wanted::NoPlatform { .. } => None,
+        });
+        let uses = gone.flat_map(|name| {
+            let pools = self.state.pools().values();
+            let naming = pools.filter(|pool| pool.rules.templates.contains(name));
+            naming.map(move |pool| Use {
+                message: format!("template `{name}`: pool `{}` names it", pool.name),
+                steps: Vec::new(),
+            })
+        });
+        uses.collect()
+    }
+
+    fn hint_of(&self, template: &TemplateName) -> String {
+        let known = self.state.templates().keys().map(TemplateName::as_str);
+        match nearest(template.as_str(), known) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => String::from("apply it too, or leave it out"),
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Templates: what they lay under steps, in which order, for which steps, and what is told to hosts of it.
+
+use alloc::boxed::Box;
+use std::format;
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::reason::ReasonCode;
+use sluice_common::request::StepRequest;
+use sluice_common::rules::{PoolRules, StepDefaults};
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_common::template::Template;
+use sluice_common::time::Span;
+use sluice_common::wire::{Assignment, ToNode};
+
+use super::rig::*;
+use crate::input::PoolWritten;
+use crate::market::Policy;
+use crate::output::Refused;
+use crate::{Answer, Change, Input, Record, Refusal, ReplyId, Submitted, Wanted};
+
+fn template(name: &str, json: &str) -> Wanted {
+    let terms: Template = serde_json::from_str(json).unwrap();
+    terms.check().unwrap();
+    Wanted::Template {
+        template: name.parse().unwrap(),
+        terms: Box::new(terms),
+    }
+}
+
+fn no_template(name: &str) -> Wanted {
+    Wanted::NoTemplate {
+        template: name.parse().unwrap(),
+    }
+}
+
+fn rules(templates: &[&str]) -> PoolRules {
+    PoolRules {
+        templates: templates.iter().map(|name| name.parse().unwrap()).collect(),
+        ..PoolRules::default()
+    }
+}
+
+fn pool(name: &str, rules: PoolRules) -> Wanted {
+    Wanted::Pool {
+        pool: name.parse().unwrap(),
+        terms: Box::new(PoolWritten {
+            rules,
+            ..PoolWritten::default()
+        }),
+    }
+}
+
+fn asks(fields: &str) -> StepSpec {
+    let json = format!(r#"{{"command":["train"],"subject":"s"{fields}}}"#);
+    let request: StepRequest = serde_json::from_str(&json).unwrap();
+    request.check().unwrap()
+}
+
+/// Subject `s` prefers `best`, and may use `rest` too; each has a host with 4 GPUs and 8 cores.
+fn two(changes: Vec<Wanted>) -> Rig {
+    let mut rig = Rig::new();
+    rig.start();
+    let made = ["best", "rest"].map(|name| pool(name, PoolRules::default()));
+    rig.apply(made.into());
+    for (pool, priority) in [("best", 2), ("rest", 1)] {
+        let policy = Policy {
+            priority,
+            ..Policy::default()
+        };
+        rig.put_policy(pool, "s", policy);
+    }
+    for name in ["best", "rest"] {
+        let mut host = hello(&format!("n-{name}"), 4, 8);
+        host.pool = name.parse().unwrap();
+        for (index, gpu) in (0..).zip(&mut host.inventory.gpus) {
+            gpu.numa_node = Some(index / 2);
+        }
+        rig.hello(host);
+    }
+    rig.apply(changes);
+    rig
+}
+
+fn assigned(rig: &mut Rig, id: &str, spec: StepSpec) -> Assignment {
+    let steps = vec![crate::NewStep { id: step(id), spec }];
+    let reply = ReplyId(900);
+    let fed = rig.feed(Input::Submit { reply, steps });
+    match fed.sent.first() {
+        Some(ToNode::Assign(assignment)) => (**assignment).clone(),
+        other => panic!("{other:?} {:?}", rig.reason(id)),
+    }
+}
+
+fn refused(rig: &mut Rig, wanted: Vec<Wanted>, force: bool) -> Refusal {
+    let changes = wanted.into_iter().map(|wanted| Change {
+        wanted,
+        version: None,
+    });
+    let fed = rig.feed(Input::Apply {
+        reply: ReplyId(901),
+        changes: changes.collect(),
+        force,
+        dry_run: false,
+    });
+    match &fed.answers[..] {
+        [Answer::Applied(Err(Refused { refusal, .. }))] => refusal.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
+    let mut rig = two(vec![
+        template(
+            "a",
+            r#"{"env":{"A":"a","B":"a","W":"{{node}}"},"wrapper":["nice"],"limits":{"nofile":9},"workdir":"/scratch/{{subject}}"}"#,
+        ),
+        template(
+            "b",
+            r#"{"env":{"B":"b-{{pool}}"},"wrapper":["numactl","--cpunodebind={{numa}}","--gpus={{gpu_count}}","--"],
+                "hooks":{"before":[{"command":["stage","{{step}}.{{attempt}}","{{workdir}}"]}]}}"#,
+        ),
+        pool("best", rules(&["a", "b"])),
+    ]);
+    let told = assigned(
+        &mut rig,
+        "x",
+        asks(r#","env":{"A":"own"},"resources":{"gpu_count":1,"cpu_count":1}"#),
+    );
+    assert_eq!(told.command, ["train"]);
+    assert_eq!(
+        told.launch.wrapper,
+        ["numactl", "--cpunodebind=0", "--gpus=1", "--"]
+    );
+    let env: Vec<String> = told
+        .launch
+        .env
+        .iter()
+        .map(|(k, v)| format!("{k}={v}"))
+        .collect();
+    assert_eq!(
+        env,
+        ["B=b-best", "W=n-best"],
+        "the step's own is not among them"
+    );
+    assert_eq!(told.workdir.as_deref(), Some("/scratch/s"));
+    assert_eq!(told.launch.around.limits[0].name, "nofile");
+    assert_eq!(
+        told.launch.around.before[0].command,
+        ["stage", "x.1", "/scratch/s"]
+    );
+    let both = assigned(
+        &mut rig,
+        "y",
+        asks(r#","workdir":"/own","resources":{"gpu_count":3}"#),
+    );
+    assert_eq!(both.launch.wrapper[1], "--cpunodebind=0,1");
+    assert_eq!(both.workdir.as_deref(), Some("/own"));
+}
+
+#[test]
+fn without_templates_nothing_goes_around_a_step() {
+    let mut rig = two(vec![]);
+    let told = assigned(&mut rig, "x", asks(""));
+    assert_eq!(
+        told.launch,
+        sluice_common::template::launch::Launch::default()
+    );
+    assert_eq!(told.workdir, None);
+    assert!(rig.step("x").grounds.is_empty());
+}
+
+#[test]
+fn a_change_concerns_what_is_submitted_after_it() {
+    let says = |word: &str| {
+        template(
+            "a",
+            &format!(r#"{{"wrapper":["{word}"],"resources":{{"cpu_count":1}}}}"#),
+        )
+    };
+    let mut rig = two(vec![says("old"), pool("best", rules(&["a"]))]);
+    let first = assigned(&mut rig, "x", asks(""));
+    assert_eq!(first.launch.wrapper, ["old"]);
+    let full = asks(r#","pool":"best","resources":{"gpu_count":4,"cpu_count":1}"#);
+    assigned(&mut rig, "big", full);
+    rig.submit(
+        "waits",
+        asks(r#","pool":"best","resources":{"gpu_count":1}"#),
+    )
+    .unwrap();
+    rig.apply(vec![says("new")]);
+    assert_eq!(assigned(&mut rig, "z", asks("")).launch.wrapper, ["new"]);
+    let fed = rig.status(
+        "n-best",
+        "big.1",
+        released(sluice_common::supervision::Exit::Code(0)),
+    );
+    let ToNode::Assign(late) = fed
+        .sent
+        .iter()
+        .find(|order| matches!(order, ToNode::Assign(_)))
+        .unwrap()
+    else {
+        unreachable!();
+    };
+    assert_eq!(late.attempt, attempt("waits.1"));
+    assert_eq!(late.launch.wrapper, ["old"], "it was submitted before");
+}
+
+#[test]
+fn amounts_that_a_step_does_not_say_are_those_of_the_pool_that_it_prefers() {
+    let mut rig = two(vec![
+        template(
+            "a",
+            r#"{"resources":{"gpu_count":2,"cpu_count":1.5,"memory":"1GiB","storage":"1GB"}}"#,
+        ),
+        template("b", r#"{"resources":{"gpu_count":1,"cpu_count":8}}"#),
+        pool("best", rules(&["a"])),
+        pool("rest", rules(&["b"])),
+    ]);
+    let request = |rig: &Rig, id: &str| {
+        let request = &rig.step(id).spec.request;
+        [GPU, MCPU, MEMORY_MB, STORAGE_MB].map(|key| request.get(key))
+    };
+    let units = |rig: &mut Rig, id: &str, fields: &str| {
+        rig.submit(id, asks(fields)).unwrap();
+        request(rig, id)
+    };
+    let memory = 1074;
+    // The hosts of this rig have neither memory to speak of nor disk: what matters is what is asked.
+    let mut counted = units(&mut rig, "x", r#","allow_pending":true"#);
+    assert_eq!(counted, [2, 1500, memory, 1000]);
+    counted = units(
+        &mut rig,
+        "zero",
+        r#","resources":{"gpu_count":0,"cpu_count":0,"memory":"0B","storage":"0B"}"#,
+    );
+    assert_eq!(counted, [0, 0, 0, 0], "zero is a value");
+    counted = units(&mut rig, "there", r#","pool":"rest""#);
+    assert_eq!(counted, [1, 8000, 0, 0]);
+    let merged = rig
+        .core
+        .merged(rig.step("there"), Some(&"rest".parse().unwrap()));
+    assert_eq!(merged.template.resources.gpu_count, Some(1));
+    assert_eq!(
+        merged.origins["resources.gpu_count"].to_string(),
+        "template b of pool rest"
+    );
+}
+
+#[test]
+fn the_same_submit_again_is_a_repeat_whatever_templates_have_added() {
+    let mut rig = two(vec![
+        template("a", r#"{"resources":{"gpu_count":2}}"#),
+        pool("best", rules(&["a"])),
+    ]);
+    rig.submit("x", asks("")).unwrap();
+    rig.apply(vec![template("a", r#"{"resources":{"gpu_count":1}}"#)]);
+    let again = rig.submit("x", asks("")).unwrap();
+    let expected = Submitted {
+        step: step("x"),
+        created: false,
+    };
+    assert_eq!(again, expected);
+    let other = rig.submit("x", asks(r#","resources":{"gpu_count":3}"#));
+    assert!(matches!(other, Err(Refusal::IdInUse { .. })), "{other:?}");
+    let other = rig.submit("x", asks(r#","privileged":true"#));
+    assert!(matches!(other, Err(Refusal::IdInUse { .. })), "{other:?}");
+}
+
+#[test]
+fn a_pool_whose_templates_do_not_let_a_step_be_is_barred_or_rejects_it() {
+    let open = r#"{"wrapper":["run","{{privileged}}"],"privileged_allowed":true,"privileged_argument":"--privileged"}"#;
+    let mut rig = two(vec![template("open", open), pool("rest", rules(&["open"]))]);
+    let told = assigned(&mut rig, "x", asks(r#","privileged":true"#));
+    assert_eq!(told.pool.as_str(), "rest");
+    assert_eq!(told.launch.wrapper, ["run", "--privileged"]);
+    rig.submit("y", asks(r#","pool":"best","privileged":true"#))
+        .unwrap();
+    let reason = rig.reason("y");
+    assert_eq!(rig.state("y"), StepState::Rejected);
+    assert_eq!(reason.code, ReasonCode::PrivilegedNotAllowed);
+    assert_eq!(
+        reason.message,
+        "pool `best`: it asks for `privileged`, which is not allowed there"
+    );
+    for (fields, code) in [
+        (r#","host_network":true"#, ReasonCode::HostNetworkNotAllowed),
+        (
+            r#","mounts":[{"source":"/data"}]"#,
+            ReasonCode::MountNotAllowed,
+        ),
+    ] {
+        let id = code.as_str();
+        rig.submit(id, asks(fields)).unwrap();
+        assert_eq!(rig.code(id), code);
+        let listed = &rig.reason(id).detail["in rest"];
+        assert!(
+            format!("{listed:?}").contains("pool `rest`: it "),
+            "{listed:?}"
+        );
+    }
+    let large = "x".repeat(1024 * 1024 - 10);
+    rig.apply(vec![template("open", r#"{"env":{"A":"0123456789"}}"#)]);
+    rig.submit(
+        "large",
+        asks(&format!(r#","pool":"rest","env":{{"B":"{large}"}}"#)),
+    )
+    .unwrap();
+    assert_eq!(rig.code("large"), ReasonCode::MergeTooLarge);
+}
+
+#[test]
+fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
+    let mut rig = two(vec![template("near", "{}")]);
+    let refusal = refused(&mut rig, vec![pool("best", rules(&["neat"]))], false);
+    assert_eq!(
+        refusal.to_string(),
+        "there is no template `neat`, and pool `best` names it: did you mean `near`?"
+    );
+    let missing = refused(&mut rig, vec![no_template("neat")], false);
+    assert!(
+        matches!(missing, Refusal::UnknownTemplate { .. }),
+        "{missing}"
+    );
+    // Both in one call, in either order.
+    rig.apply(vec![
+        pool("best", rules(&["late"])),
+        template("late", r#"{"wrapper":["w"]}"#),
+    ]);
+    let in_use = refused(&mut rig, vec![no_template("late")], false);
+    assert!(
+        in_use
+            .to_string()
+            .starts_with("template `late`: pool `best` names it: free it first"),
+        "{in_use}"
+    );
+    rig.apply(vec![
+        no_template("late"),
+        pool("best", PoolRules::default()),
+    ]);
+    rig.apply(vec![
+        template("late", r#"{"wrapper":["w"]}"#),
+        pool("best", rules(&["late"])),
+    ]);
+    let fed = rig.feed(Input::Apply {
+        reply: ReplyId(902),
+        changes: vec![Change {
+            wanted: no_template("late"),
+            version: None,
+        }],
+        force: true,
+        dry_run: false,
+    });
+    assert!(
+        matches!(&fed.records[..], [Record::TemplateDeleted { .. }]),
+        "{fed:?}"
+    );
+    let told = assigned(&mut rig, "x", asks(""));
+    assert_eq!(
+        told.launch.wrapper,
+        Vec::<String>::new(),
+        "it says nothing any more"
+    );
+}
+
+#[test]
+fn what_is_so_already_is_not_recorded_and_all_survives_a_restart() {
+    let mut rig = two(vec![
+        template("a", r#"{"wrapper":["w"]}"#),
+        pool("best", rules(&["a"])),
+    ]);
+    let again = rig.apply(vec![
+        template("a", r#"{"wrapper":["w"]}"#),
+        pool("best", rules(&["a"])),
+    ]);
+    assert_eq!(again.records, []);
+    rig.submit("x", asks("")).unwrap();
+    rig.restart(0);
+    let kept = rig
+        .step("x")
+        .grounds
+        .at(&"best".parse().unwrap(), None)
+        .unwrap();
+    assert_eq!(
+        kept.template.wrapper.as_deref(),
+        Some(&["w".to_string()][..])
+    );
+    assert_eq!(rig.core.state().templates().len(), 1);
+}
+
+#[test]
+fn each_value_of_a_merge_tells_where_it_came_from() {
+    let ruled = PoolRules {
+        defaults: StepDefaults {
+            timeout: Some(Span::from_secs(600)),
+            ..StepDefaults::default()
+        },
+        ..rules(&["a", "b"])
+    };
+    let mut rig = two(vec![
+        template(
+            "a",
+            r#"{"env":{"A":"a","B":"a","C":"a"},"wrapper":["w"],"resources":{"gpu_count":1}}"#,
+        ),
+        template("b", r#"{"env":{"B":"b"},"workdir":"/b"}"#),
+        pool("best", ruled),
+    ]);
+    let spec = asks(
+        r#","env":{"C":"own"},"work":"training","defaults":{"grace_period":"5s","env":{"D":"below"},"retries":1}"#,
+    );
+    rig.submit("x", spec.clone()).unwrap();
+    let merged = rig.core.merged(rig.step("x"), None);
+    let told: Vec<String> = merged
+        .origins
+        .iter()
+        .map(|(field, origin)| format!("{field}: {origin}"))
+        .collect();
+    let expected = [
+        "env.A: template a of pool best",
+        "env.B: template b of pool best",
+        "env.C: step",
+        "env.D: pipeline",
+        "grace_period: pipeline",
+        "on_preempt: built in",
+        "preemptible: work",
+        "queue_timeout: built in",
+        "resources.gpu_count: template a of pool best",
+        "retries: pipeline",
+        "timeout: pool best, defaults",
+        "workdir: template b of pool best",
+        "wrapper: template a of pool best",
+    ];
+    assert_eq!(told, expected);
+    let best = rig.core.state().pool(&"best".parse().unwrap()).unwrap();
+    let (filled, would) = rig.core.would_merge(&spec, best);
+    assert_eq!(would.origins, merged.origins, "a trial tells the same");
+    assert_eq!(filled, rig.step("x").spec);
+}
+
+#[test]
+fn a_trial_leaves_templates_as_they_were() {
+    let mut rig = two(vec![
+        template("a", r#"{"wrapper":["w"]}"#),
+        template("b", "{}"),
+    ]);
+    let before = rig.core.state().clone();
+    let wanted = [
+        template("a", r#"{"wrapper":["x"]}"#),
+        no_template("b"),
+        template("c", "{}"),
+        pool("best", rules(&["a", "c"])),
+    ];
+    let changes = wanted.into_iter().map(|wanted| Change {
+        wanted,
+        version: None,
+    });
+    let fed = rig.feed(Input::Apply {
+        reply: ReplyId(903),
+        changes: changes.collect(),
+        force: false,
+        dry_run: true,
+    });
+    assert!(
+        matches!(&fed.answers[..], [Answer::Applied(Ok(_))]),
+        "{fed:?}"
+    );
+    assert_eq!(*rig.core.state(), before);
+}

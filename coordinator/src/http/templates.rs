@@ -1,0 +1,148 @@
+//! Templates: seen, set and deleted by their own path. `terms.rs` changes them beside others.
+
+use std::ops::Bound;
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::HeaderMap;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{Change, Core, Wanted};
+use serde::Deserialize;
+use sluice_common::api::{Page, TemplateView};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::TemplateName;
+use sluice_common::limit::MAX_BODY_BYTES;
+use sluice_common::request::FieldError;
+use sluice_common::template::Template;
+use sluice_common::template::check::{MAX_TEMPLATE_BYTES, MAX_TEMPLATES};
+
+use super::error::ApiError;
+use super::page::of_names;
+use super::params::{self, NoParams, Params, Segment};
+use super::pools::invalid;
+use super::terms::{self, HowParams, expected, make, tagged};
+use super::{Api, body};
+use crate::view;
+
+pub(super) fn template_name(field: &str, name: String) -> Result<TemplateName, FieldError> {
+    TemplateName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidTemplate, &e))
+}
+
+/// The templates that a pool names.
+pub(super) fn named(names: &[String]) -> Result<Vec<TemplateName>, FieldError> {
+    let wrong = |field: &str, why: &str| invalid(field, ErrorCode::InvalidTemplate, &why);
+    if names.len() > MAX_TEMPLATES {
+        let why = format!("{} templates: {MAX_TEMPLATES} are the most", names.len());
+        return Err(wrong("templates", &why));
+    }
+    let mut found = Vec::new();
+    for (at, name) in names.iter().enumerate() {
+        let field = format!("templates[{at}]");
+        let name = template_name(&field, name.clone())?;
+        if found.contains(&name) {
+            let why = format!("`{name}` is there twice: a layer over itself changes nothing");
+            return Err(wrong(&field, &why));
+        }
+        found.push(name);
+    }
+    Ok(found)
+}
+
+/// A template as somebody wrote it, checked.
+pub(super) fn wanted(name: String, terms: Box<Template>) -> Result<Wanted, FieldError> {
+    let template = template_name("name", name)?;
+    terms.check()?;
+    let bytes = serde_json::to_vec(&*terms).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_TEMPLATE_BYTES {
+        let why = format!("it takes {bytes} bytes: {MAX_TEMPLATE_BYTES} are the most");
+        return Err(invalid("name", ErrorCode::InvalidTemplate, &why));
+    }
+    Ok(Wanted::Template { template, terms })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /v1/templates`: by name.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Page<TemplateView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<TemplateName> = params::read("cursor", params.cursor.as_deref())?;
+    let look = move |core: &Core| {
+        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
+        let templates = core.state().templates();
+        let names = templates.range::<TemplateName, _>((from, Bound::Unbounded));
+        let views = names.filter_map(|(name, _)| view::template(core, name));
+        views.take(limit + 1).collect()
+    };
+    let items = api.engine().read(look).await?;
+    Ok(Json(of_names(items, limit, |template: &TemplateView| {
+        template.name.clone()
+    })))
+}
+
+/// `GET /v1/templates/{template}`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<Response, ApiError> {
+    let name = known(&segment)?;
+    let look = {
+        let name = name.clone();
+        move |core: &Core| view::template(core, &name)
+    };
+    let unknown = || unknown(name.as_str());
+    let found = api.engine().read(look).await?.ok_or_else(unknown)?;
+    Ok(tagged(found.version, Json(found)))
+}
+
+/// `PUT /v1/templates/{template}`: makes it, or has it say this and nothing else.
+pub(super) async fn put(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let how = params.read()?;
+    let name = template_name("template", segment.clone()).map_err(ApiError::Field)?;
+    let version = expected(&headers)?;
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let wanted = wanted(segment, body::parse(&json, "")?).map_err(ApiError::Field)?;
+    let seen = move |core: &Core| view::template(core, &name);
+    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
+    Ok(match view.filter(|_| !how.dry_run) {
+        Some(view) => tagged(view.version, Json(view)),
+        None => Json(applied).into_response(),
+    })
+}
+
+/// `DELETE /v1/templates/{template}`: 204. What was submitted stands on what it was.
+pub(super) async fn delete(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    Params(params): Params<HowParams>,
+    headers: HeaderMap,
+) -> Result<Response, ApiError> {
+    let template = known(&segment)?;
+    let wanted = Wanted::NoTemplate { template };
+    terms::delete(&api, wanted, params.read()?, &headers).await
+}
+
+/// A name that cannot be one is that of nothing.
+fn known(segment: &str) -> Result<TemplateName, ApiError> {
+    TemplateName::new(segment).map_err(|_| unknown(segment))
+}
+
+fn unknown(name: &str) -> ApiError {
+    ApiError::UnknownTemplate {
+        template: name.escape_debug().to_string(),
+    }
+}

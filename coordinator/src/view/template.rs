@@ -1,0 +1,32 @@
+//! Templates in the words of the API, and what came of them for a step.
+
+use coordinator_core::{Core, Step};
+use sluice_common::api::{MergedView, TemplateView};
+use sluice_common::id::{PoolName, TemplateName};
+
+/// A template, if there is one of this name.
+pub fn template(core: &Core, name: &TemplateName) -> Option<TemplateView> {
+    let kept = core.state().templates().get(name)?;
+    let pools = core.state().pools().values();
+    let naming = pools.filter(|pool| pool.rules.templates.contains(name));
+    Some(TemplateView {
+        name: name.to_string(),
+        template: kept.template.clone(),
+        pools: naming.map(|pool| pool.name.to_string()).collect(),
+        version: kept.version,
+    })
+}
+
+/// What a step is with all that lies under it.
+pub(super) fn merged(core: &Core, step: &Step, pool: Option<&PoolName>) -> MergedView {
+    let merged = core.merged(step, pool);
+    let from = merged.origins.iter();
+    MergedView {
+        pool: merged.pool.as_ref().map(ToString::to_string),
+        platform: merged.platform.as_ref().map(ToString::to_string),
+        from: from
+            .map(|(field, origin)| (field.clone(), origin.to_string()))
+            .collect(),
+        result: merged.template,
+    }
+}
