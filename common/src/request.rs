@@ -3,6 +3,7 @@
 //! Two layers of refusal: what no field can hold (unknown names, wrong types) is serde's, with unknown fields denied;
 //! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
 
+mod command;
 mod kinds;
 mod labels;
 mod layers;
@@ -16,13 +17,15 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use command::check_command;
+
 use crate::amount::{
     Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB, megabytes_up, parse_memory,
 };
 use crate::environment::Environment;
 use crate::error_code::ErrorCode;
 use crate::id::{PoolName, StepId, Subject};
-use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE, MAX_SPEC_BYTES};
+use crate::limit::{DEFAULT_GRACE, MAX_AMOUNT, MAX_GANG_NODES, MAX_GRACE};
 use crate::platform;
 use crate::processors::CpuMode;
 use crate::step::{OnPreempt, PriorityClass, StepSpec, Work};
@@ -281,76 +284,6 @@ fn default_name(program: &str) -> String {
         .find(|part| !part.is_empty())
         .unwrap_or("step");
     file.chars().take(MAX_TITLE_CHARS).collect()
-}
-
-impl crate::exec::ExecRequest {
-    /// Whether it can be run at all.
-    ///
-    /// # Errors
-    /// Where it names no program, or what none can be given.
-    pub fn check(&self) -> Result<(), FieldError> {
-        check_command(&self.command, &Environment::default(), None)
-    }
-}
-
-pub(crate) fn check_command(
-    command: &[String],
-    env: &Environment,
-    workdir: Option<&str>,
-) -> Result<(), FieldError> {
-    if command.first().is_none_or(String::is_empty) {
-        let message = "the command is empty: write a program and its arguments, such as [\"python\", \"train.py\"]";
-        return Err(FieldError::new(
-            ErrorCode::InvalidCommand,
-            "command",
-            message,
-        ));
-    }
-    if command.iter().any(|arg| arg.contains('\0')) {
-        return Err(FieldError::new(
-            ErrorCode::InvalidCommand,
-            "command",
-            "an argument holds a NUL byte, which no program can be given",
-        ));
-    }
-    for (name, value) in env {
-        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
-            let message = format!(
-                "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
-                name.escape_default()
-            );
-            return Err(FieldError::new(ErrorCode::InvalidEnv, "env", message));
-        }
-        if name.starts_with("SLUICE_") || name == "CUDA_VISIBLE_DEVICES" {
-            let message = format!("`{name}` is set by Sluice itself: choose another name");
-            return Err(FieldError::new(
-                ErrorCode::ReservedEnv,
-                format!("env.{name}"),
-                message,
-            ));
-        }
-    }
-    if let Some(dir) = workdir.filter(|dir| !dir.starts_with('/') || dir.contains('\0')) {
-        let message = format!(
-            "`{}` is not an absolute path on the host: begin with `/`",
-            dir.escape_default()
-        );
-        return Err(FieldError::new(
-            ErrorCode::InvalidWorkdir,
-            "workdir",
-            message,
-        ));
-    }
-    let bytes = command.iter().map(String::len).sum::<usize>()
-        + env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>()
-        + workdir.map_or(0, str::len);
-    if bytes > MAX_SPEC_BYTES {
-        let message = format!(
-            "command, environment and directory take {bytes} bytes: the most is {MAX_SPEC_BYTES}"
-        );
-        return Err(FieldError::new(ErrorCode::TooLarge, "command", message));
-    }
-    Ok(())
 }
 
 fn check_platform(text: Option<&str>) -> Result<(), FieldError> {

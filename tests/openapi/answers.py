@@ -306,6 +306,24 @@ def rules(judge):
     assert (step["timeout"], step["queue_timeout"]) == ("1h", "1m"), step
     judge.call(200, "post", "/v1/steps/{step}:cancel", step="there")
     trial = {"default_pool": {"cpu": "default", "gpu": "seated"}, "subjects": {"prod": {"pool": "seated"}}}
+    numa = {"wrapper": ["nice", "-n", "{{rank}}"], "env": {"A": "1"}, "mounts": [{"name": "d", "source": "/d"}]}
+    judge.call(200, "put", "/v1/templates/{template}", "?dry_run=true", body=numa, template="numa")
+    judge.call(200, "put", "/v1/templates/{template}", body=numa, template="numa")
+    assert judge.call(200, "get", "/v1/templates/{template}", template="numa")["template"]["env"] == {"A": "1"}
+    assert judge.call(200, "get", "/v1/templates")["items"][0]["name"] == "numa"
+    named = {"kind": "pool", "name": "laid", "templates": ["numa"]}
+    judge.call(200, "post", "/v1/apply", body={"put": [named]})
+    judge.error(409, "in_use", "delete", "/v1/templates/{template}", template="numa")
+    judge.error(409, "pool_names_template", "post", "/v1/apply", body={"put": [{**named, "templates": ["none"]}]})
+    judge.error(400, "invalid_variable", "put", "/v1/templates/{template}", body={"wrapper": ["{{nuna}}"]}, template="x")
+    judge.error(400, "invalid_template", "put", "/v1/templates/{template}", body={"wrapper": [""]}, template="x")
+    judge.error(400, "invalid_mount", "put", "/v1/templates/{template}", body={"mounts": [{"source": "d"}]}, template="x")
+    stored = {"resources": {"storage": "1 GB"}}
+    judge.error(400, "invalid_storage", "put", "/v1/templates/{template}", body=stored, template="x")
+    judge.error(404, "unknown_template", "get", "/v1/templates/{template}", template="none")
+    judge.call(200, "delete", "/v1/templates/{template}", "?dry_run=true", template="numa")
+    judge.call(200, "post", "/v1/apply", body={"delete": [{"kind": "pool", "name": "laid"}]})
+    judge.call(204, "delete", "/v1/templates/{template}", template="numa")
     judge.call(200, "put", "/v1/cluster", "?dry_run=true", body=trial)
     judge.call(200, "put", "/v1/cluster", body={"default_pool": {"cpu": "default"}})
     assert judge.call(200, "get", "/v1/cluster")["default_pool"] == {"cpu": "default"}

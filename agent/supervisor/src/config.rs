@@ -345,28 +345,43 @@ fn check_workdirs(paths: Vec<PathBuf>) -> Result<Vec<PathBuf>, Wrong> {
 
 impl RawLimits {
     fn check(self) -> Result<Vec<Rlimit>, Wrong> {
-        use Resource as R;
-        let counted = [
-            ("cpu_seconds", R::RLIMIT_CPU, self.cpu_seconds),
-            ("nofile", R::RLIMIT_NOFILE, self.nofile),
-            ("nproc", R::RLIMIT_NPROC, self.nproc),
+        let bounds = [
+            ("cpu_seconds", self.cpu_seconds),
+            ("nofile", self.nofile),
+            ("nproc", self.nproc),
+            ("address_space", self.address_space),
+            ("core", self.core),
+            ("data", self.data),
+            ("file_size", self.file_size),
+            ("memlock", self.memlock),
+            ("stack", self.stack),
         ];
-        let bytes = [
-            ("address_space", R::RLIMIT_AS, self.address_space),
-            ("core", R::RLIMIT_CORE, self.core),
-            ("data", R::RLIMIT_DATA, self.data),
-            ("file_size", R::RLIMIT_FSIZE, self.file_size),
-            ("memlock", R::RLIMIT_MEMLOCK, self.memlock),
-            ("stack", R::RLIMIT_STACK, self.stack),
-        ];
-        let counted = counted
-            .into_iter()
-            .map(|(name, of, bound)| limit(name, of, bound, false));
-        let bytes = bytes
-            .into_iter()
-            .map(|(name, of, bound)| limit(name, of, bound, true));
-        counted.chain(bytes).filter_map(Result::transpose).collect()
+        let limits = bounds.into_iter().map(|(name, bound)| {
+            let resource = rlimit(name).expect("each key of the file has a resource");
+            limit(name, resource, bound, !COUNTED.contains(&name))
+        });
+        limits.filter_map(Result::transpose).collect()
     }
+}
+
+/// Limits that are no bytes.
+const COUNTED: [&str; 3] = ["cpu_seconds", "nofile", "nproc"];
+
+/// What a limit of each process is of, by its name.
+pub fn rlimit(name: &str) -> Option<Resource> {
+    let resource = match name {
+        "cpu_seconds" => Resource::RLIMIT_CPU,
+        "nofile" => Resource::RLIMIT_NOFILE,
+        "nproc" => Resource::RLIMIT_NPROC,
+        "address_space" => Resource::RLIMIT_AS,
+        "core" => Resource::RLIMIT_CORE,
+        "data" => Resource::RLIMIT_DATA,
+        "file_size" => Resource::RLIMIT_FSIZE,
+        "memlock" => Resource::RLIMIT_MEMLOCK,
+        "stack" => Resource::RLIMIT_STACK,
+        _ => return None,
+    };
+    Some(resource)
 }
 
 fn limit(

@@ -168,7 +168,7 @@ impl Groups {
         info!(root, "attempts are held by {}", how.join(" "));
     }
 
-    /// Makes the groups of an attempt, with its limits. What lies there of an earlier one of that name is removed.
+    /// Makes the groups of an attempt, with its limits; `processes` lowers how many there may be. What lies there of an earlier one of that name is removed.
     ///
     /// # Errors
     /// Where the kernel refuses; then nothing is left of them.
@@ -177,11 +177,12 @@ impl Groups {
         attempt: &AttemptId,
         limits: &Limits,
         processors: &Processors,
+        processes: Option<u32>,
     ) -> Result<(), GroupError> {
         let bounds = Bounds {
             limits: *limits,
             cpu_mode: processors.mode,
-            pids_max: self.pids_max,
+            pids_max: processes.map_or(self.pids_max, |most| most.min(self.pids_max)),
         };
         if self.exists(attempt) {
             self.try_remove(attempt)?;

@@ -10,6 +10,7 @@
 //!
 //! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
 
+pub mod around;
 pub mod beside;
 mod child;
 mod confine;
@@ -271,6 +272,8 @@ impl Spawner {
             envp: environment(spec, identity, &self.attempt_dir(&spec.attempt))?,
             path: spec.env.get("PATH").cloned(),
         };
+        let before = around::hooks(&spec.around.before, &program.envp, program.path.as_ref())?;
+        let limits = around::rlimits(&spec.around.limits);
         let dir = self.attempt_dir(&spec.attempt);
         let workdir = workdir(spec, &dir)?;
         self.make_own(&dir, identity)?;
@@ -308,6 +311,8 @@ impl Spawner {
             workdir: &workdir,
             own_workdir: spec.workdir.is_none(),
             program: &program,
+            limits: &limits,
+            before: &before,
             prolog: prolog.as_ref(),
         };
         let started_at = clock::wall_now();

@@ -47,7 +47,7 @@ use crate::output::{cap::Cap, sweep::Sweep};
 use crate::owner::Owners;
 use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
-use crate::spawn::{Forked, Report, Reported, SpawnError, Spawner};
+use crate::spawn::{Forked, Report, Reported, SpawnError, Spawner, around};
 use crate::spool::{Spool, SpoolError};
 
 pub use handing::Left;
@@ -250,7 +250,10 @@ impl Table {
         let id = &spec.attempt;
         self.check_pinning(spec)?;
         self.make_way(id)?;
-        let made = self.groups.make(id, &spec.limits, &spec.processors);
+        let processes = around::processes(&spec.around.limits);
+        let made = self
+            .groups
+            .make(id, &spec.limits, &spec.processors, processes);
         made.map_err(no_group)?;
         let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;

@@ -39,6 +39,11 @@ pub const PROCESSES: &str = "processes";
 /// Limits that are counted.
 const COUNTED: [&str; 4] = [PROCESSES, "nofile", "nproc", "cpu_seconds"];
 
+/// Every limit by its name.
+pub fn limits() -> impl Iterator<Item = &'static str> + Clone {
+    COUNTED.into_iter().chain(BYTES)
+}
+
 /// Limits that are bytes.
 const BYTES: [&str; 6] = [
     "address_space",
@@ -147,7 +152,7 @@ fn check_text(field: &str, text: &str, place: Place) -> Result<(), FieldError> {
 /// Where nothing is limited by that name, or not to that.
 pub fn limit(name: &str, value: &LimitValue) -> Result<u64, FieldError> {
     let field = format!("limits.{}", name.escape_debug());
-    let known = COUNTED.into_iter().chain(BYTES);
+    let known = limits();
     if !known.clone().any(|known| known == name) {
         let hint = match nearest(name, known.clone()) {
             Some(near) => format!("did you mean `{near}`?"),

@@ -11,7 +11,9 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, rlim_t, setrlimit};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::unistd::{chdir, dup2_stderr, dup2_stdin, dup2_stdout, execve, setsid};
+use sluice_common::template::launch::Bound;
 
+use super::around::{self, Hook};
 use super::{MAX_SENTENCE_BYTES, confine, lookup};
 use crate::config::Rules;
 use crate::groups::entrance::Entrance;
@@ -49,6 +51,10 @@ pub(super) struct Child<'a> {
     /// Whether that is the attempt's own, made for it.
     pub(super) own_workdir: bool,
     pub(super) program: &'a Program,
+    /// Limits of each of its processes that its templates say.
+    pub(super) limits: &'a [(Resource, &'a Bound)],
+    /// What runs before it, as the step's user.
+    pub(super) before: &'a [Hook<'a>],
     /// What runs before it becomes the step's user and enters the step's groups.
     pub(super) prolog: Option<&'a Run<'a>>,
 }
@@ -80,10 +86,12 @@ impl Child<'_> {
             enter()
                 .and_then(|()| confine::become_user(self.identity, self.rules))
                 .and_then(|()| self.enter_own_workdir())
+                .and_then(|()| around::lower(self.limits))
                 .map_err(by_host)
         };
         let program = || {
             self.enter_workdir()
+                .and_then(|()| around::run(self.before))
                 .and_then(|()| self.program.start())
                 .map_err(|sentence| (STEP_S_FAULT, sentence))
         };

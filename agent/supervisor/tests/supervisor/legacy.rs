@@ -94,7 +94,9 @@ fn version_1_limits_freezes_and_kills() {
         mcpu: Some(500),
         memory_bytes: None,
     };
-    groups.make(&attempt, &limits, &Default::default()).unwrap();
+    groups
+        .make(&attempt, &limits, &Default::default(), None)
+        .unwrap();
     let directories = host.directories(&attempt);
     let quota = directories
         .iter()
@@ -131,7 +133,7 @@ fn version_1_is_killed_while_it_is_frozen() {
     }
     let attempt: AttemptId = "old.2".parse().unwrap();
     groups
-        .make(&attempt, &Limits::default(), &Default::default())
+        .make(&attempt, &Limits::default(), &Default::default(), None)
         .unwrap();
     let mut main = shell(&host.directories(&attempt), "exec sleep 1000");
     groups.freeze(&attempt).unwrap();
@@ -164,7 +166,7 @@ fn where_version_2_cannot_kill_what_version_1_holds_frozen_dies() {
     assert_eq!(groups.capabilities()[&Capability::Kill], Mechanism::Cgroup1);
     let attempt: AttemptId = "a.1".parse().unwrap();
     groups
-        .make(&attempt, &Limits::default(), &Default::default())
+        .make(&attempt, &Limits::default(), &Default::default(), None)
         .unwrap();
     let mut child = Command::new("sleep")
         .arg("60")

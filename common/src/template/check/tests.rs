@@ -1,3 +1,5 @@
+//! What a template may hold and what a step may ask of one, by example.
+
 use super::*;
 use crate::request::StepRequest;
 

@@ -1,3 +1,5 @@
+//! What of a template is started, by example.
+
 use super::*;
 use crate::request::StepRequest;
 use alloc::borrow::ToOwned;

@@ -1,0 +1,81 @@
+//! What a process can be given: a program with arguments, an environment and a directory. Whoever takes one of these from
+//! a caller looks at it here; whether the program is there is the host's to find out.
+
+use alloc::format;
+use alloc::string::String;
+
+use super::FieldError;
+use crate::environment::Environment;
+use crate::error_code::ErrorCode;
+use crate::limit::MAX_SPEC_BYTES;
+
+impl crate::exec::ExecRequest {
+    /// Whether it can be run at all.
+    ///
+    /// # Errors
+    /// Where it names no program, or what none can be given.
+    pub fn check(&self) -> Result<(), FieldError> {
+        check_command(&self.command, &Environment::default(), None)
+    }
+}
+
+/// Whether a process could be given this.
+pub(crate) fn check_command(
+    command: &[String],
+    env: &Environment,
+    workdir: Option<&str>,
+) -> Result<(), FieldError> {
+    if command.first().is_none_or(String::is_empty) {
+        let message = "the command is empty: write a program and its arguments, such as [\"python\", \"train.py\"]";
+        return Err(FieldError::new(
+            ErrorCode::InvalidCommand,
+            "command",
+            message,
+        ));
+    }
+    if command.iter().any(|arg| arg.contains('\0')) {
+        return Err(FieldError::new(
+            ErrorCode::InvalidCommand,
+            "command",
+            "an argument holds a NUL byte, which no program can be given",
+        ));
+    }
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
+            let message = format!(
+                "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
+                name.escape_default()
+            );
+            return Err(FieldError::new(ErrorCode::InvalidEnv, "env", message));
+        }
+        if name.starts_with("SLUICE_") || name == "CUDA_VISIBLE_DEVICES" {
+            let message = format!("`{name}` is set by Sluice itself: choose another name");
+            return Err(FieldError::new(
+                ErrorCode::ReservedEnv,
+                format!("env.{name}"),
+                message,
+            ));
+        }
+    }
+    if let Some(dir) = workdir.filter(|dir| !dir.starts_with('/') || dir.contains('\0')) {
+        let message = format!(
+            "`{}` is not an absolute path on the host: begin with `/`",
+            dir.escape_default()
+        );
+        return Err(FieldError::new(
+            ErrorCode::InvalidWorkdir,
+            "workdir",
+            message,
+        ));
+    }
+    let bytes = command.iter().map(String::len).sum::<usize>()
+        + env.iter().map(|(k, v)| k.len() + v.len()).sum::<usize>()
+        + workdir.map_or(0, str::len);
+    if bytes > MAX_SPEC_BYTES {
+        let message = format!(
+            "command, environment and directory take {bytes} bytes: the most is {MAX_SPEC_BYTES}"
+        );
+        return Err(FieldError::new(ErrorCode::TooLarge, "command", message));
+    }
+    Ok(())
+}
