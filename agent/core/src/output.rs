@@ -12,6 +12,10 @@ use crate::gpus::KeptGpus;
 use crate::input::{LinkId, TimerKey};
 
 /// One thing to be done, in order.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "outputs are drained at once, and the large one is the one that counts"
+)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Make this the highest epoch that the host has obeyed, durably, before what follows.
