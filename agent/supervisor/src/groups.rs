@@ -168,7 +168,7 @@ impl Groups {
         info!(root, "attempts are held by {}", how.join(" "));
     }
 
-    /// Makes the groups of an attempt, with its limits; `processes` lowers how many there may be. What lies there of an earlier one of that name is removed.
+    /// Makes the groups of an attempt, with its limits and at most so many `processes`, over what lies there already.
     ///
     /// # Errors
     /// Where the kernel refuses; then nothing is left of them.
@@ -192,10 +192,7 @@ impl Groups {
             true => Ok(()),
             false => self.pin(attempt, &processors.own),
         });
-        if made.is_err() {
-            self.remove(attempt);
-        }
-        made
+        made.inspect_err(|_| self.remove(attempt))
     }
 
     fn make_each(&mut self, attempt: &AttemptId, bounds: &Bounds) -> Result<(), GroupError> {

@@ -15,7 +15,7 @@ use crate::id::{PlatformName, PoolName, TemplateName};
 /// Where a value came from, the layer that goes before all others first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
+#[serde(tag = "layer", rename_all = "snake_case")]
 pub enum Origin {
     /// The step says it itself.
     Step,

@@ -32,5 +32,6 @@ mod simulate;
 mod supervision;
 mod survival;
 mod suspend;
+mod templates;
 mod tidy;
 mod units;
