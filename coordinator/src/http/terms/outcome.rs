@@ -41,6 +41,7 @@ pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> App
 fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     let mut name = None;
     let (kind, pool, subject) = match wanted {
+        Wanted::Template { .. } | Wanted::NoTemplate { .. } => (TermsKind::Template, None, None),
         Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
         Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
             name = Some(platform.to_string());
@@ -101,6 +102,10 @@ fn terms(terms: Terms) -> TermsView {
         }) => TermsView {
             description: Some(description),
             selector: Some(selector),
+            ..TermsView::default()
+        },
+        Terms::Template(template) => TermsView {
+            template: Some(template),
             ..TermsView::default()
         },
         Terms::Cluster(ClusterTerms {
