@@ -10,19 +10,25 @@ use sluice_common::step::Work;
 
 use crate::failure::{FAILED, RUN_FAILED};
 
+mod access;
 mod admin;
 mod examples;
 mod hint;
+mod logs;
 mod replay;
 mod simulate;
 mod step;
 
+pub(crate) use access::{
+    ApiTokenArgs, ApiTokenCommand, AuthArgs, AuthCommand, CreateArgs, LoginArgs,
+};
 pub(crate) use admin::{
-    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, MoveArgs,
-    UncordonArgs,
+    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DoctorArgs, DrainArgs, LabelArgs, Labelled,
+    MoveArgs, UncordonArgs,
 };
 pub(crate) use examples::GUIDE;
 pub(crate) use hint::hint;
+pub(crate) use logs::LogsArgs;
 pub(crate) use replay::ReplayArgs;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
@@ -140,6 +146,15 @@ pub(crate) enum Command {
     /// Delete pools and policies, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
+    /// Make, list and revoke the tokens by which programs call.
+    #[command(after_help = examples::API_TOKEN)]
+    ApiToken(ApiTokenArgs),
+    /// Write the file by which commands find a cluster, once it has answered.
+    #[command(after_help = examples::LOGIN)]
+    Login(LoginArgs),
+    /// See who you are to the cluster, and what you may do.
+    #[command(after_help = examples::AUTH)]
+    Auth(AuthArgs),
     /// Print what this host would report. Needs no coordinator.
     #[command(after_help = examples::DETECT)]
     Detect(DetectArgs),
@@ -178,6 +193,7 @@ impl Command {
             Command::Exec(_) => Some("exec"),
             Command::Logs(_) => Some("logs"),
             Command::Completions { .. } => Some("completions"),
+            Command::Login(_) => Some("login"),
             Command::Man { .. } => Some("man"),
             _ => None,
         }
@@ -266,6 +282,15 @@ pub(crate) enum Kind {
     /// Documents of assertions over what is submitted.
     #[value(aliases = ["validation", "vl"])]
     Validations,
+    /// What somebody may do.
+    #[value(alias = "role")]
+    Roles,
+    /// Who has which roles.
+    #[value(alias = "binding")]
+    Bindings,
+    /// Tokens by which programs call.
+    #[value(alias = "api-token")]
+    ApiTokens,
     /// What happened, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -342,6 +367,9 @@ pub(crate) enum Described {
     /// What pools lay under steps.
     #[value(aliases = ["templates", "tp"])]
     Template,
+    /// One role, rule by rule.
+    #[value(alias = "roles")]
+    Role,
 }
 
 impl Kind {
@@ -361,6 +389,9 @@ impl Kind {
             Kind::Templates => &["templates", "template", "tp"],
             Kind::Cluster => &["cluster"],
             Kind::Validations => &["validations", "validation", "vl"],
+            Kind::Roles => &["roles", "role"],
+            Kind::Bindings => &["bindings", "binding"],
+            Kind::ApiTokens => &["api-tokens", "api-token"],
             Kind::Events => &["events", "event", "ev"],
         }
     }
@@ -386,6 +417,7 @@ impl Described {
             Described::Validation => "validation",
             Described::Platform => "platform",
             Described::Template => "template",
+            Described::Role => "role",
         }
     }
 }
@@ -397,31 +429,6 @@ pub(crate) struct ExplainArgs {
     pub(crate) step: String,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct LogsArgs {
-    /// Whose output.
-    #[arg(value_name = "STEP", value_parser = step_id)]
-    pub(crate) step: String,
-    /// Go on as the step writes, until it has ended.
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// Only its stdout.
-    #[arg(long, conflicts_with = "stderr")]
-    pub(crate) stdout: bool,
-    /// Only its stderr, printed on stdout.
-    #[arg(long)]
-    pub(crate) stderr: bool,
-    /// Only the last N lines of each stream.
-    #[arg(long, value_name = "N")]
-    pub(crate) tail: Option<usize>,
-    /// Of this attempt, from 1; the latest where absent.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) attempt: Option<u32>,
-    /// Of a step on several hosts: of this part, from 0.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) rank: u32,
-}
-
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct DetectArgs {
     /// NVML's library, in place of the one that the agent's config names or the loader finds.
@@ -430,13 +437,6 @@ pub(crate) struct DetectArgs {
     /// The agent's config, for what it keeps back and where its state is.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DoctorArgs {
-    /// The directory whose disk is looked at: where a coordinator or an agent keeps its state.
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
-    pub(crate) state_dir: PathBuf,
 }
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,7 @@
 //! The HTTP API as functions: one for each call that the command line makes, and the rule for trying again. Every call
 //! is harmless when repeated (a submit carries its id), so what failed on the way may always be tried again.
 
+mod access;
 mod admin;
 mod error;
 mod exec;
@@ -11,6 +12,9 @@ mod sse;
 mod steer;
 mod stream;
 mod templates;
+mod terms;
+mod tls;
+mod tunnel;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -19,26 +23,26 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, ErrorBody, ExplainView,
-    NodeView, Page, PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, StepView,
+    BatchRequest, BatchView, ErrorBody, ExplainView, NodeView, Page, PoolView, PreviewView,
+    StepView,
 };
-use sluice_common::cluster::ClusterTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
 use sluice_common::wire::LogStream;
 use ureq::http::{self, Response};
 use ureq::{Agent, Body};
 
-use crate::context::Context;
+use crate::context::{Context, ContextError};
 
 pub(crate) use error::ApiError;
 use error::wordless;
-pub(crate) use exec::Exec;
+pub(crate) use exec::{Exec, Wire};
 pub(crate) use filter::StepFilter;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
 pub(crate) use steer::StepVerb;
 pub(crate) use stream::{EventFilter, Stream};
+use tls::Trust;
 
 /// How long a coordinator may take to accept a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -87,19 +91,31 @@ type Query<'a> = Vec<(&'a str, String)>;
 
 impl Client {
     /// For the cluster of `context`. No proxy is used: the address in a context is meant as it stands.
-    pub(crate) fn new(context: Context) -> Self {
+    ///
+    /// # Errors
+    /// Where the certificates that it names cannot be used.
+    pub(crate) fn new(context: Context) -> Result<Self, ContextError> {
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
             .user_agent(concat!("sluice/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT_LIMIT))
-            .timeout_recv_response(Some(ANSWER_LIMIT))
-            .build();
-        Self {
+            .timeout_recv_response(Some(ANSWER_LIMIT));
+        let config = match Trust::of(&context)? {
+            None => config.build(),
+            Some(trust) => {
+                let tls = trust.for_calls().map_err(|message| {
+                    let path = context.path.clone();
+                    ContextError::Unusable { path, message }
+                })?;
+                config.tls_config(tls).build()
+            }
+        };
+        Ok(Self {
             agent: config.new_agent(),
             context: Arc::new(context),
-        }
+        })
     }
 
     /// Where this cluster was found and what its file says.
@@ -346,57 +362,6 @@ impl Client {
         self.parse(self.checked(request.send(&bytes[..]))?)
     }
 
-    /// `GET /v1/cluster`.
-    pub(crate) fn cluster(&self) -> Result<ClusterView, ApiError> {
-        self.get("/v1/cluster", &Query::new())
-    }
-
-    /// `PUT /v1/cluster`.
-    pub(crate) fn put_cluster(&self, terms: &ClusterTerms) -> Result<ClusterView, ApiError> {
-        self.put("/v1/cluster", terms)
-    }
-
-    /// `PUT /v1/pools/{pool}`.
-    pub(crate) fn put_pool(&self, pool: &str, terms: &PoolRequest) -> Result<PoolView, ApiError> {
-        self.put(&format!("/v1/pools/{}", segment(pool)), terms)
-    }
-
-    /// `PUT /v1/pools/{pool}/policies/{subject}`.
-    pub(crate) fn put_policy(
-        &self,
-        pool: &str,
-        subject: &str,
-        policy: &PolicyRequest,
-    ) -> Result<PolicyView, ApiError> {
-        let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
-        self.put(&path, policy)
-    }
-
-    /// `POST /v1/apply`.
-    pub(crate) fn apply(
-        &self,
-        request: &ApplyRequest,
-        dry_run: bool,
-        force: bool,
-    ) -> Result<ApplyView, ApiError> {
-        self.post(
-            &format!("/v1/apply?dry_run={dry_run}&force={force}"),
-            request,
-        )
-    }
-
-    /// Every policy of a pool, by subject.
-    pub(crate) fn policies(&self, pool: &str) -> Result<Vec<PolicyView>, ApiError> {
-        let path = format!("/v1/pools/{}/policies", segment(pool));
-        self.all_pages(&path, Query::new())
-    }
-
-    /// `GET /v1/pools/{pool}/policies/{subject}`.
-    pub(crate) fn policy(&self, pool: &str, subject: &str) -> Result<PolicyView, ApiError> {
-        let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
-        self.get(&path, &Query::new())
-    }
-
     fn put<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -413,7 +378,12 @@ impl Client {
     }
 
     fn url(&self, path: &str, query: &Query<'_>) -> String {
-        let mut url = format!("http://{}{path}", self.context.file.http);
+        let scheme = if self.context.file.is_secret() {
+            "https"
+        } else {
+            "http"
+        };
+        let mut url = format!("{scheme}://{}{path}", self.context.file.authority());
         for (i, (name, value)) in query.iter().enumerate() {
             url.push(if i == 0 { '?' } else { '&' });
             url.push_str(&format!("{name}={}", segment(value)));
@@ -469,9 +439,12 @@ impl Client {
     fn unreachable(&self, error: &ureq::Error) -> ApiError {
         ApiError::Unreachable {
             http: self.context.file.http.clone(),
-            message: match error {
-                ureq::Error::Io(source) => source.to_string(),
-                other => other.to_string(),
+            message: {
+                let said = match error {
+                    ureq::Error::Io(source) => source.to_string(),
+                    other => other.to_string(),
+                };
+                tls::explained(&said, &self.context.path).unwrap_or(said)
             },
         }
     }
@@ -511,6 +484,7 @@ mod tests {
                 ..Default::default()
             },
         })
+        .unwrap()
     }
 
     #[test]
@@ -553,7 +527,7 @@ mod tests {
         drop(listener);
         let mut context = client(None).context().clone();
         context.file.http = http.clone();
-        let error = Client::new(context).step("a").unwrap_err();
+        let error = Client::new(context).unwrap().step("a").unwrap_err();
         assert!(error.is_passing());
         assert!(error.to_string().contains(&http), "{error}");
     }

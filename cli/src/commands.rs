@@ -1,5 +1,6 @@
 //! One file for each command. Each takes what was typed, makes calls, and answers with an exit code.
 
+pub(crate) mod access;
 pub(crate) mod apply;
 pub(crate) mod cordon;
 pub(crate) mod delete;
@@ -12,6 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod generate;
 pub(crate) mod get;
 pub(crate) mod label;
+pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod preview;
 pub(crate) mod relocate;

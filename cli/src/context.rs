@@ -10,11 +10,20 @@ use serde::{Deserialize, Serialize};
 /// The content of a context file. Unknown fields are passed over: a newer `dev` may have written it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContextFile {
-    /// Address of the HTTP API, such as `127.0.0.1:7070`.
+    /// Address of the HTTP API, such as `127.0.0.1:7070`, or `https://coord-1:7070` where it speaks TLS.
     pub(crate) http: String,
     /// What to present to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) token: Option<String>,
+    /// Certificates of the authorities of a coordinator that speaks TLS; a file, beside this one where it is relative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate to present to it, and its key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of `cert`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) key: Option<PathBuf>,
     /// On whose behalf steps are submitted where nothing else is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
@@ -70,6 +79,31 @@ pub(crate) enum ContextError {
         path: PathBuf,
         /// Why.
         source: serde_json::Error,
+    },
+    /// The address is one of TLS, and there is nothing to check it by.
+    #[error(
+        "{} names a coordinator that speaks TLS, and no `ca` to know it by: `sluice login` writes such a file",
+        path.display()
+    )]
+    NoAuthority {
+        /// The context file.
+        path: PathBuf,
+    },
+    /// A file that the context names cannot be read.
+    #[error("cannot read {}, which the context file names: {source}", file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The certificates that the context names cannot be used.
+    #[error("the certificates that {} names cannot be used: {message}", path.display())]
+    Unusable {
+        /// The context file.
+        path: PathBuf,
+        /// Why.
+        message: String,
     },
     /// The cluster that it names has gone.
     #[error(
@@ -135,6 +169,12 @@ fn default_path_in(env: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
 }
 
 impl Context {
+    /// A file that the context names, relative to itself.
+    pub(crate) fn beside(&self, file: &Path) -> PathBuf {
+        let dir = self.path.parent().unwrap_or(Path::new("."));
+        dir.join(file)
+    }
+
     /// Whether the cluster can still be there: always, unless a `sluice dev` kept it and has ended.
     pub(crate) fn check_alive(&self) -> Result<(), ContextError> {
         match self.file.dev_pid {
@@ -148,6 +188,27 @@ impl Context {
 }
 
 impl ContextFile {
+    /// Whether its coordinator speaks TLS.
+    pub(crate) fn is_secret(&self) -> bool {
+        self.http.starts_with("https://")
+    }
+
+    /// The address without the words before it.
+    pub(crate) fn authority(&self) -> &str {
+        let bare = self.http.strip_prefix("https://");
+        let bare = bare.or_else(|| self.http.strip_prefix("http://"));
+        bare.unwrap_or(&self.http).trim_end_matches('/')
+    }
+
+    /// The host that its certificate must name.
+    pub(crate) fn host(&self) -> &str {
+        let authority = self.authority();
+        let host = authority
+            .rsplit_once(':')
+            .map_or(authority, |(host, _)| host);
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
     /// Whether the `sluice dev` that wrote this file still runs.
     pub(crate) fn dev_lives(&self) -> bool {
         let Some(ticks) = self.dev_pid.and_then(start_ticks) else {

@@ -82,7 +82,8 @@ fn live(
     let client = Client::new(Context {
         path: cluster.layout.context_file(),
         file: context.clone(),
-    });
+    })
+    .map_err(|error| Halt::Failed(error.to_string()))?;
     cluster.until(family, "the coordinator", || client.is_ready())?;
     plan.put_terms(&client).map_err(Halt::Failed)?;
     for host in &plan.hosts {
@@ -199,6 +200,7 @@ impl<'a> Cluster<'a> {
             local: true,
             dev_pid: Some(std::process::id()),
             dev_start_ticks: start_ticks(std::process::id()),
+            ..ContextFile::default()
         };
         let path = self.layout.context_file();
         let failed = |e| Halt::Failed(format!("cannot write {}: {e}", path.display()));

@@ -8,9 +8,12 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{PolicyRequest, PoolRequest};
 use sluice_common::cluster::ClusterTerms;
-use sluice_common::id::{PlatformName, PoolName, Subject, TemplateName, ValidationName};
+use sluice_common::id::{
+    BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
+};
 use sluice_common::nearest::{nearest, unknown_field};
 use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::StepRequest;
@@ -30,12 +33,14 @@ const MAX_FILE_BYTES: u64 = sluice_common::limit::MAX_BATCH_BODY_BYTES as u64;
 const MAX_DOCUMENTS: usize = 20_000;
 
 /// What a document may be.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 10] = [
+    "binding",
     "cluster",
     "host",
     "platform",
     "pool",
     "policy",
+    "role",
     "step",
     "template",
     "validation",
@@ -56,6 +61,10 @@ pub(crate) enum Document {
     Policy(PoolName, Subject, PolicyRequest),
     /// A document of assertions.
     Validation(ValidationName, ValidationTerms),
+    /// What somebody may do.
+    Role(RoleName, RoleTerms),
+    /// Who has which roles.
+    Binding(BindingName, BindingTerms),
     /// A step to be submitted.
     Step(Box<StepRequest>),
     /// What pools may lay under steps.
@@ -192,6 +201,16 @@ fn document(value: Value) -> Result<Document, String> {
             let template: Template = parse(fields)?;
             template.check().map_err(|e| e.to_string())?;
             Ok(Document::Template(name, Box::new(template)))
+        }
+        "role" => {
+            let name =
+                RoleName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
+            Ok(Document::Role(name, parse(fields)?))
+        }
+        "binding" => {
+            let name =
+                BindingName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
+            Ok(Document::Binding(name, parse(fields)?))
         }
         "step" => Ok(Document::Step(Box::new(parse(fields)?))),
         work if work.parse::<Work>().is_ok() => {

@@ -82,7 +82,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         )));
     }
     let chosen = args.context.as_deref();
-    let client = || context::load(chosen).map(Client::new);
+    let client = || context::load(chosen).and_then(Client::new);
     let steer = |verb, args: &args::SteerArgs| commands::steer::run(&client()?, verb, args, out);
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
@@ -105,6 +105,9 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Label(args) => commands::label::run(&client()?, &args, out),
         Command::Delete(args) => commands::delete::run(&client()?, &args, out),
+        Command::ApiToken(args) => commands::access::api_token(&client()?, args, out),
+        Command::Login(args) => commands::login::run(chosen, &args, out),
+        Command::Auth(args) => commands::access::auth(&client()?, args, out),
         Command::Completions { shell } => commands::generate::completions(shell, out),
         Command::Man { dir } => commands::generate::man(&dir, out),
         Command::Detect(args) => commands::detect::run(&args, out),

@@ -1,5 +1,6 @@
 //! Views of the API as text for people. Pure: what time it is and whether to colour come in as arguments; `out` prints.
 
+pub(crate) mod access;
 pub(crate) mod age;
 pub(crate) mod amounts;
 pub(crate) mod capacity;

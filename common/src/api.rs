@@ -23,6 +23,7 @@ use crate::template::{Listed, Mount};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 
+mod access;
 mod admin;
 mod answer;
 mod cluster;
@@ -36,6 +37,9 @@ mod template;
 mod terms;
 mod validation;
 
+pub use access::{
+    ApiTokenMade, ApiTokenRequest, ApiTokenView, BindingView, CanView, RoleView, WhoView,
+};
 pub use admin::{
     CordonRequest, CordonView, DrainRequest, LabelsRequest, MoveRequest, UncordonRequest,
     UnfitGpuView,

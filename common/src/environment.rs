@@ -9,7 +9,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 /// What stands in place of a value that is not told.
-pub const HIDDEN: &str = "(hidden)";
+pub const HIDDEN: &str = "***";
 
 /// Variables by name. Written and read as the map that it is.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn names_are_printed_and_values_are_not() {
         let environment = Environment::from([("PASSWORD".into(), "hunter2".into())]);
-        assert_eq!(format!("{environment:?}"), r#"{"PASSWORD": (hidden)}"#);
+        assert_eq!(format!("{environment:?}"), r#"{"PASSWORD": ***}"#);
     }
 
     #[test]

@@ -99,7 +99,7 @@ codes! {
     UnsupportedField = "unsupported_field", 400;
     /// Two fields say what cannot both be.
     Contradiction = "contradiction", 400;
-    /// The call shows no token, or another than the coordinator's.
+    /// The call shows nothing by which the coordinator knows the caller, or what was revoked or has expired.
     Unauthorized = "unauthorized", 401;
     /// A web page of another site is behind the call.
     ForeignOrigin = "foreign_origin", 403;
@@ -189,6 +189,28 @@ codes! {
     UnknownTemplate = "unknown_template", 404;
     /// A pool names a template that would not be there.
     PoolNamesTemplate = "pool_names_template", 409;
+    /// The caller has no right to this, or a rule takes it away; whether the thing exists is not told.
+    Forbidden = "forbidden", 403;
+    /// A role, a binding or a token is not one that can be.
+    InvalidAccess = "invalid_access", 400;
+    /// No role has this name.
+    UnknownRole = "unknown_role", 404;
+    /// No binding has this name.
+    UnknownBinding = "unknown_binding", 404;
+    /// No API token has this name.
+    UnknownApiToken = "unknown_api_token", 404;
+    /// An API token has this name already.
+    ApiTokenExists = "api_token_exists", 409;
+    /// There are as many API tokens as there may be.
+    TooManyApiTokens = "too_many_api_tokens", 409;
+    /// The role is built in.
+    ReservedRole = "reserved_role", 409;
+    /// Somebody has the role that is to be deleted.
+    RoleInUse = "role_in_use", 409;
+    /// The caller calls more often than one may, or nobody may try so many wrong tokens.
+    RateLimited = "rate_limited", 429;
+    /// The body comes too slowly.
+    BodyTooSlow = "body_too_slow", 408;
 }
 
 impl fmt::Display for ErrorCode {

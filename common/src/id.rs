@@ -138,6 +138,16 @@ name!(
     /// A document of assertions over what is submitted.
     ValidationName, "validation name");
 
+name!(
+    /// What somebody may do.
+    RoleName, "role name");
+name!(
+    /// Who has which roles.
+    BindingName, "binding name");
+name!(
+    /// A token by which a program calls.
+    TokenName, "token name");
+
 /// One execution of a step: the step's id and a number counted from 1. Written `ID.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

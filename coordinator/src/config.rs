@@ -49,6 +49,7 @@ pub struct RawConfig {
     retention: Option<u64>,
     keep_finished: Option<usize>,
     tls: Option<RawTls>,
+    http_tls: Option<RawHttpTls>,
     api_token_file: Option<PathBuf>,
     log_format: Option<Format>,
 }
@@ -59,6 +60,15 @@ struct RawTls {
     ca: PathBuf,
     cert: PathBuf,
     key: PathBuf,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RawHttpTls {
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    users_ca: Option<PathBuf>,
+    names: Vec<String>,
 }
 
 /// What flags and the environment say.
@@ -161,6 +171,27 @@ pub struct Config {
     pub tls: Option<TlsPaths>,
     /// What API calls must carry.
     pub api_token: Option<ApiToken>,
+    /// How the API is made secret; in the clear where `None`, which is on loopback alone.
+    pub http_tls: Option<HttpTls>,
+}
+
+/// By which certificate callers know the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HttpTls {
+    /// One that the cluster's authority issues at each start.
+    Cluster {
+        /// Names and addresses by which the API is called, beside those of this machine.
+        names: Vec<String>,
+    },
+    /// One from files.
+    Files {
+        /// The certificate, and those between it and its authority.
+        cert: PathBuf,
+        /// Its key.
+        key: PathBuf,
+        /// The authority of users' certificates, where it is not the cluster's.
+        users_ca: Option<PathBuf>,
+    },
 }
 
 /// Where the coordinator's certificates are.
@@ -294,7 +325,8 @@ impl RawConfig {
                 .unwrap_or(DEFAULT_KEEP_FINISHED),
         };
         check_terms(&settings)?;
-        let config = Config {
+        let http_tls = self.http_tls.map(http_tls).transpose()?;
+        let mut config = Config {
             quic: address("quic", over.quic.or(self.quic), DEFAULT_QUIC)?,
             http: address("http", over.http.or(self.http), DEFAULT_HTTP)?,
             data_dir: over
@@ -314,7 +346,11 @@ impl RawConfig {
                 .or(self.api_token_file)
                 .map(|path| read_token(&path))
                 .transpose()?,
+            http_tls,
         };
+        if !config.http.ip().is_loopback() && config.http_tls.is_none() {
+            config.http_tls = Some(HttpTls::Cluster { names: Vec::new() });
+        }
         config.check_exposure()?;
         Ok(config)
     }
@@ -376,6 +412,35 @@ fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
     Ok(ApiToken(token.to_owned()))
 }
 
+fn http_tls(raw: RawHttpTls) -> Result<HttpTls, ConfigError> {
+    let RawHttpTls {
+        cert,
+        key,
+        users_ca,
+        names,
+    } = raw;
+    match (cert, key) {
+        (Some(cert), Some(key)) if names.is_empty() => Ok(HttpTls::Files {
+            cert,
+            key,
+            users_ca,
+        }),
+        (None, None) if users_ca.is_none() => Ok(HttpTls::Cluster { names }),
+        (None, None) => Err(invalid(
+            "http_tls.users_ca",
+            "it belongs beside `cert` and `key`: without them users are those of the cluster's authority",
+        )),
+        (Some(_), Some(_)) => Err(invalid(
+            "http_tls.names",
+            "a certificate from a file has its names already: leave them out, or `cert` and `key`",
+        )),
+        _ => Err(invalid(
+            "http_tls",
+            "write both `cert` and `key`, or neither",
+        )),
+    }
+}
+
 /// The terms must leave no moment in which a step may run on two hosts, and no node silent while it speaks.
 fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
     let least = terms.lease + terms.stop_limit + DRIFT_MARGIN;
@@ -409,14 +474,13 @@ impl Config {
     /// What the network can reach must ask who is there: agents for a certificate that an admin made, callers for a
     /// token.
     fn check_exposure(&self) -> Result<(), ConfigError> {
-        for (key, address) in [("quic", self.quic), ("http", self.http)] {
-            if self.tls.is_none() && !address.ip().is_loopback() {
-                let message = format!(
-                    "{address} is reachable from other machines, which needs certificates: configure `tls` with `ca`, `cert` and `key`, \
-                     or listen on 127.0.0.1"
-                );
-                return Err(invalid(key, message));
-            }
+        if self.tls.is_none() && !self.quic.ip().is_loopback() {
+            let message = format!(
+                "{} is reachable from other machines, which needs certificates: configure `tls` with `ca`, `cert` and `key`, \
+                 or listen on 127.0.0.1",
+                self.quic
+            );
+            return Err(invalid("quic", message));
         }
         if self.api_token.is_none() && !self.http.ip().is_loopback() {
             let message = format!(

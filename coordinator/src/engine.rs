@@ -26,8 +26,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coordinator_core::{
-    Answer, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, TimerKey,
+    Answer, Book, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, TimerKey,
 };
+use sluice_common::access::AuditEntry;
 use sluice_common::id::{ClusterId, NodeName, StepId};
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, Greeting, Hello};
@@ -52,6 +53,9 @@ const MAX_BATCH: usize = 1024;
 
 /// Records of one commit, give or take those of one message: bounds the time and memory of a commit.
 const MAX_COMMIT_RECORDS: usize = 16 * 1024;
+
+/// How long a note waits for what was noted, so that both are one commit.
+const NOTE_DELAY: Duration = Duration::from_millis(20);
 
 /// A commit that takes longer is worth a word: every caller and every node waits for it.
 const SLOW_COMMIT: Duration = Duration::from_millis(500);
@@ -143,6 +147,8 @@ enum Message {
     },
     /// Of a session that said hello.
     Session(Box<Input>),
+    /// Who did what, or was refused.
+    Note(AuditEntry),
     Read(ReadFn),
     Stop,
 }
@@ -204,6 +210,7 @@ pub fn start(
         welcomed: BTreeMap::new(),
         replies: BTreeMap::new(),
         effects: Effects::default(),
+        notes: Vec::new(),
         drawn: 0,
         stopping: false,
     };
@@ -238,6 +245,8 @@ struct Engine {
     welcomed: BTreeMap<NodeName, SessionId>,
     replies: BTreeMap<ReplyId, ReplyFn>,
     effects: Effects,
+    /// Notes that go into the log before what comes next.
+    notes: Vec<AuditEntry>,
     /// Numbers drawn for sessions and callers.
     drawn: u64,
     stopping: bool,
@@ -257,7 +266,9 @@ impl Engine {
     fn begin(&mut self, cluster: ClusterId) -> Result<(), EngineError> {
         self.core.start(self.clock.now(), cluster);
         self.absorb();
-        Ok(self.flush()?)
+        self.flush()?;
+        self.shared.publish(Book::of(self.core.state()));
+        Ok(())
     }
 
     async fn run(mut self) -> Result<(), EngineError> {
@@ -265,6 +276,9 @@ impl Engine {
         while !self.stopping {
             self.wait(&mut batch).await;
             let handled = batch.len();
+            if handled == 0 {
+                self.write_notes();
+            }
             for message in batch.drain(..) {
                 self.take(message);
                 if self.effects.records.len() >= MAX_COMMIT_RECORDS {
@@ -281,18 +295,26 @@ impl Engine {
     /// but the loop holds one itself, so only [`Message::Stop`] ends it.
     async fn wait(&mut self, batch: &mut Vec<Message>) {
         let inbox = self.inbox.recv_many(batch, MAX_BATCH);
-        match self.timers.next() {
+        let timer = self.timers.next().map(|at| self.clock.until(at));
+        let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
+        match timer.into_iter().chain(note).min() {
             None => {
                 inbox.await;
             }
-            Some(at) => {
-                let _timer_came_first = tokio::time::timeout(self.clock.until(at), inbox).await;
+            Some(limit) => {
+                let _timer_came_first = tokio::time::timeout(limit, inbox).await;
             }
         }
     }
 
     fn take(&mut self, message: Message) {
+        match &message {
+            // They change nothing that a caller waits for.
+            Message::Note(_) | Message::Read(_) | Message::Session(_) => {}
+            _ => self.write_notes(),
+        }
         match message {
+            Message::Note(entry) => self.notes.push(entry),
             Message::Submit { steps, reply } => {
                 let reply = self.expect_reply(reply);
                 self.handle(Input::Submit { reply, steps });
@@ -321,6 +343,12 @@ impl Engine {
             }
             Message::Read(read) => self.effects.reads.push(read),
             Message::Stop => self.stopping = true,
+        }
+    }
+
+    fn write_notes(&mut self) {
+        for entry in std::mem::take(&mut self.notes) {
+            self.handle(Input::Audit { entry });
         }
     }
 
@@ -415,6 +443,9 @@ impl Engine {
                 took_ms,
                 "slow commit: the disk of the store is busy"
             );
+        }
+        if records.iter().any(|it| Book::is_changed_by(&it.record)) {
+            self.shared.publish(Book::of(self.core.state()));
         }
         self.committed.send_replace(last.seq);
         self.shared.touch(records);

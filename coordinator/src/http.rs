@@ -4,17 +4,21 @@
 //! reaches a caller. Bodies are bounded before they are parsed. What needs no decision, the log of records and the
 //! output of steps, goes past the engine: from the store and from the agents.
 
+mod access;
 mod admin;
+mod api_tokens;
 mod auth;
 mod body;
 mod calls;
 mod cluster;
+mod edge;
 pub mod error;
 mod events;
 mod exec;
 mod explain;
 mod health;
 mod ids;
+mod limits;
 mod logs;
 mod metrics;
 mod nodes;
@@ -23,6 +27,8 @@ mod page;
 mod params;
 mod platforms;
 mod pools;
+mod rate;
+mod roles;
 mod rules;
 mod steps;
 mod submit;
@@ -32,6 +38,7 @@ mod terms;
 mod tests;
 mod validations;
 mod verbs;
+mod whoami;
 
 use std::sync::Arc;
 
@@ -39,7 +46,6 @@ use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
 use axum::routing::{get, patch, post};
-use axum::serve::ListenerExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -48,9 +54,11 @@ use crate::engine::EngineHandle;
 use crate::session::Nodes;
 use crate::store::StoreReader;
 
-use auth::TokenDigest;
+use auth::{Credentials, Refusals};
 use calls::Calls;
+pub use edge::Tls;
 use error::ApiError;
+use limits::Limits;
 
 /// What the calls work on. Clones are the same.
 #[derive(Clone, Debug)]
@@ -61,9 +69,11 @@ struct Shared {
     engine: EngineHandle,
     log: StoreReader,
     nodes: Nodes,
-    token: Option<TokenDigest>,
+    credentials: Credentials,
     stop: watch::Receiver<bool>,
     calls: Calls,
+    refusals: Refusals,
+    limits: Limits,
 }
 
 impl Api {
@@ -79,9 +89,11 @@ impl Api {
             engine,
             log,
             nodes,
-            token: token.map(TokenDigest::of),
+            credentials: Credentials::new(token),
             stop,
             calls: Calls::default(),
+            refusals: Refusals::default(),
+            limits: Limits::default(),
         }))
     }
 
@@ -98,18 +110,8 @@ impl Api {
 }
 
 /// Answers on `listener` until `api`'s stop; then finishes what is under way.
-///
-/// # Errors
-/// Where the listener fails.
-pub async fn serve(listener: TcpListener, api: Api) -> std::io::Result<()> {
-    let stop = api.clone();
-    // An answer is one small write: waiting to fill a packet would only make it late.
-    let listener = listener.tap_io(|stream| {
-        let _slower_without = stream.set_nodelay(true);
-    });
-    axum::serve(listener, router(api))
-        .with_graceful_shutdown(async move { stop.stopped().await })
-        .await
+pub async fn serve(listener: TcpListener, tls: Tls, api: Api) {
+    edge::serve(listener, tls, api.clone(), router(api)).await;
 }
 
 fn router(api: Api) -> Router {
@@ -170,7 +172,21 @@ fn router(api: Api) -> Router {
                 .delete(validations::delete),
         )
         .route("/v1/apply", post(terms::apply))
-        .route("/v1/events", get(events::events));
+        .route("/v1/events", get(events::events))
+        .route("/v1/roles", get(roles::list))
+        .route("/v1/roles/{role}", get(roles::get))
+        .route("/v1/bindings", get(roles::list_bindings))
+        .route("/v1/bindings/{binding}", get(roles::get_binding))
+        .route("/v1/whoami", get(whoami::whoami))
+        .route("/v1/can-i", get(whoami::can_i))
+        .route(
+            "/v1/api-tokens",
+            get(api_tokens::list).post(api_tokens::create),
+        )
+        .route(
+            "/v1/api-tokens/{api_token}",
+            get(api_tokens::get).delete(api_tokens::revoke),
+        );
     Router::new()
         .merge(v1)
         .route("/healthz", get(health::alive))

@@ -10,12 +10,15 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use sluice_common::id::ClusterId;
 use sluice_transport::files::write_public;
-use sluice_transport::{Authority, AuthorityError, FileError, TlsFiles};
+use sluice_transport::{
+    Authority, AuthorityError, FileError, HttpsError, ServerConfig, TlsFiles, https,
+};
 
 use crate::store::{DEFAULT_RETENTION, Store, StoreError};
 
@@ -39,6 +42,19 @@ pub enum IdentityError {
         /// Why not.
         source: io::Error,
     },
+    /// There is no authority to issue a certificate for the API.
+    #[error(
+        "there is no authority in {} to issue a certificate for HTTP: configure `http_tls` with `cert` and `key`, or run \
+         `sluice-coordinator init` with the same --data-dir first",
+        dir.display()
+    )]
+    NoHttpCertificate {
+        /// Where it would be.
+        dir: PathBuf,
+    },
+    /// TLS of the API could not be set up.
+    #[error(transparent)]
+    Https(#[from] HttpsError),
     /// There is no authority to issue with.
     #[error(
         "there is no authority in {}: run `sluice-coordinator init` with the same --data-dir first",
@@ -112,18 +128,65 @@ fn make_dir(dir: &Path) -> Result<(), IdentityError> {
         })
 }
 
+/// The authority's certificate below `data_dir`.
+pub fn ca_file(data_dir: &Path) -> PathBuf {
+    tls_dir(data_dir).join("ca.pem")
+}
+
+fn authority(data_dir: &Path) -> Result<Authority, IdentityError> {
+    let dir = tls_dir(data_dir);
+    let (cert, key) = (dir.join("ca.pem"), dir.join("ca.key"));
+    if !key.exists() {
+        return Err(IdentityError::NoAuthority { dir });
+    }
+    Ok(Authority::load(&cert, &key)?)
+}
+
+/// The API's end of TLS, with a certificate that the authority below `data_dir` issues now: for this machine's names,
+/// the address that it listens on, and `names`.
+///
+/// # Errors
+/// Where there is no authority, or a name is none.
+pub fn http_server(
+    data_dir: &Path,
+    address: IpAddr,
+    names: &[String],
+) -> Result<ServerConfig, IdentityError> {
+    let authority = authority(data_dir).map_err(|error| match error {
+        IdentityError::NoAuthority { dir } => IdentityError::NoHttpCertificate { dir },
+        error => error,
+    })?;
+    let host = nix::unistd::gethostname().ok();
+    let host = host.and_then(|host| host.into_string().ok());
+    let listened = (!address.is_unspecified()).then(|| address.to_string());
+    let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    let all = own.into_iter().chain(host).chain(listened);
+    let mut all: Vec<String> = all.chain(names.iter().cloned()).collect();
+    all.sort_unstable();
+    all.dedup();
+    Ok(https::server_of_cluster(&authority, &all)?)
+}
+
+/// Writes what a user shows to the API into `out`: `ca.pem`, `user.pem` and `user.key`, in place of what is there.
+///
+/// # Errors
+/// Where `name` is no name, there is no authority, or `out` cannot be written.
+pub fn issue_user(data_dir: &Path, name: &str, out: &Path) -> Result<(), IdentityError> {
+    let authority = authority(data_dir)?;
+    let issued = https::issue_user(&authority, name)?;
+    make_dir(out)?;
+    issued.write(&out.join("user.pem"), &out.join("user.key"))?;
+    write_public(&out.join("ca.pem"), &authority.cert_pem())?;
+    Ok(())
+}
+
 /// Writes what the agent of node `name` needs into `out`: `ca.pem`, `node.pem` and `node.key`, in place of what is
 /// there.
 ///
 /// # Errors
 /// Where `name` is no node name, there is no authority, or `out` cannot be written.
 pub fn issue_node(data_dir: &Path, name: &str, out: &Path) -> Result<(), IdentityError> {
-    let dir = tls_dir(data_dir);
-    let (cert, key) = (dir.join("ca.pem"), dir.join("ca.key"));
-    if !key.exists() {
-        return Err(IdentityError::NoAuthority { dir });
-    }
-    let authority = Authority::load(&cert, &key)?;
+    let authority = authority(data_dir)?;
     let issued = authority.issue_node(name)?;
     make_dir(out)?;
     issued.write(&out.join("node.pem"), &out.join("node.key"))?;

@@ -42,6 +42,16 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+    /// Issue the certificate of a user of the API: writes ca.pem, user.pem and user.key. What it may do, bindings say.
+    IssueUser {
+        /// The user's name, as in bindings.
+        name: String,
+        #[command(flatten)]
+        data: DataArgs,
+        /// Directory for the three files.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Tell the past of a data directory as JSON, for `sluice replay`.
     #[command(hide = true)]
     Replay(ReplayArgs),
@@ -102,6 +112,9 @@ fn main() -> ExitCode {
         Some(Command::Init { data }) => ended(init(&data)),
         Some(Command::IssueNode { name, data, out }) => {
             ended(identity::issue_node(&data.data_dir, &name, &out).map_err(Into::into))
+        }
+        Some(Command::IssueUser { name, data, out }) => {
+            ended(identity::issue_user(&data.data_dir, &name, &out).map_err(Into::into))
         }
         Some(Command::Replay(args)) => ended(tell(&args)),
     }

@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use sluice_common::id::ClusterId;
-use sluice_transport::{Identity, Listener, TlsFiles, TransportError};
+use sluice_transport::{HttpsError, Identity, Listener, TlsFiles, TransportError, https};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::config::{Config, TlsPaths};
+use crate::config::{Config, HttpTls, TlsPaths};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api};
 use crate::identity;
@@ -60,6 +60,9 @@ pub enum RunError {
         /// Why not.
         source: io::Error,
     },
+    /// The certificates of the API.
+    #[error(transparent)]
+    Https(#[from] HttpsError),
     /// The link's end could not be made.
     #[error(transparent)]
     Transport(TransportError),
@@ -110,7 +113,7 @@ pub(crate) struct Running {
     pub(crate) listener: Arc<Listener>,
     pub(crate) engine: EngineHandle,
     thread: EngineThread,
-    http: JoinHandle<io::Result<()>>,
+    http: JoinHandle<()>,
     sessions: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
@@ -123,6 +126,7 @@ impl Running {
         // Both before the engine starts: an address in use must not cost an epoch.
         let listener = Arc::new(bind_quic(config.quic, &identity)?);
         let (http_listener, http_addr) = bind_http(config.http).await?;
+        let tls = http_tls(&config, http_addr)?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let log = store.reader();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
@@ -135,7 +139,7 @@ impl Running {
             config.api_token.as_ref(),
             stopping,
         );
-        let http = tokio::spawn(http::serve(http_listener, api));
+        let http = tokio::spawn(http::serve(http_listener, tls, api));
         let door = Arc::clone(&listener);
         let for_sessions = engine.clone();
         let sessions =
@@ -177,6 +181,27 @@ fn tls_files(config: &Config, cluster: &ClusterId) -> Result<TlsFiles, RunError>
         }),
         None => Ok(identity::ensure(&config.data_dir, cluster)?),
     }
+}
+
+fn http_tls(config: &Config, address: SocketAddr) -> Result<http::Tls, RunError> {
+    let server = match &config.http_tls {
+        None => return Ok(None),
+        Some(HttpTls::Cluster { names }) => {
+            identity::http_server(&config.data_dir, address.ip(), names)?
+        }
+        Some(HttpTls::Files {
+            cert,
+            key,
+            users_ca,
+        }) => {
+            let cluster = match &config.tls {
+                Some(TlsPaths { ca, .. }) => ca.clone(),
+                None => identity::ca_file(&config.data_dir),
+            };
+            https::server_from_files(cert, key, users_ca.as_ref().unwrap_or(&cluster))?
+        }
+    };
+    Ok(Some(Arc::new(server)))
 }
 
 fn bind_quic(address: SocketAddr, identity: &Identity) -> Result<Listener, RunError> {

@@ -297,11 +297,17 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     }
 }
 
-/// The first steps of a pool's queue, those first that go first.
-pub fn queue(core: &Core, pool: &PoolName, limit: usize) -> Vec<StepView> {
+/// The first steps of a pool's queue that are wanted, those first that go first.
+pub fn queue(
+    core: &Core,
+    pool: &PoolName,
+    limit: usize,
+    wanted: impl Fn(&Step) -> bool,
+) -> Vec<StepView> {
     let state = core.state();
     let waiting = state.queued_in(pool).filter_map(|id| state.step(id));
-    waiting.take(limit).map(|found| step(core, found)).collect()
+    let waiting = waiting.filter(|step| wanted(step)).take(limit);
+    waiting.map(|found| step(core, found)).collect()
 }
 
 /// What there is at most: of keys that hosts count what they have, and no more than is declared; of others what is

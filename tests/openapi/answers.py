@@ -374,6 +374,31 @@ def close(judge):
     judge.error(409, "node_linked", "delete", path, node=node)
 
 
+def access(judge):
+    role = {"kind": "role", "name": "night", "rules": [{"effect": "allow", "verbs": ["get"], "resources": ["steps"]}]}
+    binding = {"kind": "binding", "name": "shift", "roles": ["night"], "members": [{"token": "ci"}]}
+    judge.call(200, "post", "/v1/apply", body={"put": [role, binding]})
+    names = [role["name"] for role in judge.call(200, "get", "/v1/roles")["items"]]
+    assert {"admin", "night", "pool-default-submitter"} <= set(names), names
+    assert not judge.call(200, "get", "/v1/roles/{role}", role="night")["built_in"]
+    assert judge.call(200, "get", "/v1/bindings")["items"]
+    judge.call(200, "get", "/v1/bindings/{binding}", binding="shift")
+    body = {"name": "ci", "roles": ["submitter"], "subjects": ["prod"], "pools": ["default"], "ttl": "1h"}
+    secret = judge.call(201, "post", "/v1/api-tokens", body=body)["secret"]
+    assert judge.call(200, "get", "/v1/whoami", token=secret)["who"] == "token/ci"
+    asked = "?verb=drain&resource=nodes"
+    assert not judge.call(200, "get", "/v1/can-i", asked, token=secret)["allowed"]
+    judge.error(403, "forbidden", "get", "/v1/nodes", token=secret)
+    step = judge.call(200, "get", "/v1/steps/{step}", step="whole", token=secret)
+    assert step["env"] == {"A": "***"}, step
+    judge.error(409, "api_token_exists", "post", "/v1/api-tokens", body=body)
+    judge.error(400, "invalid_access", "post", "/v1/api-tokens", body={"name": "x", "roles": []})
+    assert judge.call(200, "get", "/v1/api-tokens")["items"]
+    judge.call(200, "get", "/v1/api-tokens/{api_token}", api_token="ci")
+    judge.call(204, "delete", "/v1/api-tokens/{api_token}", api_token="ci")
+    judge.error(409, "role_in_use", "post", "/v1/apply", body={"delete": [{"kind": "role", "name": "night"}]})
+
+
 def main():
     status, _, raw = fetch("GET", "/openapi.json", token=None)
     assert status == 200, raw
@@ -393,6 +418,7 @@ def main():
     refuse(judge)
     change(judge)
     close(judge)
+    access(judge)
     judge.call(204, "delete", "/v1/pools/{pool}/policies/{subject}", pool="other", subject="prod")
     judge.call(204, "delete", "/v1/pools/{pool}", pool="other")
     read_events(judge)

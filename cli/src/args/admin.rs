@@ -113,6 +113,13 @@ pub(crate) struct ApplyArgs {
     pub(crate) force: bool,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct DoctorArgs {
+    /// The directory whose disk is looked at: where a coordinator or an agent keeps its state.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
+    pub(crate) state_dir: PathBuf,
+}
+
 /// What can be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deletable {
@@ -134,6 +141,15 @@ pub(crate) enum Deletable {
     /// Templates that no pool names.
     #[value(aliases = ["templates", "tp"])]
     Template,
+    /// Roles that nobody has.
+    #[value(alias = "roles")]
+    Role,
+    /// Bindings.
+    #[value(alias = "bindings")]
+    Binding,
+    /// API tokens: nobody can call by them any more.
+    #[value(alias = "api-tokens")]
+    ApiToken,
 }
 
 #[derive(Debug, clap::Args)]
@@ -174,6 +190,9 @@ fn any_name(text: &str) -> Result<String, String> {
         "template/",
         "templates/",
         "tp/",
+        "role/",
+        "binding/",
+        "api-token/",
     ];
     match kinds.iter().find_map(|kind| text.strip_prefix(kind)) {
         Some(name) => Ok(name.to_owned()),

@@ -54,6 +54,29 @@ change is one line, until Ctrl-C.
 Tables fit a terminal: texts are cut with `…` and the least important columns are left out;
 -o wide and pipes get all.";
 
+pub(super) const API_TOKEN: &str = "\
+Examples:
+  sluice api-token create ci --role submitter --subject prod-stack --pool training --ttl 30d
+  sluice api-token create grafana --role viewer > grafana.token
+  sluice api-token list
+  sluice api-token delete ci
+
+`sluice get roles` lists the roles that there are. The secret is printed once, alone on stdout; what
+the coordinator keeps is a hash.";
+
+pub(super) const LOGIN: &str = "\
+Examples:
+  sluice login https://coord-1:7070 --ca ca.pem --token-file ci.token --subject prod-stack
+  sluice login https://coord-1:7070 --ca ca.pem --cert user.pem --key user.key
+
+Writes --context, SLUICE_CONTEXT or $XDG_CONFIG_HOME/sluice/context.json, readable by you alone.";
+
+pub(super) const AUTH: &str = "\
+Examples:
+  sluice auth whoami
+  sluice auth can-i create steps --pool training --subject prod-stack
+  sluice auth can-i drain nodes";
+
 pub(super) const APPLY: &str = "\
 Examples:
   sluice apply -f pools.yaml --dry-run      what would change, and whom it would touch

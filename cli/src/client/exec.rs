@@ -3,13 +3,15 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use sluice_common::api::ErrorBody;
 use sluice_common::exec::{ExecRequest, UPGRADE};
 use ureq::http::StatusCode;
 
 use super::error::wordless;
-use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, segment};
+use super::{ANSWER_LIMIT, ApiError, CONNECT_LIMIT, Client, Trust, segment, tunnel};
 
 /// The most that stands before an answer's body.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
@@ -19,9 +21,59 @@ const MAX_REFUSAL_BYTES: u64 = 1024 * 1024;
 /// A connection to a program beside a step.
 pub(crate) struct Exec {
     /// Frames both ways.
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Wire,
     /// The first of what came, which was read with the answer.
     pub(crate) first: Vec<u8>,
+}
+
+/// A connection, in the clear or not.
+pub(crate) enum Wire {
+    /// As it is.
+    Plain(TcpStream),
+    /// The plain end of one that is TLS beyond.
+    Secret(UnixStream),
+}
+
+impl Wire {
+    /// Another handle of the same.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        match self {
+            Wire::Plain(stream) => stream.try_clone().map(Wire::Plain),
+            Wire::Secret(stream) => stream.try_clone().map(Wire::Secret),
+        }
+    }
+
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.set_read_timeout(limit),
+            Wire::Secret(stream) => stream.set_read_timeout(limit),
+        }
+    }
+}
+
+impl Read for Wire {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(stream) => stream.read(bytes),
+            Wire::Secret(stream) => stream.read(bytes),
+        }
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Wire::Plain(stream) => stream.write(bytes),
+            Wire::Secret(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Wire::Plain(stream) => stream.flush(),
+            Wire::Secret(stream) => stream.flush(),
+        }
+    }
 }
 
 impl Client {
@@ -54,9 +106,22 @@ impl Client {
         })
     }
 
-    fn connect(&self) -> io::Result<TcpStream> {
+    fn connect(&self) -> io::Result<Wire> {
+        let tcp = self.connect_tcp()?;
+        let context = self.context();
+        let trust = Trust::of(context).map_err(io::Error::other)?;
+        let Some(trust) = trust else {
+            return Ok(Wire::Plain(tcp));
+        };
+        let config = trust.for_connections().map_err(io::Error::other)?;
+        let tunnel = tunnel::open(tcp, config, context.file.host(), ANSWER_LIMIT)?;
+        tunnel.set_read_timeout(Some(ANSWER_LIMIT))?;
+        Ok(Wire::Secret(tunnel))
+    }
+
+    fn connect_tcp(&self) -> io::Result<TcpStream> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name leads nowhere");
-        for address in self.context.file.http.to_socket_addrs()? {
+        for address in self.context.file.authority().to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
                 Ok(stream) => {
                     stream.set_nodelay(true)?;
@@ -79,7 +144,7 @@ impl Client {
         let mut request = format!(
             "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: {UPGRADE}\r\n{shown}\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            self.context.file.http,
+            self.context.file.authority(),
             body.len()
         )
         .into_bytes();
@@ -89,7 +154,7 @@ impl Client {
 }
 
 /// What stands before the body, and what of the body came with it.
-fn read_head(stream: &mut TcpStream) -> io::Result<(String, Vec<u8>)> {
+fn read_head(stream: &mut Wire) -> io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
     loop {

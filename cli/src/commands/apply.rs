@@ -59,6 +59,8 @@ pub(super) fn deletes(file: &Path) -> Result<Vec<(DeleteDocument, Place)>, Failu
             PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
             PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
             PutDocument::Platform { pool, name, .. } => Ok(DeleteDocument::Platform { pool, name }),
+            PutDocument::Role { name, .. } => Ok(DeleteDocument::Role { name }),
+            PutDocument::Binding { name, .. } => Ok(DeleteDocument::Binding { name }),
             PutDocument::Policy { pool, subject, .. } => {
                 Ok(DeleteDocument::Policy { pool, subject })
             }
@@ -117,6 +119,8 @@ fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
         Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
         Document::Platform(pool, name, terms) => Ok(PutDocument::platform(pool, name, *terms)),
         Document::Template(name, template) => Ok(PutDocument::template(name, *template)),
+        Document::Role(name, terms) => Ok(PutDocument::role(name, terms)),
+        Document::Binding(name, terms) => Ok(PutDocument::binding(name, terms)),
         Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
         Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),
     }
@@ -204,7 +208,10 @@ fn named(steps: &[String]) -> String {
 
 fn name(change: &TermsChangeView) -> String {
     let pool = safe(change.pool.as_deref().unwrap_or_default());
+    let own = safe(change.name.as_deref().unwrap_or_default());
     match (change.kind, &change.subject) {
+        (TermsKind::Role, _) => format!("role/{own}"),
+        (TermsKind::Binding, _) => format!("binding/{own}"),
         (TermsKind::Cluster, _) => "cluster".to_owned(),
         (TermsKind::Validation, _) => {
             let name = change.name.as_deref().unwrap_or_default();
@@ -278,6 +285,12 @@ fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
     });
     for (name, value) in own.into_iter().chain(said.flatten()) {
         match value {
+            // Of a role or a binding this is all that there is.
+            Value::Object(all) if matches!(name.as_str(), "role" | "binding") => {
+                let each = all.into_iter();
+                let each = each.map(|(key, value)| (safe(&key), words(&value)));
+                fields.extend(each.filter(|(_, text)| !text.is_empty()));
+            }
             Value::Object(table) => {
                 let each = table.into_iter();
                 fields.extend(each.map(|(key, n)| (format!("{name}.{}", safe(&key)), words(&n))));
@@ -299,6 +312,7 @@ fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => safe(text),
+        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" and "),
         Value::Object(table) => {
             let each = table.iter();
             let each = each.map(|(key, value)| format!("{}={}", safe(key), words(value)));

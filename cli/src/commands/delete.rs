@@ -7,7 +7,7 @@ use super::apply::{self, How};
 use super::cordon::change;
 use crate::args::{Deletable, DeleteArgs};
 use crate::client::{ApiError, Client};
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::{render, show};
 
@@ -23,6 +23,20 @@ pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Fa
             "--dry-run is for pools, platforms and policies: leave it out here".to_owned(),
         )),
         None | Some(Deletable::Node) => nodes(client, args, out),
+        Some(Deletable::ApiToken) if args.dry_run || args.force => Err(Failure::Usage(
+            "--dry-run and --force are for what others use: leave them out here".to_owned(),
+        )),
+        Some(Deletable::ApiToken) => api_tokens(client, args, out),
+        Some(Deletable::Role) => {
+            let names = args.names.iter().cloned();
+            let roles = names.map(|name| DeleteDocument::Role { name });
+            terms(client, args, roles.collect(), out)
+        }
+        Some(Deletable::Binding) => {
+            let names = args.names.iter().cloned();
+            let bindings = names.map(|name| DeleteDocument::Binding { name });
+            terms(client, args, bindings.collect(), out)
+        }
         Some(Deletable::Pool) => {
             let names = args.names.iter().cloned();
             let pools = names.map(|name| DeleteDocument::Pool { name });
@@ -58,6 +72,22 @@ fn platform(name: &str) -> Result<DeleteDocument, Failure> {
     };
     let (pool, name) = (pool.to_owned(), name.to_owned());
     Ok(DeleteDocument::Platform { pool, name })
+}
+
+/// Each, whatever becomes of the others.
+fn api_tokens(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
+    let mut code = 0;
+    for name in &args.names {
+        let shown = render::safe(name);
+        match client.revoke_api_token(name) {
+            Ok(()) => out.result(&format!("api-token/{shown} deleted\n"))?,
+            Err(error) => {
+                code = FAILED;
+                out.error(&format!("{shown}: {error}"));
+            }
+        }
+    }
+    Ok(code)
 }
 
 fn policy(name: &str) -> Result<DeleteDocument, Failure> {

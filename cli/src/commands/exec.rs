@@ -2,14 +2,13 @@
 //! connection, and with it ends the program: Ctrl-C needs no more than that.
 
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
 use std::thread;
 
 use sluice_common::exec::{FrameKind, Frames, MAX_FRAME_BYTES, frame};
 use sluice_common::supervision::Exit;
 
 use crate::args::ExecArgs;
-use crate::client::{Client, Exec};
+use crate::client::{Client, Exec, Wire};
 use crate::failure::{Failure, RUN_FAILED};
 use crate::out::{Out, Sink};
 use crate::render;
@@ -45,7 +44,7 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
 }
 
 /// Passes our stdin on until its end. Where the connection breaks, the other direction says so.
-fn feed(mut to_program: TcpStream) {
+fn feed(mut to_program: Wire) {
     let mut bytes = vec![0; MAX_FRAME_BYTES];
     let mut stdin = io::stdin().lock();
     loop {

@@ -1,11 +1,13 @@
 //! `sluice get`: lists of steps, nodes, pools and events, or some of them by name, once or as they change.
 
+mod access;
 mod events;
 mod wanted;
 mod watch;
 
 use sluice_common::api::{
-    ClusterView, NodeView, PolicyView, PoolView, StepView, TemplateView, ValidationView,
+    ApiTokenView, BindingView, ClusterView, NodeView, PolicyView, PoolView, RoleView, StepView,
+    TemplateView, ValidationView,
 };
 
 use super::outage_note;
@@ -43,6 +45,9 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
             get::<ClusterView>(client, &args, out)
         }
         Kind::Validations => get::<ValidationView>(client, &args, out),
+        Kind::Roles => get::<RoleView>(client, &args, out),
+        Kind::Bindings => get::<BindingView>(client, &args, out),
+        Kind::ApiTokens => get::<ApiTokenView>(client, &args, out),
         Kind::Events => events::run(client, &args, out),
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Plan {
     cluster: Vec<ClusterTerms>,
     /// What the pools may name.
     documents: Vec<PutDocument>,
+    /// Roles and bindings.
+    access: Vec<PutDocument>,
 }
 
 impl Plan {
@@ -44,6 +46,7 @@ impl Plan {
             steps: Vec::new(),
             cluster: Vec::new(),
             documents: Vec::new(),
+            access: Vec::new(),
         };
         let mut hosts = Vec::new();
         for file in &args.file {
@@ -64,6 +67,12 @@ impl Plan {
                     Document::Cluster(terms) => plan.cluster.push(terms),
                     Document::Validation(name, terms) => {
                         plan.documents.push(PutDocument::validation(name, terms));
+                    }
+                    Document::Role(name, terms) => {
+                        plan.access.push(PutDocument::role(name, terms));
+                    }
+                    Document::Binding(name, terms) => {
+                        plan.access.push(PutDocument::binding(name, terms));
                     }
                     Document::Step(step) => plan.steps.push(*step),
                 }
@@ -123,6 +132,15 @@ impl Plan {
         for terms in &self.cluster {
             let put = client.put_cluster(terms);
             put.map_err(|e| format!("cluster: {e}"))?;
+        }
+        if !self.access.is_empty() {
+            let put = self.access.clone();
+            let request = ApplyRequest {
+                put,
+                ..ApplyRequest::default()
+            };
+            let put = client.apply(&request, false, false);
+            put.map_err(|e| format!("roles and bindings: {e}"))?;
         }
         Ok(())
     }

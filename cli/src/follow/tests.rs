@@ -105,7 +105,8 @@ fn source(http: String) -> Source {
                 http,
                 ..ContextFile::default()
             },
-        }),
+        })
+        .unwrap(),
         step: "s".into(),
         attempt: 2,
         rank: 1,

@@ -112,6 +112,8 @@ fn details(event: &Value) -> String {
     words.extend(exit(fields));
     words.extend(gpus(fields));
     words.extend(others(fields));
+    words.extend(audit(fields));
+    words.extend(access(fields));
     words.extend(sentence.map(safe));
     if words.is_empty() {
         "-".to_owned()
@@ -172,6 +174,28 @@ fn others(fields: &Map<String, Value>) -> Vec<String> {
         (!names.is_empty()).then(|| format!("{name}={}", names.join(",")))
     };
     lists.into_iter().filter_map(list).collect()
+}
+
+/// Who did what, such as `token/ci refused: drain nodes gpu-1 from 10.0.0.1:4711`.
+fn audit(fields: &Map<String, Value>) -> Option<String> {
+    let entry = fields.get("entry")?;
+    let word = |name: &str| entry.get(name).and_then(Value::as_str).map(safe);
+    let outcome = match entry.get("allowed")?.as_bool()? {
+        true => "allowed",
+        false => "refused",
+    };
+    let what = [word("verb"), word("resource"), word("name")];
+    let what: Vec<String> = what.into_iter().flatten().collect();
+    let (who, from) = (word("who")?, word("from")?);
+    Some(format!("{who} {outcome}: {} from {from}", what.join(" ")))
+}
+
+/// How it was changed who may do what, such as `api_token_created ci`.
+fn access(fields: &Map<String, Value>) -> Option<String> {
+    let change = fields.get("change")?;
+    let word = |name: &str| change.get(name).and_then(Value::as_str).map(safe);
+    let of = ["role", "binding", "token"].into_iter().find_map(word);
+    Some(format!("{} {}", word("what")?, of?))
 }
 
 /// GPUs that an admin closed or opened, and what is wrong with those of a host, such as `GPU-a=lost`.

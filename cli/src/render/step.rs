@@ -348,7 +348,7 @@ Timeout:        2h
 Grace:          30s
 Submitted:      2026-11-20T10:00:00Z (3m ago)
 Environment:
-  A=(hidden)
+  A=***
 Attempts:
   1:
     Node:       gpu-1 with GPU-a GPU-b

@@ -146,6 +146,10 @@ impl Cluster {
                         "jobs say what they ask for: leave the document of kind `template` out";
                     return Err(wrong(why.to_owned()));
                 }
+                Document::Role(..) | Document::Binding(..) => {
+                    let why = "nobody calls on paper: leave roles and bindings out";
+                    return Err(wrong(why.to_owned()));
+                }
                 Document::Step(_) => {
                     return Err(wrong("steps come from --jobs: leave them out".to_owned()));
                 }

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{NamedPlatform, PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
+use crate::access::{BindingTerms, Member, Pattern, RoleTerms, Rule};
 use crate::amount::Key;
 use crate::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
-use crate::id::{PlatformName, Subject, ValidationName};
+use crate::id::{PlatformName, RoleName, Subject, ValidationName};
 use crate::inventory::Capability;
 use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
 use crate::step::OnPreempt;
@@ -153,9 +154,77 @@ pub enum PutDocument {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
+    /// What somebody may do.
+    Role {
+        /// Its name.
+        name: String,
+        /// For people.
+        #[serde(default)]
+        description: String,
+        /// Its rules. Their order does not matter: one that denies wins.
+        #[serde(default)]
+        rules: Vec<Rule>,
+        /// The version that it must have; 0 is that it must not be there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
+    /// Who has which roles.
+    Binding {
+        /// Its name.
+        name: String,
+        /// For people.
+        #[serde(default)]
+        description: String,
+        /// The roles.
+        #[serde(default)]
+        roles: Vec<RoleName>,
+        /// In these pools alone; in any where it is empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pools: Vec<Pattern>,
+        /// For these subjects alone; for any where it is empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        subjects: Vec<Pattern>,
+        /// To whom they are given.
+        #[serde(default)]
+        members: Vec<Member>,
+        /// The version that it must have; 0 is that it must not be there.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
+    },
 }
 
 impl PutDocument {
+    /// A role.
+    pub fn role(name: impl Into<String>, terms: RoleTerms) -> Self {
+        let RoleTerms { description, rules } = terms;
+        Self::Role {
+            name: name.into(),
+            description,
+            rules,
+            version: None,
+        }
+    }
+
+    /// A binding.
+    pub fn binding(name: impl Into<String>, terms: BindingTerms) -> Self {
+        let BindingTerms {
+            description,
+            roles,
+            pools,
+            subjects,
+            members,
+        } = terms;
+        Self::Binding {
+            name: name.into(),
+            description,
+            roles,
+            pools,
+            subjects,
+            members,
+            version: None,
+        }
+    }
+
     /// A pool.
     pub fn pool(name: impl Into<String>, request: PoolRequest) -> Self {
         let PoolRequest {
@@ -303,6 +372,16 @@ pub enum DeleteDocument {
         /// Its name.
         name: String,
     },
+    /// A role that nobody has.
+    Role {
+        /// Its name.
+        name: String,
+    },
+    /// A binding.
+    Binding {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// What changes of terms mean; made, or only looked at.
@@ -338,6 +417,7 @@ pub struct TermsChangeView {
     /// What kind of thing it is.
     pub kind: TermsKind,
     /// The pool; `None` where it is the cluster or a template.
+    /// The pool; `None` where it is the cluster, a role or a binding.
     pub pool: Option<String>,
     /// Who, where it is a policy.
     pub subject: Option<String>,
@@ -372,6 +452,10 @@ pub enum TermsKind {
     Platform,
     /// A template.
     Template,
+    /// What somebody may do.
+    Role,
+    /// Who has which roles.
+    Binding,
 }
 
 /// What came of a change.
@@ -460,6 +544,12 @@ pub struct TermsView {
     /// Of a policy: what it may use at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<BTreeMap<Key, u64>>,
+    /// Of a role: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<RoleTerms>,
+    /// Of a binding: all of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<BindingTerms>,
 }
 
 /// Somebody uses what a change takes away.

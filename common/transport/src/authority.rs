@@ -167,7 +167,7 @@ impl Authority {
         self.issue(params)
     }
 
-    fn issue(&self, mut params: CertificateParams) -> Result<Issued, AuthorityError> {
+    pub(crate) fn issue(&self, mut params: CertificateParams) -> Result<Issued, AuthorityError> {
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
@@ -197,7 +197,7 @@ fn new_key() -> Result<KeyPair, AuthorityError> {
     KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Issue)
 }
 
-fn params(common_name: &str) -> CertificateParams {
+pub(crate) fn params(common_name: &str) -> CertificateParams {
     let now = SystemTime::now();
     let mut params = CertificateParams::default();
     params.not_before = (now - SKEW).into();

@@ -169,6 +169,8 @@ impl Core {
                 force,
                 dry_run,
             } => self.on_apply(reply, &changes, force, dry_run),
+            Input::Access { reply, change } => self.on_access(reply, change),
+            Input::Audit { entry } => self.on_audit(entry),
             Input::Timer(TimerKey::NodeSilence(node)) => self.on_silence(&node),
             Input::ChangeNode {
                 reply,

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::access::AuditEntry;
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
     AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
@@ -19,6 +20,7 @@ use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Hello};
 
+use crate::access::AccessChange;
 use crate::market::{Policy, Table};
 
 /// A caller that waits for an answer; drawn by the driver, never reused within a run.
@@ -111,6 +113,18 @@ pub enum Input {
         node: NodeName,
         /// What is to change.
         change: NodeChange,
+    },
+    /// Somebody makes a token for the API or takes one back.
+    Access {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// What is to be so.
+        change: AccessChange,
+    },
+    /// Somebody called; nobody waits for it to be noted.
+    Audit {
+        /// Who did what.
+        entry: AuditEntry,
     },
     /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
     /// at the time and the state, not at the fact.
@@ -212,6 +226,11 @@ pub enum Wanted {
     NoTemplate {
         /// Its name.
         template: TemplateName,
+    },
+    /// A role or a binding as it is written, or none.
+    Access {
+        /// What is to be so.
+        change: AccessChange,
     },
 }
 

@@ -21,6 +21,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod access;
 mod admin;
 mod admit;
 mod cancel;
@@ -58,6 +59,7 @@ mod verdict;
 mod words;
 
 pub use crate::core::Core;
+pub use access::{Access, AccessChange, Book, KeptToken, Written};
 pub use cluster::{Cluster, Home};
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{

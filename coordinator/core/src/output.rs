@@ -5,9 +5,11 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
-    NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
+    BindingName, NodeName, PlatformName, PoolName, RoleName, StepId, Subject, TemplateName,
+    TokenName, ValidationName,
 };
 use sluice_common::platform::terms::{MAX_PLATFORMS, PlatformTerms};
 use sluice_common::state::StepState;
@@ -127,6 +129,10 @@ pub enum Terms {
     Platform(PlatformTerms),
     /// Of a template.
     Template(Box<Template>),
+    /// Of a role.
+    Role(RoleTerms),
+    /// Of a binding.
+    Binding(BindingTerms),
 }
 
 /// Somebody uses what a change takes away.
@@ -399,6 +405,54 @@ pub enum Refusal {
         /// How many it would have.
         count: usize,
         /// How many it may have.
+        limit: usize,
+    },
+    /// No role has this name.
+    #[error("there is no role `{role}`: `sluice get roles` lists those that there are")]
+    UnknownRole {
+        /// The name.
+        role: RoleName,
+    },
+    /// The role is always there, as it is.
+    #[error(
+        "role `{role}` is built in, as are all that begin with `pool-`: write one of another name"
+    )]
+    ReservedRole {
+        /// The name.
+        role: RoleName,
+    },
+    /// Somebody has the role.
+    #[error("role `{role}` is given by {by}: take it out there first")]
+    RoleInUse {
+        /// The name.
+        role: RoleName,
+        /// Who gives it.
+        by: String,
+    },
+    /// No binding has this name.
+    #[error("there is no binding `{binding}`: `sluice get bindings` lists those that there are")]
+    UnknownBinding {
+        /// The name.
+        binding: BindingName,
+    },
+    /// No API token has this name.
+    #[error("there is no API token `{token}`: `sluice get api-tokens` lists those that there are")]
+    UnknownApiToken {
+        /// The name.
+        token: String,
+    },
+    /// An API token has this name already.
+    #[error(
+        "there is an API token `{token}` already: choose another name, or revoke it with `sluice delete api-token {token}`"
+    )]
+    ApiTokenExists {
+        /// The name.
+        token: TokenName,
+    },
+    /// There are as many API tokens as there may be.
+    #[error("there are {limit} API tokens, which are the most: delete those that nobody uses")]
+    TooManyApiTokens {
+        /// The most.
         limit: usize,
     },
 }

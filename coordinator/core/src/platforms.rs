@@ -43,7 +43,9 @@ impl Core {
                 | Terms::Cluster(_)
                 | Terms::Platform(_)
                 | Terms::Validation(_)
-                | Terms::Template(_),
+                | Terms::Template(_)
+                | Terms::Role(_)
+                | Terms::Binding(_),
             )
             | None => None,
         };
@@ -239,6 +241,7 @@ fn about_platforms(wanted: &Wanted) -> Option<&PoolName> {
         | Wanted::NoValidation { .. }
         | Wanted::Template { .. }
         | Wanted::NoTemplate { .. }
+        | Wanted::Access { .. }
         | Wanted::Cluster { .. } => None,
     }
 }
@@ -267,6 +270,7 @@ fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bo
         | Wanted::NoValidation { .. }
         | Wanted::Template { .. }
         | Wanted::NoTemplate { .. }
+        | Wanted::Access { .. }
         | Wanted::Cluster { .. } => false,
     })
 }

@@ -2,12 +2,14 @@
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
 mod about;
+mod placement;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
+use sluice_common::access::AuditEntry;
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{
@@ -26,9 +28,12 @@ use sluice_common::time::{Span, Time};
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
+use crate::access::AccessChange;
 use crate::cluster::Home;
 use crate::market::{Nomination, Policy, Table};
 use crate::templates::Grounds;
+
+pub use placement::Placement;
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,20 +50,6 @@ pub struct Stamped {
     /// The fact.
     #[serde(flatten)]
     pub record: Record,
-}
-
-/// One host's part of a grant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Grant")
-)]
-pub struct Placement {
-    /// The host.
-    pub node: NodeName,
-    /// UUIDs of the GPUs, in the order in which the step sees them.
-    pub gpus: Vec<String>,
 }
 
 /// A fact.
@@ -451,5 +442,15 @@ pub enum Record {
         pool: PoolName,
         /// Its name.
         platform: PlatformName,
+    },
+    /// It was changed who may do what.
+    AccessChanged {
+        /// How.
+        change: AccessChange,
+    },
+    /// Somebody changed something, or was refused.
+    Audited {
+        /// Who did what.
+        entry: AuditEntry,
     },
 }

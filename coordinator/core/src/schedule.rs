@@ -79,6 +79,8 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::ValidationDeleted { .. }
         | Record::TemplatePut { .. }
         | Record::TemplateDeleted { .. }
+        | Record::AccessChanged { .. }
+        | Record::Audited { .. }
         | Record::NodeDrained { .. }
         | Record::Starting { .. }
         | Record::Started { .. }

@@ -24,6 +24,7 @@ use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
+use crate::access::Access;
 use crate::cluster::Cluster;
 use crate::market::{Market, Nomination};
 use crate::templates::KeptTemplate;
@@ -71,6 +72,9 @@ pub(crate) struct Kept {
     /// What pools may lay under steps.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     templates: BTreeMap<TemplateName, KeptTemplate>,
+    /// Who may do what.
+    #[serde(default, skip_serializing_if = "Access::is_empty")]
+    access: Access,
     /// Places that steps are promised which cannot start yet.
     #[serde(default)]
     nominations: BTreeMap<StepId, Nomination>,
@@ -121,6 +125,10 @@ impl State {
     /// Every template, by name.
     pub fn templates(&self) -> &BTreeMap<TemplateName, KeptTemplate> {
         &self.kept.templates
+    }
+    /// Who may do what.
+    pub fn access(&self) -> &Access {
+        &self.kept.access
     }
 
     /// Every pool, by name.

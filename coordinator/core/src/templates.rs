@@ -285,6 +285,7 @@ impl Core {
             | Wanted::Validation { .. }
             | Wanted::NoValidation { .. }
             | Wanted::Platform { .. }
+            | Wanted::Access { .. }
             | Wanted::NoPlatform { .. } => None,
         });
         let uses = gone.flat_map(|name| {

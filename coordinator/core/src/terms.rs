@@ -148,6 +148,7 @@ impl Core {
             Wanted::NoPool { pool } => self.delete_pool(pool)?,
             Wanted::Template { template, terms } => self.put_template(template, terms),
             Wanted::NoTemplate { template } => self.delete_template(template)?,
+            Wanted::Access { change } => self.change_access(change)?,
         }
         let after = self.terms_of(&change.wanted).map(|(terms, _)| terms);
         Ok(Outcome { before, after })
@@ -168,6 +169,8 @@ impl Core {
             | Wanted::NoPlatform { .. }
             | Wanted::NoTemplate { .. }
             | Wanted::NoValidation { .. } => terms.is_none(),
+            // No pool looks different for it.
+            Wanted::Access { .. } => false,
         }
     }
 
@@ -234,6 +237,9 @@ impl Core {
         if let Wanted::Template { template, .. } | Wanted::NoTemplate { template } = wanted {
             return self.template_terms(template);
         }
+        if let Wanted::Access { change } = wanted {
+            return self.state.access().terms_of(change);
+        }
         let Some(pool) = pool_of(wanted) else {
             let cluster = self.state.cluster();
             let terms = Terms::Cluster(cluster.terms.clone());
@@ -245,7 +251,8 @@ impl Core {
             | Wanted::Validation { .. }
             | Wanted::NoValidation { .. }
             | Wanted::Template { .. }
-            | Wanted::NoTemplate { .. } => None,
+            | Wanted::NoTemplate { .. }
+            | Wanted::Access { .. } => None,
             Wanted::Pool { terms, .. } => {
                 let written = pool.as_written_by(Some(terms));
                 Some((Terms::Pool(Box::new(written)), pool.version))
@@ -271,6 +278,7 @@ impl Core {
         self.vet_cluster(changes)?;
         self.vet_validations(changes)?;
         self.vet_templates(changes)?;
+        self.vet_access(changes)?;
         let pools = changes.iter().filter_map(|c| pool_of(&c.wanted));
         for name in pools.collect::<BTreeSet<&PoolName>>() {
             // The last goes over the line that those before it came up to.
@@ -435,6 +443,7 @@ fn rank(wanted: &Wanted) -> u8 {
         Wanted::Cluster { .. } => 4,
         Wanted::Template { .. } => 0,
         Wanted::NoTemplate { .. } => 5,
+        Wanted::Access { .. } => 5,
     }
 }
 
@@ -451,7 +460,8 @@ pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
         | Wanted::Validation { .. }
         | Wanted::NoValidation { .. }
         | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. } => None,
+        | Wanted::NoTemplate { .. }
+        | Wanted::Access { .. } => None,
     }
 }
 
@@ -467,6 +477,7 @@ fn subject_of(wanted: &Wanted) -> Option<&Subject> {
         | Wanted::NoPlatform { .. }
         | Wanted::Template { .. }
         | Wanted::NoTemplate { .. } => None,
+        Wanted::Access { .. } => None,
     }
 }
 
@@ -476,6 +487,7 @@ fn name_of(wanted: &Wanted) -> String {
         Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
             format!("template `{template}`")
         }
+        Wanted::Access { change } => change.about(),
         Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => format!("pool `{pool}`"),
         Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
             format!("policy of `{subject}` in pool `{pool}`")

@@ -1,6 +1,7 @@
 //! Tests of the core as a whole, one file for each part of it. `rig.rs` drives the core as its owner would and checks
 //! every invariant after every event, so each test here is also a test of those.
 
+mod access;
 mod admin;
 mod cancel;
 mod checkpoint;

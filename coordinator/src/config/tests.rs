@@ -110,13 +110,37 @@ fn terms_that_contradict_each_other_are_refused() {
 
 #[test]
 fn only_loopback_without_certificates_and_no_open_api() {
-    for text in ["quic = \"0.0.0.0:7443\"", "http = \"[::]:7070\""] {
-        assert!(refusal(text).contains("`tls`"), "{text}");
-    }
+    assert!(refusal("quic = \"0.0.0.0:7443\"").contains("`tls`"));
     let tls = "[tls]\nca = \"ca\"\ncert = \"cert\"\nkey = \"key\"";
     assert!(check(&format!("quic = \"0.0.0.0:7443\"\n{tls}")).is_ok());
     let open = refusal(&format!("http = \"0.0.0.0:7070\"\n{tls}"));
     assert!(open.contains("`api_token_file`"), "{open}");
+}
+
+#[test]
+fn the_api_is_in_the_clear_on_loopback_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let token = dir.path().join("token");
+    fs::write(&token, "0123456789abcdef").unwrap();
+    let open = check(&format!("http = \"[::]:7070\"\napi_token_file = {token:?}")).unwrap();
+    let cluster = |names: &[&str]| HttpTls::Cluster {
+        names: names.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    assert_eq!(open.http_tls, Some(cluster(&[])));
+    assert_eq!(check("").unwrap().http_tls, None);
+    let named = check("[http_tls]\nnames = [\"a\"]").unwrap();
+    assert_eq!(named.http_tls, Some(cluster(&["a"])));
+    for (text, words) in [
+        ("cert = \"a\"", "both `cert` and `key`"),
+        ("users_ca = \"a\"", "beside `cert` and `key`"),
+        (
+            "cert = \"a\"\nkey = \"b\"\nnames = [\"c\"]",
+            "has its names already",
+        ),
+    ] {
+        let message = refusal(&format!("[http_tls]\n{text}"));
+        assert!(message.contains(words), "{message}");
+    }
 }
 
 #[test]

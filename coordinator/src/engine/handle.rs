@@ -1,11 +1,12 @@
 //! The engine's front: what everybody else calls. Cheap to clone; every call waits for room in the bounded inbox.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use coordinator_core::{
-    Answer, Applied, Change, Core, Input, NewStep, Preview, Refusal, Refused, ReplyId, SessionId,
-    Stamped, Steer, Submitted,
+    Answer, Applied, Book, Change, Core, Input, NewStep, Preview, Refusal, Refused, ReplyId,
+    SessionId, Stamped, Steer, Submitted,
 };
+use sluice_common::access::AuditEntry;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -28,6 +29,7 @@ pub struct EngineHandle {
     committed: watch::Receiver<u64>,
     interests: Interests,
     meter: Arc<Meter>,
+    book: Arc<RwLock<Arc<Book>>>,
 }
 
 impl EngineHandle {
@@ -37,6 +39,7 @@ impl EngineHandle {
             committed,
             interests: Interests::default(),
             meter: Arc::default(),
+            book: Arc::default(),
         }
     }
 
@@ -253,6 +256,26 @@ impl EngineHandle {
     /// What the engine has done so far.
     pub fn meter(&self) -> &Meter {
         &self.meter
+    }
+
+    /// Who may do what, as it was committed last. Reading it does not wait for the engine.
+    pub fn book(&self) -> Arc<Book> {
+        let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&book)
+    }
+
+    /// Notes that somebody did something, or was refused. It stands in the log before whatever is asked for next, and
+    /// is durable no later.
+    ///
+    /// # Errors
+    /// Where the engine has ended.
+    pub async fn audit(&self, entry: AuditEntry) -> Result<(), EngineGone> {
+        self.tell(Message::Note(entry)).await
+    }
+
+    pub(super) fn publish(&self, book: Book) {
+        let mut shared = self.book.write().unwrap_or_else(PoisonError::into_inner);
+        *shared = Arc::new(book);
     }
 
     pub(super) fn touch(&self, records: &[Stamped]) {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use coordinator_core::{Placement, Record, Stamped, State};
+use sluice_common::access::AuditEntry;
 use sluice_common::api::timestamp;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, NodeName, StepId};
@@ -51,6 +52,18 @@ impl Report {
             Record::ValidationDeleted { validation } => info!(%validation, "validation deleted"),
             Record::TemplatePut { template, .. } => info!(%template, "template set"),
             Record::TemplateDeleted { template } => info!(%template, "template deleted"),
+            Record::AccessChanged { change } => info!("access changed: {}", change.about()),
+            Record::Audited { entry } if !entry.allowed => {
+                let AuditEntry {
+                    who,
+                    from,
+                    verb,
+                    resource,
+                    ..
+                } = entry;
+                info!(who, from, %verb, %resource, "refused");
+            }
+            Record::Audited { .. } => {}
             Record::PoolPut { pool, .. } => info!(%pool, "pool set"),
             Record::PlatformPut { pool, platform, .. } => info!(%pool, %platform, "platform set"),
             Record::PlatformDeleted { pool, platform } => {

@@ -1,52 +1,227 @@
-//! Who may call: whoever shows the token, where one is configured. `/healthz`, `/readyz`, `/metrics` and `/openapi.json`
-//! hold no secrets and are open.
+//! Who calls: whoever shows the coordinator's own token is its admin; whoever shows an API token, whom that was made for;
+//! whoever shows a certificate of the cluster's authority, the user whom it names. A token goes before a certificate.
+//! What they may do is judged by `access.rs`. `/healthz`, `/readyz`, `/metrics` and `/openapi.json` hold no secrets and
+//! are open.
 //!
 //! Without a token the API listens on loopback alone, where every program of the machine may call, but no web page that
 //! happens to be open on it: a browser's call for another site, or for a name that was made to point here, is refused.
 
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use axum::extract::{Request, State};
+use axum::RequestExt;
+use axum::extract::{RawPathParams, Request, State};
 use axum::http::HeaderMap;
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use coordinator_core::Book;
 use ring::digest::{SHA256, digest};
+use sluice_common::access::{AuditEntry, TokenDigest};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::time::Time;
 
-use super::Api;
+use super::access::{self, Call, Caller, Who};
+use super::edge::Peer;
 use super::error::ApiError;
+use super::rate::{Bucket, Rate};
+use super::{Api, body};
 use crate::config::ApiToken;
 
-/// The hash of the token. Comparing hashes of what is shown and what is wanted takes a time that tells nothing about
-/// either.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TokenDigest([u8; 32]);
+/// Who may call by the config.
+#[derive(Clone, Debug)]
+pub(super) struct Credentials {
+    /// The hash of the coordinator's own token. Comparing hashes of what is shown and what is wanted takes a time that
+    /// tells nothing about either.
+    admin: Option<TokenDigest>,
+}
 
-impl TokenDigest {
-    pub(super) fn of(token: &ApiToken) -> Self {
-        Self::of_bytes(token.as_bytes())
+impl Credentials {
+    pub(super) fn new(token: Option<&ApiToken>) -> Self {
+        Self {
+            admin: token.map(|token| digest_of(token.as_bytes())),
+        }
     }
 
-    fn of_bytes(bytes: &[u8]) -> Self {
-        let digest = digest(&SHA256, bytes);
-        Self(digest.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+    /// Whether any program of this machine may call without a word.
+    fn are_none(&self) -> bool {
+        self.admin.is_none()
     }
 }
 
-pub(super) async fn check(State(api): State<Api>, request: Request, next: Next) -> Response {
-    let open = !request.uri().path().starts_with("/v1/");
-    let allowed = match &api.0.token {
-        None if is_foreign(request.headers()) => Err(ApiError::ForeignOrigin),
-        Some(wanted) if !open && shown(&request).as_ref() != Some(wanted) => {
-            Err(ApiError::Unauthorized)
-        }
-        None | Some(_) => Ok(()),
-    };
-    match allowed {
-        Ok(()) => next.run(request).await,
-        Err(error) => error.into_response(),
+pub(super) fn digest_of(secret: &[u8]) -> TokenDigest {
+    let hash = digest(&SHA256, secret);
+    TokenDigest::of(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
+/// What time it is.
+pub(super) fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let millis = since.map_or(0, |since| since.as_millis());
+    Time::from_unix_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+}
+
+/// Lets in who may, and lets the handlers know who it is.
+pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Next) -> Response {
+    if api.0.credentials.are_none() && is_foreign(request.headers()) {
+        return ApiError::ForeignOrigin.into_response();
     }
+    if !request.uri().path().starts_with("/v1/") {
+        return next.run(request).await;
+    }
+    let params = request.extract_parts::<RawPathParams>().await;
+    let call = Call::of(&request);
+    let from = peer(&request);
+    let caller = known(&api, &request, from.clone());
+    let who = caller
+        .as_ref()
+        .map_or(NOBODY.to_owned(), |caller| caller.who().to_string());
+    let Ok(params) = params else {
+        // It is not UTF-8, so it is no name of anything.
+        let path = request.uri().path().to_owned();
+        return ApiError::UnknownRoute { path }.into_response();
+    };
+    let admitted = match caller {
+        Err(error) => Err(wrong(&api, &request, error)),
+        Ok(caller) => {
+            let admitted = match api.0.limits.call(&who) {
+                Ok(()) => access::admit(&api, &caller, &call, &params).await,
+                Err(error) => Err(error),
+            };
+            admitted.map(|()| caller)
+        }
+    };
+    let response = match admitted {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => {
+            body::pass_over(request).await;
+            error.into_response()
+        }
+    };
+    let code = response.extensions().get::<ErrorCode>().copied();
+    note_refusal(&api, (who, from), &call, &params, code).await;
+    response
+}
+
+/// The answer to whoever shows what is known to nobody: that he does so too often, where he does.
+fn wrong(api: &Api, request: &Request, error: ApiError) -> ApiError {
+    let peer = request.extensions().get::<Peer>();
+    let counted = peer.map_or(Ok(()), |peer| api.0.limits.failure(peer.address.ip()));
+    counted.err().unwrap_or(error)
+}
+
+/// As events call whoever shows nothing that is known.
+const NOBODY: &str = "nobody";
+
+fn peer(request: &Request) -> String {
+    let peer = request.extensions().get::<Peer>();
+    peer.map_or_else(String::new, |peer| peer.address.to_string())
+}
+
+/// Refusals that are noted: a flood of them must not push everything else out of the log.
+const NOTED: Rate = Rate {
+    per_second: 5.0,
+    burst: 100.0,
+};
+
+/// How many refusals may be noted yet.
+#[derive(Debug)]
+pub(super) struct Refusals(Mutex<Bucket>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Mutex::new(Bucket::full(NOTED, Instant::now())))
+    }
+}
+
+impl Refusals {
+    fn take(&self) -> bool {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.take(NOTED, Instant::now()).is_ok()
+    }
+}
+
+/// Notes a call that was refused for want of a right, whatever it was.
+async fn note_refusal(
+    api: &Api,
+    (who, from): (String, String),
+    call: &Call,
+    params: &RawPathParams,
+    code: Option<ErrorCode>,
+) {
+    let refused = matches!(code, Some(ErrorCode::Forbidden | ErrorCode::Unauthorized));
+    let (Some(row), Some(code), true) = (call.row(params), code, refused) else {
+        return;
+    };
+    if !api.0.refusals.take() {
+        tracing::debug!(who, from, "more refusals than are noted");
+        return;
+    }
+    let entry = AuditEntry {
+        who,
+        from,
+        verb: row.verb,
+        resource: row.resource,
+        name: Call::name(params).map(|name| access::shown(&name)),
+        allowed: false,
+        refusal: Some(code.as_str().to_owned()),
+    };
+    // An engine that has ended notes nothing any more.
+    let _stopping = api.engine().audit(entry).await;
+}
+
+/// Who calls.
+fn known(api: &Api, request: &Request, from: String) -> Result<Caller, ApiError> {
+    let book = api.engine().book();
+    let who = match shown(request.headers()) {
+        Some(secret) => of_token(api, &book, &digest_of(secret))?,
+        None => match user(request) {
+            Some(user) => Who::Certificate(user),
+            None if api.0.credentials.are_none() => Who::Local,
+            None => {
+                let why = "nothing is shown";
+                return Err(ApiError::Unauthorized { why });
+            }
+        },
+    };
+    Ok(Caller::new(who, from, &book))
+}
+
+/// The user whom the connection's certificate names.
+fn user(request: &Request) -> Option<String> {
+    request.extensions().get::<Peer>()?.user.clone()
+}
+
+/// Of whom a token is.
+fn of_token(api: &Api, book: &Book, shown: &TokenDigest) -> Result<Who, ApiError> {
+    let credentials = &api.0.credentials;
+    if credentials.admin.as_ref() == Some(shown) {
+        return Ok(Who::Admin);
+    }
+    let mut tokens = book.access.tokens.iter();
+    let Some((name, kept)) = tokens.find(|(_, kept)| kept.token.digest == *shown) else {
+        // Where none is needed, what is shown beside the point does no harm.
+        return match credentials.are_none() {
+            true => Ok(Who::Local),
+            false => Err(ApiError::Unauthorized {
+                why: "the token is not one that this cluster knows, or it was revoked",
+            }),
+        };
+    };
+    if kept.token.expires_at.is_some_and(|end| end <= now()) {
+        let why = "the token has expired: have a new one made";
+        return Err(ApiError::Unauthorized { why });
+    }
+    Ok(Who::Token {
+        name: name.clone(),
+        digest: kept.token.digest.clone(),
+        expires_at: kept.token.expires_at,
+    })
 }
 
 /// Whether a web page of another site is behind the call: browsers say so in `Origin`, and a page whose own name was
@@ -70,10 +245,9 @@ fn is_own_name(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
-fn shown(request: &Request) -> Option<TokenDigest> {
-    let header = request.headers().get(AUTHORIZATION)?.as_bytes();
+fn shown(headers: &HeaderMap) -> Option<&[u8]> {
+    let header = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = header.split_at_checked("Bearer ".len())?;
-    scheme
-        .eq_ignore_ascii_case(b"Bearer ")
-        .then(|| TokenDigest::of_bytes(token.trim_ascii()))
+    let bearer = scheme.eq_ignore_ascii_case(b"Bearer ");
+    bearer.then(|| token.trim_ascii())
 }

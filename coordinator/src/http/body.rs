@@ -1,6 +1,6 @@
 //! Bodies of calls: bounded before they are parsed, and refused with the field that is wrong.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::BodyDataStream;
 use axum::extract::Request;
@@ -9,6 +9,7 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::error::Category;
 use sluice_common::nearest::unknown_field;
+use tokio::time::timeout;
 
 use super::error::{ApiError, known_fields};
 
@@ -17,16 +18,41 @@ use super::error::{ApiError, known_fields};
 const DISCARD_TIMES: usize = 8;
 const DISCARD_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long a body may fall silent, and how many bytes of it must come in a second on the whole.
+const SILENCE_LIMIT: Duration = Duration::from_secs(20);
+const LEAST_BYTES_PER_SECOND: usize = 16 * 1024;
+
+fn least_time(bytes: usize) -> Duration {
+    Duration::from_secs((bytes / LEAST_BYTES_PER_SECOND) as u64)
+}
+
+fn too_slow() -> ApiError {
+    ApiError::BodyTooSlow {
+        limit_s: SILENCE_LIMIT.as_secs(),
+    }
+}
+
+/// What is passed over of a call that is refused, and for how long.
+const PASSED_OVER_BYTES: u64 = 64 * 1024;
+const PASS_OVER_LIMIT: Duration = Duration::from_secs(1);
+
 /// The body, where it has at most `limit` bytes, announced or not.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
     let announced = announced(&request).unwrap_or(0);
     let mut chunks = request.into_body().into_data_stream();
     let mut bytes = Vec::new();
     let mut large = announced > limit as u64;
+    let began = Instant::now();
     while !large {
-        let Some(chunk) = chunks.next().await else {
+        let Ok(chunk) = timeout(SILENCE_LIMIT, chunks.next()).await else {
+            return Err(too_slow());
+        };
+        let Some(chunk) = chunk else {
             return Ok(bytes);
         };
+        if began.elapsed() > SILENCE_LIMIT + least_time(bytes.len()) {
+            return Err(too_slow());
+        }
         let chunk = chunk.map_err(|error| ApiError::InvalidBody {
             message: error.to_string(),
             field: String::new(),
@@ -36,6 +62,16 @@ pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiE
     }
     discard(chunks, limit).await;
     Err(ApiError::BodyTooLarge { limit })
+}
+
+/// Reads and throws away the small body of a call that is refused: a connection with something unread in it is closed,
+/// and the caller's next call on it would fail for no fault of its own.
+pub(super) async fn pass_over(request: Request) {
+    let small = announced(&request).is_some_and(|bytes| bytes <= PASSED_OVER_BYTES);
+    if small {
+        let reading = read(request, PASSED_OVER_BYTES as usize);
+        let _the_answer_goes_out_anyway = tokio::time::timeout(PASS_OVER_LIMIT, reading).await;
+    }
 }
 
 fn announced(request: &Request) -> Option<u64> {

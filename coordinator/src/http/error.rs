@@ -3,12 +3,14 @@
 mod refusal;
 
 use axum::Json;
-use axum::http::header::{ALLOW, WWW_AUTHENTICATE};
+use axum::http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Refusal;
+use sluice_common::access::{Resource, Verb};
 use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
+use sluice_common::id::RoleName;
 use sluice_common::reason::Detail;
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
@@ -22,9 +24,58 @@ use refusal::{code_of, detail_of};
 pub enum ApiError {
     /// `unauthorized`, 401.
     #[error(
-        "this call needs the header `Authorization: Bearer TOKEN` with the token that the coordinator was configured with"
+        "{why}: this call needs the header `Authorization: Bearer TOKEN` with the coordinator's own token or an API token"
     )]
-    Unauthorized,
+    Unauthorized {
+        /// What is wrong with what is shown.
+        why: &'static str,
+    },
+    /// `forbidden`, 403.
+    #[error(
+        "{who} may not `{verb}` `{resource}`{}{place}: {}",
+        named(name),
+        lacking(denied, roles)
+    )]
+    Forbidden {
+        /// Who is refused.
+        who: String,
+        /// What he wants to do.
+        verb: Verb,
+        /// To what.
+        resource: Resource,
+        /// Which, as he named it.
+        name: Option<String>,
+        /// Where, as he named it.
+        place: String,
+        /// The role that takes the right away, where one does.
+        denied: Option<RoleName>,
+        /// Roles that would give it.
+        roles: Vec<RoleName>,
+    },
+    /// `forbidden`, 403.
+    #[error(
+        "{who} may not give role `{role}` to others: have it yourself, for all that you give, or ask an admin"
+    )]
+    GivesMore {
+        /// Who is refused.
+        who: String,
+        /// What he does not have.
+        role: RoleName,
+    },
+    /// `rate_limited`, 429.
+    #[error("{who} calls too often: try again after {after_s} s")]
+    RateLimited {
+        /// Who.
+        who: String,
+        /// After how many seconds it is worth another try.
+        after_s: u64,
+    },
+    /// `body_too_slow`, 408.
+    #[error("the body comes too slowly: nothing came for {limit_s} s, or less than one may expect")]
+    BodyTooSlow {
+        /// How long it may fall silent.
+        limit_s: u64,
+    },
     /// `foreign_origin`, 403.
     #[error(
         "web pages of other sites may not call this coordinator: call it by its address or as `localhost`, or configure `api_token_file`"
@@ -39,14 +90,14 @@ pub enum ApiError {
         path: String,
     },
     /// `method_not_allowed`, 405.
-    #[error("`{path}` does not take {method}{}", taken(*allow))]
+    #[error("`{path}` does not take {method}{}", taken(allow.as_deref()))]
     MethodNotAllowed {
         /// The method of the call.
         method: String,
         /// The path of the call.
         path: String,
         /// What it takes, where the router does not know.
-        allow: Option<&'static str>,
+        allow: Option<String>,
     },
     /// `body_too_large`, 413.
     #[error(
@@ -230,6 +281,23 @@ fn way_to_run(state: StepState) -> &'static str {
     }
 }
 
+/// Which, where it has a name. Whether there is any such thing is not for whoever may not see it.
+fn named(name: &Option<String>) -> String {
+    let named = |name| format!(" `{name}`, if there is one");
+    name.as_ref().map_or_else(String::new, named)
+}
+
+fn lacking(denied: &Option<RoleName>, roles: &[RoleName]) -> String {
+    if let Some(role) = denied {
+        return format!("role `{role}` denies it");
+    }
+    let roles: Vec<String> = roles.iter().map(|role| format!("`{role}`")).collect();
+    let roles = roles.join(", ");
+    format!(
+        "that needs, for all that it concerns, a role such as {roles}, which an admin gives; `sluice auth whoami` tells yours"
+    )
+}
+
 fn taken(allow: Option<&str>) -> String {
     allow.map_or_else(String::new, |allow| format!(": it takes {allow}"))
 }
@@ -257,8 +325,11 @@ impl ApiError {
     pub fn code(&self) -> ErrorCode {
         use ErrorCode as C;
         match self {
-            ApiError::Unauthorized => C::Unauthorized,
+            ApiError::Unauthorized { .. } => C::Unauthorized,
+            ApiError::Forbidden { .. } | ApiError::GivesMore { .. } => C::Forbidden,
             ApiError::ForeignOrigin => C::ForeignOrigin,
+            ApiError::RateLimited { .. } => C::RateLimited,
+            ApiError::BodyTooSlow { .. } => C::BodyTooSlow,
             ApiError::UnknownRoute { .. } => C::UnknownRoute,
             ApiError::MethodNotAllowed { .. } => C::MethodNotAllowed,
             ApiError::BodyTooLarge { .. } => C::BodyTooLarge,
@@ -289,7 +360,15 @@ impl ApiError {
     /// The names and numbers in the message.
     fn detail(&self) -> Vec<(&'static str, Detail)> {
         match self {
-            ApiError::Unauthorized
+            ApiError::Forbidden { verb, resource, .. } => vec![
+                ("verb", text(verb.as_str())),
+                ("resource", text(resource.as_str())),
+            ],
+            ApiError::RateLimited { after_s: s, .. } | ApiError::BodyTooSlow { limit_s: s } => {
+                vec![("seconds", Detail::Number(*s))]
+            }
+            ApiError::GivesMore { role, .. } => vec![("role", text(role.as_str()))],
+            ApiError::Unauthorized { .. }
             | ApiError::ForeignOrigin
             | ApiError::Stopping
             | ApiError::Internal { .. } => Vec::new(),
@@ -376,13 +455,15 @@ impl IntoResponse for ApiError {
             tracing::warn!("{self}");
         }
         let mut response = (status, Json(self.body())).into_response();
+        response.extensions_mut().insert(self.code());
         let header = match self {
-            ApiError::Unauthorized => Some((WWW_AUTHENTICATE, "Bearer")),
+            ApiError::Unauthorized { .. } => Some((WWW_AUTHENTICATE, "Bearer".to_owned())),
             ApiError::MethodNotAllowed { allow, .. } => allow.map(|allow| (ALLOW, allow)),
+            ApiError::RateLimited { after_s, .. } => Some((RETRY_AFTER, after_s.to_string())),
             _ => None,
         };
         if let Some((name, value)) = header {
-            let value = HeaderValue::from_static(value);
+            let value = HeaderValue::from_str(&value).expect("methods are words");
             response.headers_mut().insert(name, value);
         }
         response

@@ -10,11 +10,12 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{Record, Stamped};
+use coordinator_core::{AccessChange, Record, Stamped};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use sluice_common::access::TokenDigest;
 use sluice_common::api::Page;
 use sluice_common::environment::HIDDEN;
 use sluice_common::id::{NodeName, StepId};
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Api;
+use super::access::{Caller, Places};
 use super::error::ApiError;
 use super::page::Filling;
 use super::params::{self, Params};
@@ -52,6 +54,7 @@ pub(super) struct EventParams {
 /// out.
 pub(super) async fn events(
     State(api): State<Api>,
+    caller: Caller,
     headers: HeaderMap,
     Params(params): Params<EventParams>,
 ) -> Result<Response, ApiError> {
@@ -62,6 +65,8 @@ pub(super) async fn events(
     };
     let since = since(&api, &headers, &params).await?;
     let reading = Reading {
+        caller,
+        api: api.clone(),
         log: api.0.log.clone(),
         committed: api.engine().committed(),
         since,
@@ -124,6 +129,8 @@ impl Wanted {
 
 /// A place in the log, and what is wanted of what follows.
 struct Reading {
+    caller: Caller,
+    api: Api,
     log: StoreReader,
     /// Up to where the engine has told of; the log may be ahead for a moment, and nobody must hear of what a resumed call
     /// would be told has not happened.
@@ -134,31 +141,48 @@ struct Reading {
 
 impl Reading {
     /// The wanted ones among the next records, and how many were looked at; none at the end of the log.
-    async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, usize), ReadError> {
+    async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, usize), ApiError> {
         let last = *self.committed.borrow();
         let mut events = read(&self.log, self.since, limit).await?;
         events.retain(|event| event.record.seq <= last);
         let looked_at = events.len();
         self.since = events.last().map_or(self.since, |event| event.record.seq);
         events.retain(|event| self.wanted.takes(&event.record));
-        events.iter_mut().for_each(hide_environment);
+        self.keep_from_others(&mut events).await?;
+        events.iter_mut().for_each(hide_secrets);
         Ok((events, looked_at))
     }
 }
 
-/// What steps are given in their environment is for whoever asks for the step, not for all who follow what happens: the
-/// names are told, the values are not.
-fn hide_environment(event: &mut Event) {
-    let (Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. }) =
-        &mut event.record.record
-    else {
-        return;
-    };
-    if spec.env.is_empty() {
-        return;
+impl Reading {
+    /// Leaves what the caller may hear of, by the rights that he has now: a stream goes on for long.
+    async fn keep_from_others(&mut self, events: &mut Vec<Event>) -> Result<(), ApiError> {
+        if self.caller.is_unbounded() {
+            return Ok(());
+        }
+        self.caller = self.caller.still(&self.api.engine().book())?;
+        let records = events.iter().map(|event| &event.record.record);
+        let places = Places::of(&self.api, records).await?;
+        events.retain(|event| self.caller.hears(&event.record.record, &places));
+        Ok(())
     }
-    for value in spec.env.values_mut() {
-        HIDDEN.clone_into(value);
+}
+
+/// What steps are given in their environment is for whoever has the right to it, not for all who follow what happens:
+/// the names are told, the values are not. Nor is by what a token is known again.
+fn hide_secrets(event: &mut Event) {
+    match &mut event.record.record {
+        Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. }
+            if !spec.env.is_empty() =>
+        {
+            for value in spec.env.values_mut() {
+                HIDDEN.clone_into(value);
+            }
+        }
+        Record::AccessChanged {
+            change: AccessChange::ApiTokenCreated { terms, .. },
+        } => terms.digest = TokenDigest::hidden(),
+        _ => return,
     }
     event.json =
         serde_json::to_string(&event.record).expect("a record that was read can be written");
@@ -252,7 +276,7 @@ impl Follower {
                 // it had seen everything.
                 Err(error) => {
                     self.ended = true;
-                    return Some(failure(error));
+                    return Some(failure(&error));
                 }
             }
         }
@@ -290,14 +314,15 @@ fn kind(json: &str) -> String {
     serde_json::from_str(json).map_or_else(|_| "record".to_owned(), |typed: Typed| typed.r#type)
 }
 
-fn failure(error: ReadError) -> SseEvent {
-    let body = ApiError::from(error).body();
+fn failure(error: &ApiError) -> SseEvent {
+    let body = error.body();
     let text = serde_json::to_string(&body).expect("an error body is plain JSON");
     SseEvent::default().event("error").data(text)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::access::Who;
     use super::*;
     use crate::engine;
     use crate::fixture::{settings, step};
@@ -334,6 +359,8 @@ mod tests {
             node: None,
         };
         let reading = Reading {
+            caller: Caller::new(Who::Local, String::new(), &engine.book()),
+            api: api.clone(),
             log,
             committed: engine.committed(),
             since: 0,

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{CONNECTION, UPGRADE};
@@ -25,6 +26,7 @@ use tokio::time::timeout;
 
 use super::Api;
 use super::body;
+use super::edge::Peer;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 
@@ -54,6 +56,7 @@ pub(super) async fn exec(
     State(api): State<Api>,
     Segment(segment): Segment,
     Params(params): Params<ExecParams>,
+    Extension(peer): Extension<Peer>,
     mut request: Request,
 ) -> Result<Response, ApiError> {
     let step = params::step_id(&segment)?;
@@ -72,6 +75,8 @@ pub(super) async fn exec(
         params::invalid("Upgrade", message)
     })?;
     let way = reach(&api, place, &wanted).await?;
+    // Whoever looks at a program's output may take his time: the program waits for him.
+    peer.patience.be_endless();
     tokio::spawn(carry(api, upgrade, way));
     let headers = [
         (CONNECTION, HeaderValue::from_static("Upgrade")),

@@ -7,11 +7,13 @@ use axum::extract::State;
 use axum::response::Response;
 use coordinator_core::Core;
 use serde::Deserialize;
+use sluice_common::access::Resource;
 use sluice_common::api::{NodeView, Page, PoolView};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::state::NodeState;
 
 use super::Api;
+use super::access::Caller;
 use super::error::ApiError;
 use super::page::of_names;
 use super::params::{self, NoParams, Params, Segment};
@@ -37,6 +39,7 @@ pub(super) struct PoolParams {
 /// `GET /v1/nodes`: by name.
 pub(super) async fn list(
     State(api): State<Api>,
+    caller: Caller,
     Params(params): Params<NodeParams>,
 ) -> Result<Json<Page<NodeView>>, ApiError> {
     let limit = params::limit(params.limit.as_deref())?;
@@ -54,6 +57,7 @@ pub(super) async fn list(
         let wanted = nodes.filter(|node| {
             pool.as_ref().is_none_or(|pool| node.pool == *pool)
                 && state.is_none_or(|state| node.state == state)
+                && caller.lists_in(Resource::Nodes, &node.pool)
         });
         wanted
             .take(limit + 1)
@@ -106,6 +110,7 @@ pub(super) async fn get(
 /// `GET /v1/pools`: by name.
 pub(super) async fn list_pools(
     State(api): State<Api>,
+    caller: Caller,
     Params(params): Params<PoolParams>,
 ) -> Result<Json<Page<PoolView>>, ApiError> {
     let limit = params::limit(params.limit.as_deref())?;
@@ -117,6 +122,7 @@ pub(super) async fn list_pools(
             .pools()
             .range::<PoolName, _>((from, Bound::Unbounded));
         pools
+            .filter(|(name, _)| caller.lists_in(Resource::Pools, name))
             .take(limit + 1)
             .map(|(_, pool)| view::pool(core, pool))
             .collect()

@@ -18,17 +18,18 @@ use sluice_common::error_code::ErrorCode;
 const DOCUMENT: &str = include_str!("openapi/document.json");
 
 /// The paths.
-const PATHS: [&str; 6] = [
+const PATHS: [&str; 7] = [
     include_str!("openapi/steps.json"),
     include_str!("openapi/nodes.json"),
     include_str!("openapi/pools.json"),
     include_str!("openapi/validations.json"),
     include_str!("openapi/events.json"),
+    include_str!("openapi/access.json"),
     include_str!("openapi/service.json"),
 ];
 
 /// What any call of the API may be answered with.
-const ANYWHERE: [u16; 4] = [401, 403, 500, 503];
+const ANYWHERE: [u16; 6] = [401, 403, 408, 429, 500, 503];
 
 /// `GET /openapi.json`.
 pub(super) async fn openapi() -> impl IntoResponse {
@@ -67,6 +68,18 @@ fn paths() -> Map<String, Value> {
     paths
 }
 
+/// Every call that is described, by method and path.
+#[cfg(test)]
+pub(super) fn described() -> Vec<(String, String)> {
+    let paths = paths();
+    let calls = paths.iter().flat_map(|(path, item)| {
+        let methods = item.as_object().expect("a path has calls").keys();
+        let methods = methods.filter(|key| *key != "parameters");
+        methods.map(|method| (method.to_uppercase(), path.clone()))
+    });
+    calls.collect()
+}
+
 fn name(status: u16) -> String {
     format!("Error{status}")
 }
@@ -98,6 +111,10 @@ fn headers(status: u16) -> Option<(&'static str, &'static str)> {
     match status {
         401 => Some(("WWW-Authenticate", "`Bearer`.")),
         405 => Some(("Allow", "The methods that the path takes.")),
+        429 => Some((
+            "Retry-After",
+            "After how many seconds it is worth another try.",
+        )),
         _ => None,
     }
 }

@@ -6,14 +6,16 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::response::Response;
-use coordinator_core::{Core, Refusal};
+use coordinator_core::{Core, Refusal, Step};
 use serde::Deserialize;
+use sluice_common::access::{Resource, Verb};
 use sluice_common::api::{Page, PolicyView, StepView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::request::FieldError;
 
 use super::Api;
+use super::access::Caller;
 use super::error::ApiError;
 use super::page::of_names;
 use super::params::{self, NoParams, Params, Segment};
@@ -62,6 +64,7 @@ pub(super) struct PolicyParams {
 /// `GET /v1/pools/{pool}/policies`: by subject.
 pub(super) async fn policies(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     Params(params): Params<PolicyParams>,
 ) -> Result<Json<Page<PolicyView>>, ApiError> {
@@ -77,6 +80,7 @@ pub(super) async fn policies(
         let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let policies = &core.state().pool(&name)?.policies;
         let policies = policies.range::<Subject, _>((from, Bound::Unbounded));
+        let policies = policies.filter(|(subject, _)| caller.lists_policy(&name, subject));
         let views = policies.filter_map(|(subject, _)| view::policy(core, &name, subject));
         Some(views.take(limit + 1).collect())
     };
@@ -96,6 +100,7 @@ pub(super) struct QueueParams {
 /// grant, so there is no cursor: `queued` of the pool tells how many there are.
 pub(super) async fn queue(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     Params(params): Params<QueueParams>,
 ) -> Result<Json<Page<StepView>>, ApiError> {
@@ -108,7 +113,12 @@ pub(super) async fn queue(
     };
     let look = move |core: &Core| {
         let known = core.state().pool(&name);
-        known.map(|_| view::queue(core, &name, limit))
+        let lists = |step: &Step| {
+            let subject = step.spec.subject.as_str();
+            caller.may_step(Verb::List, Resource::Steps, subject, Some(name.as_str()))
+        };
+        let steps = known.map(|_| view::queue(core, &name, limit, lists))?;
+        Some(steps.into_iter().map(|step| caller.seen(step)).collect())
     };
     let items = api.engine().read(look).await?.ok_or(unknown)?;
     let next_cursor = None;

@@ -14,6 +14,7 @@ use sluice_common::time::Span;
 use tokio::time::timeout;
 
 use super::Api;
+use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, NoParams, Params, Segment};
 use super::verbs::STEPS;
@@ -36,6 +37,7 @@ pub(super) struct WaitParams {
 /// `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
 pub(super) async fn get(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     // Judged after the verb: parameters of a call that is none say nothing.
     params: Result<Params<WaitParams>, ApiError>,
@@ -50,11 +52,13 @@ pub(super) async fn get(
         None => read(&api, params::step_id(id)?).await,
         Some(_) => wait(&api, params::step_id(id)?, &params).await,
     }
+    .map(|view| Json(caller.seen(view)))
 }
 
 /// `POST /v1/steps/{id}:cancel`, `:suspend`, `:resume` and `:requeue`.
 pub(super) async fn act(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     _: NoParams,
 ) -> Result<Json<StepView>, ApiError> {
@@ -66,6 +70,7 @@ pub(super) async fn act(
         Some("requeue") => steer(&api, id, Steer::Requeue).await,
         _ => cancel(&api, id).await,
     }
+    .map(|view| Json(caller.seen(view)))
 }
 
 /// Every other method.
@@ -77,16 +82,16 @@ fn known(id: StepId, view: Option<StepView>) -> Result<StepView, ApiError> {
     view.ok_or(ApiError::Refused(Refusal::UnknownStep { step: id }))
 }
 
-async fn read(api: &Api, id: StepId) -> Result<Json<StepView>, ApiError> {
+async fn read(api: &Api, id: StepId) -> Result<StepView, ApiError> {
     let wanted = id.clone();
     let view = api
         .engine()
         .read(move |core| view::step_by_id(core, &wanted))
         .await?;
-    Ok(Json(known(id, view)?))
+    known(id, view)
 }
 
-async fn cancel(api: &Api, id: StepId) -> Result<Json<StepView>, ApiError> {
+async fn cancel(api: &Api, id: StepId) -> Result<StepView, ApiError> {
     let asked = id.clone();
     let cancelled = api.engine().cancel(id, move |core, result| {
         result
@@ -94,10 +99,10 @@ async fn cancel(api: &Api, id: StepId) -> Result<Json<StepView>, ApiError> {
             .map(|view| (asked, view))
     });
     let (id, view) = cancelled.await??;
-    Ok(Json(known(id, view)?))
+    known(id, view)
 }
 
-async fn steer(api: &Api, id: StepId, steer: Steer) -> Result<Json<StepView>, ApiError> {
+async fn steer(api: &Api, id: StepId, steer: Steer) -> Result<StepView, ApiError> {
     let asked = id.clone();
     let steered = api.engine().steer(id, steer, move |core, result| {
         result
@@ -105,11 +110,11 @@ async fn steer(api: &Api, id: StepId, steer: Steer) -> Result<Json<StepView>, Ap
             .map(|view| (asked, view))
     });
     let (id, view) = steered.await??;
-    Ok(Json(known(id, view)?))
+    known(id, view)
 }
 
 /// Answers when the step has come to the state or to its end, or when the time is up: the caller sees which.
-async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<Json<StepView>, ApiError> {
+async fn wait(api: &Api, id: StepId, params: &WaitParams) -> Result<StepView, ApiError> {
     let target = params
         .state
         .as_deref()

@@ -7,10 +7,12 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, NewStep, Refusal, Submitted};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use sluice_common::access::{Ask, At, Resource, Verb};
 use sluice_common::api::{BatchItem, BatchView, StepView};
 use sluice_common::limit::{MAX_BATCH_BODY_BYTES, MAX_BATCH_STEPS, MAX_BODY_BYTES};
 use sluice_common::request::StepRequest;
 
+use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, NoParams, Params};
 use super::{Api, body, ids};
@@ -26,24 +28,32 @@ pub(super) struct SubmitParams {
 /// it would come to.
 pub(super) async fn one(
     State(api): State<Api>,
+    caller: Caller,
     Params(params): Params<SubmitParams>,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Response, ApiError> {
     let dry_run = params::flag("dry_run", params.dry_run.as_deref())?;
-    let key = ids::key(&headers)?;
+    let key = own_key(&caller, &headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     if dry_run {
-        return preview(&api, body::parse(&json, "")?).await;
+        return preview(&api, &caller, body::parse(&json, "")?).await;
     }
     let step = understand(body::parse(&json, "")?, key.as_deref(), 0)?;
-    let submitted = api.engine().submit(vec![step], |core, results| {
+    permit(&caller, &step)?;
+    let id = Some(step.id.as_str());
+    let what = (Verb::Create, Resource::Steps);
+    caller.note(&api, what, id).await?;
+    let who = caller.clone();
+    let submitted = api.engine().submit(vec![step], move |core, results| {
         let result = results.into_iter().next();
         result
             .expect("one result for one step")
             .and_then(|step| seen(core, step))
+            .map_err(|refusal| who.told(core, refusal))
     });
     let (created, view) = submitted.await??;
+    let view = caller.seen(view);
     let status = if created {
         StatusCode::CREATED
     } else {
@@ -53,12 +63,13 @@ pub(super) async fn one(
 }
 
 /// Under an id that nobody has: whether the step's own is taken says nothing of the step.
-async fn preview(api: &Api, request: StepRequest) -> Result<Response, ApiError> {
+async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Response, ApiError> {
     request.chosen_id()?;
     let step = NewStep {
         id: ids::draw()?,
         spec: request.check()?,
     };
+    permit(caller, &step)?;
     let preview = api.engine().preview(step, view::preview).await?;
     Ok(Json(preview).into_response())
 }
@@ -77,29 +88,42 @@ struct RawBatch<'a> {
 /// `POST /v1/steps:batch`: 200 with one result for each step, in order.
 pub(super) async fn batch(
     State(api): State<Api>,
+    caller: Caller,
     _: NoParams,
     headers: HeaderMap,
     request: Request,
 ) -> Result<Json<BatchView>, ApiError> {
-    let key = ids::key(&headers)?;
+    let key = own_key(&caller, &headers)?;
     let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
-    let understood = understand_batch(&json, key.as_deref())?;
+    let understood = understand_batch(&json, key.as_deref())?.into_iter();
+    let understood = understood.map(|step| {
+        let step = step?;
+        permit(&caller, &step).map(|()| step)
+    });
     let (good, bad): (Vec<_>, Vec<_>) = (0..).zip(understood).partition(|(_, step)| step.is_ok());
     let (places, steps): (Vec<usize>, Vec<NewStep>) = good
         .into_iter()
         .filter_map(|(place, step)| Some((place, step.ok()?)))
         .unzip();
-    let stored = api.engine().submit(steps, |core, results| {
-        let views = results
-            .into_iter()
-            .map(|result| result.and_then(|step| seen(core, step)));
+    if !steps.is_empty() {
+        let what = (Verb::Create, Resource::Steps);
+        let name = format!("a batch of {}", steps.len());
+        caller.note(&api, what, Some(&name)).await?;
+    }
+    let who = caller.clone();
+    let stored = api.engine().submit(steps, move |core, results| {
+        let views = results.into_iter().map(|result| {
+            let seen = result.and_then(|step| seen(core, step));
+            seen.map_err(|refusal| who.told(core, refusal))
+        });
         views.collect::<Vec<_>>()
     });
     let stored = places
         .into_iter()
         .zip(stored.await?)
         .map(|(place, result)| {
-            let item = result.map_err(ApiError::from).map(|(_, view)| view);
+            let item = result.map_err(ApiError::from);
+            let item = item.map(|(_, view)| caller.seen(view));
             (place, item)
         });
     let failed = bad
@@ -113,6 +137,27 @@ pub(super) async fn batch(
             .map(|(_, result)| item(result))
             .collect(),
     }))
+}
+
+/// The call's idempotency key: of each token its own, so that nobody comes upon another's steps by it.
+fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+    let key = ids::key(headers)?;
+    Ok(match caller.is_unbounded() {
+        true => key,
+        false => key.map(|key| format!("{}:{key}", caller.who())),
+    })
+}
+
+/// Refuses a step that its caller may not submit: where it names no pool, it must be free to run in any.
+fn permit(caller: &Caller, step: &NewStep) -> Result<(), ApiError> {
+    let pool = step.spec.pool.as_ref();
+    let ask = Ask {
+        verb: Verb::Create,
+        resource: Resource::Steps,
+        pool: pool.map_or(At::Everywhere, |pool| At::This(pool.as_str())),
+        subject: At::This(step.spec.subject.as_str()),
+    };
+    caller.need(&ask, None)
 }
 
 fn item(result: Result<StepView, ApiError>) -> BatchItem {

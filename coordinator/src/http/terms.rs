@@ -5,6 +5,7 @@
 //! `If-Match`), and made though somebody uses what it takes away (`force`).
 
 mod outcome;
+mod rights;
 
 use std::collections::BTreeSet;
 
@@ -16,6 +17,7 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::market::{Policy, Table};
 use coordinator_core::{Applied, Change, Core, PoolWritten, Refused, Wanted};
 use serde::Deserialize;
+use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{
     ApplyRequest, ApplyView, DeleteDocument, PolicyRequest, PoolRequest, PutDocument, RulesWritten,
 };
@@ -29,6 +31,7 @@ use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 
+use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::{Binding, invalid};
@@ -61,6 +64,7 @@ impl HowParams {
 /// `POST /v1/apply`.
 pub(super) async fn apply(
     State(api): State<Api>,
+    caller: Caller,
     Params(params): Params<HowParams>,
     request: Request,
 ) -> Result<Json<ApplyView>, ApiError> {
@@ -76,6 +80,7 @@ pub(super) async fn apply(
         unwanted(document).map_err(|error| within(error, &format!("delete[{at}]")))
     });
     let changes: Vec<Change> = put.chain(delete).collect::<Result<_, _>>()?;
+    rights::permit(&api, &caller, &changes, how.dry_run).await?;
     let (view, _) = make(&api, changes, how, |_| ()).await?;
     Ok(Json(view))
 }
@@ -180,6 +185,33 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             };
             Ok(Change { wanted, version })
         }
+        PutDocument::Role {
+            name,
+            description,
+            rules,
+            version,
+        } => {
+            let terms = RoleTerms { description, rules };
+            rights::put_role(name, terms, version)
+        }
+        PutDocument::Binding {
+            name,
+            description,
+            roles,
+            pools,
+            subjects,
+            members,
+            version,
+        } => {
+            let terms = BindingTerms {
+                description,
+                roles,
+                pools,
+                subjects,
+                members,
+            };
+            rights::put_binding(name, terms, version)
+        }
         PutDocument::Policy {
             pool,
             subject,
@@ -206,6 +238,8 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
 
 fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
     let wanted = match document {
+        DeleteDocument::Role { name } => rights::no_role(name)?,
+        DeleteDocument::Binding { name } => rights::no_binding(name)?,
         DeleteDocument::Pool { name } => {
             let pool = pool_name("name", name)?;
             Wanted::NoPool { pool }

@@ -3,6 +3,7 @@
 mod admin;
 mod calls;
 mod cluster;
+mod edge;
 mod explain;
 mod follow;
 mod logs;

@@ -59,7 +59,7 @@ impl Verbs {
         Err(ApiError::MethodNotAllowed {
             method: method.to_owned(),
             path: format!("{}{segment}", self.under),
-            allow: Some(allow),
+            allow: Some(allow.to_owned()),
         })
     }
 

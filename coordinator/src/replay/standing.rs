@@ -15,6 +15,7 @@ pub(super) enum Thing {
     Coordinator,
     Cluster,
     Validation(ValidationName),
+    Access,
     Pool(PoolName),
     Policy(PoolName, Subject),
     Template(TemplateName),
@@ -30,6 +31,7 @@ impl Display for Thing {
             Thing::Coordinator => f.write_str("coordinator"),
             Thing::Cluster => f.write_str("cluster"),
             Thing::Validation(validation) => write!(f, "validation/{validation}"),
+            Thing::Access => f.write_str("access"),
             Thing::Pool(pool) => write!(f, "pool/{pool}"),
             Thing::Policy(pool, subject) => write!(f, "policy/{pool}/{subject}"),
             Thing::Template(template) => write!(f, "template/{template}"),
@@ -54,6 +56,7 @@ impl Thing {
                 .map(|epoch| format!("epoch {}", epoch.counter)),
             Thing::Cluster => Some(cluster(state)),
             Thing::Validation(name) => state.validations().get(name).map(validation),
+            Thing::Access => Some(access(state)),
             Thing::Pool(name) => state.pool(name).map(pool),
             Thing::Policy(pool, subject) => {
                 let policy = &state.pool(pool)?.policies.get(subject)?.policy;
@@ -84,6 +87,8 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         Record::TemplatePut { template, .. } | Record::TemplateDeleted { template } => {
             vec![Thing::Template(template.clone())]
         }
+        Record::AccessChanged { .. } => vec![Thing::Access],
+        Record::Audited { .. } => Vec::new(),
         Record::PoolPut { pool, .. }
         | Record::PlatformPut { pool, .. }
         | Record::PlatformDeleted { pool, .. } => vec![Thing::Pool(pool.clone())],
@@ -155,6 +160,28 @@ fn validation(validation: &Validation) -> String {
     let asserted = validation.terms.assertions.iter();
     let asserted: Vec<&str> = asserted.map(|it| it.assert.as_str()).collect();
     asserted.join("; ")
+}
+
+/// Who may do what, by the names of what says so.
+fn access(state: &State) -> String {
+    let access = state.access();
+    let names = |what: &str, names: Vec<String>| {
+        (!names.is_empty()).then(|| format!("{what} {}", names.join(", ")))
+    };
+    joined([
+        names(
+            "roles",
+            access.roles.keys().map(ToString::to_string).collect(),
+        ),
+        names(
+            "bindings",
+            access.bindings.keys().map(ToString::to_string).collect(),
+        ),
+        names(
+            "API tokens",
+            access.tokens.keys().map(ToString::to_string).collect(),
+        ),
+    ])
 }
 
 /// Where the cluster sends steps that name no pool.

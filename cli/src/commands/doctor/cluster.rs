@@ -21,7 +21,11 @@ pub(super) fn checks(chosen: Option<&Path>) -> Vec<Check> {
         Err(error) => return vec![no_context(&error)],
     };
     let mut checks = vec![context_file(&context)];
-    match Client::new(context).pulse() {
+    let client = match Client::new(context) {
+        Ok(client) => client,
+        Err(error) => return vec![no_context(&error)],
+    };
+    match client.pulse() {
         Ok(pulse) => {
             checks.push(coordinator(&pulse));
             checks.extend(clock(pulse.date.as_deref(), Timestamp::now()));
@@ -47,6 +51,13 @@ fn no_context(error: &ContextError) -> Check {
             "context",
             error.to_string(),
             "name another with --context or SLUICE_CONTEXT, or make it readable",
+        ),
+        ContextError::NoAuthority { .. }
+        | ContextError::File { .. }
+        | ContextError::Unusable { .. } => Check::fail(
+            "context",
+            error.to_string(),
+            "write it anew with `sluice login`",
         ),
         ContextError::Malformed { .. } => Check::fail(
             "context",

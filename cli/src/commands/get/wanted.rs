@@ -400,6 +400,9 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         | Kind::Templates
         | Kind::Cluster
         | Kind::Validations
+        | Kind::Roles
+        | Kind::Bindings
+        | Kind::ApiTokens
         | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {

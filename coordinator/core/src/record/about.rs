@@ -34,6 +34,8 @@ impl Record {
             | Record::ClusterPut { .. }
             | Record::TemplatePut { .. }
             | Record::TemplateDeleted { .. }
+            | Record::AccessChanged { .. }
+            | Record::Audited { .. }
             | Record::ValidationPut { .. }
             | Record::ValidationDeleted { .. }
             | Record::PolicyPut { .. }
@@ -94,6 +96,8 @@ impl Record {
             | Record::ClusterPut { .. }
             | Record::TemplatePut { .. }
             | Record::TemplateDeleted { .. }
+            | Record::AccessChanged { .. }
+            | Record::Audited { .. }
             | Record::ValidationPut { .. }
             | Record::ValidationDeleted { .. }
             | Record::PoolPut { .. }

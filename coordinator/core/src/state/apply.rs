@@ -186,6 +186,11 @@ impl State {
             Record::NotSuspended { attempt, why, .. } => self.on_not_suspended(attempt, why),
             Record::Held { step } => self.on_held(step),
             Record::Unheld { step } => self.on_unheld(at, step),
+            Record::AccessChanged { change } => {
+                let fits = self.kept.access.fold(at, self.kept.seq, change);
+                need(fits, || format!("{} is not there, or is", change.about()))
+            }
+            Record::Audited { .. } => Ok(()),
         }
     }
 

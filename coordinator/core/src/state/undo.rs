@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
 
 use super::{Pool, State, Step};
+use crate::access::Access;
 use crate::cluster::Cluster;
 use crate::market::Nomination;
 use crate::record::Record;
@@ -23,6 +24,8 @@ pub(crate) struct Undo {
     seq: u64,
     cluster: Cluster,
     validations: BTreeMap<ValidationName, Option<Validation>>,
+    /// Who may do what, once a record changes it.
+    access: Option<Access>,
     pools: BTreeMap<PoolName, Option<Pool>>,
     /// None of those that were not there.
     steps: BTreeMap<StepId, Option<Step>>,
@@ -37,6 +40,7 @@ impl Undo {
             seq: state.kept.seq,
             cluster: state.kept.cluster.clone(),
             validations: BTreeMap::new(),
+            access: None,
             pools: BTreeMap::new(),
             steps: BTreeMap::new(),
             nominations: BTreeMap::new(),
@@ -63,6 +67,9 @@ impl Undo {
         {
             let known = state.kept.templates.get(template).cloned();
             self.templates.entry(template.clone()).or_insert(known);
+        }
+        if let Record::AccessChanged { .. } = record {
+            self.access.get_or_insert_with(|| state.access().clone());
         }
         if let Record::Nominated { nomination, .. } = record {
             // A pool keeps one soft promise, which this may replace.
@@ -125,11 +132,15 @@ impl State {
             seq,
             cluster,
             validations,
+            access,
             pools,
             steps,
             nominations,
             templates,
         } = undo;
+        if let Some(access) = access {
+            self.kept.access = access;
+        }
         for step in nominations.keys() {
             self.kept.nominations.remove(step);
             self.index.market_mut().withdraw(step);

@@ -18,6 +18,7 @@ pub(super) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
         Wanted::Cluster { .. }
         | Wanted::Validation { .. }
         | Wanted::NoValidation { .. }
+        | Wanted::Access { .. }
         | Wanted::Platform { .. }
         | Wanted::NoPlatform { .. }
         | Wanted::Template { .. }

@@ -41,6 +41,13 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::PoolNamesTemplate { .. } => C::PoolNamesTemplate,
         Refusal::UnknownValidation { .. } => C::UnknownValidation,
         Refusal::PoolNamesValidation { .. } => C::PoolNamesValidation,
+        Refusal::UnknownRole { .. } => C::UnknownRole,
+        Refusal::ReservedRole { .. } => C::ReservedRole,
+        Refusal::RoleInUse { .. } => C::RoleInUse,
+        Refusal::UnknownBinding { .. } => C::UnknownBinding,
+        Refusal::UnknownApiToken { .. } => C::UnknownApiToken,
+        Refusal::ApiTokenExists { .. } => C::ApiTokenExists,
+        Refusal::TooManyApiTokens { .. } => C::TooManyApiTokens,
     }
 }
 
@@ -125,6 +132,13 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("step", text(step.as_str())),
             ("state", text(state.as_str())),
         ],
+        Refusal::UnknownRole { role }
+        | Refusal::ReservedRole { role }
+        | Refusal::RoleInUse { role, .. } => vec![("role", text(role.as_str()))],
+        Refusal::UnknownBinding { binding } => vec![("binding", text(binding.as_str()))],
+        Refusal::UnknownApiToken { token } => vec![("token", text(token))],
+        Refusal::ApiTokenExists { token } => vec![("token", text(token.as_str()))],
+        Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
         Refusal::CannotSuspend { step, hosts } => vec![
             ("step", text(step.as_str())),
             ("hosts", Detail::Number(u64::from(*hosts))),

@@ -7,10 +7,11 @@ use serde_json::{Map, Value, json};
 
 use coordinator_core::Stamped;
 use sluice_common::api::{
-    ApplyRequest, ApplyView, BatchRequest, BatchView, ClusterView, CordonRequest, DrainRequest,
-    ErrorBody, ExplainView, LabelsRequest, MoveRequest, NodeView, Page, PlatformView,
-    PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, StepView, TemplateView,
-    UncordonRequest, ValidationView,
+    ApiTokenMade, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest, BatchView,
+    BindingView, CanView, ClusterView, CordonRequest, DrainRequest, ErrorBody, ExplainView,
+    LabelsRequest, MoveRequest, NodeView, Page, PlatformView, PolicyRequest, PolicyView,
+    PoolRequest, PoolView, PreviewView, RoleView, StepView, TemplateView, UncordonRequest,
+    ValidationView, WhoView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
@@ -29,6 +30,12 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<PlatformView>>();
     answers.add::<Page<TemplateView>>();
     answers.add::<Page<Stamped>>();
+    answers.add::<Page<ApiTokenView>>();
+    answers.add::<ApiTokenMade>();
+    answers.add::<Page<RoleView>>();
+    answers.add::<Page<BindingView>>();
+    answers.add::<WhoView>();
+    answers.add::<CanView>();
     answers.add::<BatchView>();
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
@@ -37,6 +44,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);
     requests.add::<BatchRequest>();
+    requests.add::<ApiTokenRequest>();
     requests.add::<ExecRequest>();
     requests.add::<CordonRequest>();
     requests.add::<UncordonRequest>();
@@ -61,6 +69,7 @@ pub(super) fn all() -> Map<String, Value> {
     split(&mut all, "PutDocument", "kind");
     split(&mut all, "DeleteDocument", "kind");
     name_alternatives(&mut all, "GpuFault");
+    name_alternatives(&mut all, "Member");
     all
 }
 

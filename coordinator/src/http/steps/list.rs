@@ -11,6 +11,7 @@ use sluice_common::state::StepState;
 use sluice_common::step::Work;
 
 use super::super::Api;
+use super::super::access::Caller;
 use super::super::error::ApiError;
 use super::super::page::{Filling, MAX_PAGE_BYTES};
 use super::super::params::{self, Params};
@@ -76,6 +77,7 @@ impl Filter {
 /// was although the step may be forgotten meanwhile.
 pub(in super::super) async fn list(
     State(api): State<Api>,
+    caller: Caller,
     Params(params): Params<ListParams>,
 ) -> Result<Json<Page<Box<RawValue>>>, ApiError> {
     let mut filling = Filling::new(params::limit(params.limit.as_deref())?);
@@ -84,10 +86,13 @@ pub(in super::super) async fn list(
     while let Some(from) = after.filter(|_| !filling.is_full()) {
         // One more than fits tells whether anything follows.
         let (filter, want) = (filter.clone(), filling.room() + 1);
-        let look = move |core: &Core| scan(core, from, want, |step| filter.takes(core, step));
+        let who = caller.clone();
+        let takes =
+            move |core: &Core, step: &Step| filter.takes(core, step) && who.lists(core, step);
+        let look = move |core: &Core| scan(core, from, want, |step| takes(core, step));
         let found = api.engine().read(look).await?;
-        for (place, step) in &found.steps {
-            filling.offer(*place, step)?;
+        for (place, step) in found.steps {
+            filling.offer(place, &caller.seen(step))?;
         }
         after = found.next;
     }

@@ -10,6 +10,7 @@ use sluice_common::cluster::ClusterTerms;
 use sluice_common::platform::terms::PlatformTerms;
 
 use super::super::{rules, validations};
+use super::rights;
 
 pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
     let Applied {
@@ -42,6 +43,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
     let mut name = None;
     let (kind, pool, subject) = match wanted {
         Wanted::Template { .. } | Wanted::NoTemplate { .. } => (TermsKind::Template, None, None),
+        Wanted::Access { change } => (rights::kind(change), None, None),
         Wanted::Cluster { .. } => (TermsKind::Cluster, None, None),
         Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
             name = Some(platform.to_string());
@@ -65,7 +67,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
         kind,
         pool: pool.map(ToString::to_string),
         subject: subject.map(ToString::to_string),
-        name: validations::name_of(wanted),
+        name: validations::name_of(wanted).or_else(|| rights::name(wanted)),
         platform: name,
         outcome: word,
         before: outcome.before.map(terms),
@@ -114,6 +116,14 @@ fn terms(terms: Terms) -> TermsView {
         }) => TermsView {
             default_pool: Some(default_pool),
             subjects: Some(subjects),
+            ..TermsView::default()
+        },
+        Terms::Role(role) => TermsView {
+            role: Some(role),
+            ..TermsView::default()
+        },
+        Terms::Binding(binding) => TermsView {
+            binding: Some(binding),
             ..TermsView::default()
         },
         Terms::Policy(Policy {

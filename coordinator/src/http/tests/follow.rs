@@ -113,7 +113,10 @@ fn a_follower_from_now_on_hears_nothing_of_the_past() {
     assert_eq!(none["items"], json!([]));
     let mut lines = rig.lines("/v1/events?since=now&follow=true");
     rig.submit("after");
-    assert_eq!(said(&mut lines, 1)[0].2["step"], "after");
+    // Who submitted it comes before it.
+    let said = said(&mut lines, 2);
+    assert_eq!(said[0].1, "audited");
+    assert_eq!(said[1].2["step"], "after");
     let (status, refused) = rig.get("/v1/events?cursor=now");
     assert_eq!(
         (status, &refused["error"]["code"]),

@@ -1,0 +1,28 @@
+//! What is typed to read the output of a step.
+
+use super::step_id;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct LogsArgs {
+    /// Whose output.
+    #[arg(value_name = "STEP", value_parser = step_id)]
+    pub(crate) step: String,
+    /// Go on as the step writes, until it has ended.
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Only its stdout.
+    #[arg(long, conflicts_with = "stderr")]
+    pub(crate) stdout: bool,
+    /// Only its stderr, printed on stdout.
+    #[arg(long)]
+    pub(crate) stderr: bool,
+    /// Only the last N lines of each stream.
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<usize>,
+    /// Of this attempt, from 1; the latest where absent.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) attempt: Option<u32>,
+    /// Of a step on several hosts: of this part, from 0.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) rank: u32,
+}

@@ -1,0 +1,61 @@
+//! Calls about terms: of the cluster, of pools, of subjects in them.
+
+use sluice_common::api::{
+    ApplyRequest, ApplyView, ClusterView, PolicyRequest, PolicyView, PoolRequest, PoolView,
+};
+use sluice_common::cluster::ClusterTerms;
+
+use super::{ApiError, Client, Query, segment};
+
+impl Client {
+    /// `GET /v1/cluster`.
+    pub(crate) fn cluster(&self) -> Result<ClusterView, ApiError> {
+        self.get("/v1/cluster", &Query::new())
+    }
+
+    /// `PUT /v1/cluster`.
+    pub(crate) fn put_cluster(&self, terms: &ClusterTerms) -> Result<ClusterView, ApiError> {
+        self.put("/v1/cluster", terms)
+    }
+
+    /// `PUT /v1/pools/{pool}`.
+    pub(crate) fn put_pool(&self, pool: &str, terms: &PoolRequest) -> Result<PoolView, ApiError> {
+        self.put(&format!("/v1/pools/{}", segment(pool)), terms)
+    }
+
+    /// `PUT /v1/pools/{pool}/policies/{subject}`.
+    pub(crate) fn put_policy(
+        &self,
+        pool: &str,
+        subject: &str,
+        policy: &PolicyRequest,
+    ) -> Result<PolicyView, ApiError> {
+        let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
+        self.put(&path, policy)
+    }
+
+    /// `POST /v1/apply`.
+    pub(crate) fn apply(
+        &self,
+        request: &ApplyRequest,
+        dry_run: bool,
+        force: bool,
+    ) -> Result<ApplyView, ApiError> {
+        self.post(
+            &format!("/v1/apply?dry_run={dry_run}&force={force}"),
+            request,
+        )
+    }
+
+    /// Every policy of a pool, by subject.
+    pub(crate) fn policies(&self, pool: &str) -> Result<Vec<PolicyView>, ApiError> {
+        let path = format!("/v1/pools/{}/policies", segment(pool));
+        self.all_pages(&path, Query::new())
+    }
+
+    /// `GET /v1/pools/{pool}/policies/{subject}`.
+    pub(crate) fn policy(&self, pool: &str, subject: &str) -> Result<PolicyView, ApiError> {
+        let path = format!("/v1/pools/{}/policies/{}", segment(pool), segment(subject));
+        self.get(&path, &Query::new())
+    }
+}

@@ -1,0 +1,531 @@
+//! Who may do what, in words: verbs and resources, rules made of them, roles made of rules, and what gives a role to
+//! somebody. `access/judge.rs` is what they mean, `access/builtin.rs` the roles that are always there.
+//!
+//! The coordinator's edge asks for each call; its core keeps roles, bindings and tokens. Who a caller is, and what a
+//! token or a certificate proves, is the edge's business.
+
+mod builtin;
+mod judge;
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use crate::id::{MAX_NAME_BYTES, NameError, RoleName, TokenName};
+use crate::nearest::nearest;
+use crate::time::Time;
+
+pub use builtin::{BUILT_IN, built_in, is_reserved, per_pool};
+pub use judge::{Ask, At, Verdict, judge};
+
+/// A word that is none of those that there are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{}` is no {kind}: {hint}", word.escape_debug())]
+pub struct UnknownWord {
+    kind: &'static str,
+    word: String,
+    hint: String,
+}
+
+impl UnknownWord {
+    fn new(kind: &'static str, word: &str, known: impl Iterator<Item = &'static str>) -> Self {
+        let known: Vec<&str> = known.collect();
+        let hint = match nearest(word, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("write one of {}", known.join(", ")),
+        };
+        let word = word.chars().take(MAX_NAME_BYTES).collect();
+        Self { kind, word, hint }
+    }
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $type:ident, $kind:literal { $($(#[doc = $about:literal])+ $variant:ident = $text:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[serde(try_from = "String", into = "String")]
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
+        pub enum $type {
+            $($(#[doc = $about])+ $variant,)*
+        }
+
+        impl $type {
+            /// Every one that there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// As it is written.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)*
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownWord;
+            fn from_str(text: &str) -> Result<Self, UnknownWord> {
+                let found = Self::ALL.iter().find(|it| it.as_str() == text);
+                let all = || Self::ALL.iter().map(|it| it.as_str());
+                found.copied().ok_or_else(|| UnknownWord::new($kind, text, all()))
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = UnknownWord;
+            fn try_from(text: String) -> Result<Self, UnknownWord> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(word: $type) -> String {
+                word.as_str().to_owned()
+            }
+        }
+    };
+}
+
+words!(
+    /// What is done to something.
+    Verb, "verb" {
+        /// See one.
+        Get = "get",
+        /// See those that there are.
+        List = "list",
+        /// Make one; of steps: submit it.
+        Create = "create",
+        /// Change what it is.
+        Update = "update",
+        /// Delete it, or take it back.
+        Delete = "delete",
+        /// End a step.
+        Cancel = "cancel",
+        /// Freeze a step.
+        Suspend = "suspend",
+        /// Let a step go on.
+        Resume = "resume",
+        /// Have a step start anew.
+        Requeue = "requeue",
+        /// Close a node to new work.
+        Cordon = "cordon",
+        /// Open a node to new work.
+        Uncordon = "uncordon",
+        /// Empty a node.
+        Drain = "drain",
+        /// Set labels of a node.
+        Label = "label",
+        /// Move a node to another pool.
+        Move = "move",
+    }
+);
+
+words!(
+    /// To what something is done.
+    Resource, "resource" {
+        /// What was submitted, and why it is where it is.
+        Steps = "steps",
+        /// What steps wrote.
+        StepLogs = "steps/logs",
+        /// Programs beside steps.
+        StepExec = "steps/exec",
+        /// The values of the variables that steps are given.
+        StepEnv = "steps/env",
+        /// Pools and their terms.
+        Pools = "pools",
+        /// Who may use a pool, and how.
+        Policies = "policies",
+        /// Hosts.
+        Nodes = "nodes",
+        /// The terms of the cluster as a whole.
+        Cluster = "cluster",
+        /// What happened; each event is also judged by what it is about.
+        Events = "events",
+        /// Who did what: a kind of event.
+        Audit = "audit",
+        /// Roles.
+        Roles = "roles",
+        /// Who has which role.
+        Bindings = "bindings",
+        /// Tokens by which programs call.
+        ApiTokens = "api-tokens",
+        /// Tokens by which hosts join.
+        JoinTokens = "join-tokens",
+        /// Kinds of hardware.
+        Platforms = "platforms",
+        /// Templates of steps.
+        Templates = "templates",
+        /// Rules that what is submitted must keep.
+        Validations = "validations",
+    }
+);
+
+/// A word, or `*` for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrAll<T> {
+    /// Any.
+    All,
+    /// This one.
+    This(T),
+}
+
+impl<T: PartialEq> OrAll<T> {
+    /// Whether it takes this one.
+    pub fn takes(&self, word: &T) -> bool {
+        match self {
+            OrAll::All => true,
+            OrAll::This(this) => this == word,
+        }
+    }
+}
+
+impl<T: FromStr> FromStr for OrAll<T> {
+    type Err = T::Err;
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        match text {
+            "*" => Ok(OrAll::All),
+            text => Ok(OrAll::This(text.parse()?)),
+        }
+    }
+}
+
+impl<T: Serialize> Serialize for OrAll<T> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            OrAll::All => serializer.serialize_str("*"),
+            OrAll::This(word) => word.serialize(serializer),
+        }
+    }
+}
+
+impl<'de, T: FromStr<Err: fmt::Display>> Deserialize<'de> for OrAll<T> {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl<T> schemars::JsonSchema for OrAll<T> {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> alloc::borrow::Cow<'static, str> {
+        "Word".into()
+    }
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        <String as schemars::JsonSchema>::json_schema(generator)
+    }
+}
+
+/// A name, in which each `*` stands for any text, also for none.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(with = "String"))]
+#[serde(try_from = "String", into = "String")]
+pub struct Pattern(String);
+
+impl Pattern {
+    /// Whether it takes this name.
+    pub fn takes(&self, name: &str) -> bool {
+        let mut parts = self.0.split('*');
+        let first = parts.next().unwrap_or("");
+        let Some(mut rest) = name.strip_prefix(first) else {
+            return false;
+        };
+        let mut parts: Vec<&str> = parts.collect();
+        let Some(last) = parts.pop() else {
+            return rest.is_empty();
+        };
+        for part in parts {
+            let Some(at) = rest.find(part) else {
+                return false;
+            };
+            rest = &rest[at + part.len()..];
+        }
+        rest.ends_with(last)
+    }
+
+    /// Whether it takes every name.
+    pub fn takes_all(&self) -> bool {
+        self.0.bytes().all(|b| b == b'*')
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = NameError;
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let byte = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'*');
+        if (1..=MAX_NAME_BYTES).contains(&text.len()) && text.bytes().all(byte) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(NameError {
+            kind: "pattern of names",
+            text: text.to_owned(),
+            rule: "use 1 to 63 letters, digits, `-`, `_`, `.`, and `*` for any text",
+        })
+    }
+}
+
+impl TryFrom<String> for Pattern {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<Self, NameError> {
+        text.parse()
+    }
+}
+
+impl From<Pattern> for String {
+    fn from(pattern: Pattern) -> String {
+        pattern.0
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Effect {
+    /// It gives a right.
+    Allow,
+    /// It takes a right away, whatever else gives it.
+    Deny,
+}
+
+/// A rule of a role. An empty list of pools or subjects is any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "AccessRule"))]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Whether it gives or takes.
+    pub effect: Effect,
+    /// What may be done, such as `get` or `cancel`; `*` is everything.
+    pub verbs: Vec<OrAll<Verb>>,
+    /// To what, such as `steps` or `steps/logs`; `*` is everything.
+    pub resources: Vec<OrAll<Resource>>,
+    /// In which pools; patterns such as `train-*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pattern>,
+    /// Of which subjects; patterns such as `prod-*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<Pattern>,
+}
+
+/// What a role is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct RoleTerms {
+    /// For people.
+    pub description: String,
+    /// Its rules. Their order does not matter.
+    pub rules: Vec<Rule>,
+}
+
+/// A role, perhaps for some pools and subjects alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "RoleGrant")
+)]
+#[serde(deny_unknown_fields)]
+pub struct Grant {
+    /// Which role.
+    pub role: RoleName,
+    /// For these pools alone; for any where it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pattern>,
+    /// For these subjects alone; for any where it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<Pattern>,
+}
+
+/// Somebody to whom roles are given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Member {
+    /// Whoever shows the API token of this name.
+    Token(TokenName),
+    /// Whoever shows a certificate of this user.
+    Certificate(String),
+    /// Whoever shows an issuer's token with these claims, each with this value or with it among several.
+    Claims(BTreeMap<String, String>),
+}
+
+impl fmt::Display for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Member::Token(token) => write!(f, "token {token}"),
+            Member::Certificate(user) => write!(f, "certificate {user}"),
+            Member::Claims(claims) => {
+                let claims = claims.iter().map(|(name, value)| format!("{name}={value}"));
+                write!(f, "claims {}", claims.collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
+
+/// What a binding is: roles, and to whom they are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub struct BindingTerms {
+    /// For people.
+    pub description: String,
+    /// The roles.
+    pub roles: Vec<RoleName>,
+    /// For these pools alone; for any where it is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pools: Vec<Pattern>,
+    /// For these subjects alone; for any where it is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub subjects: Vec<Pattern>,
+    /// To whom.
+    pub members: Vec<Member>,
+}
+
+impl BindingTerms {
+    /// What it gives to each of its members.
+    pub fn grants(&self) -> impl Iterator<Item = Grant> {
+        self.roles.iter().map(|role| Grant {
+            role: role.clone(),
+            pools: self.pools.clone(),
+            subjects: self.subjects.clone(),
+        })
+    }
+}
+
+/// The SHA-256 of a token, in hex. The token itself is kept nowhere.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct TokenDigest(String);
+
+impl TokenDigest {
+    /// Of these bytes, which a hash function made.
+    pub fn of(hash: &[u8; 32]) -> Self {
+        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// In place of one that is not told.
+    pub fn hidden() -> Self {
+        Self(crate::environment::HIDDEN.to_string())
+    }
+}
+
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest(..)")
+    }
+}
+
+/// An API token, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "KeptApiToken")
+)]
+pub struct ApiToken {
+    /// By which it is known again.
+    pub digest: TokenDigest,
+    /// What it may do, beside what bindings give it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Grant>,
+    /// Who had it made.
+    pub created_by: String,
+    /// From when on it is worth nothing; never where `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Time>,
+}
+
+/// Who did what from where, or was refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AuditEntry {
+    /// Who, such as `token/ci`, `certificate/alice` or `nobody`.
+    pub who: String,
+    /// From which address.
+    pub from: String,
+    /// What was done.
+    pub verb: Verb,
+    /// To what.
+    pub resource: Resource,
+    /// Which, where it has a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it was allowed. What became of it then is told by other events.
+    pub allowed: bool,
+    /// The code of the refusal, where it was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_text() {
+        for (pattern, name, takes) in [
+            ("*", "x", true),
+            ("train", "train", true),
+            ("train", "training", false),
+            ("train*", "training", true),
+            ("*-prod", "a-prod", true),
+            ("*-prod", "a-prod2", false),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "acb", false),
+            ("a*a", "a", false),
+        ] {
+            let read: Pattern = pattern.parse().unwrap();
+            assert_eq!(read.takes(name), takes, "{pattern} {name}");
+        }
+        for bad in ["", "a b", "a/b", "\u{1b}[2J", &"x".repeat(64)] {
+            assert!(bad.parse::<Pattern>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_word_that_is_none_is_answered_with_the_nearest() {
+        let error = "gett".parse::<Verb>().unwrap_err().to_string();
+        assert_eq!(error, "`gett` is no verb: did you mean `get`?");
+        let error = serde_json::from_str::<Rule>(
+            r#"{"effect":"allow","verbs":["*"],"resources":["step"]}"#,
+        );
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("did you mean `steps`?"), "{error}");
+    }
+
+    #[test]
+    fn a_role_is_read_and_written_as_it_stands() {
+        let text = r#"{"description":"","rules":[{"effect":"deny","verbs":["*"],"resources":["steps/env"],"pools":["a*"]}]}"#;
+        let terms: RoleTerms = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&terms).unwrap(), text);
+    }
+}

@@ -1,0 +1,252 @@
+//! TLS of the HTTP API: the server's end, with certificates of the cluster's authority or from files, and users known by
+//! their certificates. TLS 1.3 alone.
+//!
+//! A user's certificate names the URI `sluice:user:NAME`. One of an outside authority, which knows no such names, names
+//! the user as its common name. A node's certificate is never a user's.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use sluice_common::id::Subject;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::FromDer;
+
+use crate::authority::{Authority, AuthorityError, Issued, params};
+use crate::files::{self, FileError};
+use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
+
+/// What a user's name stands behind.
+const USER_URI_PREFIX: &str = "sluice:user:";
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpsError {
+    /// A file cannot be read, or others have access to the key.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The authority would not issue.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// A file does not hold what it should.
+    #[error("{path} holds no {what} in PEM form", path = path.display())]
+    Pem {
+        /// Which.
+        path: PathBuf,
+        /// `certificate` or `private key`.
+        what: &'static str,
+        /// Why.
+        source: pem::Error,
+    },
+    /// Certificate and key, or the authorities, cannot be used.
+    #[error("the certificates for HTTP cannot be used")]
+    Unusable(#[source] rustls::Error),
+    /// The authorities of users cannot be used.
+    #[error("the authority of users cannot be used")]
+    Users(#[source] rustls::server::VerifierBuilderError),
+}
+
+/// Certificates as PEM text, and where they are from, for messages.
+struct Pem<'a> {
+    text: &'a str,
+    path: &'a Path,
+}
+
+impl Pem<'_> {
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, HttpsError> {
+        let read = CertificateDer::pem_slice_iter(self.text.as_bytes());
+        let all: Result<Vec<_>, _> = read.collect();
+        let wrong = |source| HttpsError::Pem {
+            path: self.path.to_owned(),
+            what: "certificate",
+            source,
+        };
+        match all {
+            Ok(all) if all.is_empty() => Err(wrong(pem::Error::NoItemsFound)),
+            all => all.map_err(wrong),
+        }
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, HttpsError> {
+        PrivateKeyDer::from_pem_slice(self.text.as_bytes()).map_err(|source| HttpsError::Pem {
+            path: self.path.to_owned(),
+            what: "private key",
+            source,
+        })
+    }
+
+    fn roots(&self) -> Result<RootCertStore, HttpsError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            roots.add(certificate).map_err(HttpsError::Unusable)?;
+        }
+        Ok(roots)
+    }
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// The server's end with a certificate from files; users' certificates are those that `users` issued.
+///
+/// # Errors
+/// Every error names the file that is at fault.
+pub fn server_from_files(
+    cert: &Path,
+    key: &Path,
+    users: &Path,
+) -> Result<ServerConfig, HttpsError> {
+    let chain = files::read_public(cert)?;
+    let secret = files::read_private(key)?;
+    let users_pem = files::read_public(users)?;
+    let chain = Pem {
+        text: &chain,
+        path: cert,
+    };
+    let secret = Pem {
+        text: &secret,
+        path: key,
+    };
+    let users = Pem {
+        text: &users_pem,
+        path: users,
+    };
+    server(chain.certificates()?, secret.key()?, users.roots()?)
+}
+
+/// The server's end with a certificate that the cluster's authority issues now, for these names and addresses.
+///
+/// # Errors
+/// Where a name is none, or there is no randomness to be had.
+pub fn server_of_cluster(
+    authority: &Authority,
+    names: &[String],
+) -> Result<ServerConfig, HttpsError> {
+    let issued = issue_server(authority, names)?;
+    let own = Path::new("the certificate that was just issued");
+    let read = |text| Pem { text, path: own };
+    let ca = authority.cert_pem();
+    server(
+        read(&issued.cert_pem).certificates()?,
+        read(&issued.key_pem).key()?,
+        read(&ca).roots()?,
+    )
+}
+
+fn server(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    users: RootCertStore,
+) -> Result<ServerConfig, HttpsError> {
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(users), provider());
+    let verifier = verifier.allow_unauthenticated().build();
+    let builder = ServerConfig::builder_with_provider(provider());
+    let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]);
+    let builder = builder.map_err(HttpsError::Unusable)?;
+    let builder = builder.with_client_cert_verifier(verifier.map_err(HttpsError::Users)?);
+    let config = builder.with_single_cert(chain, key);
+    let mut config = config.map_err(HttpsError::Unusable)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+/// A certificate by which callers know the API: for the coordinator's own name and these.
+///
+/// # Errors
+/// Where a name is none, or there is no randomness to be had.
+pub fn issue_server(authority: &Authority, names: &[String]) -> Result<Issued, AuthorityError> {
+    let names = names.iter().cloned().chain([COORDINATOR_HOST.to_owned()]);
+    let named = CertificateParams::new(names.collect::<Vec<_>>());
+    let mut params = params("Sluice API");
+    params.subject_alt_names = named.map_err(AuthorityError::Issue)?.subject_alt_names;
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    authority.issue(params)
+}
+
+/// A certificate by which the API knows a user.
+///
+/// # Errors
+/// Where that is no name, or there is no randomness to be had.
+pub fn issue_user(authority: &Authority, user: &str) -> Result<Issued, AuthorityError> {
+    // A user's name follows the rule of all names.
+    let user = Subject::new(user)?;
+    let mut params = params(&format!("Sluice user {user}"));
+    let uri = format!("{USER_URI_PREFIX}{user}");
+    let uri = uri.try_into().expect("a checked name is ASCII");
+    params.subject_alt_names = vec![SanType::URI(uri)];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    authority.issue(params)
+}
+
+/// The user whom a certificate names, which was verified before.
+pub fn user_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let extension = certificate.subject_alternative_name().ok()?;
+    let names = extension.iter().flat_map(|it| &it.value.general_names);
+    let uris = names.filter_map(|name| match name {
+        GeneralName::URI(uri) => Some(*uri),
+        _ => None,
+    });
+    let uris: Vec<&str> = uris.collect();
+    if uris.iter().any(|uri| uri.starts_with(NODE_URI_PREFIX)) {
+        return None;
+    }
+    let mut users = uris
+        .iter()
+        .filter_map(|uri| uri.strip_prefix(USER_URI_PREFIX));
+    let name = match (users.next(), users.next()) {
+        (Some(user), None) => user,
+        (Some(_), Some(_)) => return None,
+        (None, _) => {
+            let mut common = certificate.subject().iter_common_name();
+            common.next()?.as_str().ok()?
+        }
+    };
+    Subject::new(name).ok().map(String::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn der(issued: &Issued) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_user_is_known_by_name_and_a_node_is_no_user() {
+        let authority = Authority::create("c1").unwrap();
+        let alice = issue_user(&authority, "alice").unwrap();
+        assert_eq!(user_of(&der(&alice)).as_deref(), Some("alice"));
+        let node = authority.issue_node("gpu-7").unwrap();
+        assert_eq!(user_of(&der(&node)), None);
+        assert!(issue_user(&authority, "../x").is_err());
+    }
+
+    #[test]
+    fn a_certificate_of_an_outside_authority_names_its_user_as_common_name() {
+        for (common, user) in [("bob", Some("bob")), ("Bob Smith", None)] {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let cert = params(common).self_signed(&key).unwrap();
+            assert_eq!(user_of(cert.der()).as_deref(), user);
+        }
+    }
+
+    #[test]
+    fn the_api_is_known_by_the_names_that_it_is_called_by() {
+        let authority = Authority::create("c1").unwrap();
+        let names = ["10.0.0.7".to_owned(), "coord-1".to_owned()];
+        assert!(server_of_cluster(&authority, &names).is_ok());
+        let issued = issue_server(&authority, &names).unwrap();
+        let der = der(&issued);
+        let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+        let names = certificate.subject_alternative_name().unwrap().unwrap();
+        assert_eq!(names.value.general_names.len(), 3);
+    }
+}

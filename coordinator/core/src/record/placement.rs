@@ -1,0 +1,21 @@
+//! Where units were granted, as records and everything that is made of them have it.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::NodeName;
+
+/// One host's part of a grant.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Grant")
+)]
+pub struct Placement {
+    /// The host.
+    pub node: NodeName,
+    /// UUIDs of the GPUs, in the order in which the step sees them.
+    pub gpus: Vec<String>,
+}

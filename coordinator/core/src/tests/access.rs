@@ -1,0 +1,114 @@
+//! Roles, bindings and tokens as they are kept: with pools or not at all, and tried without a trace.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use sluice_common::access::{ApiToken, BindingTerms, RoleTerms, TokenDigest};
+use sluice_common::id::{BindingName, RoleName, TokenName};
+
+use super::rig::Rig;
+use crate::access::AccessChange;
+use crate::input::{Input, ReplyId, Wanted};
+use crate::output::{Answer, Refusal};
+
+fn role(name: &str) -> RoleName {
+    RoleName::new(name).unwrap()
+}
+
+fn put_role(name: &str) -> Wanted {
+    let change = AccessChange::RolePut {
+        role: role(name),
+        terms: RoleTerms::default(),
+    };
+    Wanted::Access { change }
+}
+
+fn put_binding(name: &str, roles: &[&str]) -> Wanted {
+    let terms = BindingTerms {
+        roles: roles.iter().map(|name| role(name)).collect(),
+        ..BindingTerms::default()
+    };
+    let binding = BindingName::new(name).unwrap();
+    let change = AccessChange::BindingPut { binding, terms };
+    Wanted::Access { change }
+}
+
+fn refusal_of(rig: &mut Rig, wanted: Vec<Wanted>) -> Refusal {
+    let fed = rig.apply(wanted);
+    let Some(Answer::Applied(Err(refused))) = fed.answers.into_iter().next() else {
+        panic!("the changes were made");
+    };
+    refused.refusal
+}
+
+#[test]
+fn a_binding_is_made_with_its_role_or_not_at_all() {
+    let mut rig = Rig::new();
+    let refusal = refusal_of(
+        &mut rig,
+        vec![put_binding("b", &["night", "gone"]), put_role("night")],
+    );
+    assert_eq!(refusal, Refusal::UnknownRole { role: role("gone") });
+    assert!(
+        rig.core.state().access().is_empty(),
+        "nothing of it is left"
+    );
+    rig.apply(vec![
+        put_binding("b", &["night", "pool-default-viewer"]),
+        put_role("night"),
+    ]);
+    let access = rig.core.state().access();
+    assert_eq!((access.roles.len(), access.bindings.len()), (1, 1));
+    let gone = AccessChange::RoleDeleted {
+        role: role("night"),
+    };
+    let refusal = refusal_of(&mut rig, vec![Wanted::Access { change: gone }]);
+    assert!(matches!(refusal, Refusal::RoleInUse { .. }), "{refusal}");
+}
+
+#[test]
+fn what_is_so_already_is_not_recorded() {
+    let mut rig = Rig::new();
+    rig.apply(vec![put_role("night")]);
+    let seq = rig.core.state().seq();
+    rig.apply(vec![put_role("night")]);
+    assert_eq!(rig.core.state().seq(), seq);
+}
+
+#[test]
+fn a_token_has_its_name_alone_until_it_is_revoked() {
+    let mut rig = Rig::new();
+    let token = TokenName::new("ci").unwrap();
+    let terms = ApiToken {
+        digest: TokenDigest::of(&[7; 32]),
+        grants: Vec::new(),
+        created_by: "admin".into(),
+        expires_at: None,
+    };
+    let create = AccessChange::ApiTokenCreated {
+        token: token.clone(),
+        terms,
+    };
+    let revoke = AccessChange::ApiTokenRevoked {
+        token: token.clone(),
+    };
+    let mut change = |it: &AccessChange| {
+        let fed = rig.feed(Input::Access {
+            reply: ReplyId(9),
+            change: it.clone(),
+        });
+        let Some(Answer::Changed(done)) = fed.answers.into_iter().next() else {
+            panic!("a change of tokens is answered as one");
+        };
+        done
+    };
+    assert_eq!(change(&create), Ok(()));
+    let exists = Refusal::ApiTokenExists { token };
+    assert_eq!(change(&create), Err(exists));
+    assert_eq!(change(&revoke), Ok(()));
+    assert!(matches!(
+        change(&revoke),
+        Err(Refusal::UnknownApiToken { .. })
+    ));
+    assert_eq!(change(&create), Ok(()));
+}

@@ -1,0 +1,367 @@
+//! Whether a caller may do what it asks for. `access/table.rs` says of each call which right it needs and where that is
+//! judged: for one thing before its handler runs, by [`admit`]; for lists one by one and for bodies by what they say, by
+//! the handlers, which ask the same [`Caller`].
+//!
+//! Who the caller is was found out by `auth.rs`. What rights mean is `sluice_common::access`.
+
+mod place;
+mod records;
+pub(super) mod table;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use coordinator_core::{Book, Core, Refusal, Step};
+use sluice_common::access::{
+    Ask, At, AuditEntry, Grant, Member, Pattern, Resource, RoleTerms, TokenDigest, Verb, Verdict,
+    judge,
+};
+use sluice_common::api::StepView;
+use sluice_common::environment::HIDDEN;
+use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName};
+use sluice_common::time::Time;
+
+use super::Api;
+use super::auth::now;
+use super::error::ApiError;
+use crate::view;
+
+pub(super) use place::{Call, admit};
+pub(super) use records::Places;
+
+/// Longest name that an event carries; longer ones are cut.
+const MAX_AUDITED_CHARS: usize = 128;
+
+/// By what somebody is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// A program of this machine, where no credentials are configured.
+    Local,
+    /// Whoever has the coordinator's own token.
+    Admin,
+    /// An API token.
+    Token {
+        name: TokenName,
+        /// Another of the same name may be made after it was revoked.
+        digest: TokenDigest,
+        expires_at: Option<Time>,
+    },
+    /// A certificate of a user.
+    Certificate(String),
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Who::Local => f.write_str("local"),
+            Who::Admin => f.write_str("admin"),
+            Who::Token { name, .. } => write!(f, "token/{name}"),
+            Who::Certificate(user) => write!(f, "certificate/{user}"),
+        }
+    }
+}
+
+/// Who calls, and what he may do. Clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Caller(Arc<Known>);
+
+#[derive(Debug)]
+struct Known {
+    who: Who,
+    from: String,
+    /// `None` is everything.
+    rights: Option<Vec<(Grant, RoleTerms)>>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
+        // Whoever comes past the check is known: without it nobody is let in.
+        let caller = parts.extensions.get::<Caller>().cloned();
+        caller.ok_or(ApiError::Unauthorized {
+            why: "nobody has looked at who calls",
+        })
+    }
+}
+
+impl Caller {
+    /// Somebody with all that the book gives him.
+    pub(super) fn new(who: Who, from: String, book: &Book) -> Self {
+        let rights = rights(&who, book);
+        Self(Arc::new(Known { who, from, rights }))
+    }
+
+    pub(super) fn who(&self) -> &Who {
+        &self.0.who
+    }
+
+    /// Whether nothing is kept from him.
+    pub(super) fn is_unbounded(&self) -> bool {
+        self.0.rights.is_none()
+    }
+
+    /// What was given to him; none where he may do everything.
+    pub(super) fn grants(&self) -> impl Iterator<Item = &Grant> {
+        let rights = self.0.rights.iter().flatten();
+        rights.map(|(grant, _)| grant)
+    }
+
+    /// The same caller by a newer book: whoever goes on for long does so by the rights that he has now.
+    pub(super) fn still(&self, book: &Book) -> Result<Self, ApiError> {
+        if let Who::Token {
+            name,
+            digest,
+            expires_at,
+        } = &self.0.who
+        {
+            let known = book.access.tokens.get(name);
+            let same = known.is_some_and(|kept| kept.token.digest == *digest);
+            if !same || expires_at.is_some_and(|end| end <= now()) {
+                let why = "the token has expired or was revoked";
+                return Err(ApiError::Unauthorized { why });
+            }
+        }
+        Ok(Self::new(self.0.who.clone(), self.0.from.clone(), book))
+    }
+
+    pub(super) fn judge(&self, ask: &Ask<'_>) -> Verdict {
+        match &self.0.rights {
+            None => Verdict::Allowed,
+            Some(rights) => judge(rights.iter().map(|(grant, role)| (grant, role)), ask),
+        }
+    }
+
+    pub(super) fn may(&self, verb: Verb, resource: Resource, pool: At, subject: At) -> bool {
+        let ask = Ask {
+            verb,
+            resource,
+            pool,
+            subject,
+        };
+        self.judge(&ask) == Verdict::Allowed
+    }
+
+    /// Whether he may do something to a step of this subject, in this pool.
+    pub(super) fn may_step(
+        &self,
+        verb: Verb,
+        resource: Resource,
+        subject: &str,
+        pool: Option<&str>,
+    ) -> bool {
+        let pool = pool.map_or(At::Everywhere, At::This);
+        self.may(verb, resource, pool, At::This(subject))
+    }
+
+    /// Whether a list shows him this step.
+    pub(super) fn lists(&self, core: &Core, step: &Step) -> bool {
+        self.is_unbounded() || {
+            let pool = view::pool_of(core, step).map(PoolName::as_str);
+            let subject = step.spec.subject.as_str();
+            self.may_step(Verb::List, Resource::Steps, subject, pool)
+        }
+    }
+
+    /// Whether a list shows him what is in a pool: the pool itself, or a node of it.
+    pub(super) fn lists_in(&self, resource: Resource, pool: &PoolName) -> bool {
+        self.may(Verb::List, resource, At::This(pool.as_str()), At::Nowhere)
+    }
+
+    /// Whether a list shows him this policy.
+    pub(super) fn lists_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
+        let (pool, subject) = (At::This(pool.as_str()), At::This(subject.as_str()));
+        self.may(Verb::List, Resource::Policies, pool, subject)
+    }
+
+    /// A step as he may see it: without the values of its environment, unless he has the right to those.
+    pub(super) fn seen(&self, mut view: StepView) -> StepView {
+        let pool = view.pool.as_deref();
+        if !self.may_step(Verb::Get, Resource::StepEnv, &view.subject, pool) {
+            for value in view.env.values_mut() {
+                HIDDEN.clone_into(value);
+            }
+        }
+        view
+    }
+
+    /// A refusal as he may hear it: of a step that he may not see he is told nothing but that its id is taken.
+    pub(super) fn told(&self, core: &Core, refusal: Refusal) -> Refusal {
+        match refusal {
+            Refusal::IdInUse { step, .. }
+                if !core
+                    .state()
+                    .step(&step)
+                    .is_some_and(|it| self.lists(core, it)) =>
+            {
+                let differs = "subject".to_owned();
+                Refusal::IdInUse { step, differs }
+            }
+            refusal => refusal,
+        }
+    }
+
+    /// Refuses, unless he may.
+    pub(super) fn need(&self, ask: &Ask<'_>, name: Option<&str>) -> Result<(), ApiError> {
+        match self.judge(ask) {
+            Verdict::Allowed => Ok(()),
+            verdict => Err(self.refusal(ask, name, &verdict)),
+        }
+    }
+
+    /// That he may not, what is missing, and what would give it.
+    pub(super) fn refusal(&self, ask: &Ask<'_>, name: Option<&str>, verdict: &Verdict) -> ApiError {
+        let denied = match verdict {
+            Verdict::Denied(role) => Some(role.clone()),
+            Verdict::Allowed | Verdict::Missing => None,
+        };
+        ApiError::Forbidden {
+            who: self.0.who.to_string(),
+            verb: ask.verb,
+            resource: ask.resource,
+            name: name.map(shown),
+            place: place_of(ask),
+            denied,
+            roles: giving(ask),
+        }
+    }
+
+    /// Refuses to give away more than he has himself: the same roles, and for no more pools and subjects.
+    pub(super) fn may_give(&self, grants: &[Grant]) -> Result<(), ApiError> {
+        let within = |own: &[Pattern], given: &[Pattern]| {
+            own.is_empty() || (!given.is_empty() && given.iter().all(|it| own.contains(it)))
+        };
+        let has = |wanted: &Grant| {
+            self.grants().any(|own| {
+                own.role == wanted.role
+                    && within(&own.pools, &wanted.pools)
+                    && within(&own.subjects, &wanted.subjects)
+            })
+        };
+        let all = self.is_admin();
+        match grants.iter().find(|wanted| !all && !has(wanted)) {
+            None => Ok(()),
+            Some(wanted) => Err(ApiError::GivesMore {
+                who: self.0.who.to_string(),
+                role: wanted.role.clone(),
+            }),
+        }
+    }
+
+    /// Whether he may do everything everywhere.
+    pub(super) fn is_admin(&self) -> bool {
+        let may = |(verb, resource): (&Verb, &Resource)| {
+            self.may(*verb, *resource, At::Everywhere, At::Everywhere)
+        };
+        let all = |verb| Resource::ALL.iter().map(move |resource| (verb, resource));
+        self.is_unbounded() || Verb::ALL.iter().flat_map(all).all(may)
+    }
+
+    /// Refuses, unless he may do everything.
+    pub(super) fn need_all(&self, ask: &Ask<'_>, name: Option<&str>) -> Result<(), ApiError> {
+        match self.is_admin() {
+            true => Ok(()),
+            false => Err(self.refusal(ask, name, &Verdict::Missing)),
+        }
+    }
+
+    /// Notes that he does something.
+    pub(super) async fn note(
+        &self,
+        api: &Api,
+        (verb, resource): (Verb, Resource),
+        name: Option<&str>,
+    ) -> Result<(), ApiError> {
+        let entry = AuditEntry {
+            who: self.0.who.to_string(),
+            from: self.0.from.clone(),
+            verb,
+            resource,
+            name: name.map(shown),
+            allowed: true,
+            refusal: None,
+        };
+        Ok(api.engine().audit(entry).await?)
+    }
+}
+
+/// A name out of a call as it may be told: cut, and without anything that a terminal would obey.
+pub(super) fn shown(name: &str) -> String {
+    let chars = name.chars().take(MAX_AUDITED_CHARS);
+    chars.flat_map(char::escape_debug).collect()
+}
+
+fn rights(who: &Who, book: &Book) -> Option<Vec<(Grant, RoleTerms)>> {
+    let mut grants: Vec<Grant> = match who {
+        Who::Local | Who::Admin => return None,
+        Who::Token { name, .. } => {
+            let kept = book.access.tokens.get(name);
+            kept.map_or_else(Vec::new, |kept| kept.token.grants.clone())
+        }
+        Who::Certificate(_) => Vec::new(),
+    };
+    let bindings = book.access.bindings.values();
+    let bound = bindings.filter(|it| it.terms.members.iter().any(|member| is(who, member)));
+    grants.extend(bound.flat_map(|it| it.terms.grants()));
+    let known = grants.into_iter();
+    // A role that is gone gives nothing: of a pool that was deleted.
+    Some(
+        known
+            .filter_map(|grant| book.role(&grant.role).map(|role| (grant, role)))
+            .collect(),
+    )
+}
+
+fn is(who: &Who, member: &Member) -> bool {
+    match (who, member) {
+        (Who::Token { name, .. }, Member::Token(member)) => name == member,
+        (Who::Certificate(user), Member::Certificate(member)) => user == member,
+        _ => false,
+    }
+}
+
+/// In which pool and for which subject, where that was said by the caller himself.
+fn place_of(ask: &Ask<'_>) -> String {
+    let said = |what, at| match at {
+        At::This(name) => format!(" {what} `{}`", shown(name)),
+        At::Everywhere | At::Somewhere | At::Nowhere => String::new(),
+    };
+    let submits = (ask.verb, ask.resource) == (Verb::Create, Resource::Steps);
+    let pool = match ask.pool {
+        At::Everywhere if submits => " that name no pool and could run in any".to_owned(),
+        pool => said("in pool", pool),
+    };
+    pool + &said("of subject", ask.subject)
+}
+
+/// The built-in roles that would give a right, the least of them first.
+fn giving(ask: &Ask<'_>) -> Vec<RoleName> {
+    let least_first = ["viewer", "submitter", "operator", "admin"];
+    let of_pool = match ask.pool {
+        At::This(pool) => sluice_common::access::per_pool(pool).collect(),
+        At::Everywhere | At::Somewhere | At::Nowhere => Vec::new(),
+    };
+    let names = least_first.into_iter().map(str::to_owned);
+    let roles = names
+        .chain(of_pool)
+        .filter_map(|name| RoleName::new(name).ok());
+    let gives = |role: &RoleName| {
+        let terms = sluice_common::access::built_in(role, |_| true);
+        let grant = Grant {
+            role: role.clone(),
+            pools: Vec::new(),
+            subjects: Vec::new(),
+        };
+        terms.is_some_and(|terms| judge(std::iter::once((&grant, &terms)), ask) == Verdict::Allowed)
+    };
+    roles.filter(gives).collect()
+}
+
+/// Where a node is, so far as that is known.
+pub(super) fn pool_of_node(core: &Core, node: &str) -> Option<PoolName> {
+    let node = NodeName::new(node).ok()?;
+    core.state().node(&node).map(|node| node.pool.clone())
+}

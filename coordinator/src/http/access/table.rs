@@ -1,0 +1,155 @@
+//! Every call of the API and the right that it needs: one line each. A test holds it against the calls that are
+//! described, and so against the router: a call without a line is answered to nobody, and fails the tests.
+
+use sluice_common::access::{Resource, Verb};
+
+/// Where the right is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Place {
+    /// Of the step that the path names.
+    Step,
+    /// In the pool of the node that the path names.
+    Node,
+    /// In the pool that the path names.
+    Pool,
+    /// In the pool that the path names, for each thing that is found there by its handler.
+    EachInPool,
+    /// In the pool, and for the subject, that the path names.
+    Policy,
+    /// In the whole cluster.
+    Cluster,
+    /// For each thing that is found, by the handler.
+    Each,
+    /// For what the body says, by the handler, which also notes it.
+    Body,
+    /// Nowhere: whoever is known may call.
+    Known,
+}
+
+/// A call and what it needs.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Row {
+    pub(in super::super) method: &'static str,
+    pub(in super::super) path: &'static str,
+    pub(in super::super) verb: Verb,
+    pub(in super::super) resource: Resource,
+    pub(in super::super) place: Place,
+}
+
+const fn row(
+    method: &'static str,
+    path: &'static str,
+    verb: Verb,
+    resource: Resource,
+    place: Place,
+) -> Row {
+    Row {
+        method,
+        path,
+        verb,
+        resource,
+        place,
+    }
+}
+
+use Place as P;
+use Resource as R;
+use Verb as V;
+
+/// The calls, those of one path in the order in which `Allow` names them.
+#[rustfmt::skip]
+pub(in super::super) const CALLS: &[Row] = &[
+    row("GET",    "/v1/steps",                             V::List,     R::Steps,     P::Each),
+    row("POST",   "/v1/steps",                             V::Create,   R::Steps,     P::Body),
+    row("POST",   "/v1/steps:batch",                       V::Create,   R::Steps,     P::Body),
+    row("GET",    "/v1/steps/{step}",                      V::Get,      R::Steps,     P::Step),
+    row("GET",    "/v1/steps/{step}:wait",                 V::Get,      R::Steps,     P::Step),
+    row("POST",   "/v1/steps/{step}:cancel",               V::Cancel,   R::Steps,     P::Step),
+    row("POST",   "/v1/steps/{step}:suspend",              V::Suspend,  R::Steps,     P::Step),
+    row("POST",   "/v1/steps/{step}:resume",               V::Resume,   R::Steps,     P::Step),
+    row("POST",   "/v1/steps/{step}:requeue",              V::Requeue,  R::Steps,     P::Step),
+    row("GET",    "/v1/steps/{step}/explain",              V::Get,      R::Steps,     P::Step),
+    row("GET",    "/v1/steps/{step}/logs",                 V::Get,      R::StepLogs,  P::Step),
+    row("POST",   "/v1/steps/{step}/exec",                 V::Create,   R::StepExec,  P::Step),
+    row("GET",    "/v1/nodes",                             V::List,     R::Nodes,     P::Each),
+    row("GET",    "/v1/nodes/{node}",                      V::Get,      R::Nodes,     P::Node),
+    row("DELETE", "/v1/nodes/{node}",                      V::Delete,   R::Nodes,     P::Node),
+    row("POST",   "/v1/nodes/{node}:cordon",               V::Cordon,   R::Nodes,     P::Node),
+    row("POST",   "/v1/nodes/{node}:uncordon",             V::Uncordon, R::Nodes,     P::Node),
+    row("POST",   "/v1/nodes/{node}:drain",                V::Drain,    R::Nodes,     P::Node),
+    row("POST",   "/v1/nodes/{node}:move",                 V::Move,     R::Nodes,     P::Node),
+    row("PATCH",  "/v1/nodes/{node}/labels",               V::Label,    R::Nodes,     P::Node),
+    row("GET",    "/v1/pools",                             V::List,     R::Pools,     P::Each),
+    row("GET",    "/v1/pools/{pool}",                      V::Get,      R::Pools,     P::Pool),
+    row("PUT",    "/v1/pools/{pool}",                      V::Update,   R::Pools,     P::Pool),
+    row("DELETE", "/v1/pools/{pool}",                      V::Delete,   R::Pools,     P::Pool),
+    row("GET",    "/v1/pools/{pool}/queue",                V::List,     R::Steps,     P::EachInPool),
+    row("GET",    "/v1/pools/{pool}/policies",             V::List,     R::Policies,  P::EachInPool),
+    row("GET",    "/v1/pools/{pool}/policies/{subject}",   V::Get,      R::Policies,  P::Policy),
+    row("PUT",    "/v1/pools/{pool}/policies/{subject}",   V::Update,   R::Policies,  P::Policy),
+    row("DELETE", "/v1/pools/{pool}/policies/{subject}",   V::Delete,   R::Policies,  P::Policy),
+    row("GET",    "/v1/pools/{pool}/platforms",            V::List,     R::Platforms, P::Pool),
+    row("GET",    "/v1/pools/{pool}/platforms/{platform}", V::Get,      R::Platforms, P::Pool),
+    row("PUT",    "/v1/pools/{pool}/platforms/{platform}", V::Update,   R::Platforms, P::Pool),
+    row("DELETE", "/v1/pools/{pool}/platforms/{platform}", V::Delete,   R::Platforms, P::Pool),
+    row("GET",    "/v1/cluster",                           V::Get,      R::Cluster,   P::Cluster),
+    row("PUT",    "/v1/cluster",                           V::Update,   R::Cluster,   P::Cluster),
+    row("GET",    "/v1/validations",                       V::List,     R::Validations, P::Cluster),
+    row("GET",    "/v1/validations/{validation}",          V::Get,      R::Validations, P::Cluster),
+    row("PUT",    "/v1/validations/{validation}",          V::Update,   R::Validations, P::Cluster),
+    row("DELETE", "/v1/validations/{validation}",          V::Delete,   R::Validations, P::Cluster),
+    row("GET",    "/v1/templates",                         V::List,     R::Templates, P::Cluster),
+    row("GET",    "/v1/templates/{template}",              V::Get,      R::Templates, P::Cluster),
+    row("PUT",    "/v1/templates/{template}",              V::Update,   R::Templates, P::Cluster),
+    row("DELETE", "/v1/templates/{template}",              V::Delete,   R::Templates, P::Cluster),
+    row("POST",   "/v1/apply",                             V::Update,   R::Pools,     P::Body),
+    row("GET",    "/v1/events",                            V::List,     R::Events,    P::Each),
+    row("GET",    "/v1/roles",                             V::List,     R::Roles,     P::Cluster),
+    row("GET",    "/v1/roles/{role}",                      V::Get,      R::Roles,     P::Cluster),
+    row("GET",    "/v1/bindings",                          V::List,     R::Bindings,  P::Cluster),
+    row("GET",    "/v1/bindings/{binding}",                V::Get,      R::Bindings,  P::Cluster),
+    row("GET",    "/v1/api-tokens",                        V::List,     R::ApiTokens, P::Cluster),
+    row("POST",   "/v1/api-tokens",                        V::Create,   R::ApiTokens, P::Cluster),
+    row("GET",    "/v1/api-tokens/{api_token}",                V::Get,      R::ApiTokens, P::Cluster),
+    row("DELETE", "/v1/api-tokens/{api_token}",                V::Delete,   R::ApiTokens, P::Cluster),
+    row("GET",    "/v1/whoami",                            V::Get,      R::Roles,     P::Known),
+    row("GET",    "/v1/can-i",                             V::Get,      R::Roles,     P::Known),
+];
+
+/// The call of a path as the router has it, by a method; `last` is the last segment as the caller wrote it, decoded.
+pub(in super::super) fn find(method: &str, path: &str, last: Option<&str>) -> Option<&'static Row> {
+    let method = if method == "HEAD" { "GET" } else { method };
+    let called = called(path, last);
+    CALLS
+        .iter()
+        .find(|row| row.method == method && row.path == called)
+}
+
+/// The methods that a path takes, as `Allow` writes them.
+pub(in super::super) fn allowed(path: &str, last: Option<&str>) -> Option<String> {
+    let called = called(path, last);
+    let taken = CALLS.iter().filter(|row| row.path == called);
+    let methods: Vec<&str> = taken
+        .map(|row| {
+            if row.method == "GET" {
+                "GET,HEAD"
+            } else {
+                row.method
+            }
+        })
+        .collect();
+    (!methods.is_empty()).then(|| methods.join(","))
+}
+
+/// With the verb behind the colon, where the thing has verbs.
+fn called(path: &str, last: Option<&str>) -> String {
+    let verb = last.and_then(|last| last.rsplit_once(':'));
+    let has_verbs = || {
+        let its = format!("{path}:");
+        path.ends_with('}') && CALLS.iter().any(|row| row.path.starts_with(&its))
+    };
+    match verb {
+        Some((_, verb)) if has_verbs() => format!("{path}:{verb}"),
+        _ => path.to_owned(),
+    }
+}

@@ -1,0 +1,436 @@
+//! The table against what is described; and who is let in where, by real calls.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::table::{CALLS, Place, find};
+use crate::config::Overrides;
+use crate::fixture::{Answer, Rig, answer};
+use crate::http::openapi::described;
+
+const OWN: &str = "correct-horse-battery";
+
+/// A coordinator that asks for tokens.
+struct Guarded {
+    rig: Rig,
+    _dir: tempfile::TempDir,
+}
+
+impl Guarded {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        std::fs::write(&file, OWN).unwrap();
+        let rig = Rig::start_with(Overrides {
+            api_token_file: Some(file),
+            ..Overrides::default()
+        });
+        Self { rig, _dir: dir }
+    }
+
+    fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
+        let header = format!("Bearer {token}");
+        let headers = [("authorization", header.as_str())];
+        answer(self.rig.call_with(method, path, &headers, body))
+    }
+
+    fn get(&self, token: &str, path: &str) -> Answer {
+        self.call(token, "GET", path, "")
+    }
+
+    fn done(&self, method: &str, path: &str, body: &Value) -> Value {
+        let (status, body) = self.call(OWN, method, path, &body.to_string());
+        assert!(status < 300, "{method} {path}: {body}");
+        body
+    }
+
+    /// A token with this role; its secret.
+    fn token(&self, name: &str, role: &str, pools: &[&str], subjects: &[&str]) -> String {
+        let body = json!({ "name": name, "roles": [role], "pools": pools, "subjects": subjects });
+        let made = self.done("POST", "/v1/api-tokens", &body);
+        made["secret"].as_str().unwrap().to_owned()
+    }
+
+    fn submit(&self, id: &str, subject: &str, pool: &str) {
+        let body = json!({ "id": id, "subject": subject, "pool": pool, "command": ["true"], "env": { "KEY": "planted" } });
+        self.done("POST", "/v1/steps", &body);
+    }
+
+    /// Two pools, two subjects in each, and a step of each.
+    fn furnished() -> Self {
+        let guarded = Self::start();
+        for pool in ["train", "serve"] {
+            guarded.done("PUT", &format!("/v1/pools/{pool}"), &json!({}));
+            for subject in ["ours", "theirs"] {
+                let path = format!("/v1/pools/{pool}/policies/{subject}");
+                guarded.done("PUT", &path, &json!({}));
+                guarded.submit(&format!("{subject}-{pool}"), subject, pool);
+            }
+        }
+        guarded
+    }
+}
+
+fn code(answer: &Answer) -> &str {
+    answer.1["error"]["code"].as_str().unwrap_or("")
+}
+
+fn ids(answer: &Answer) -> Vec<&str> {
+    let items = answer.1["items"].as_array().expect("a page");
+    let id = |item: &'_ Value| item.get("id").or(item.get("name")).cloned();
+    let mut ids: Vec<&str> = items
+        .iter()
+        .filter(|item| id(item).is_some())
+        .map(|item| {
+            item.get("id")
+                .or(item.get("name"))
+                .unwrap()
+                .as_str()
+                .unwrap()
+        })
+        .collect();
+    ids.sort_unstable();
+    ids
+}
+
+#[test]
+fn every_call_has_a_line_and_every_line_is_a_call() {
+    let lines: BTreeSet<(String, String)> = CALLS
+        .iter()
+        .map(|row| (row.method.to_owned(), row.path.to_owned()))
+        .collect();
+    assert_eq!(lines.len(), CALLS.len(), "a call has two lines");
+    let calls: BTreeSet<_> = described()
+        .into_iter()
+        .filter(|(_, path)| path.starts_with("/v1/"))
+        .collect();
+    assert_eq!(lines, calls, "left: access/table.rs, right: the router");
+}
+
+#[test]
+fn a_verb_behind_a_colon_is_found_however_it_is_written() {
+    let row = find("POST", "/v1/steps/{step}", Some("a:cancel")).unwrap();
+    assert_eq!(row.path, "/v1/steps/{step}:cancel");
+    assert!(find("POST", "/v1/steps/{step}", Some("a")).is_none());
+    assert!(find("POST", "/v1/steps/{step}", Some("a:b:cancel")).is_some());
+    assert!(find("POST", "/v1/steps/{step}", Some("a:cancle")).is_none());
+    let row = find("HEAD", "/v1/pools/{pool}", Some("a:b")).unwrap();
+    assert_eq!((row.path, row.place), ("/v1/pools/{pool}", Place::Pool));
+}
+
+#[test]
+fn whoever_has_no_role_is_let_in_nowhere_but_to_ask_who_he_is() {
+    let guarded = Guarded::furnished();
+    guarded.done(
+        "POST",
+        "/v1/apply",
+        &json!({ "put": [{ "kind": "role", "name": "nothing" }] }),
+    );
+    let token = guarded.token("bare", "nothing", &[], &[]);
+    for row in CALLS {
+        let path = row
+            .path
+            .replace("{step}", "ours-train")
+            .replace("{pool}", "train");
+        let path = path.replace("{subject}", "ours").replace("{node}", "x");
+        let path = path.replace("{api_token}", "bare");
+        let answer = guarded.call(&token, row.method, &path, "{}");
+        let refused = code(&answer) == "forbidden";
+        // What a body says is judged by what it says: one that says nothing changes nothing.
+        let empty = row.place == Place::Known;
+        assert_eq!(refused, !empty, "{} {path}: {}", row.method, answer.1);
+    }
+}
+
+#[test]
+fn a_submitter_sees_and_steers_its_own_alone_and_cannot_tell_what_there_is() {
+    let guarded = Guarded::furnished();
+    let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
+    assert_eq!(ids(&guarded.get(&token, "/v1/steps")), ["ours-train"]);
+    assert_eq!(ids(&guarded.get(&token, "/v1/pools")), ["train"]);
+    let queue = guarded.get(&token, "/v1/pools/train/queue");
+    assert_eq!(ids(&queue), ["ours-train"]);
+    let policies = guarded.get(&token, "/v1/pools/train/policies");
+    assert_eq!(
+        policies.1["items"].as_array().unwrap().len(),
+        1,
+        "{}",
+        policies.1
+    );
+    let own = guarded.get(&token, "/v1/steps/ours-train");
+    assert_eq!(own.0, 200, "{}", own.1);
+    assert_eq!(own.1["env"]["KEY"], "***");
+    let all = guarded.get(OWN, "/v1/steps/ours-train");
+    assert_eq!(all.1["env"]["KEY"], "planted");
+    for (method, rest) in [
+        ("GET", ""),
+        ("GET", ":wait"),
+        ("GET", "/explain"),
+        ("GET", "/logs"),
+        ("POST", "/exec"),
+        ("POST", ":cancel"),
+        ("POST", "%3Acancel"),
+        ("POST", ":suspend"),
+    ] {
+        let told = |step: &str| {
+            let body = r#"{"command":["true"]}"#;
+            let answer = guarded.call(&token, method, &format!("/v1/steps/{step}{rest}"), body);
+            assert_eq!(code(&answer), "forbidden", "{step}{rest}: {}", answer.1);
+            answer.1.to_string().replace(step, "STEP")
+        };
+        let foreign = told("theirs-train");
+        assert_eq!(foreign, told("ours-serve"), "{rest}");
+        assert_eq!(foreign, told("nothing-here"), "{rest}");
+    }
+    let state = guarded.get(OWN, "/v1/steps/theirs-train").1;
+    assert_eq!(state["state"], "queued", "nothing was cancelled");
+    let (status, gone) = guarded.call(&token, "POST", "/v1/steps/ours-train:cancel", "");
+    assert_eq!((status, &gone["state"]), (200, &json!("cancelled")));
+}
+
+#[test]
+fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
+    let guarded = Guarded::furnished();
+    let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
+    let submit = |subject: &str, pool: Value| {
+        let body = json!({ "subject": subject, "pool": pool, "command": ["true"] });
+        guarded
+            .call(&token, "POST", "/v1/steps", &body.to_string())
+            .0
+    };
+    assert_eq!(submit("ours", json!("train")), 201);
+    assert_eq!(submit("theirs", json!("train")), 403);
+    assert_eq!(submit("ours", json!("serve")), 403);
+    assert_eq!(submit("ours", Value::Null), 403, "it could run anywhere");
+    let batch = json!({ "steps": [
+        { "id": "b1", "subject": "ours", "pool": "train", "command": ["true"] },
+        { "id": "b2", "subject": "theirs", "pool": "train", "command": ["true"] },
+        { "id": "theirs-train", "subject": "ours", "pool": "train", "command": ["true"] },
+    ]});
+    let (_, results) = guarded.call(&token, "POST", "/v1/steps:batch", &batch.to_string());
+    let results = &results["results"];
+    assert_eq!(results[0]["id"], "b1", "{results}");
+    assert_eq!(results[1]["error"]["code"], "forbidden", "{results}");
+    // The id is taken, and nothing is told of whose it is.
+    assert_eq!(
+        results[2]["error"]["detail"]["differs"], "subject",
+        "{results}"
+    );
+    let apply = json!({ "put": [{ "kind": "pool", "name": "train", "description": "mine" }] });
+    let answer = guarded.call(&token, "POST", "/v1/apply", &apply.to_string());
+    assert_eq!(code(&answer), "forbidden");
+    let answer = guarded.call(&token, "PUT", "/v1/pools/train", "{}");
+    let message = answer.1["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("token/ci may not `update` `pools`"),
+        "{message}"
+    );
+    assert!(message.contains("`admin`, `pool-train-admin`"), "{message}");
+}
+
+#[test]
+fn events_are_those_of_what_one_may_see() {
+    let guarded = Guarded::furnished();
+    let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
+    let events = guarded.get(&token, "/v1/events?limit=1000").1;
+    let text = events.to_string();
+    assert!(text.contains("ours-train"), "{text}");
+    for foreign in ["theirs", "\"serve\"", "audited", "api_token", "planted"] {
+        assert!(!text.contains(foreign), "{foreign}: {text}");
+    }
+    let all = guarded.get(OWN, "/v1/events?limit=1000").1.to_string();
+    assert!(
+        all.contains("theirs-train") && all.contains("\"audited\""),
+        "{all}"
+    );
+    assert!(!all.contains("planted"), "{all}");
+}
+
+#[test]
+fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
+    let mut guarded = Guarded::furnished();
+    let secret = guarded.token("ci", "viewer", &[], &[]);
+    assert_eq!(guarded.get(&secret, "/v1/whoami").1["who"], "token/ci");
+    let shown = guarded.get(OWN, "/v1/api-tokens/ci").1.to_string();
+    let listed = guarded.get(OWN, "/v1/api-tokens").1.to_string();
+    let told = guarded.get(OWN, "/v1/events?limit=1000").1.to_string();
+    for text in [&shown, &listed, &told] {
+        assert!(!text.contains(&secret), "{text}");
+        assert!(
+            !text.contains("digest\":\"") || text.contains("digest\":\"***"),
+            "{text}"
+        );
+    }
+    let twice = json!({ "name": "ci", "roles": ["viewer"] }).to_string();
+    let answer = guarded.call(OWN, "POST", "/v1/api-tokens", &twice);
+    assert_eq!(code(&answer), "api_token_exists");
+    let answer = guarded.call(&secret, "POST", "/v1/api-tokens", &twice);
+    assert_eq!(code(&answer), "forbidden");
+    guarded.rig.stop();
+    let store = std::fs::read(guarded.rig.data.join("store.redb"));
+    let kept = store.unwrap_or_default();
+    let found = kept.windows(secret.len()).any(|at| at == secret.as_bytes());
+    assert!(!found, "the secret is in the store");
+}
+
+#[test]
+fn a_revoked_token_opens_nothing() {
+    let guarded = Guarded::furnished();
+    let secret = guarded.token("ci", "viewer", &[], &[]);
+    assert_eq!(guarded.get(&secret, "/v1/steps").0, 200);
+    assert_eq!(guarded.call(OWN, "DELETE", "/v1/api-tokens/ci", "").0, 204);
+    assert_eq!(code(&guarded.get(&secret, "/v1/steps")), "unauthorized");
+    let answer = guarded.call(OWN, "DELETE", "/v1/api-tokens/ci", "");
+    assert_eq!(code(&answer), "unknown_api_token");
+    let other = guarded.token("ci", "viewer", &[], &[]);
+    assert_eq!(code(&guarded.get(&secret, "/v1/steps")), "unauthorized");
+    assert_eq!(guarded.get(&other, "/v1/steps").0, 200);
+}
+
+#[test]
+fn nobody_gives_more_than_he_has() {
+    let guarded = Guarded::furnished();
+    let role = json!({ "put": [
+        { "kind": "role", "name": "giver", "rules": [
+            { "effect": "allow", "verbs": ["create"], "resources": ["api-tokens"] },
+            { "effect": "allow", "verbs": ["update"], "resources": ["roles", "bindings"] },
+        ] },
+        { "kind": "binding", "name": "lead", "roles": ["giver"], "members": [{ "token": "lead" }] },
+    ]});
+    guarded.done("POST", "/v1/apply", &role);
+    let lead = guarded.token("lead", "submitter", &["train"], &["ours"]);
+    let give = |role: &str, pools: &[&str], subjects: &[&str]| {
+        let name = format!("t{}{}{}", role, pools.len(), subjects.len());
+        let body = json!({ "name": name, "roles": [role], "pools": pools, "subjects": subjects });
+        guarded
+            .call(&lead, "POST", "/v1/api-tokens", &body.to_string())
+            .0
+    };
+    assert_eq!(give("admin", &[], &[]), 403);
+    assert_eq!(give("submitter", &[], &["ours"]), 403);
+    assert_eq!(give("submitter", &["train"], &["*"]), 403);
+    assert_eq!(give("submitter", &["train"], &["ours"]), 201);
+    let itself = json!({ "put": [{ "kind": "binding", "name": "mine", "roles": ["admin"], "members": [{ "token": "lead" }] }] });
+    let answer = guarded.call(&lead, "POST", "/v1/apply", &itself.to_string());
+    assert_eq!(code(&answer), "forbidden");
+}
+
+#[test]
+fn roles_and_bindings_are_kept_and_what_denies_wins() {
+    let mut guarded = Guarded::furnished();
+    let apply = json!({ "put": [
+        { "kind": "role", "name": "careful", "rules": [
+            { "effect": "deny", "verbs": ["cancel"], "resources": ["*"], "subjects": ["theirs"] },
+        ] },
+        { "kind": "binding", "name": "night", "roles": ["pool-train-admin", "careful"], "members": [{ "token": "night" }] },
+    ]});
+    let made = guarded.done("POST", "/v1/apply", &apply);
+    assert_eq!(made["changes"][0]["kind"], "role", "{made}");
+    let night = guarded.token("night", "viewer", &[], &[]);
+    let cancel = |guarded: &Guarded, step: &str| {
+        guarded
+            .call(&night, "POST", &format!("/v1/steps/{step}:cancel"), "")
+            .0
+    };
+    assert_eq!(cancel(&guarded, "theirs-train"), 403);
+    assert_eq!(cancel(&guarded, "ours-serve"), 403);
+    assert_eq!(cancel(&guarded, "ours-train"), 200);
+    let unknown = json!({ "put": [{ "kind": "binding", "name": "x", "roles": ["nowhere"] }] });
+    let answer = guarded.call(OWN, "POST", "/v1/apply", &unknown.to_string());
+    assert_eq!(code(&answer), "unknown_role");
+    let built_in = json!({ "put": [{ "kind": "role", "name": "admin" }] });
+    let answer = guarded.call(OWN, "POST", "/v1/apply", &built_in.to_string());
+    assert_eq!(code(&answer), "reserved_role");
+    let gone = json!({ "delete": [{ "kind": "role", "name": "careful" }] });
+    let answer = guarded.call(OWN, "POST", "/v1/apply", &gone.to_string());
+    assert_eq!(code(&answer), "role_in_use");
+    guarded.rig.restart();
+    assert_eq!(
+        guarded.rig.get("/v1/whoami").1["who"],
+        "local",
+        "no token is configured now"
+    );
+    assert_eq!(
+        cancel(&guarded, "theirs-train"),
+        403,
+        "and what is known counts"
+    );
+}
+
+/// Every note, in words.
+fn noted(guarded: &Guarded) -> Vec<String> {
+    let events = guarded.get(OWN, "/v1/events?limit=1000").1;
+    let events = events["items"].as_array().unwrap().clone().into_iter();
+    let notes = events.filter(|event| event["type"] == "audited");
+    notes
+        .map(|event| {
+            let entry = &event["entry"];
+            let from = entry["from"].as_str().unwrap();
+            assert!(from.starts_with("127.0.0.1:"), "{entry}");
+            let word = |name: &str| entry[name].as_str().unwrap_or("-").to_owned();
+            let outcome = match entry["allowed"] == true {
+                true => "allowed",
+                false => "refused",
+            };
+            let words = ["who", "verb", "resource", "name"].map(word);
+            format!("{} {outcome}", words.join(" "))
+        })
+        .collect()
+}
+
+#[test]
+fn what_is_done_and_what_is_refused_is_noted() {
+    let guarded = Guarded::furnished();
+    let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
+    guarded.call(&token, "POST", "/v1/steps/ours-train:cancel", "");
+    guarded.call(&token, "POST", "/v1/nodes/n%1b%5b2J:drain", "");
+    guarded.call(&token, "GET", "/v1/nodes/n1", "");
+    guarded.call("guessed", "GET", "/v1/steps", "");
+    // What is refused is noted a moment later: nobody waits for it.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let noted = loop {
+        let noted = noted(&guarded);
+        let all = noted.last().is_some_and(|last| last.starts_with("nobody"));
+        if all || Instant::now() > deadline {
+            break noted;
+        }
+    };
+    let last = &noted[noted.len() - 4..];
+    assert_eq!(
+        last,
+        [
+            "token/ci cancel steps ours-train allowed",
+            "token/ci drain nodes n\\u{1b}[2J refused",
+            "token/ci get nodes n1 refused",
+            "nobody list steps - refused",
+        ]
+    );
+    assert!(
+        noted.contains(&"admin create api-tokens - allowed".to_owned()),
+        "{noted:?}"
+    );
+}
+
+#[test]
+fn can_i_says_what_a_call_would() {
+    let guarded = Guarded::furnished();
+    let token = guarded.token("ci", "submitter", &["train"], &["ours"]);
+    let can = |query: &str| guarded.get(&token, &format!("/v1/can-i?{query}")).1;
+    assert_eq!(
+        can("verb=create&resource=steps&pool=train&subject=ours")["allowed"],
+        true
+    );
+    let no = can("verb=create&resource=steps&pool=serve&subject=ours");
+    assert_eq!(no["allowed"], false, "{no}");
+    assert!(
+        no["why"]
+            .as_str()
+            .unwrap()
+            .contains("`pool-serve-submitter`"),
+        "{no}"
+    );
+    let answer = guarded.get(&token, "/v1/can-i?verb=gett&resource=steps");
+    assert_eq!(code(&answer), "invalid_parameter");
+}

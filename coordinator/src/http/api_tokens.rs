@@ -1,0 +1,194 @@
+//! API tokens: made with a secret that is shown once and kept by nobody here but as its hash; listed; revoked.
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::{AccessChange, Book, Input, KeptToken, Refusal};
+use serde::Deserialize;
+use sluice_common::access::{ApiToken, Grant, Pattern};
+use sluice_common::api::{ApiTokenMade, ApiTokenRequest, ApiTokenView, Page, timestamp};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::{RoleName, TokenName};
+use sluice_common::limit::MAX_BODY_BYTES;
+use sluice_common::request::FieldError;
+use sluice_common::time::{Span, Time};
+
+use super::access::Caller;
+use super::auth::{digest_of, now};
+use super::error::ApiError;
+use super::page::of_names;
+use super::params::{self, NoParams, Params, Segment};
+use super::pools::invalid;
+use super::{Api, body};
+
+/// What a token begins with, so that programs that look for secrets in files find it.
+const PREFIX: &str = "sluice-api-";
+/// Random bytes of a token: nobody guesses one.
+const SECRET_BYTES: usize = 32;
+/// Roles, pools or subjects of a token.
+const MAX_ENTRIES: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /v1/api-tokens`: by name.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Page<ApiTokenView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<TokenName> = params::read("cursor", params.cursor.as_deref())?;
+    let book = api.engine().book();
+    let tokens = book.access.tokens.iter();
+    let later = tokens.filter(|(name, _)| after.as_ref().is_none_or(|after| *name > after));
+    let views = later.take(limit + 1).map(|(name, kept)| view(name, kept));
+    Ok(Json(of_names(views.collect(), limit, |token| {
+        token.name.clone()
+    })))
+}
+
+/// `GET /v1/api-tokens/{token}`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<Json<ApiTokenView>, ApiError> {
+    find(&api.engine().book(), &segment).map(Json)
+}
+
+fn find(book: &Book, segment: &str) -> Result<ApiTokenView, ApiError> {
+    let name = TokenName::new(segment).ok();
+    let found = name.and_then(|name| {
+        let kept = book.access.tokens.get(&name)?;
+        Some(view(&name, kept))
+    });
+    found.ok_or_else(|| {
+        let token = segment.escape_debug().to_string();
+        ApiError::Refused(Refusal::UnknownApiToken { token })
+    })
+}
+
+fn view(name: &TokenName, KeptToken { token, created_at }: &KeptToken) -> ApiTokenView {
+    ApiTokenView {
+        name: name.to_string(),
+        grants: token.grants.clone(),
+        created_by: token.created_by.clone(),
+        created_at: timestamp(*created_at),
+        expires_at: token.expires_at.map(timestamp),
+        expired: token.expires_at.is_some_and(|end| end <= now()),
+    }
+}
+
+/// `POST /v1/api-tokens`: 201 with the secret, which nobody is ever shown again.
+pub(super) async fn create(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParams,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let wanted: ApiTokenRequest = body::parse(&json, "")?;
+    let (name, grants, expires_at) = understood(wanted)?;
+    caller.may_give(&grants)?;
+    let secret = draw()?;
+    let terms = ApiToken {
+        digest: digest_of(secret.as_bytes()),
+        grants,
+        created_by: caller.who().to_string(),
+        expires_at,
+    };
+    let token = name.clone();
+    change(&api, AccessChange::ApiTokenCreated { token, terms }).await?;
+    let token = find(&api.engine().book(), name.as_str())?;
+    Ok((StatusCode::CREATED, Json(ApiTokenMade { token, secret })).into_response())
+}
+
+/// `DELETE /v1/api-tokens/{token}`: 204. From then on it opens nothing.
+pub(super) async fn revoke(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<StatusCode, ApiError> {
+    let Ok(token) = TokenName::new(segment.as_str()) else {
+        let token = segment.escape_debug().to_string();
+        return Err(ApiError::Refused(Refusal::UnknownApiToken { token }));
+    };
+    change(&api, AccessChange::ApiTokenRevoked { token }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn change(api: &Api, change: AccessChange) -> Result<(), ApiError> {
+    let input = move |reply| Input::Access { reply, change };
+    Ok(api.engine().change(input, |_, done| done).await??)
+}
+
+fn understood(
+    wanted: ApiTokenRequest,
+) -> Result<(TokenName, Vec<Grant>, Option<Time>), FieldError> {
+    let ApiTokenRequest {
+        name,
+        roles,
+        pools,
+        subjects,
+        ttl,
+    } = wanted;
+    let name = TokenName::new(name).map_err(|e| wrong("name", &e))?;
+    if roles.is_empty() {
+        return Err(wrong("roles", &"name at least one role, such as `viewer`"));
+    }
+    let pools = patterns("pools", &pools)?;
+    let subjects = patterns("subjects", &subjects)?;
+    if roles.iter().any(|role| role == "submitter") && subjects.is_empty() {
+        let why = "name the subjects for which it submits; `*` is all of them";
+        return Err(wrong("subjects", &why));
+    }
+    let roles = bounded("roles", roles)?.into_iter().map(|role| {
+        Ok(Grant {
+            role: RoleName::new(role).map_err(|e| wrong("roles", &e))?,
+            pools: pools.clone(),
+            subjects: subjects.clone(),
+        })
+    });
+    let ttl = ttl.map(|text| text.parse::<Span>()).transpose();
+    let ttl = ttl.map_err(|e| invalid("ttl", ErrorCode::InvalidDuration, &e))?;
+    if ttl == Some(Span::ZERO) {
+        let why = "it would be worth nothing from the start";
+        return Err(invalid("ttl", ErrorCode::InvalidDuration, &why));
+    }
+    let grants: Vec<Grant> = roles.collect::<Result<_, _>>()?;
+    Ok((name, grants, ttl.map(|ttl| now() + ttl)))
+}
+
+fn patterns(field: &str, words: &[String]) -> Result<Vec<Pattern>, FieldError> {
+    let words = bounded(field, words.iter().collect())?.into_iter();
+    let read = words.map(|word| word.parse().map_err(|e| wrong(field, &e)));
+    read.collect()
+}
+
+fn bounded<T>(field: &str, entries: Vec<T>) -> Result<Vec<T>, FieldError> {
+    match entries.len() {
+        0..=MAX_ENTRIES => Ok(entries),
+        n => Err(wrong(
+            field,
+            &format!("{n} are too many: write at most {MAX_ENTRIES}"),
+        )),
+    }
+}
+
+fn wrong(field: &str, why: &impl ToString) -> FieldError {
+    invalid(field, ErrorCode::InvalidAccess, why)
+}
+
+fn draw() -> Result<String, ApiError> {
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
+        message: format!("cannot draw a token: {error}"),
+    })?;
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{PREFIX}{hex}"))
+}

@@ -1,0 +1,82 @@
+//! How often something may happen: a bucket that fills at a steady rate, and from which each time takes one.
+
+use std::time::{Duration, Instant};
+
+/// How fast a bucket fills and how much it holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Rate {
+    /// How many come in each second.
+    pub(super) per_second: f64,
+    /// How many it holds.
+    pub(super) burst: f64,
+}
+
+/// A bucket, full at first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bucket {
+    left: f64,
+    seen: Instant,
+}
+
+impl Bucket {
+    pub(super) fn full(rate: Rate, now: Instant) -> Self {
+        Self {
+            left: rate.burst,
+            seen: now,
+        }
+    }
+
+    /// Whether it holds all that it can.
+    pub(super) fn is_full(&self, rate: Rate, now: Instant) -> bool {
+        let passed = now.saturating_duration_since(self.seen).as_secs_f64();
+        self.left + passed * rate.per_second >= rate.burst
+    }
+
+    /// Takes one.
+    ///
+    /// # Errors
+    /// After which time there will be one.
+    pub(super) fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Duration> {
+        let passed = now.saturating_duration_since(self.seen).as_secs_f64();
+        self.left = (self.left + passed * rate.per_second).min(rate.burst);
+        self.seen = now;
+        if self.left >= 1.0 {
+            self.left -= 1.0;
+            return Ok(());
+        }
+        Err(Duration::from_secs_f64((1.0 - self.left) / rate.per_second))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_let_through_and_then_as_many_as_come_in() {
+        let rate = Rate {
+            per_second: 2.0,
+            burst: 3.0,
+        };
+        let begin = Instant::now();
+        let mut bucket = Bucket::full(rate, begin);
+        let taken = |bucket: &mut Bucket, after: u64| {
+            let now = begin + Duration::from_millis(after);
+            bucket.take(rate, now)
+        };
+        for _ in 0..3 {
+            assert_eq!(taken(&mut bucket, 0), Ok(()));
+        }
+        assert_eq!(taken(&mut bucket, 0), Err(Duration::from_millis(500)));
+        assert_eq!(taken(&mut bucket, 500), Ok(()));
+        assert!(taken(&mut bucket, 600).is_err());
+        for _ in 0..3 {
+            assert_eq!(
+                taken(&mut bucket, 100_000),
+                Ok(()),
+                "never more than it holds"
+            );
+        }
+        assert!(taken(&mut bucket, 100_000).is_err());
+    }
+}

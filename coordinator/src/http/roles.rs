@@ -1,0 +1,128 @@
+//! Roles, those that are built in among them, and bindings: seen here, written by `apply`.
+
+use axum::Json;
+use axum::extract::State;
+use coordinator_core::{Book, Refusal};
+use serde::Deserialize;
+use sluice_common::access::{BUILT_IN, BindingTerms, RoleTerms, per_pool};
+use sluice_common::api::{BindingView, Page, RoleView};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::{BindingName, RoleName};
+
+use super::Api;
+use super::error::ApiError;
+use super::page::of_names;
+use super::params::{self, NoParams, Params, Segment};
+use super::pools::invalid;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+}
+
+/// `GET /v1/roles`: by name.
+pub(super) async fn list(
+    State(api): State<Api>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Page<RoleView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<RoleName> = params::read("cursor", params.cursor.as_deref())?;
+    let book = api.engine().book();
+    let names = names(&book).into_iter();
+    let later = names.filter(|name| after.as_ref().is_none_or(|after| name > after));
+    let views = later.filter_map(|name| role(&book, &name));
+    Ok(Json(of_names(
+        views.take(limit + 1).collect(),
+        limit,
+        |role| role.name.clone(),
+    )))
+}
+
+/// Of every role, in order.
+fn names(book: &Book) -> Vec<RoleName> {
+    let pools = book.pools.iter();
+    let of_pools = pools.flat_map(|pool| per_pool(pool.as_str()).collect::<Vec<_>>());
+    let built_in = BUILT_IN.into_iter().map(str::to_owned).chain(of_pools);
+    let built_in = built_in.filter_map(|name| RoleName::new(name).ok());
+    let mut all: Vec<RoleName> = built_in.chain(book.access.roles.keys().cloned()).collect();
+    all.sort();
+    all
+}
+
+fn role(book: &Book, name: &RoleName) -> Option<RoleView> {
+    let version = book.access.roles.get(name).map(|it| it.version);
+    let RoleTerms { description, rules } = book.role(name)?;
+    Some(RoleView {
+        name: name.to_string(),
+        description,
+        rules,
+        built_in: version.is_none(),
+        version: version.unwrap_or(0),
+    })
+}
+
+/// `GET /v1/roles/{role}`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<Json<RoleView>, ApiError> {
+    let name = RoleName::new(segment);
+    let name = name.map_err(|e| invalid("role", ErrorCode::InvalidAccess, &e))?;
+    let found = role(&api.engine().book(), &name);
+    let unknown = Refusal::UnknownRole { role: name };
+    found.map(Json).ok_or(ApiError::Refused(unknown))
+}
+
+/// `GET /v1/bindings`: by name.
+pub(super) async fn list_bindings(
+    State(api): State<Api>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<Page<BindingView>>, ApiError> {
+    let limit = params::limit(params.limit.as_deref())?;
+    let after: Option<BindingName> = params::read("cursor", params.cursor.as_deref())?;
+    let book = api.engine().book();
+    let names = book.access.bindings.keys();
+    let later = names.filter(|name| after.as_ref().is_none_or(|after| *name > after));
+    let views = later.filter_map(|name| binding(&book, name));
+    Ok(Json(of_names(
+        views.take(limit + 1).collect(),
+        limit,
+        |binding| binding.name.clone(),
+    )))
+}
+
+fn binding(book: &Book, name: &BindingName) -> Option<BindingView> {
+    let written = book.access.bindings.get(name)?.clone();
+    let BindingTerms {
+        description,
+        roles,
+        pools,
+        subjects,
+        members,
+    } = written.terms;
+    Some(BindingView {
+        name: name.to_string(),
+        description,
+        roles,
+        pools,
+        subjects,
+        members,
+        version: written.version,
+    })
+}
+
+/// `GET /v1/bindings/{binding}`.
+pub(super) async fn get_binding(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<Json<BindingView>, ApiError> {
+    let name = BindingName::new(segment);
+    let name = name.map_err(|e| invalid("binding", ErrorCode::InvalidAccess, &e))?;
+    let found = binding(&api.engine().book(), &name);
+    let unknown = Refusal::UnknownBinding { binding: name };
+    found.map(Json).ok_or(ApiError::Refused(unknown))
+}

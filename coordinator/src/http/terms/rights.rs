@@ -1,0 +1,163 @@
+//! Roles and bindings as documents, and the right that each change of terms needs.
+
+use coordinator_core::{AccessChange, Change, Wanted};
+use sluice_common::access::{Ask, At, BindingTerms, Resource, RoleTerms, Verb};
+use sluice_common::api::TermsKind;
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::NameError;
+use sluice_common::request::FieldError;
+
+use super::super::Api;
+use super::super::access::Caller;
+use super::super::error::ApiError;
+use super::super::pools::invalid;
+
+pub(super) fn put_role(
+    name: String,
+    terms: RoleTerms,
+    version: Option<u64>,
+) -> Result<Change, FieldError> {
+    let role = access_word("name", name)?;
+    let change = AccessChange::RolePut { role, terms };
+    let wanted = Wanted::Access { change };
+    Ok(Change { wanted, version })
+}
+
+pub(super) fn put_binding(
+    name: String,
+    terms: BindingTerms,
+    version: Option<u64>,
+) -> Result<Change, FieldError> {
+    let binding = access_word("name", name)?;
+    let change = AccessChange::BindingPut { binding, terms };
+    let wanted = Wanted::Access { change };
+    Ok(Change { wanted, version })
+}
+
+pub(super) fn no_role(name: String) -> Result<Wanted, FieldError> {
+    let role = access_word("name", name)?;
+    let change = AccessChange::RoleDeleted { role };
+    Ok(Wanted::Access { change })
+}
+
+pub(super) fn no_binding(name: String) -> Result<Wanted, FieldError> {
+    let binding = access_word("name", name)?;
+    let change = AccessChange::BindingDeleted { binding };
+    Ok(Wanted::Access { change })
+}
+
+/// The name, where it is a role or a binding.
+pub(super) fn name(wanted: &Wanted) -> Option<String> {
+    match wanted {
+        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+            Some(template.to_string())
+        }
+        Wanted::Access { change } => access_name(change),
+        _ => None,
+    }
+}
+
+fn access_word<T: TryFrom<String, Error = NameError>>(
+    field: &str,
+    name: String,
+) -> Result<T, FieldError> {
+    T::try_from(name).map_err(|e| invalid(field, ErrorCode::InvalidAccess, &e))
+}
+
+pub(super) fn kind(change: &AccessChange) -> TermsKind {
+    match change {
+        AccessChange::RolePut { .. } | AccessChange::RoleDeleted { .. } => TermsKind::Role,
+        _ => TermsKind::Binding,
+    }
+}
+
+fn access_name(change: &AccessChange) -> Option<String> {
+    match change {
+        AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
+            Some(role.to_string())
+        }
+        AccessChange::BindingPut { binding, .. } | AccessChange::BindingDeleted { binding } => {
+            Some(binding.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// Which right a change needs.
+fn ask_of(wanted: &Wanted) -> Ask<'_> {
+    let (verb, resource, pool, subject) = match wanted {
+        Wanted::Pool { pool, .. } => (Verb::Update, Resource::Pools, Some(pool), None),
+        Wanted::NoPool { pool } => (Verb::Delete, Resource::Pools, Some(pool), None),
+        Wanted::Platform { pool, .. } => (Verb::Update, Resource::Platforms, Some(pool), None),
+        Wanted::NoPlatform { pool, .. } => (Verb::Delete, Resource::Platforms, Some(pool), None),
+        Wanted::Policy { pool, subject, .. } => {
+            (Verb::Update, Resource::Policies, Some(pool), Some(subject))
+        }
+        Wanted::NoPolicy { pool, subject } => {
+            (Verb::Delete, Resource::Policies, Some(pool), Some(subject))
+        }
+        Wanted::Cluster { .. } => (Verb::Update, Resource::Cluster, None, None),
+        Wanted::Validation { .. } => (Verb::Update, Resource::Validations, None, None),
+        Wanted::NoValidation { .. } => (Verb::Delete, Resource::Validations, None, None),
+        Wanted::Template { .. } => (Verb::Update, Resource::Templates, None, None),
+        Wanted::NoTemplate { .. } => (Verb::Delete, Resource::Templates, None, None),
+        Wanted::Access { change } => {
+            let resource = match kind(change) {
+                TermsKind::Role => Resource::Roles,
+                _ => Resource::Bindings,
+            };
+            (Verb::Update, resource, None, None)
+        }
+    };
+    Ask {
+        verb,
+        resource,
+        pool: pool.map_or(At::Nowhere, |pool| At::This(pool.as_str())),
+        subject: subject.map_or(At::Nowhere, |subject| At::This(subject.as_str())),
+    }
+}
+
+/// Refuses all of them where the caller may not make one; else notes each. Who may write roles could make himself an
+/// admin, so only an admin may.
+pub(super) async fn permit(
+    api: &Api,
+    caller: &Caller,
+    changes: &[Change],
+    dry_run: bool,
+) -> Result<(), ApiError> {
+    for change in changes {
+        let ask = ask_of(&change.wanted);
+        let named = terms_name(&change.wanted);
+        caller.need(&ask, named.as_deref())?;
+        if let Wanted::Access { .. } = change.wanted {
+            caller.need_all(&ask, named.as_deref())?;
+        }
+    }
+    for change in changes.iter().filter(|_| !dry_run) {
+        let ask = ask_of(&change.wanted);
+        let named = terms_name(&change.wanted);
+        let what = (ask.verb, ask.resource);
+        caller.note(api, what, named.as_deref()).await?;
+    }
+    Ok(())
+}
+
+fn terms_name(wanted: &Wanted) -> Option<String> {
+    match wanted {
+        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => Some(pool.to_string()),
+        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
+            Some(format!("{pool}/{subject}"))
+        }
+        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+            Some(validation.to_string())
+        }
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            Some(format!("{pool}/{platform}"))
+        }
+        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+            Some(template.to_string())
+        }
+        Wanted::Access { change } => access_name(change),
+        Wanted::Cluster { .. } => None,
+    }
+}

@@ -1,0 +1,204 @@
+//! The edge by hostile and by honest peers: TLS, certificates of users, heads that are too large or say two things, too
+//! many connections, too many wrong tokens.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
+
+use super::*;
+use crate::config::Overrides;
+use crate::fixture::answer;
+use crate::identity;
+
+const OWN: &str = "correct-horse-battery";
+
+/// A coordinator that asks for a token, on TLS where `secret`.
+fn guarded(secret: bool) -> (Rig, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    std::fs::write(&file, OWN).unwrap();
+    let overrides = Overrides {
+        api_token_file: Some(file),
+        ..Overrides::default()
+    };
+    let text = if secret { "[http_tls]\n" } else { "" };
+    (Rig::start_from(text, overrides), dir)
+}
+
+/// Whoever trusts the authority below `trusted`, and shows the certificate of `shown`.
+fn caller(trusted: &Path, shown: Option<(&Path, &str)>) -> ureq::Agent {
+    let read = |path: &Path| std::fs::read(path).unwrap();
+    let ca = Certificate::from_pem(&read(&trusted.join("tls/ca.pem"))).unwrap();
+    let own = shown.map(|(dir, name)| {
+        let cert = Certificate::from_pem(&read(&dir.join(format!("{name}.pem")))).unwrap();
+        let key = PrivateKey::from_pem(&read(&dir.join(format!("{name}.key")))).unwrap();
+        ClientCert::new_with_certs(&[cert], key)
+    });
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&[ca]))
+        .client_cert(own)
+        .unversioned_rustls_crypto_provider(provider)
+        .build();
+    let config = ureq::Agent::config_builder().tls_config(tls);
+    let config = config.http_status_as_error(false);
+    config
+        .timeout_global(Some(Duration::from_secs(30)))
+        .build()
+        .into()
+}
+
+fn http(rig: &Rig) -> SocketAddr {
+    rig.running.as_ref().unwrap().http_addr
+}
+
+fn get(agent: &ureq::Agent, rig: &Rig, path: &str, token: Option<&str>) -> Answer {
+    let request = agent.get(format!("https://{}{path}", http(rig)));
+    let request = match token {
+        Some(token) => request.header("authorization", format!("Bearer {token}")),
+        None => request,
+    };
+    answer(request.call().unwrap())
+}
+
+#[test]
+fn the_api_is_known_by_the_cluster_s_authority_and_speaks_nothing_in_the_clear() {
+    let (rig, _dir) = guarded(true);
+    let honest = caller(&rig.data, None);
+    assert_eq!(
+        get(&honest, &rig, "/v1/whoami", Some(OWN)).1["who"],
+        "admin"
+    );
+    assert_eq!(get(&honest, &rig, "/v1/whoami", None).0, 401);
+    let other = Rig::start();
+    let deceived = caller(&other.data, None);
+    let url = format!("https://{}/v1/whoami", http(&rig));
+    let error = deceived.get(url).call().unwrap_err().to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
+    let mut plain = TcpStream::connect(http(&rig)).unwrap();
+    plain.write_all(b"GET /v1/whoami HTTP/1.1\r\n\r\n").unwrap();
+    let mut said = Vec::new();
+    // It may be reset after the alert.
+    let _closed = plain.read_to_end(&mut said);
+    assert!(!said.starts_with(b"HTTP"), "{said:?}");
+}
+
+#[test]
+fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
+    let (rig, dir) = guarded(true);
+    let alice = dir.path().join("alice");
+    identity::issue_user(&rig.data, "alice", &alice).unwrap();
+    let admin = caller(&rig.data, None);
+    let alice = caller(&rig.data, Some((&alice, "user")));
+    let who = get(&alice, &rig, "/v1/whoami", None).1;
+    assert_eq!(who["who"], "certificate/alice");
+    assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 403);
+    let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
+    let applied = admin
+        .post(format!("https://{}/v1/apply", http(&rig)))
+        .header("authorization", format!("Bearer {OWN}"))
+        .send(binding.to_string());
+    assert_eq!(applied.unwrap().status(), 200);
+    assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 200);
+    assert_eq!(get(&alice, &rig, "/v1/api-tokens", None).0, 403);
+    let node = dir.path().join("node");
+    identity::issue_node(&rig.data, "alice", &node).unwrap();
+    let node = caller(&rig.data, Some((&node, "node")));
+    assert_eq!(
+        get(&node, &rig, "/v1/whoami", None).0,
+        401,
+        "a node is no user"
+    );
+}
+
+/// What comes back for these bytes, until the other end closes or has nothing more to say.
+fn said_to(rig: &Rig, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(http(rig)).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(2)))
+        .unwrap();
+    // It may be closed before all of it is taken.
+    let _taken = stream.write_all(bytes);
+    let mut said = Vec::new();
+    let _until_closed_or_silent = stream.read_to_end(&mut said);
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+#[test]
+fn heads_that_are_too_large_or_say_two_things_are_refused() {
+    let rig = Rig::start();
+    let large = format!(
+        "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\nx: {}\r\n\r\n",
+        "y".repeat(64 * 1024)
+    );
+    let said = said_to(&rig, large.as_bytes());
+    assert!(said.starts_with("HTTP/1.1 431"), "{said}");
+    let many = "a: b\r\n".repeat(200);
+    let many = format!("GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n{many}\r\n");
+    let said = said_to(&rig, many.as_bytes());
+    assert!(said.starts_with("HTTP/1.1 431"), "{said}");
+    let hidden = "GET /v1/hidden HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for head in [
+        "Content-Length: 5\r\nContent-Length: 6\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Content-Length: +5\r\n",
+    ] {
+        let text =
+            format!("POST /v1/steps HTTP/1.1\r\nHost: localhost\r\n{head}\r\n0\r\n\r\n{hidden}");
+        let said = said_to(&rig, text.as_bytes());
+        // One answer, and the connection ends: whatever stands behind is no call.
+        assert!(said.matches("HTTP/1.1 ").count() <= 1, "{head}: {said}");
+        assert!(!said.contains("/v1/hidden"), "{head}: {said}");
+    }
+}
+
+#[test]
+fn one_peer_that_opens_thousands_keeps_nobody_else_out() {
+    let rig = Rig::start();
+    let open = (0..1500).map_while(|_| {
+        let mut stream = TcpStream::connect(http(&rig)).ok()?;
+        let _closed_already = stream.write_all(b"GET /v1/steps HTTP/1.1\r\n");
+        Some(stream)
+    });
+    let open: Vec<TcpStream> = open.collect();
+    assert_eq!(open.len(), 1500);
+    let mut other = rig.runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let stream = socket.connect(http(&rig)).await.unwrap();
+        stream.into_std().unwrap()
+    });
+    other.set_nonblocking(false).unwrap();
+    let call = "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    other.write_all(call.as_bytes()).unwrap();
+    let mut said = String::new();
+    other.read_to_string(&mut said).unwrap();
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+}
+
+#[test]
+fn whoever_tries_tokens_is_slowed_and_whoever_has_one_is_not() {
+    let (rig, _dir) = guarded(false);
+    let wrong = [("authorization", "Bearer guessed-again-and-again")];
+    let limited = (0..200).find_map(|_| {
+        let response = rig.call("GET", "/v1/steps", &wrong);
+        (response.status() == 429).then_some(response)
+    });
+    let limited = limited.expect("it goes on for ever");
+    let after: u64 = limited.headers()["retry-after"]
+        .to_str()
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!((1..=2).contains(&after), "{after}");
+    assert_eq!(code(answer(limited), 429), "rate_limited");
+    let right = format!("Bearer {OWN}");
+    let response = rig.call("GET", "/v1/steps", &[("authorization", &right)]);
+    assert_eq!(response.status(), 200);
+}

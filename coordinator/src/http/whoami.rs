@@ -1,0 +1,75 @@
+//! What a caller may ask of himself: who he is taken for, and whether he may do something.
+
+use axum::Json;
+use axum::extract::State;
+use serde::Deserialize;
+use sluice_common::access::{Ask, At, Resource, Verb};
+use sluice_common::api::{CanView, WhoView, timestamp};
+use sluice_common::id::{PoolName, Subject};
+
+use super::Api;
+use super::access::{Caller, Who};
+use super::error::ApiError;
+use super::params::{self, NoParams, Params};
+
+/// `GET /v1/whoami`.
+pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<WhoView> {
+    let (name, expires_at) = match caller.who() {
+        Who::Token {
+            name, expires_at, ..
+        } => (Some(name.to_string()), *expires_at),
+        Who::Certificate(user) => (Some(user.clone()), None),
+        Who::Local | Who::Admin => (None, None),
+    };
+    Json(WhoView {
+        who: caller.who().to_string(),
+        name,
+        unbounded: caller.is_unbounded(),
+        grants: caller.grants().cloned().collect(),
+        expires_at: expires_at.map(timestamp),
+    })
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CanParams {
+    verb: Option<String>,
+    resource: Option<String>,
+    pool: Option<String>,
+    subject: Option<String>,
+}
+
+/// `GET /v1/can-i`: where no pool or no subject is named, whether he may in all of them.
+pub(super) async fn can_i(
+    _: State<Api>,
+    caller: Caller,
+    Params(params): Params<CanParams>,
+) -> Result<Json<CanView>, ApiError> {
+    let needed = |name, text: &Option<String>| {
+        let missing = || params::invalid(name, "it says what is asked, so it must be there");
+        text.clone().ok_or_else(missing)
+    };
+    let verb = needed("verb", &params.verb)?;
+    let verb: Verb = verb.parse().map_err(|e| params::invalid("verb", e))?;
+    let resource = needed("resource", &params.resource)?;
+    let resource: Resource = resource
+        .parse()
+        .map_err(|e| params::invalid("resource", e))?;
+    let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
+    let subject: Option<Subject> = params::read("subject", params.subject.as_deref())?;
+    let ask = Ask {
+        verb,
+        resource,
+        pool: pool
+            .as_ref()
+            .map_or(At::Everywhere, |it| At::This(it.as_str())),
+        subject: subject
+            .as_ref()
+            .map_or(At::Everywhere, |it| At::This(it.as_str())),
+    };
+    let (allowed, why) = match caller.need(&ask, None) {
+        Ok(()) => (true, None),
+        Err(refusal) => (false, Some(refusal.to_string())),
+    };
+    Ok(Json(CanView { allowed, why }))
+}
