@@ -3,6 +3,9 @@
 //! Flags override the environment (`SLUICE_*`), which overrides the file. Three types for three stages: [`RawConfig`] is
 //! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
 
+mod http_tls;
+mod oidc;
+
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +23,10 @@ use sluice_common::time::Span;
 use sluice_log::Format;
 
 use crate::store::DEFAULT_RETENTION;
+pub use http_tls::HttpTls;
+use http_tls::RawHttpTls;
+pub use oidc::OidcConfig;
+use oidc::RawOidc;
 
 /// Where agents dial in unless the config says otherwise.
 const DEFAULT_QUIC: &str = "127.0.0.1:7443";
@@ -50,6 +57,7 @@ pub struct RawConfig {
     keep_finished: Option<usize>,
     tls: Option<RawTls>,
     http_tls: Option<RawHttpTls>,
+    oidc: Option<RawOidc>,
     api_token_file: Option<PathBuf>,
     log_format: Option<Format>,
 }
@@ -60,15 +68,6 @@ struct RawTls {
     ca: PathBuf,
     cert: PathBuf,
     key: PathBuf,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RawHttpTls {
-    cert: Option<PathBuf>,
-    key: Option<PathBuf>,
-    users_ca: Option<PathBuf>,
-    names: Vec<String>,
 }
 
 /// What flags and the environment say.
@@ -173,25 +172,8 @@ pub struct Config {
     pub api_token: Option<ApiToken>,
     /// How the API is made secret; in the clear where `None`, which is on loopback alone.
     pub http_tls: Option<HttpTls>,
-}
-
-/// By which certificate callers know the API.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HttpTls {
-    /// One that the cluster's authority issues at each start.
-    Cluster {
-        /// Names and addresses by which the API is called, beside those of this machine.
-        names: Vec<String>,
-    },
-    /// One from files.
-    Files {
-        /// The certificate, and those between it and its authority.
-        cert: PathBuf,
-        /// Its key.
-        key: PathBuf,
-        /// The authority of users' certificates, where it is not the cluster's.
-        users_ca: Option<PathBuf>,
-    },
+    /// Whose tokens are taken beside our own.
+    pub oidc: Option<OidcConfig>,
 }
 
 /// Where the coordinator's certificates are.
@@ -325,7 +307,8 @@ impl RawConfig {
                 .unwrap_or(DEFAULT_KEEP_FINISHED),
         };
         check_terms(&settings)?;
-        let http_tls = self.http_tls.map(http_tls).transpose()?;
+        let http_tls = self.http_tls.map(RawHttpTls::check).transpose()?;
+        let oidc = self.oidc.map(RawOidc::check).transpose()?;
         let mut config = Config {
             quic: address("quic", over.quic.or(self.quic), DEFAULT_QUIC)?,
             http: address("http", over.http.or(self.http), DEFAULT_HTTP)?,
@@ -347,6 +330,7 @@ impl RawConfig {
                 .map(|path| read_token(&path))
                 .transpose()?,
             http_tls,
+            oidc,
         };
         if !config.http.ip().is_loopback() && config.http_tls.is_none() {
             config.http_tls = Some(HttpTls::Cluster { names: Vec::new() });
@@ -410,35 +394,6 @@ fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
         return Err(invalid(key, message));
     }
     Ok(ApiToken(token.to_owned()))
-}
-
-fn http_tls(raw: RawHttpTls) -> Result<HttpTls, ConfigError> {
-    let RawHttpTls {
-        cert,
-        key,
-        users_ca,
-        names,
-    } = raw;
-    match (cert, key) {
-        (Some(cert), Some(key)) if names.is_empty() => Ok(HttpTls::Files {
-            cert,
-            key,
-            users_ca,
-        }),
-        (None, None) if users_ca.is_none() => Ok(HttpTls::Cluster { names }),
-        (None, None) => Err(invalid(
-            "http_tls.users_ca",
-            "it belongs beside `cert` and `key`: without them users are those of the cluster's authority",
-        )),
-        (Some(_), Some(_)) => Err(invalid(
-            "http_tls.names",
-            "a certificate from a file has its names already: leave them out, or `cert` and `key`",
-        )),
-        _ => Err(invalid(
-            "http_tls",
-            "write both `cert` and `key`, or neither",
-        )),
-    }
 }
 
 /// The terms must leave no moment in which a step may run on two hosts, and no node silent while it speaks.

@@ -22,6 +22,7 @@ mod limits;
 mod logs;
 mod metrics;
 mod nodes;
+mod oidc;
 mod openapi;
 mod page;
 mod params;
@@ -49,7 +50,7 @@ use axum::routing::{get, patch, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use crate::config::ApiToken;
+use crate::config::{ApiToken, OidcConfig};
 use crate::engine::EngineHandle;
 use crate::session::Nodes;
 use crate::store::StoreReader;
@@ -59,6 +60,21 @@ use calls::Calls;
 pub use edge::Tls;
 use error::ApiError;
 use limits::Limits;
+pub use oidc::KeysError;
+
+/// An issuer whose tokens are taken.
+#[derive(Debug)]
+pub struct Issuer(oidc::Oidc);
+
+impl Issuer {
+    /// By the config; its keys are read now.
+    ///
+    /// # Errors
+    /// Where there are none.
+    pub fn new(config: OidcConfig) -> Result<Self, KeysError> {
+        oidc::Oidc::new(config).map(Self)
+    }
+}
 
 /// What the calls work on. Clones are the same.
 #[derive(Clone, Debug)]
@@ -85,11 +101,22 @@ impl Api {
         token: Option<&ApiToken>,
         stop: watch::Receiver<bool>,
     ) -> Self {
+        Self::with_issuer(engine, log, nodes, (token, None), stop)
+    }
+
+    /// The same, which takes tokens of an issuer too.
+    pub fn with_issuer(
+        engine: EngineHandle,
+        log: StoreReader,
+        nodes: Nodes,
+        (token, issuer): (Option<&ApiToken>, Option<Issuer>),
+        stop: watch::Receiver<bool>,
+    ) -> Self {
         Self(Arc::new(Shared {
             engine,
             log,
             nodes,
-            credentials: Credentials::new(token),
+            credentials: Credentials::new(token, issuer),
             stop,
             calls: Calls::default(),
             refusals: Refusals::default(),

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::config::{Config, HttpTls, TlsPaths};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
-use crate::http::{self, Api};
+use crate::http::{self, Api, Issuer};
 use crate::identity;
 use crate::notify;
 use crate::session::{self, Nodes};
@@ -60,6 +60,9 @@ pub enum RunError {
         /// Why not.
         source: io::Error,
     },
+    /// The keys of an issuer.
+    #[error(transparent)]
+    Keys(#[from] http::KeysError),
     /// The certificates of the API.
     #[error(transparent)]
     Https(#[from] HttpsError),
@@ -127,16 +130,17 @@ impl Running {
         let listener = Arc::new(bind_quic(config.quic, &identity)?);
         let (http_listener, http_addr) = bind_http(config.http).await?;
         let tls = http_tls(&config, http_addr)?;
+        let issuer = config.oidc.clone().map(Issuer::new).transpose()?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let log = store.reader();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
         let nodes = Nodes::default();
         let (stop, stopping) = watch::channel(false);
-        let api = Api::new(
+        let api = Api::with_issuer(
             engine.clone(),
             log,
             nodes.clone(),
-            config.api_token.as_ref(),
+            (config.api_token.as_ref(), issuer),
             stopping,
         );
         let http = tokio::spawn(http::serve(http_listener, tls, api));

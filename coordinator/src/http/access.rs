@@ -27,6 +27,7 @@ use sluice_common::time::Time;
 use super::Api;
 use super::auth::now;
 use super::error::ApiError;
+use super::oidc::Identified;
 use crate::view;
 
 pub(super) use place::{Call, admit};
@@ -51,6 +52,8 @@ pub(super) enum Who {
     },
     /// A certificate of a user.
     Certificate(String),
+    /// A token of an issuer, with what it says of him.
+    Claims(Identified),
 }
 
 impl std::fmt::Display for Who {
@@ -60,6 +63,7 @@ impl std::fmt::Display for Who {
             Who::Admin => f.write_str("admin"),
             Who::Token { name, .. } => write!(f, "token/{name}"),
             Who::Certificate(user) => write!(f, "certificate/{user}"),
+            Who::Claims(found) => write!(f, "claims/{}", shown(&found.name)),
         }
     }
 }
@@ -124,6 +128,12 @@ impl Caller {
                 let why = "the token has expired or was revoked";
                 return Err(ApiError::Unauthorized { why });
             }
+        }
+        if let Who::Claims(found) = &self.0.who
+            && found.expires_at <= now()
+        {
+            let why = "the token has expired: get a new one from the issuer";
+            return Err(ApiError::Unauthorized { why });
         }
         Ok(Self::new(self.0.who.clone(), self.0.from.clone(), book))
     }
@@ -301,7 +311,7 @@ fn rights(who: &Who, book: &Book) -> Option<Vec<(Grant, RoleTerms)>> {
             let kept = book.access.tokens.get(name);
             kept.map_or_else(Vec::new, |kept| kept.token.grants.clone())
         }
-        Who::Certificate(_) => Vec::new(),
+        Who::Certificate(_) | Who::Claims(_) => Vec::new(),
     };
     let bindings = book.access.bindings.values();
     let bound = bindings.filter(|it| it.terms.members.iter().any(|member| is(who, member)));
@@ -319,6 +329,13 @@ fn is(who: &Who, member: &Member) -> bool {
     match (who, member) {
         (Who::Token { name, .. }, Member::Token(member)) => name == member,
         (Who::Certificate(user), Member::Certificate(member)) => user == member,
+        (Who::Claims(found), Member::Claims(wanted)) => {
+            let says = |(name, value): (&String, &String)| {
+                let values = found.claims.get(name);
+                values.is_some_and(|values| values.contains(value))
+            };
+            !wanted.is_empty() && wanted.iter().all(says)
+        }
         _ => false,
     }
 }

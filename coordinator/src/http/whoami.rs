@@ -19,6 +19,7 @@ pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<W
             name, expires_at, ..
         } => (Some(name.to_string()), *expires_at),
         Who::Certificate(user) => (Some(user.clone()), None),
+        Who::Claims(found) => (Some(found.name.clone()), Some(found.expires_at)),
         Who::Local | Who::Admin => (None, None),
     };
     Json(WhoView {

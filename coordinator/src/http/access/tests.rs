@@ -3,9 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use coordinator_core::{Book, Written};
 use serde_json::{Value, json};
+use sluice_common::access::{BindingTerms, Resource};
+use sluice_common::id::PoolName;
+use sluice_common::time::Time;
 
+use super::super::oidc::Identified;
 use super::table::{CALLS, Place, find};
+use super::{Caller, Who};
 use crate::config::Overrides;
 use crate::fixture::{Answer, Rig, answer};
 use crate::http::openapi::described;
@@ -433,4 +439,33 @@ fn can_i_says_what_a_call_would() {
     );
     let answer = guarded.get(&token, "/v1/can-i?verb=gett&resource=steps");
     assert_eq!(code(&answer), "invalid_parameter");
+}
+
+#[test]
+fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
+    let terms: BindingTerms = serde_json::from_value(json!({
+        "roles": ["viewer"], "pools": ["train"], "members": [{ "claims": { "groups": "ml", "org": "lab" } }]
+    }))
+    .unwrap();
+    let mut book = Book::default();
+    let written = Written { terms, version: 1 };
+    book.access.bindings.insert("ml".parse().unwrap(), written);
+    let roles = |groups: &[&str], org: &str| {
+        let values = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect();
+        let found = Identified {
+            name: "alice".into(),
+            claims: [
+                ("groups".into(), values(groups)),
+                ("org".into(), values(&[org])),
+            ]
+            .into(),
+            expires_at: Time::from_unix_millis(u64::MAX),
+        };
+        let caller = Caller::new(Who::Claims(found), String::new(), &book);
+        assert_eq!(caller.who().to_string(), "claims/alice");
+        let pool = PoolName::new("train").unwrap();
+        caller.lists_in(Resource::Nodes, &pool)
+    };
+    assert!(roles(&["ops", "ml"], "lab"));
+    assert!(!roles(&["ops"], "lab") && !roles(&["ml"], "other"));
 }

@@ -1,0 +1,358 @@
+//! Tokens of an OpenID Connect issuer: signed by one of its keys, for this API, valid now. Their claims say who it is;
+//! bindings say what he may do.
+//!
+//! Keys come from a file in the form of JWKS, which is read again when it has changed, so that keys can be rotated.
+//! Algorithms are those with a public key alone: a token that is signed with nothing, or with a secret, is no token.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet};
+use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
+use serde_json::Value;
+use sluice_common::time::Time;
+
+use crate::config::OidcConfig;
+
+/// What a token may be signed with.
+const ALGORITHMS: [Algorithm; 9] = [
+    Algorithm::RS256,
+    Algorithm::RS384,
+    Algorithm::RS512,
+    Algorithm::PS256,
+    Algorithm::PS384,
+    Algorithm::PS512,
+    Algorithm::ES256,
+    Algorithm::ES384,
+    Algorithm::EdDSA,
+];
+/// The longest token that is looked at.
+const MAX_TOKEN_BYTES: usize = 16 * 1024;
+/// How deep claims of claims are looked into.
+const MAX_DEPTH: usize = 4;
+
+/// An issuer.
+#[derive(Debug)]
+pub(super) struct Oidc {
+    config: OidcConfig,
+    keys: Mutex<Keys>,
+}
+
+#[derive(Debug, Default)]
+struct Keys {
+    /// When the file was changed last.
+    changed: Option<SystemTime>,
+    set: Vec<Jwk>,
+}
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// The file cannot be read.
+    #[error("oidc.jwks_file: cannot read {}", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file holds no keys.
+    #[error("oidc.jwks_file: {} is no list of public keys in the form of JWKS", path.display())]
+    Malformed {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+}
+
+/// Who a token says that he is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identified {
+    pub(super) name: String,
+    pub(super) claims: BTreeMap<String, Vec<String>>,
+    pub(super) expires_at: Time,
+}
+
+impl Oidc {
+    pub(super) fn new(config: OidcConfig) -> Result<Self, KeysError> {
+        let keys = Mutex::new(read(&config.jwks_file)?);
+        Ok(Self { config, keys })
+    }
+
+    /// Whom a token identifies.
+    pub(super) fn identify(&self, token: &str) -> Result<Identified, &'static str> {
+        if token.len() > MAX_TOKEN_BYTES {
+            return Err("the token is too long");
+        }
+        let header = decode_header(token).map_err(|_| "the token is none of the issuer's")?;
+        if !ALGORITHMS.contains(&header.alg) {
+            return Err("the token is signed with an algorithm that is not taken");
+        }
+        let keys = self.keys();
+        let mut keys = keys.iter().filter(|key| match &header.kid {
+            Some(id) => key.common.key_id.as_ref() == Some(id),
+            None => true,
+        });
+        let mut last = "the token is signed with a key that the issuer does not have";
+        let found = keys.find_map(|key| match self.verified(token, header.alg, key) {
+            Ok(claims) => Some(claims),
+            Err(why) => {
+                last = why;
+                None
+            }
+        });
+        self.understood(&found.ok_or(last)?)
+    }
+
+    fn verified(
+        &self,
+        token: &str,
+        algorithm: Algorithm,
+        key: &Jwk,
+    ) -> Result<Value, &'static str> {
+        use jsonwebtoken::errors::ErrorKind as K;
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = self.config.leeway.millis() / 1000;
+        validation.validate_nbf = true;
+        validation.set_audience(&[&self.config.audience]);
+        validation.set_issuer(&[&self.config.issuer]);
+        validation.set_required_spec_claims(&["exp", "aud", "iss"]);
+        let key = DecodingKey::from_jwk(key).map_err(|_| "the issuer's key cannot be used")?;
+        let verified = decode::<Value>(token, &key, &validation);
+        let token = verified.map_err(|error| match error.kind() {
+            K::ExpiredSignature => "the token has expired: get a new one from the issuer",
+            K::ImmatureSignature => "the token is not valid yet",
+            K::InvalidAudience => "the token is for another service",
+            K::InvalidIssuer => "the token is of another issuer",
+            _ => "the token is none of the issuer's",
+        })?;
+        Ok(token.claims)
+    }
+
+    fn understood(&self, claims: &Value) -> Result<Identified, &'static str> {
+        let mut flat = BTreeMap::new();
+        flatten("", claims, MAX_DEPTH, &mut flat);
+        let name = flat
+            .get(&self.config.name_claim)
+            .and_then(|names| names.first());
+        let name = name.ok_or("the token does not say who it is")?;
+        let expires = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
+        let expires = expires.saturating_mul(1000);
+        Ok(Identified {
+            name: name.clone(),
+            expires_at: Time::from_unix_millis(expires) + self.config.leeway,
+            claims: flat,
+        })
+    }
+
+    /// The keys, as the file has them now. Where it cannot be read just now, those that were read last.
+    fn keys(&self) -> Vec<Jwk> {
+        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = &self.config.jwks_file;
+        let changed = fs::metadata(file).and_then(|data| data.modified()).ok();
+        if changed.is_some() && changed != keys.changed {
+            match read(file) {
+                Ok(newer) => *keys = newer,
+                Err(error) => tracing::warn!("{error}: the keys that were read last stay"),
+            }
+        }
+        keys.set.clone()
+    }
+}
+
+fn read(file: &PathBuf) -> Result<Keys, KeysError> {
+    let failed = |source| KeysError::Read {
+        path: file.clone(),
+        source,
+    };
+    let changed = fs::metadata(file).and_then(|data| data.modified()).ok();
+    let text = fs::read(file).map_err(failed)?;
+    let set: JwkSet = serde_json::from_slice(&text).map_err(|source| KeysError::Malformed {
+        path: file.clone(),
+        source,
+    })?;
+    // A secret would let whoever can verify sign as well.
+    let public = |key: &Jwk| !matches!(key.algorithm, AlgorithmParameters::OctetKey(_));
+    let set = set.keys.into_iter().filter(public).collect();
+    Ok(Keys { changed, set })
+}
+
+/// Claims by name, those within others with a dot between, each with all of its values as texts.
+fn flatten(name: &str, value: &Value, depth: usize, found: &mut BTreeMap<String, Vec<String>>) {
+    let text = match value {
+        Value::Object(map) if depth > 0 => {
+            for (key, value) in map {
+                let key = if name.is_empty() {
+                    key.clone()
+                } else {
+                    format!("{name}.{key}")
+                };
+                flatten(&key, value, depth - 1, found);
+            }
+            return;
+        }
+        Value::Array(all) if depth > 0 => {
+            all.iter().for_each(|value| flatten(name, value, 0, found));
+            return;
+        }
+        Value::String(text) => text.clone(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Null | Value::Object(_) | Value::Array(_) => return,
+    };
+    found.entry(name.to_owned()).or_default().push(text);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jsonwebtoken::{EncodingKey, Header, encode};
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+    use serde_json::json;
+    use sluice_common::time::Span;
+
+    struct Issuer {
+        oidc: Oidc,
+        key: EncodingKey,
+        public: Vec<u8>,
+        dir: tempfile::TempDir,
+    }
+
+    fn now() -> u64 {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.unwrap().as_secs()
+    }
+
+    fn base64url(bytes: &[u8]) -> String {
+        const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+        let mut text = String::new();
+        for chunk in bytes.chunks(3) {
+            let mut word = [0; 3];
+            word[..chunk.len()].copy_from_slice(chunk);
+            let word = u32::from_be_bytes([0, word[0], word[1], word[2]]);
+            for i in 0..=chunk.len() {
+                text.push(char::from(LETTERS[(word >> (18 - 6 * i)) as usize & 63]));
+            }
+        }
+        text
+    }
+
+    fn issuer() -> Issuer {
+        let random = ring::rand::SystemRandom::new();
+        let pair = Ed25519KeyPair::generate_pkcs8(&random).unwrap();
+        let public = Ed25519KeyPair::from_pkcs8(pair.as_ref()).unwrap();
+        let public = public.public_key().as_ref().to_vec();
+        let dir = tempfile::tempdir().unwrap();
+        let jwks_file = dir.path().join("jwks.json");
+        let secret = json!({ "kty": "oct", "kid": "shared", "k": base64url(b"known to all") });
+        let own = json!({ "kty": "OKP", "crv": "Ed25519", "kid": "one", "x": base64url(&public) });
+        fs::write(&jwks_file, json!({ "keys": [own, secret] }).to_string()).unwrap();
+        let config = OidcConfig {
+            issuer: "https://id.example".into(),
+            audience: "sluice".into(),
+            jwks_file,
+            leeway: Span::from_secs(30),
+            name_claim: "preferred_username".into(),
+        };
+        Issuer {
+            oidc: Oidc::new(config).unwrap(),
+            key: EncodingKey::from_ed_der(pair.as_ref()),
+            public,
+            dir,
+        }
+    }
+
+    fn claims() -> Value {
+        json!({ "iss": "https://id.example", "aud": ["sluice", "other"], "exp": now() + 60, "preferred_username": "alice",
+                "groups": ["ml", "ops"], "realm_access": { "roles": ["gpu"] } })
+    }
+
+    fn signed(issuer: &Issuer, claims: &Value) -> String {
+        let mut header = Header::new(Algorithm::EdDSA);
+        header.kid = Some("one".into());
+        encode(&header, claims, &issuer.key).unwrap()
+    }
+
+    #[test]
+    fn a_token_of_the_issuer_says_who_and_what_he_is() {
+        let issuer = issuer();
+        let found = issuer.oidc.identify(&signed(&issuer, &claims())).unwrap();
+        assert_eq!(found.name, "alice");
+        assert_eq!(found.claims["groups"], ["ml", "ops"]);
+        assert_eq!(found.claims["realm_access.roles"], ["gpu"]);
+    }
+
+    #[test]
+    fn a_token_of_another_time_service_or_issuer_is_refused() {
+        let issuer = issuer();
+        for (name, value, why) in [
+            ("exp", json!(now() - 31), "has expired"),
+            ("nbf", json!(now() + 60), "not valid yet"),
+            ("aud", json!("other"), "another service"),
+            ("iss", json!("https://evil.example"), "another issuer"),
+            ("preferred_username", Value::Null, "who it is"),
+        ] {
+            let mut claims = claims();
+            claims[name] = value;
+            let refused = issuer.oidc.identify(&signed(&issuer, &claims)).unwrap_err();
+            assert!(refused.contains(why), "{name}: {refused}");
+        }
+        let mut late = claims();
+        late["exp"] = json!(now() - 5);
+        assert!(
+            issuer.oidc.identify(&signed(&issuer, &late)).is_ok(),
+            "clocks differ a little"
+        );
+        let mut endless = claims();
+        endless.as_object_mut().unwrap().remove("exp");
+        assert!(issuer.oidc.identify(&signed(&issuer, &endless)).is_err());
+    }
+
+    #[test]
+    fn what_is_signed_with_nothing_or_with_a_secret_is_refused() {
+        let issuer = issuer();
+        let body = base64url(claims().to_string().as_bytes());
+        let none = base64url(br#"{"alg":"none"}"#);
+        assert!(issuer.oidc.identify(&format!("{none}.{body}.")).is_err());
+        for (kid, secret) in [("shared", &b"known to all"[..]), ("one", &issuer.public)] {
+            let mut header = Header::new(Algorithm::HS256);
+            header.kid = Some(kid.into());
+            let token = encode(&header, &claims(), &EncodingKey::from_secret(secret)).unwrap();
+            let refused = issuer.oidc.identify(&token).unwrap_err();
+            assert!(refused.contains("algorithm"), "{refused}");
+        }
+        let good = signed(&issuer, &claims());
+        let (signed_part, signature) = good.rsplit_once('.').unwrap();
+        let (head, _) = signed_part.split_once('.').unwrap();
+        let forged = base64url(claims().to_string().replace("alice", "admin").as_bytes());
+        assert!(
+            issuer
+                .oidc
+                .identify(&format!("{head}.{forged}.{signature}"))
+                .is_err()
+        );
+        assert!(issuer.oidc.identify(&"x".repeat(100_000)).is_err());
+    }
+
+    #[test]
+    fn keys_are_read_again_when_their_file_has_changed() {
+        let issuer = issuer();
+        let token = signed(&issuer, &claims());
+        assert!(issuer.oidc.identify(&token).is_ok());
+        let file = issuer.dir.path().join("jwks.json");
+        fs::write(&file, r#"{"keys":[]}"#).unwrap();
+        let later = SystemTime::now() + std::time::Duration::from_secs(5);
+        fs::File::options()
+            .write(true)
+            .open(&file)
+            .unwrap()
+            .set_modified(later)
+            .unwrap();
+        let refused = issuer.oidc.identify(&token).unwrap_err();
+        assert!(refused.contains("does not have"), "{refused}");
+    }
+}
