@@ -1,5 +1,7 @@
 //! Changes of the terms of pools and of subjects in them: how they are asked for, and what is told of them.
 
+mod access;
+mod touched;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -16,6 +18,8 @@ use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform}
 use crate::step::OnPreempt;
 use crate::template::Template;
 use crate::validation::{Assertion, ValidationTerms};
+
+pub use touched::{PreemptedView, UseView};
 
 /// Changes that are made together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -194,37 +198,6 @@ pub enum PutDocument {
 }
 
 impl PutDocument {
-    /// A role.
-    pub fn role(name: impl Into<String>, terms: RoleTerms) -> Self {
-        let RoleTerms { description, rules } = terms;
-        Self::Role {
-            name: name.into(),
-            description,
-            rules,
-            version: None,
-        }
-    }
-
-    /// A binding.
-    pub fn binding(name: impl Into<String>, terms: BindingTerms) -> Self {
-        let BindingTerms {
-            description,
-            roles,
-            pools,
-            subjects,
-            members,
-        } = terms;
-        Self::Binding {
-            name: name.into(),
-            description,
-            roles,
-            pools,
-            subjects,
-            members,
-            version: None,
-        }
-    }
-
     /// A pool.
     pub fn pool(name: impl Into<String>, request: PoolRequest) -> Self {
         let PoolRequest {
@@ -550,32 +523,4 @@ pub struct TermsView {
     /// Of a binding: all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub binding: Option<BindingTerms>,
-}
-
-/// Somebody uses what a change takes away.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "InUse")
-)]
-pub struct UseView {
-    /// What of, with the numbers.
-    pub message: String,
-    /// The steps that use it.
-    pub steps: Vec<String>,
-}
-
-/// A step that gives way, and to which.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Preempted")
-)]
-pub struct PreemptedView {
-    /// Which gives way.
-    pub step: String,
-    /// To which.
-    pub by: String,
 }
