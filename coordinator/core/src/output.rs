@@ -1,7 +1,8 @@
 //! What the core wants done. Closed: whoever drives it handles four kinds and no more.
 
+mod said;
+
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -24,6 +25,8 @@ use crate::platforms::quoted;
 use crate::preview::Preview;
 use crate::record::Stamped;
 use crate::words;
+
+use said::{declared, elsewhere, gpus_of, hosts, in_use, instead, named, standing};
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
 #[expect(

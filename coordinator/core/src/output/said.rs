@@ -1,0 +1,80 @@
+//! Parts of the sentences of refusals.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::*;
+
+/// How many steps a message names.
+const NAMED_STEPS: usize = 5;
+
+pub(super) fn named(steps: &[StepId]) -> String {
+    let names = steps.iter().map(|step| format!("`{step}`"));
+    words::shortened(names.collect(), NAMED_STEPS)
+}
+
+pub(super) fn hosts(nodes: &[NodeName]) -> String {
+    match nodes {
+        [only] => format!("node `{only}` is"),
+        [first, ..] => format!("{} nodes, `{first}` among them, are", nodes.len()),
+        [] => String::from("nodes are"),
+    }
+}
+
+pub(super) fn instead(nearest: &Option<String>) -> String {
+    match nearest {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => String::from("apply it too, or take it out there"),
+    }
+}
+
+pub(super) fn elsewhere(named: &bool) -> &'static str {
+    match named {
+        true => ", or leave out `pool`, so that it may run in another",
+        false => "",
+    }
+}
+
+pub(super) fn standing(version: u64) -> String {
+    match version {
+        0 => String::from("does not exist"),
+        version => format!("is at version {version}"),
+    }
+}
+
+pub(super) fn declared(named: bool, known: &[PlatformName]) -> String {
+    let names = quoted(known);
+    match (named, known) {
+        (true, []) => String::from(
+            ", which is to be its default: declare it with `kind: platform`, or wait for a host that is of it",
+        ),
+        (true, _) => format!(
+            ", which is to be its default: declare it with `kind: platform`, or name one of {names}"
+        ),
+        (false, []) => String::from(": it declares none"),
+        (false, _) => format!(": it declares {names}"),
+    }
+}
+
+pub(super) fn in_use(uses: &[Use]) -> String {
+    let uses = uses.iter();
+    let uses: Vec<String> = uses
+        .map(|it| format!("{} ({})", it.message, named(&it.steps)))
+        .collect();
+    format!(
+        "{}: free it first, or change it all the same with `--force` (`force=true`), which stops nothing that runs",
+        uses.join("; ")
+    )
+}
+
+pub(super) fn gpus_of(known: &[String]) -> String {
+    match known {
+        [] => String::from("it has none"),
+        [only] => format!("name one by its index or by UUID, such as `{only}`"),
+        [first, .., last] => format!(
+            "name one of its {} by index or by UUID, from `{first}` to `{last}`",
+            known.len()
+        ),
+    }
+}
