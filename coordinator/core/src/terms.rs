@@ -6,6 +6,7 @@
 //! would happen, by the same code. Only what they concern is looked at: of a pool its own line and runs, of a policy its
 //! subject's in that pool, and who could take them. Who uses what is taken away is said in `terms/uses.rs`.
 
+mod rank;
 mod uses;
 
 use alloc::boxed::Box;
@@ -27,6 +28,7 @@ use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
 use crate::platforms::listing;
 use crate::record::Record;
 use crate::state::default_pool;
+use rank::rank;
 use uses::{uses, waiting};
 
 impl Core {
