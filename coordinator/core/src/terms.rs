@@ -435,20 +435,6 @@ struct About<'a> {
     claims: Claims,
 }
 
-/// What is made first: what others need. What is taken away goes last.
-fn rank(wanted: &Wanted) -> u8 {
-    match wanted {
-        Wanted::Pool { .. } | Wanted::Validation { .. } => 0,
-        Wanted::Policy { .. } | Wanted::Platform { .. } => 1,
-        Wanted::NoPolicy { .. } | Wanted::NoPlatform { .. } | Wanted::NoValidation { .. } => 2,
-        Wanted::NoPool { .. } => 3,
-        Wanted::Cluster { .. } => 4,
-        Wanted::Template { .. } => 0,
-        Wanted::NoTemplate { .. } => 5,
-        Wanted::Access { .. } => 5,
-    }
-}
-
 /// The pool that a change is about, where it is about one.
 pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
     match wanted {

@@ -49,9 +49,6 @@ pub(super) fn no_binding(name: String) -> Result<Wanted, FieldError> {
 /// The name, where it is a role or a binding.
 pub(super) fn name(wanted: &Wanted) -> Option<String> {
     match wanted {
-        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
-            Some(template.to_string())
-        }
         Wanted::Access { change } => access_name(change),
         _ => None,
     }
