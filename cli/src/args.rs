@@ -12,6 +12,7 @@ use crate::failure::{FAILED, RUN_FAILED};
 
 mod access;
 mod admin;
+mod describe;
 mod examples;
 mod hint;
 mod logs;
@@ -22,6 +23,8 @@ mod step;
 pub(crate) use access::{
     ApiTokenArgs, ApiTokenCommand, AuthArgs, AuthCommand, CreateArgs, LoginArgs,
 };
+pub(crate) use describe::{DescribeArgs, Described};
+
 pub(crate) use admin::{
     ApplyArgs, CordonArgs, Deletable, DeleteArgs, DoctorArgs, DrainArgs, LabelArgs, Labelled,
     MoveArgs, UncordonArgs,
@@ -346,32 +349,6 @@ pub(crate) struct GetArgs {
     pub(crate) watch: bool,
 }
 
-/// What can be described.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Described {
-    /// One step.
-    #[value(aliases = ["steps", "st"])]
-    Step,
-    /// One host.
-    #[value(aliases = ["nodes", "no"])]
-    Node,
-    /// One group of hosts.
-    #[value(aliases = ["pools", "po"])]
-    Pool,
-    /// One document of assertions.
-    #[value(aliases = ["validations", "vl"])]
-    Validation,
-    /// One kind of hardware in a pool, by POOL/PLATFORM.
-    #[value(aliases = ["platforms", "pf"])]
-    Platform,
-    /// What pools lay under steps.
-    #[value(aliases = ["templates", "tp"])]
-    Template,
-    /// One role, rule by rule.
-    #[value(alias = "roles")]
-    Role,
-}
-
 impl Kind {
     /// As it is spoken of.
     pub(crate) fn plural(self) -> &'static str {
@@ -393,31 +370,6 @@ impl Kind {
             Kind::Bindings => &["bindings", "binding"],
             Kind::ApiTokens => &["api-tokens", "api-token"],
             Kind::Events => &["events", "event", "ev"],
-        }
-    }
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct DescribeArgs {
-    /// What kind of thing it is.
-    #[arg(value_enum, value_name = "KIND")]
-    pub(crate) kind: Described,
-    /// Its id or name.
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
-}
-
-impl Described {
-    /// As it stands before the `/` of a full name.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Described::Step => "step",
-            Described::Node => "node",
-            Described::Pool => "pool",
-            Described::Validation => "validation",
-            Described::Platform => "platform",
-            Described::Template => "template",
-            Described::Role => "role",
         }
     }
 }
