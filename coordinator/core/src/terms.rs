@@ -6,13 +6,12 @@
 //! would happen, by the same code. Only what they concern is looked at: of a pool its own line and runs, of a policy its
 //! subject's in that pool, and who could take them. Who uses what is taken away is said in `terms/uses.rs`.
 
-mod rank;
+mod about;
 mod uses;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{GPU, Key};
@@ -28,7 +27,8 @@ use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
 use crate::platforms::listing;
 use crate::record::Record;
 use crate::state::default_pool;
-use rank::rank;
+pub(crate) use about::pool_of;
+use about::{name_of, rank, subject_of};
 use uses::{uses, waiting};
 
 impl Core {
@@ -433,60 +433,6 @@ struct About<'a> {
     pool: &'a PoolName,
     subjects: Option<BTreeSet<&'a Subject>>,
     claims: Claims,
-}
-
-/// The pool that a change is about, where it is about one.
-pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
-    match wanted {
-        Wanted::Pool { pool, .. }
-        | Wanted::Policy { pool, .. }
-        | Wanted::NoPolicy { pool, .. }
-        | Wanted::Platform { pool, .. }
-        | Wanted::NoPlatform { pool, .. }
-        | Wanted::NoPool { pool } => Some(pool),
-        Wanted::Cluster { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. }
-        | Wanted::Access { .. } => None,
-    }
-}
-
-fn subject_of(wanted: &Wanted) -> Option<&Subject> {
-    match wanted {
-        Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => Some(subject),
-        Wanted::Pool { .. }
-        | Wanted::NoPool { .. }
-        | Wanted::Cluster { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Platform { .. }
-        | Wanted::NoPlatform { .. }
-        | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. } => None,
-        Wanted::Access { .. } => None,
-    }
-}
-
-fn name_of(wanted: &Wanted) -> String {
-    match wanted {
-        Wanted::Cluster { .. } => "the cluster".to_string(),
-        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
-            format!("template `{template}`")
-        }
-        Wanted::Access { change } => change.about(),
-        Wanted::Pool { pool, .. } | Wanted::NoPool { pool } => format!("pool `{pool}`"),
-        Wanted::Policy { pool, subject, .. } | Wanted::NoPolicy { pool, subject } => {
-            format!("policy of `{subject}` in pool `{pool}`")
-        }
-        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
-            format!("validation `{validation}`")
-        }
-        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
-            format!("platform `{platform}` of pool `{pool}`")
-        }
-    }
 }
 
 /// Two changes of one thing have no order that means anything.
