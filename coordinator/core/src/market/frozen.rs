@@ -374,6 +374,31 @@ impl<'a> Before<'a> {
         promised.max(taken.count() as u64)
     }
 
+    /// Whether those of its own GPUs that are free now are promised to others in number. What these await may be over
+    /// first, and then they need them: what comes free for the request is no substitute before it has.
+    pub(crate) fn own_gpus_are_promised(&self, kept: &Kept) -> bool {
+        let Some(resumes) = &self.request.resumes else {
+            return false;
+        };
+        let node = &resumes.node;
+        let Some(host) = self.pool.hosts().get(node) else {
+            return false;
+        };
+        let promised = kept.on(node, host, None).gpus();
+        if promised == 0 {
+            return false;
+        }
+        let runs = host.runs.iter().filter_map(|id| self.market.run(id));
+        let held: BTreeSet<&String> = runs.filter_map(|run| run.gpus_on(node)).flatten().collect();
+        let own = resumes.gpus.iter().filter(|gpu| !held.contains(gpu));
+        let own: Gpus = own.cloned().collect();
+        let left = host.free().gpus().saturating_sub(promised);
+        match host.is_mixed() {
+            true => kept.missing_of(node, host, &own, |_| false) > 0,
+            false => own.len() as u64 > left,
+        }
+    }
+
     /// The GPUs that it waits for, where it waits for its own.
     pub(crate) fn own_gpus(&self) -> Option<&'a Gpus> {
         let resumes = self.request.resumes.as_ref();

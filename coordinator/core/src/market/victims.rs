@@ -96,6 +96,9 @@ pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
 fn by_view<'a>(before: Before<'a>, candidates: &[Candidate<'a>]) -> Outlook {
     let field = Field::of(before, candidates);
     let promises = before.promises();
+    if before.own_gpus_are_promised(&promises.firm) {
+        return Outlook::Nothing(Hindrance::NoCure);
+    }
     let found = with_kept(Scene::new(before, promises.all()), &field);
     let soft = promises.soft.as_ref();
     match (found, soft) {

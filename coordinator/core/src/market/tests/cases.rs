@@ -67,6 +67,16 @@ fn running(trial: &Trial) -> Vec<StepId> {
     steps
 }
 
+/// What a step runs as is gone, or frozen, as it was told to be.
+fn release(trial: &mut Trial, step: &StepId) {
+    let runs = trial.market.runs().filter(|(id, _)| id.step == *step);
+    let parts: Vec<_> = runs
+        .flat_map(|(id, run)| run.holding.iter().map(|node| (id.clone(), node.clone())))
+        .collect();
+    parts.iter().for_each(|(id, node)| trial.release(id, node));
+    settle(trial);
+}
+
 /// Memory that no policy names does not count in a share, so two steps that ask for little else were both in share and
 /// took it from each other for ever. The law does not say so: by its letter each may reclaim what the other "holds more
 /// of than its reserved share".
@@ -282,4 +292,49 @@ fn what_the_head_awaits_goes_for_one_who_takes_what_the_head_does_not_need() {
     submit(&mut trial, &wish("b", &[(GPU, 2)], false));
     let waiter = submit(&mut trial, &wish("b", &[(MEM, 1)], false));
     assert_eq!(running(&trial), [stays, waiter]);
+}
+
+/// One that was frozen was promised its own GPU, which was free, against the end of a run on another; an earlier waiter was
+/// to have the free one, whichever it is. Its victims went first, and one GPU was too few for it: they had gone in vain.
+#[test]
+fn what_is_frozen_is_not_promised_a_free_gpu_that_an_earlier_waiter_needs() {
+    let mut trial = trial(&[], &[3, 2], true);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
+    let small = wish("a", &[(GPU, 1)], true);
+    let stays: Vec<StepId> = (0..3).map(|_| submit(&mut trial, &small)).collect();
+    let suspends = Wish {
+        suspends: true,
+        ..wish("b", &[(GPU, 1)], true)
+    };
+    let frozen = submit(&mut trial, &suspends);
+    let goes = submit(&mut trial, &small);
+    let waiter = submit(&mut trial, &wish("b", &[(GPU, 2)], false));
+    for step in [&frozen, &goes] {
+        release(&mut trial, step);
+    }
+    let running: Vec<StepId> = running(&trial);
+    assert!(running.contains(&waiter), "{}", trial.story);
+    assert!(
+        stays.iter().all(|step| running.contains(step)),
+        "{}",
+        trial.story
+    );
+    assert!(trial.market.nomination(&frozen).is_none());
+}
+
+/// What a waiter awaits is promised to it as a whole: of a limit that a large victim fills up, the rest is nobody's before
+/// that is gone, and the next of the same subject takes a victim of its own.
+#[test]
+fn the_rest_of_what_another_awaits_is_nobodys_before_it_is_gone() {
+    let mut trial = trial(&[], &[0, 0], true);
+    let terms = ([(MEM, 4)], [(MEM, 10)]);
+    trial.put_policy(&pool(0), &subject("a"), 0, &terms.0, &terms.1);
+    submit(&mut trial, &wish("a", &[(MEM, 4)], true));
+    submit(&mut trial, &wish("a", &[(MEM, 6)], true));
+    let first = submit(&mut trial, &wish("a", &[(MEM, 1)], false));
+    let second = submit(&mut trial, &wish("a", &[(MEM, 1)], false));
+    let awaits = |step| trial.market.nomination(step).map(|n| n.awaits.len());
+    assert_eq!(awaits(&first), Some(1), "{}", trial.story);
+    assert_eq!(awaits(&second), Some(1), "{}", trial.story);
 }

@@ -382,7 +382,8 @@ impl Judge {
                 let back = own.fold(Units::default(), |sum, run| {
                     plus(sum, less(run.total(), run.left()))
                 });
-                used = less(plus(used, other.total()), back);
+                // What those hold that it does not need is free for nobody before they are gone.
+                used = plus(used, less(other.total(), back));
                 if !other.preemptible {
                     firm = plus(firm, other.total());
                 }

@@ -128,6 +128,22 @@ impl Judge {
         })
     }
 
+    /// "It holds no units, nobody else can take them": what is frozen counts on none of its own GPUs that is free now and
+    /// that others need, in number, when what they await is over.
+    pub(super) fn own_gpus_are_not_promised(&self, taking: Taking<'_>) -> Verdict {
+        let Taking {
+            ask, pool, awaits, ..
+        } = taking;
+        let Some(pin) = &ask.pin else { return Ok(()) };
+        let kept = self.firm_promises(pool, ask, &Gone::new());
+        let kept = kept.hosts.get(&pin.node).map_or(0, |kept| kept[GPU]);
+        let left = self.free_on(&pin.node, &Gone::new())[GPU].saturating_sub(kept);
+        let spared = kept == 0 || self.own_gpus_kept(pin, awaits) <= left;
+        rule("own_gpus_are_not_promised", spared, || {
+            format!("{} awaits {awaits:?}, others keep {kept}", ask.step)
+        })
+    }
+
     /// "What cannot be suspended falls back to `requeue`": what can be and whose memory is not needed is frozen, and what
     /// that leaves is enough.
     pub(super) fn what_may_be_frozen_is(&self, taking: Taking<'_>, frozen: &Gone) -> Verdict {

@@ -69,6 +69,7 @@ impl Judge {
     pub(super) fn is_lawful(&self, taking: Taking<'_>) -> Verdict {
         self.victims_are_preemptible_runs_of_the_pool(taking)?;
         self.preemption_cures_the_shortage(taking)?;
+        self.own_gpus_are_not_promised(taking)?;
         self.every_victim_is_needed(taking)?;
         self.every_victim_has_a_ground(taking)?;
         self.stability(taking)
