@@ -455,12 +455,33 @@ impl Judge {
                     awaits: &victims,
                     keeps,
                 };
-                if self.is_lawful(taking).is_ok() {
+                let reached = || !borrows || !self.order_leads_to_what_is_taken_back(taking, &ids);
+                if self.is_lawful(taking).is_ok() && reached() {
                     return Some((hosts, victims));
                 }
             }
         }
         None
+    }
+
+    /// "Else it would be taken back at once; then nobody is touched": whether the order of victims leads a borrower to
+    /// a run that would be, before the last of those that it could keep.
+    fn order_leads_to_what_is_taken_back(&self, taking: Taking<'_>, ids: &[&AttemptId]) -> bool {
+        let order = |id: &AttemptId| self.victim_order(taking, id);
+        let last = taking.victims.iter().map(order).max();
+        let mut before = ids.iter().filter(|id| !taking.victims.contains(**id));
+        before.any(|id| {
+            let one = &Gone::from([(*id).clone()]);
+            let alone = Taking {
+                victims: one,
+                awaits: one,
+                ..taking
+            };
+            let helps = !self
+                .short_keys_of(alone, &self.runs[*id], &Gone::new())
+                .is_empty();
+            helps && Some(order(id)) < last && self.stability(alone).is_err()
+        })
     }
 
     /// Whether anything at all could make a run give way to a request; most could not, and their sets need not be
