@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use sluice_common::amount::{Amounts, GPU};
-use sluice_common::id::{AttemptId, NodeName, Subject};
+use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
 
 use super::fit::Before;
 use super::frozen::Gpus;
@@ -372,7 +372,9 @@ impl<'a> Heads<'a> {
         let mut found = self.0.borrow_mut();
         let heads = found.entry(subject).or_insert_with(|| {
             let account = before.pool.account(subject).into_iter();
-            let heads = account.flat_map(|account| account.line.heads());
+            // The next of the waiter's kind stands behind it.
+            let waits = |step: &StepId| *step == before.request.step;
+            let heads = account.flat_map(move |account| account.line.heads_past(waits));
             heads
                 .filter_map(|step| before.market.request(step))
                 .collect()

@@ -338,3 +338,23 @@ fn the_rest_of_what_another_awaits_is_nobodys_before_it_is_gone() {
     assert_eq!(awaits(&first), Some(1), "{}", trial.story);
     assert_eq!(awaits(&second), Some(1), "{}", trial.story);
 }
+
+/// The next of the waiter's kind, which would be in share once the victim is gone, was overlooked, though one that asks for
+/// a little less would have been seen: two lives that are alike went different ways.
+#[test]
+fn the_next_of_the_waiters_kind_would_take_back_too() {
+    let kept = [(GPU, 1), (MEM, 7)];
+    for second in [7, 8] {
+        let mut trial = trial(&[], &[3], false);
+        trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 0)], &[]);
+        trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 2)], &[]);
+        submit(&mut trial, &wish("a", &[(MEM, 2)], false));
+        submit(&mut trial, &wish("b", &kept, true));
+        submit(&mut trial, &wish("b", &[(GPU, 1), (MEM, second)], true));
+        let large = submit(&mut trial, &wish("b", &[(GPU, 3)], true));
+        let first = trial.market.runs().next().map(|(id, _)| id.clone());
+        trial.finish(&first.expect("it was granted at once"));
+        settle(&mut trial);
+        assert_eq!(running(&trial), [large], "{}", trial.story);
+    }
+}
