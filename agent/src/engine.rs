@@ -472,7 +472,8 @@ fn assigned(input: &Input) -> Option<AttemptId> {
             ToNode::Stop { .. }
             | ToNode::Forget { .. }
             | ToNode::Suspend { .. }
-            | ToNode::Resume { .. } => None,
+            | ToNode::Resume { .. }
+            | ToNode::RestoreGpus { .. } => None,
         },
         Input::Dialled { .. }
         | Input::Welcomed { .. }

@@ -29,6 +29,8 @@ struct WrittenGpu {
     held: Option<WrittenHolders>,
     sick: Option<String>,
     #[serde(default)]
+    counted: Option<String>,
+    #[serde(default)]
     left_by: BTreeSet<AttemptId>,
 }
 
@@ -106,6 +108,7 @@ impl WrittenGpu {
             idle_bytes: gpu.idle_bytes,
             held,
             sick: gpu.sick.clone(),
+            counted: gpu.counted.clone(),
             left_by: gpu.left_by.clone(),
         }
     }
@@ -118,6 +121,7 @@ impl WrittenGpu {
                 pids: held.pids,
             }),
             sick: self.sick,
+            counted: self.counted,
             left_by: self.left_by,
         }
     }
@@ -140,6 +144,7 @@ mod tests {
             idle_bytes: Some(5),
             held: Some(held),
             sick: Some("XID 48".to_owned()),
+            counted: Some("2 errors".to_owned()),
             left_by: ["a.1".parse().unwrap()].into(),
         };
         let kept = KeptGpus::from([("GPU-a".to_owned(), gpu)]);

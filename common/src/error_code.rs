@@ -151,7 +151,7 @@ codes! {
     OffsetBeyondEnd = "offset_beyond_end", 416;
     /// The coordinator failed.
     Internal = "internal", 500;
-    /// The node that has the output is not linked now.
+    /// The node that has the output, or the GPU that is to be looked at, is not linked now.
     NodeUnreachable = "node_unreachable", 503;
     /// The coordinator is stopping, and whether the call took place is unknown.
     Stopping = "stopping", 503;

@@ -161,6 +161,12 @@ pub enum ToNode {
         /// Which.
         attempt: AttemptId,
     },
+    /// An admin wants GPUs back that were quarantined: they are looked at, and of each that answers what was noted of its
+    /// health is forgotten. A repeat is harmless.
+    RestoreGpus {
+        /// Their UUIDs.
+        gpus: Vec<String>,
+    },
 }
 
 /// One attempt to run on this host.

@@ -310,6 +310,7 @@ impl Core {
             ToNode::Forget { attempt } => self.on_forget(attempt),
             ToNode::Suspend { attempt, room_mb } => self.on_suspend(now, attempt, room_mb),
             ToNode::Resume { attempt } => self.on_resume(now, attempt),
+            ToNode::RestoreGpus { gpus } => self.on_restore_gpus(&gpus),
         }
     }
 

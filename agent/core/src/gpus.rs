@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 
 use sluice_common::gpu_state::{GpuFault, GpuFaults, GpuStates, MAX_NAMED_PIDS, Pids};
 use sluice_common::id::AttemptId;
+use sluice_common::supervision::BootMillis;
 
 use crate::input::Seen;
 
@@ -31,6 +32,8 @@ pub struct KeptGpu {
     pub held: Option<Holders>,
     /// What its health is wanting in.
     pub sick: Option<String>,
+    /// What the driver counted of failures when it was told last: the same count, told again, is no new failure.
+    pub counted: Option<String>,
     /// Attempts that are frozen and were seen to hold nothing there: whatever holds it by now is not theirs, and they may
     /// not run before they were told to.
     pub left_by: BTreeSet<AttemptId>,
@@ -62,6 +65,8 @@ struct Known {
     /// Who was there when it was in nobody's hands.
     strangers: BTreeSet<u32>,
     lost: bool,
+    /// Since when an admin wants it back.
+    wanted_since: Option<BootMillis>,
 }
 
 /// Every GPU of which something is known.
@@ -130,9 +135,10 @@ impl Gpus {
         })
     }
 
-    /// Whether a look is worth while for the sake of a GPU that may be free again.
+    /// Whether a look is worth while for the sake of a GPU that may be free again, or that an admin wants back.
     pub(crate) fn any_held(&self) -> bool {
-        self.known.values().any(|known| known.kept.held.is_some())
+        let mut known = self.known.values();
+        known.any(|known| known.kept.held.is_some() || known.wanted_since.is_some())
     }
 
     /// Takes in what was seen of one.
@@ -260,9 +266,35 @@ impl Gpus {
     }
 
     /// Its health is wanting in something; the first cause is the one that is shown.
-    pub(crate) fn sicken(&mut self, uuid: &str, why: String) {
+    pub(crate) fn sicken(&mut self, uuid: &str, why: String, is_count: bool) {
         let known = self.known.entry(uuid.to_string()).or_default();
+        if is_count && known.kept.counted.replace(why.clone()) == Some(why.clone()) {
+            return;
+        }
         known.kept.sick.get_or_insert(why);
+    }
+
+    /// An admin wants it back: the next look that was begun from now on decides.
+    pub(crate) fn want_back(&mut self, uuid: &str, now: BootMillis) {
+        if let Some(known) = self.known.get_mut(uuid) {
+            known.wanted_since = known.kept.sick.is_some().then_some(now);
+        }
+    }
+
+    /// It was looked at: one that answers is forgiven what was noted of its health where an admin wants it back. Another
+    /// stays as it is until it is asked for again.
+    pub(crate) fn give_back(&mut self, uuid: &str, seen: &Seen, began: BootMillis) {
+        let Some(known) = self.known.get_mut(uuid) else {
+            return;
+        };
+        if known
+            .wanted_since
+            .take_if(|since| *since <= began)
+            .is_some()
+            && matches!(seen, Seen::There { .. })
+        {
+            known.kept.sick = None;
+        }
     }
 
     /// The host as a whole is unfit; the first cause is the one that is shown.

@@ -133,6 +133,9 @@ pub enum GpuHealth {
         uuid: String,
         /// One clause for people.
         why: String,
+        /// Whether this is what the driver counts since it was loaded, which each agent that starts anew reads again, and
+        /// not what has just happened.
+        is_count: bool,
     },
     /// Give this host no more work.
     Drain {

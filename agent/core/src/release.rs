@@ -102,6 +102,7 @@ impl Core {
         for (uuid, seen) in &look.gpus {
             let hands = self.hands(uuid);
             self.gpus.see(uuid, seen, hands);
+            self.gpus.give_back(uuid, seen, look.began);
             if *seen == Seen::Lost {
                 self.stop_those_that_had(now, uuid);
             }
@@ -119,11 +120,28 @@ impl Core {
 
     /// A GPU has failed, or the host.
     pub(crate) fn on_gpu_health(&mut self, health: GpuHealth) {
+        let before = self.gpus.kept();
         match health {
-            GpuHealth::Quarantine { uuid, why } => self.gpus.sicken(&uuid, why),
+            GpuHealth::Quarantine {
+                uuid,
+                why,
+                is_count,
+            } => self.gpus.sicken(&uuid, why, is_count),
             GpuHealth::Drain { why } => self.gpus.drain(why),
         }
+        // What was counted is kept also where there is nothing new to tell.
+        if self.gpus.states() == self.told_gpus && self.gpus.kept() != before {
+            self.outputs.push(Output::SaveGpus(self.gpus.kept()));
+        }
         self.tell_gpus();
+    }
+
+    /// An admin wants GPUs back. Whether they are still failing is seen by a look.
+    pub(crate) fn on_restore_gpus(&mut self, uuids: &[String]) {
+        for uuid in uuids {
+            self.gpus.want_back(uuid, self.clock);
+        }
+        self.look_at_gpus();
     }
 
     /// Time has passed for one that waits: what is not free by now is kept from everybody.

@@ -1,7 +1,7 @@
 //! What failures of GPUs ask for: errors that the driver reports by number (XIDs), memory that cannot be corrected, clocks
 //! that are held down. `docs/gpu-health.md` is this table for people.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use agent_core::GpuHealth;
 use sluice_common::inventory::{Gpu, GpuReading};
@@ -69,11 +69,12 @@ pub(crate) fn of_xid(xid: u64) -> (Action, &'static str) {
     })
 }
 
-/// What was concluded before, so that each cause is acted on once.
+/// What was concluded before, so that each failure is acted on once: a count that has grown is a new one, and a GPU that an
+/// admin took back into service goes out of it again.
 #[derive(Debug, Default)]
 pub(crate) struct Judged {
-    xids: BTreeSet<(String, u64)>,
-    ecc: BTreeSet<String>,
+    xids: BTreeMap<(String, u64), u64>,
+    ecc: BTreeMap<String, u64>,
     slowed: BTreeMap<String, &'static str>,
 }
 
@@ -87,17 +88,17 @@ impl Judged {
     ) -> Vec<GpuHealth> {
         let mut verdicts = Vec::new();
         for (gpu, raised) in xids {
-            for xid in raised.keys() {
-                if self.xids.insert((gpu.clone(), *xid)) {
+            for (xid, count) in raised {
+                if grew(&mut self.xids, (gpu.clone(), *xid), *count) {
                     verdicts.extend(of_raised(gpus, gpu, *xid));
                 }
             }
         }
         for reading in readings {
             let lost = reading.ecc_uncorrected.unwrap_or(0);
-            if lost > 0 && self.ecc.insert(reading.uuid.clone()) {
+            if grew(&mut self.ecc, reading.uuid.clone(), lost) {
                 let why = format!("{lost} errors of its memory could not be corrected");
-                verdicts.extend(quarantine(gpus, &reading.uuid, &why));
+                verdicts.extend(quarantine(gpus, &reading.uuid, &why, true));
             }
         }
         verdicts
@@ -114,12 +115,17 @@ impl Judged {
     }
 }
 
+/// Whether a count is higher than it was, or than none. One that falls was reset with its GPU.
+fn grew<K: Ord>(before: &mut BTreeMap<K, u64>, key: K, count: u64) -> bool {
+    count > before.insert(key, count).unwrap_or(0)
+}
+
 fn of_raised(gpus: &[Gpu], gpu: &str, xid: u64) -> Vec<GpuHealth> {
     let (action, name) = of_xid(xid);
     let why = format!("XID {xid}, {name}");
     match action {
         Action::BlameStep | Action::Note => Vec::new(),
-        Action::Quarantine => quarantine(gpus, gpu, &why),
+        Action::Quarantine => quarantine(gpus, gpu, &why, false),
         Action::Drain => vec![GpuHealth::Drain {
             why: format!("GPU {gpu}: {why}"),
         }],
@@ -127,7 +133,7 @@ fn of_raised(gpus: &[Gpu], gpu: &str, xid: u64) -> Vec<GpuHealth> {
 }
 
 /// A GPU, or all instances of one that is cut.
-fn quarantine(gpus: &[Gpu], uuid: &str, why: &str) -> Vec<GpuHealth> {
+fn quarantine(gpus: &[Gpu], uuid: &str, why: &str, is_count: bool) -> Vec<GpuHealth> {
     let is_meant = |gpu: &&Gpu| {
         let parent = gpu.mig.as_ref().map(|mig| mig.parent.as_str());
         gpu.uuid == uuid || parent == Some(uuid)
@@ -136,6 +142,7 @@ fn quarantine(gpus: &[Gpu], uuid: &str, why: &str) -> Vec<GpuHealth> {
     let verdicts = meant.map(|gpu| GpuHealth::Quarantine {
         uuid: gpu.uuid.clone(),
         why: why.to_owned(),
+        is_count,
     });
     verdicts.collect()
 }
@@ -165,6 +172,7 @@ mod tests {
         GpuHealth::Quarantine {
             uuid: uuid.to_owned(),
             why: why.to_owned(),
+            is_count: false,
         }
     }
 
@@ -193,6 +201,10 @@ mod tests {
             [quarantined("GPU-a", "XID 48, double bit ECC error")]
         );
         assert_eq!(judged.verdicts(&gpus, &[], &raised("GPU-a", &[48])), []);
+        let twice = BTreeMap::from([("GPU-a".to_owned(), BTreeMap::from([(48, 2)]))]);
+        let found = judged.verdicts(&gpus, &[], &twice);
+        let expected = quarantined("GPU-a", "XID 48, double bit ECC error");
+        assert_eq!(found, [expected], "it happened again");
         let found = judged.verdicts(&gpus, &[], &raised("GPU-b", &[94]));
         let why = "XID 94, contained ECC error";
         assert_eq!(
@@ -220,10 +232,18 @@ mod tests {
             );
         }
         let found = judged.verdicts(&gpus, &[reading(Some(2))], &BTreeMap::new());
+        let counted = |why: &str| GpuHealth::Quarantine {
+            uuid: "GPU-a".to_owned(),
+            why: why.to_owned(),
+            is_count: true,
+        };
         let why = "2 errors of its memory could not be corrected";
-        assert_eq!(found, [quarantined("GPU-a", why)]);
-        let again = judged.verdicts(&gpus, &[reading(Some(3))], &BTreeMap::new());
+        assert_eq!(found, [counted(why)]);
+        let again = judged.verdicts(&gpus, &[reading(Some(2))], &BTreeMap::new());
         assert_eq!(again, []);
+        let again = judged.verdicts(&gpus, &[reading(Some(3))], &BTreeMap::new());
+        let why = "3 errors of its memory could not be corrected";
+        assert_eq!(again, [counted(why)]);
     }
 
     #[test]

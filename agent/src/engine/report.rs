@@ -33,13 +33,14 @@ pub(super) enum Touched {
 impl Touched {
     pub(super) fn by(input: &Input) -> Self {
         match input {
-            Input::Command { command, .. } => Touched::One(match &command.order {
-                ToNode::Assign(assignment) => assignment.attempt.clone(),
+            Input::Command { command, .. } => match &command.order {
+                ToNode::Assign(assignment) => Touched::One(assignment.attempt.clone()),
                 ToNode::Stop { attempt, .. }
                 | ToNode::Forget { attempt }
                 | ToNode::Suspend { attempt, .. }
-                | ToNode::Resume { attempt } => attempt.clone(),
-            }),
+                | ToNode::Resume { attempt } => Touched::One(attempt.clone()),
+                ToNode::RestoreGpus { .. } => Touched::Nobody,
+            },
             Input::Attempt(view) => Touched::One(view.attempt.clone()),
             Input::Timer(
                 TimerKey::Grace(attempt)

@@ -26,7 +26,8 @@ pub(crate) struct UncordonArgs {
     /// Which.
     #[arg(value_name = "NODE", value_parser = node_name, required = true)]
     pub(crate) nodes: Vec<String>,
-    /// Open only this GPU, by its index or UUID. Without it closed GPUs stay closed.
+    /// Open only this GPU, by its index or UUID. Without it closed GPUs stay closed. One that failed is looked at, and is
+    /// granted again if it answers.
     #[arg(long, value_name = "GPU")]
     pub(crate) gpu: Option<String>,
 }

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::NodeName;
 use sluice_common::inventory::Gpu;
+use sluice_common::wire::ToNode;
 
 use crate::core::Core;
 use crate::output::Refusal;
@@ -60,21 +61,33 @@ impl Core {
         Ok(())
     }
 
-    /// Opens them again.
+    /// Opens them again. Those that their host calls unfit it is to look at, and tells what it finds.
     pub(crate) fn uncordon_gpus(&mut self, name: &NodeName, selector: &str) -> Result<(), Refusal> {
         let node = self.state.node(name);
         let mut gpus = chosen(node, name, selector)?;
-        gpus.retain(|gpu| node.is_some_and(|node| node.gpu_cordons.contains_key(gpu)));
+        gpus.retain(|gpu| node.is_some_and(|node| !node.is_fit(gpu)));
+        let mut unfit = gpus.clone();
+        unfit.retain(|gpu| node.is_some_and(|node| node.gpus.faults.contains_key(gpu)));
+        let contact = self.contacts.get(name);
+        if !unfit.is_empty() && contact.is_none_or(|contact| contact.session.is_none()) {
+            return Err(Refusal::CannotLookAtGpu {
+                node: name.clone(),
+                gpu: selector.to_string(),
+            });
+        }
         if !gpus.is_empty() {
             let node = name.clone();
             self.record(Record::GpusUncordoned { node, gpus });
+        }
+        if !unfit.is_empty() {
+            self.send(name, ToNode::RestoreGpus { gpus: unfit });
         }
         Ok(())
     }
 }
 
 /// The GPUs that an admin means: by the driver's index, by UUID, or by the UUID of the GPU that they are instances of.
-/// One that is closed can be named by UUID while its host does not list it.
+/// One that is closed or unfit can be named by UUID while its host does not list it.
 fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<String>, Refusal> {
     let there = node.into_iter().flat_map(|node| &node.inventory.gpus);
     let meant = |gpu: &&Gpu| {
@@ -89,8 +102,8 @@ fn chosen(node: Option<&Node>, name: &NodeName, selector: &str) -> Result<Vec<St
         .map(|g| g.uuid.clone())
         .collect();
     if gpus.is_empty() {
-        let closed = node.and_then(|node| node.gpu_cordons.get_key_value(selector));
-        gpus.extend(closed.map(|(gpu, _)| gpu.clone()));
+        let unlisted = node.filter(|node| !node.is_fit(selector));
+        gpus.extend(unlisted.map(|_| selector.to_string()));
     }
     if gpus.is_empty() {
         return Err(Refusal::UnknownGpu {

@@ -291,7 +291,7 @@ pub enum NodeChange {
         /// In the admin's words. Without it one that was given before stays.
         reason: Option<String>,
     },
-    /// One of its GPUs gets work again.
+    /// One of its GPUs gets work again. One that its host calls unfit is looked at first.
     UncordonGpu {
         /// Its index or UUID.
         gpu: String,

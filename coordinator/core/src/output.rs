@@ -398,6 +398,17 @@ pub enum Refusal {
         /// What it holds.
         steps: Vec<StepId>,
     },
+    /// A GPU that failed is to be looked at, and its node is away.
+    #[error(
+        "node `{node}` is away, so nobody can look whether GPU `{gpu}`, which it calls unfit, still fails: try again when \
+         `sluice get nodes` shows it linked"
+    )]
+    CannotLookAtGpu {
+        /// The node.
+        node: NodeName,
+        /// As it was asked for.
+        gpu: String,
+    },
     /// A node has more labels than one may have.
     #[error(
         "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"

@@ -370,7 +370,7 @@ pub enum Record {
         /// In the admin's words; empty where none were given.
         reason: String,
     },
-    /// An admin opened GPUs of a node again.
+    /// An admin opened GPUs of a node again, or had those looked at that their host called unfit.
     GpusUncordoned {
         /// The node.
         node: NodeName,

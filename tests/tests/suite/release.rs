@@ -295,3 +295,49 @@ fn an_admin_closes_one_gpu_and_opens_it() {
         host.gpu(0)
     );
 }
+
+#[test]
+fn a_gpu_that_failed_comes_back_when_an_admin_wants_it_and_it_answers() {
+    let mut host = Host::with(1, &json!({"linger_ms": 0}), &[]);
+    let node = host.node()["name"].as_str().unwrap().to_owned();
+    eventually("the first reading", || {
+        let node = host.node();
+        node["inventory"]["gpus"][0]["reading"]
+            .is_object()
+            .then_some(())
+    });
+    let fail = |host: &mut Host, xids: Value| {
+        host.file["gpus"][0]["xids"] = xids;
+        host.rewrite();
+        let unfit = eventually("the quarantine", || host.unfit());
+        assert_eq!(
+            unfit["message"],
+            "quarantined: XID 48, double bit ECC error"
+        );
+    };
+    fail(&mut host, json!([48]));
+    host.submit("first", "low");
+    host.dev.step_in("first", &["queued"]);
+    host.dev.ok(&["uncordon", &node, "--gpu", "0"]);
+    host.dev.step_in("first", &["running"]);
+    assert_eq!(host.unfit(), None);
+    let said = host.dev.ok(&["get", "events"]);
+    assert!(said.contains("uncordoned"), "{said}");
+
+    fail(&mut host, json!([48, 48]));
+    host.file["gpus"][0]["lost"] = true.into();
+    host.rewrite();
+    host.dev.ok(&["uncordon", &node, "--gpu", host.gpu(0)]);
+    eventually("it is lost", || {
+        (host.unfit()?["fault"] == "lost").then_some(())
+    });
+    host.file["gpus"][0]["lost"] = false.into();
+    host.rewrite();
+    let unfit = eventually("its answer", || {
+        host.unfit().filter(|unfit| unfit["fault"] != "lost")
+    });
+    assert_eq!(
+        unfit["message"], "quarantined: XID 48, double bit ECC error",
+        "one that did not answer is forgiven nothing"
+    );
+}

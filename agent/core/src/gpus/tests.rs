@@ -115,8 +115,8 @@ fn a_quarantined_gpu_comes_back_when_it_is_seen_free() {
 #[test]
 fn a_sick_gpu_stays_so_and_a_lost_one_until_it_answers() {
     let mut gpus = idle_at(10);
-    gpus.sicken(GPU, "XID 48".into());
-    gpus.sicken(GPU, "XID 63".into());
+    gpus.sicken(GPU, "XID 48".into(), false);
+    gpus.sicken(GPU, "XID 63".into(), false);
     gpus.see(GPU, &Seen::Lost, Hands::Nobody);
     assert_eq!(fault(&gpus), Some(GpuFault::Lost));
     gpus.see(GPU, &there(&[], 10), Hands::Nobody);

@@ -207,6 +207,7 @@ fn a_failed_gpu_and_a_failed_host_are_told() {
     let sick = GpuHealth::Quarantine {
         uuid: "GPU-a".to_owned(),
         why: "XID 48".to_owned(),
+        is_count: false,
     };
     let told = bench.told(Input::GpuHealth(sick.clone()));
     assert_eq!(told, "keep; 1: gpus GPU-a quarantined: XID 48");
@@ -217,4 +218,68 @@ fn a_failed_gpu_and_a_failed_host_are_told() {
         told,
         "keep; 1: gpus GPU-a quarantined: XID 48 drain: XID 79"
     );
+}
+
+fn failure(why: &str, is_count: bool) -> Input {
+    Input::GpuHealth(GpuHealth::Quarantine {
+        uuid: "GPU-a".to_owned(),
+        why: why.to_owned(),
+        is_count,
+    })
+}
+
+fn restore() -> Input {
+    order(ToNode::RestoreGpus {
+        gpus: vec!["GPU-a".to_owned(), "GPU-unheard-of".to_owned()],
+    })
+}
+
+#[test]
+fn a_gpu_that_failed_comes_back_when_an_admin_wants_it_and_it_answers() {
+    let mut bench = Bench::linked();
+    bench.feed(failure("XID 48", false));
+    assert_eq!(bench.told(restore()), "look; look at 105000");
+    let answers = || [("GPU-a", there(&[], 10))];
+    assert_eq!(bench.told(look(99_999, &answers())), "", "begun before");
+    assert_eq!(
+        bench.told(look(100_000, &[("GPU-a", Seen::Unanswered)])),
+        ""
+    );
+    assert_eq!(bench.told(look(100_100, &answers())), "", "asked for once");
+    bench.feed(restore());
+    let told = bench.told(look(100_200, &answers()));
+    assert_eq!(told, "keep; 1: gpus");
+    let told = bench.told(failure("XID 48", false));
+    assert_eq!(told, "keep; 1: gpus GPU-a quarantined: XID 48", "once more");
+}
+
+#[test]
+fn a_gpu_that_is_lost_stays_so_whatever_an_admin_wants() {
+    let mut bench = Bench::linked();
+    bench.feed(failure("XID 48", false));
+    bench.feed(restore());
+    let told = bench.told(look(100_000, &[("GPU-a", Seen::Lost)]));
+    assert!(told.starts_with("keep; 1: gpus GPU-a lost"), "{told}");
+    let told = bench.told(look(100_100, &[("GPU-a", there(&[], 10))]));
+    assert_eq!(told, "keep; 1: gpus GPU-a quarantined: XID 48");
+}
+
+#[test]
+fn what_was_counted_before_an_admin_took_a_gpu_back_is_no_new_failure_for_the_next_agent() {
+    let mut bench = Bench::linked();
+    bench.feed(failure("XID 48", false));
+    assert_eq!(bench.told(failure("2 errors", true)), "keep");
+    bench.feed(restore());
+    let outputs = bench.feed(look(100_000, &[("GPU-a", there(&[], 10))]));
+    let kept: Vec<&KeptGpus> = outputs
+        .iter()
+        .filter_map(|output| match output {
+            Output::SaveGpus(kept) => Some(kept),
+            _ => None,
+        })
+        .collect();
+    let mut next = Bench::linked_with(kept[0].clone());
+    assert_eq!(next.told(failure("2 errors", true)), "");
+    let told = next.told(failure("3 errors", true));
+    assert_eq!(told, "keep; 1: gpus GPU-a quarantined: 3 errors");
 }

@@ -441,6 +441,11 @@ fn orders_to_stop_and_to_forget() {
     check(&command(suspend), &golden);
     let resume = ToNode::Resume { attempt: attempt() };
     check(&command(resume), &format!("{EPOCH} 04000000 {ATTEMPT}"));
+    let restore = ToNode::RestoreGpus {
+        gpus: vec!["GPU".to_owned()],
+    };
+    let golden = format!("{EPOCH} 05000000 0100000000000000 0300000000000000 475055");
+    check(&command(restore), &golden);
 }
 
 #[test]

@@ -39,7 +39,8 @@ fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
         ToNode::Stop { .. }
         | ToNode::Forget { .. }
         | ToNode::Suspend { .. }
-        | ToNode::Resume { .. } => None,
+        | ToNode::Resume { .. }
+        | ToNode::RestoreGpus { .. } => None,
     });
     sent.collect()
 }

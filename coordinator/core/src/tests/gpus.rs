@@ -11,7 +11,7 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
-use sluice_common::wire::{FromNode, StopWhy};
+use sluice_common::wire::{FromNode, StopWhy, ToNode};
 
 use super::rig::*;
 use crate::input::NodeChange;
@@ -221,6 +221,42 @@ fn a_gpu_that_is_not_there_is_refused_with_those_that_are() {
         rig.change("n", uncordon("GPU-n-0")).types(),
         ["gpus_uncordoned"]
     );
+}
+
+#[test]
+fn a_gpu_that_failed_is_looked_at_when_an_admin_opens_it() {
+    let mut rig = Rig::one_node(2, 8);
+    rig.say("n", say(&[("GPU-n-0", held(4711))]));
+    rig.change("n", cordon("0", None));
+    let fed = rig.change("n", uncordon("0"));
+    assert_eq!(fed.types(), ["gpus_uncordoned"]);
+    let restore = ToNode::RestoreGpus {
+        gpus: vec!["GPU-n-0".into()],
+    };
+    assert_eq!(fed.sent, core::slice::from_ref(&restore));
+    rig.submit("a", spec(2, 1000)).unwrap();
+    assert_eq!(rig.state("a"), StepState::Queued, "it is not fit yet");
+    // One that fell off is named by UUID, and said again it is looked at again.
+    rig.say("n", FromNode::Inventory(Box::new(inventory("n", 1, 8))));
+    assert_eq!(rig.change("n", uncordon("GPU-n-0")).sent, [restore]);
+    rig.say("n", FromNode::Inventory(Box::new(inventory("n", 2, 8))));
+    rig.say("n", say(&[]));
+    assert_eq!(rig.state("a"), StepState::Allocated);
+    assert_eq!(rig.change("n", uncordon("0")).types(), [""; 0]);
+}
+
+#[test]
+fn a_gpu_that_failed_is_not_opened_while_nobody_can_look_at_it() {
+    let mut rig = Rig::one_node(1, 8);
+    rig.say("n", say(&[("GPU-n-0", held(4711))]));
+    rig.gone("n");
+    let fed = rig.change("n", uncordon("0"));
+    let [Answer::Changed(Err(refusal @ Refusal::CannotLookAtGpu { .. }))] = &fed.answers[..] else {
+        panic!("{fed:?}");
+    };
+    let words = format!("{refusal}");
+    assert!(words.starts_with("node `n` is away"), "{words}");
+    assert_eq!(fed.types(), [""; 0]);
 }
 
 #[test]

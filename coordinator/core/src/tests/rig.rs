@@ -425,6 +425,7 @@ fn order_in_words(order: &ToNode) -> String {
         ToNode::Forget { attempt } => format!("forget {attempt}"),
         ToNode::Suspend { attempt, room_mb } => format!("suspend {attempt} {room_mb}"),
         ToNode::Resume { attempt } => format!("resume {attempt}"),
+        ToNode::RestoreGpus { gpus } => format!("restore {}", gpus.join(",")),
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::IdInUse { .. } => C::IdInUse,
         Refusal::UnknownNode { .. } => C::UnknownNode,
         Refusal::UnknownGpu { .. } => C::UnknownGpu,
+        Refusal::CannotLookAtGpu { .. } => C::NodeUnreachable,
         Refusal::NodeLinked { .. } => C::NodeLinked,
         Refusal::NodeHoldsSteps { .. } => C::NodeHoldsSteps,
         Refusal::TooManyLabels { .. } => C::TooManyLabels,
@@ -97,7 +98,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::UnknownNode { node } | Refusal::NodeLinked { node } => {
             vec![("node", text(node.as_str()))]
         }
-        Refusal::UnknownGpu { node, gpu, .. } => {
+        Refusal::UnknownGpu { node, gpu, .. } | Refusal::CannotLookAtGpu { node, gpu } => {
             vec![("node", text(node.as_str())), ("gpu", text(gpu))]
         }
         Refusal::NodeHoldsSteps { node, steps } => {

@@ -213,8 +213,8 @@ impl State {
         let node = node_mut(&mut self.kept.nodes, name)?;
         for gpu in gpus {
             let closed = node.gpu_cordons.remove(gpu).is_some();
-            need(closed, || {
-                format!("GPU `{gpu}` of node `{name}` is not cordoned")
+            need(closed || node.gpus.faults.contains_key(gpu), || {
+                format!("GPU `{gpu}` of node `{name}` is neither cordoned nor unfit")
             })?;
         }
         self.index.place_node(node);
