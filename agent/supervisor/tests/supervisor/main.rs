@@ -15,6 +15,7 @@ mod ends;
 mod execs;
 mod fenced;
 mod fences;
+mod floods;
 mod freezing;
 mod host;
 mod hostile;

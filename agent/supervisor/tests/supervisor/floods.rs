@@ -1,0 +1,91 @@
+//! Programs that write far more than is kept of it: the disk holds no more than the bound and what is written between two
+//! looks, the newest part lies where it was written, and what was dropped is said.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+use sluice_common::output::{MARK_BYTES, MARKS_FILE, read_mark};
+use sluice_common::supervision::Exit;
+use sluice_common::wire::LogStream;
+
+use crate::client::spec;
+use crate::host::{Host, until};
+
+const MIB: u64 = 1 << 20;
+
+/// What is kept of a stream.
+const KEPT: u64 = 8 * MIB;
+
+/// What is written before it is waited until the oldest was dropped.
+const CHUNK: u64 = 64 * MIB;
+
+/// A file system may keep a little more than what is in a file.
+const SLACK: u64 = MIB;
+
+/// Every line is as long as this and begins with its own number, so that any part tells where it was written.
+const LINE: u64 = 1024;
+
+/// How much to write: `SLUICE_FLOOD_MIB` says. Two looks show as much as sixteen do.
+fn flood() -> u64 {
+    let asked = std::env::var("SLUICE_FLOOD_MIB").ok();
+    asked.map_or(128, |text| text.parse().unwrap()) * MIB
+}
+
+/// Writes so many bytes, and after each chunk waits until the disk holds little of it: it notes the most that it has seen
+/// there.
+fn script(bytes: u64) -> String {
+    let (lines, chunk, calm) = (bytes / LINE, CHUNK / LINE, KEPT + SLACK);
+    let pad = "x".repeat(100);
+    format!(
+        "$| = 0; $most = 0; $pad = substr('{pad}' x 11, 0, {LINE} - 17); \
+         for ($n = 0; $n < {lines}; $n++) {{ \
+           printf('%015d %s' . \"\\n\", $n, $pad); \
+           next if ($n + 1) % {chunk}; \
+           $| = 1; $| = 0; \
+           for (;;) {{ $held = (stat STDOUT)[12] * 512; $most = $held if $held > $most; last if $held <= {calm}; select undef, undef, undef, 0.01 }} \
+         }} \
+         print STDERR \"$most\\n\""
+    )
+}
+
+#[test]
+fn of_a_flood_the_newest_part_is_kept_where_it_was_written() {
+    let config = format!(
+        "default_user = 0\nallow_root = true\noutput_max = \"{}MiB\"\n",
+        KEPT / MIB
+    );
+    let host = Host::start_under(&config, &[]);
+    let mut client = host.client();
+    let flood = flood();
+    let spec = spec("flood.1", &["perl", "-e", &script(flood)]);
+    client.spawn(&spec);
+    // Its own waits end only when what is old was dropped.
+    until("it has written all", || {
+        host.attempt_dir(&spec.attempt).join("stdout").exists()
+            && !host.output(&spec.attempt, "stderr").is_empty()
+    });
+    assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(0));
+
+    let dir = host.attempt_dir(&spec.attempt);
+    let stdout = File::open(dir.join("stdout")).unwrap();
+    let held = || stdout.metadata().unwrap().blocks() * 512;
+    until("the last look was taken", || held() <= KEPT + SLACK);
+    assert_eq!(stdout.metadata().unwrap().len(), flood, "offsets stay");
+    let most: u64 = host.output(&spec.attempt, "stderr").trim().parse().unwrap();
+    assert!(most <= KEPT + CHUNK + 2 * SLACK, "{most} bytes on the disk");
+
+    let marks = fs::read(dir.join(MARKS_FILE)).unwrap();
+    let at = usize::try_from(LogStream::Stdout.mark_at()).unwrap();
+    let first_kept = read_mark(marks[at..at + MARK_BYTES].try_into().unwrap()).unwrap();
+    assert!(
+        (flood - KEPT - SLACK..=flood - KEPT).contains(&first_kept),
+        "{first_kept} of {flood} dropped"
+    );
+    for n in first_kept.div_ceil(LINE)..flood / LINE {
+        let mut line = [0; LINE as usize];
+        stdout.read_exact_at(&mut line, n * LINE).unwrap();
+        let number = std::str::from_utf8(&line[..15]).unwrap();
+        assert_eq!(number.parse(), Ok(n));
+        assert_eq!(line.last(), Some(&b'\n'));
+    }
+}
