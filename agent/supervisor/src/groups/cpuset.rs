@@ -138,7 +138,7 @@ impl Cpusets {
         let _ = self.legacy_root().map(fs::remove_dir);
     }
 
-    fn legacy_root(&self) -> Option<&Path> {
+    pub(super) fn legacy_root(&self) -> Option<&Path> {
         match &self.way {
             Way::None | Way::Unified => None,
             Way::Legacy(root) => Some(root),

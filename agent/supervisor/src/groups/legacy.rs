@@ -63,6 +63,11 @@ impl Legacy {
         self.roots.get(&controller).map(PathBuf::as_path)
     }
 
+    /// The roots in all hierarchies that are used.
+    pub(super) fn roots(&self) -> impl Iterator<Item = &Path> {
+        self.roots.values().map(PathBuf::as_path)
+    }
+
     /// Leaves a controller out that turned out to be of no use.
     pub(super) fn leave_out(&mut self, controller: Controller) {
         if let Some(root) = self.roots.remove(&controller) {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
+use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
@@ -71,7 +72,9 @@ impl Table {
         let mut owners = Owners::new(attempts_dir.clone());
         owners.take_over(std::mem::take(&mut setup.left.seen));
         let mut groups = Groups::open(Path::new("/"), setup.groups, state_dir);
+        groups.claim(state_dir);
         groups.log();
+        warn_of_marks(&groups);
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         for (id, attempt) in &mut attempts {
             let found = match setup.left.freezing.contains(id) {
@@ -260,6 +263,17 @@ fn end_of(process: Process, exit: Exit, now: Time) -> HostEnd {
         exit,
         ended_at: now.max(process.started_at),
         usage: Usage::default(),
+    }
+}
+
+/// Where no group knows the processes of a step, its strays are told by what they carry in their own memory, and whoever reads
+/// that waits for whoever owns it: see [`crate::owner`].
+fn warn_of_marks(groups: &Groups) {
+    if groups.capabilities().get(&Capability::Kill) == Some(&Mechanism::ProcessGroup) {
+        warn!(
+            "no control groups can be made, so what a step leaves behind is told by its environment: run no steps here of \
+             people whom you do not trust, for one that lays a file system of its own over that can hold up this supervisor"
+        );
     }
 }
 

@@ -22,6 +22,7 @@ mod hostile;
 mod identities;
 mod leases;
 mod leaving;
+mod leftovers;
 mod legacy;
 mod moves;
 mod pinned;
