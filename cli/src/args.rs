@@ -338,6 +338,9 @@ pub(crate) struct GetArgs {
     #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
     pub(crate) selector: Option<Selector>,
 
+    /// Also the labels of the nodes or steps, in a column of their own.
+    #[arg(long)]
+    pub(crate) show_labels: bool,
     /// Only the last N steps or events.
     #[arg(long, value_name = "N", help_heading = "Filters")]
     pub(crate) limit: Option<usize>,

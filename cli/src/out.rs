@@ -21,6 +21,8 @@ pub(crate) struct Out {
     color_err: bool,
     /// Columns of the terminal that stdout is; `None` in a pipe, where nothing is cut.
     width: Option<usize>,
+    /// Whether tables have a column of labels.
+    labels: bool,
 }
 
 /// What a colour means.
@@ -66,6 +68,7 @@ impl Out {
             width: terminal_size::terminal_size_of(io::stdout())
                 .map(|(width, _)| usize::from(width.0))
                 .filter(|width| *width > 0),
+            labels: false,
         }
     }
 
@@ -78,6 +81,7 @@ impl Out {
             color_out: false,
             color_err: false,
             width: None,
+            labels: false,
         }
     }
 
@@ -108,6 +112,16 @@ impl Out {
     /// What `-o` asked for.
     pub(crate) fn format(self) -> Format {
         self.format
+    }
+
+    /// The same with a column of labels in tables, where that was asked for.
+    pub(crate) fn with_labels(self, labels: bool) -> Self {
+        Self { labels, ..self }
+    }
+
+    /// Whether a column of labels was asked for.
+    pub(crate) fn shows_labels(self) -> bool {
+        self.labels
     }
 
     /// Whether more was asked for than fits.

@@ -44,6 +44,7 @@ Examples:
   sluice get steps                          all that are remembered, the newest last
   sluice get steps --state queued,running --pool default
   sluice get nodes -l zone=a,gpu -o wide
+  sluice get steps --show-labels
   sluice get steps -w                       the list, then each row as it changes
   sluice get pool default -o yaml
   sluice cancel $(sluice get steps --state queued -o name)

@@ -32,6 +32,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         *name = bare.unwrap_or_else(|| name.clone());
     }
     wanted::check(&args)?;
+    let out = out.with_labels(args.show_labels);
     match args.kind {
         Kind::Steps => get::<StepView>(client, &args, out),
         Kind::Nodes => get::<NodeView>(client, &args, out),

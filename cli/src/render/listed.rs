@@ -19,11 +19,31 @@ pub(crate) trait Listed: Serialize {
 
     /// A cell for each column.
     fn cells(&self, now: Timestamp) -> Vec<Cell>;
+
+    /// What stands in the last line below several of them, by the titles of columns; nothing of kinds that are not
+    /// added up.
+    fn sum(_items: &[Self]) -> Option<Vec<(&'static str, Cell)>>
+    where
+        Self: Sized,
+    {
+        None
+    }
 }
 
 /// A table of them.
 pub(crate) fn table<T: Listed>(items: &[T], now: Timestamp, out: Out) -> String {
-    Table::new(T::COLUMNS, out).whole(&rows(items, now))
+    let mut rows = rows(items, now);
+    rows.extend(T::sum(items).map(|sum| row_of(T::COLUMNS, &sum)));
+    Table::new(T::COLUMNS, out).whole(&rows)
+}
+
+/// A row of the cells that there are, and of nothing below the other columns.
+fn row_of(columns: &[Column], cells: &[(&'static str, Cell)]) -> Vec<Cell> {
+    let cell = |column: &Column| {
+        let found = cells.iter().find(|(title, _)| *title == column.title());
+        found.map_or_else(|| String::new().into(), |(_, cell)| cell.clone())
+    };
+    columns.iter().map(cell).collect()
 }
 
 /// The rows of a table of them.

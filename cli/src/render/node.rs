@@ -1,9 +1,12 @@
 //! Nodes for people.
 
+mod isolation;
+mod sum;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
+use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::api::{CordonView, HostView, NodeView, StepView, UnfitGpuView};
 use sluice_common::platform::CPU;
 use sluice_common::state::{NodeState, StepState};
@@ -25,6 +28,7 @@ impl Listed for NodeView {
         Column::new("GPUS", 9).room(5),
         Column::new("CPU", 7).room(7),
         Column::new("MEMORY", 6).room(9),
+        Column::new("STORAGE", 3).wide().room(9),
         Column::new("STEPS", 8),
         Column::new("AGE", 5).room(5),
         Column::new("PLATFORM", 3).wide(),
@@ -34,7 +38,8 @@ impl Listed for NodeView {
         Column::new("KERNEL", 3).wide(),
         Column::new("AGENT", 3).wide(),
         Column::new("HEARD", 3).wide().room(5),
-        Column::new("LABELS", 3).wide(),
+        Column::new("ISOLATION", 3).wide(),
+        Column::new("LABELS", 10).text().labels(),
         Column::new("CAPABILITIES", 3).wide(),
     ];
 
@@ -54,6 +59,7 @@ impl Listed for NodeView {
                 or_dash(Some(&host.kernel)),
                 or_dash(Some(&self.version)),
                 self.heard_at.map_or("-".to_owned(), |at| age(at, now)),
+                isolation::word(&host.capabilities).to_owned(),
                 labels(&self.labels),
                 capabilities(host),
             ]
@@ -61,12 +67,17 @@ impl Listed for NodeView {
         );
         cells
     }
+
+    fn sum(nodes: &[Self]) -> Option<Vec<(&'static str, Cell)>> {
+        sum::of(nodes)
+    }
 }
 
 fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
     let of = |key: &str| (node.used.get(key), node.capacity.get(key));
     let ((gpus, all_gpus), (mcpu, all_mcpu)) = (of(GPU), of(MCPU));
     let (memory, all_memory) = of(MEMORY_MB);
+    let (storage, all_storage) = of(STORAGE_MB);
     vec![
         safe(&node.name).into(),
         or_dash(Some(&node.pool)).into(),
@@ -74,6 +85,7 @@ fn short_cells(node: &NodeView, now: Timestamp) -> Vec<Cell> {
         gpus_of(node, gpus, all_gpus),
         format!("{}/{}", amounts::cores(mcpu), amounts::cores(all_mcpu)).into(),
         amounts::megabytes_of(memory, all_memory).into(),
+        amounts::megabytes_of(storage, all_storage).into(),
         node.steps.len().to_string().into(),
         age(node.joined_at, now).into(),
     ]
@@ -346,6 +358,19 @@ pub(crate) mod tests {
             table(&[node()], now(), Out::plain()),
             "NAME   POOL     STATE  GPUS  CPU    MEMORY    STEPS  AGE\n\
              gpu-1  default  ready  1/1   0.5/8  0/7.6GiB  1      3m\n"
+        );
+    }
+
+    #[test]
+    fn labels_are_shown_where_they_are_asked_for_and_cut_where_there_is_no_room() {
+        let mut node = node();
+        node.labels.insert("rack".to_owned(), "r7".repeat(20));
+        let shown = |out: Out| table(&[node.clone()], now(), out.with_labels(true));
+        assert!(shown(Out::plain()).contains("AGE  LABELS\n"));
+        assert_eq!(
+            shown(Out::sized(60)),
+            "NAME   STATE  GPUS  CPU    MEMORY    STEPS  LABELS\n\
+             gpu-1  ready  1/1   0.5/8  0/7.6GiB  1      rack=r7r7r7r7r7…\n"
         );
     }
 

@@ -33,6 +33,7 @@ impl Listed for StepView {
         Column::new("EXIT", 2).wide().room(4),
         Column::new("PLATFORM", 1).wide(),
         Column::new("REQUEST", 1).wide(),
+        Column::new("LABELS", 10).text().labels(),
         Column::new("COMMAND", 1).wide(),
         Column::new("MESSAGE", 1).wide(),
     ];
@@ -57,6 +58,7 @@ impl Listed for StepView {
             self.exit.as_ref().map_or("-".to_owned(), short_exit).into(),
             or_dash(self.platform.as_deref()).into(),
             amounts::amounts(&self.request).into(),
+            super::node::labels(&self.labels).into(),
             or_dash(Some(&shell_words(&self.command))).into(),
             or_dash(Some(&self.reason.message)).into(),
         ]

@@ -22,6 +22,8 @@ pub(crate) struct Column {
     weight: u8,
     /// Only with `-o wide`.
     wide: bool,
+    /// Only with `-o wide` or `--show-labels`.
+    labels: bool,
     /// May be cut.
     text: bool,
     /// Its width at least where rows come one by one and cannot be aligned to those that follow.
@@ -35,6 +37,7 @@ impl Column {
             title,
             weight,
             wide: false,
+            labels: false,
             text: false,
             room: 0,
         }
@@ -45,6 +48,23 @@ impl Column {
     pub(crate) const fn wide(mut self) -> Self {
         self.wide = true;
         self
+    }
+
+    /// It holds labels, and is only there with `-o wide` or `--show-labels`.
+    #[must_use]
+    pub(crate) const fn labels(mut self) -> Self {
+        self.labels = true;
+        self
+    }
+
+    /// What stands over it.
+    pub(crate) fn title(&self) -> &'static str {
+        self.title
+    }
+
+    /// Whether it was asked for.
+    fn is_wanted(&self, out: Out) -> bool {
+        out.is_wide() || (!self.wide && (!self.labels || out.shows_labels()))
     }
 
     /// It holds texts that may be cut.
@@ -179,7 +199,7 @@ impl Table {
     fn places(&self) -> Vec<(usize, usize)> {
         let wide = self.out.is_wide();
         let shown: Vec<usize> = (0..self.columns.len())
-            .filter(|i| wide || !self.columns[*i].wide)
+            .filter(|i| self.columns[*i].is_wanted(self.out))
             .collect();
         match self.out.width().filter(|_| !wide) {
             Some(limit) => self.fit(shown, limit),

@@ -355,6 +355,11 @@ pub(super) fn check(args: &GetArgs) -> Result<(), Failure> {
             &[Kind::Steps, Kind::Events][..],
         ),
         ("--since", args.since.is_some(), &[Kind::Events]),
+        (
+            "--show-labels",
+            args.show_labels,
+            &[Kind::Nodes, Kind::Steps],
+        ),
     ];
     for (flag, given, kinds) in filters.into_iter().chain(others) {
         if given && !kinds.contains(&args.kind) {
@@ -494,6 +499,7 @@ mod tests {
             "steps --step a",
             "nodes --limit 3",
             "steps --limit 3 -w",
+            "pools --show-labels",
             "events x",
             "steps x --pool a",
             "steps x --limit 1",
@@ -507,6 +513,8 @@ mod tests {
             "events --since 3 -w",
             "events --step a --node n",
             "st x y -w",
+            "steps x --show-labels",
+            "nodes --show-labels -w",
         ] {
             check(&typed(line)).unwrap();
         }

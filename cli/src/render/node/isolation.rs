@@ -1,0 +1,41 @@
+//! How well a host keeps the processes of its steps apart, in a word, from what its supervisor says of each capability.
+//! The whole of that is in the column of capabilities; what a capability is for is said with the inventory.
+
+use std::collections::BTreeMap;
+
+use sluice_common::inventory::{Capability, Mechanism};
+
+/// The word: by which control groups, or that there are none. `cgroup2+1` where version 1 has what version 2 lacks.
+pub(crate) fn word(capabilities: &BTreeMap<Capability, Mechanism>) -> &'static str {
+    let has = |mechanism| capabilities.values().any(|how| *how == mechanism);
+    match (has(Mechanism::Cgroup2), has(Mechanism::Cgroup1)) {
+        (true, true) => "cgroup2+1",
+        (true, false) => "cgroup2",
+        (false, true) => "cgroup1",
+        (false, false) if has(Mechanism::ProcessGroup) => "process groups",
+        (false, false) if capabilities.is_empty() => "-",
+        (false, false) => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Mechanism::{Cgroup1, Cgroup2, None, ProcessGroup};
+
+    #[test]
+    fn the_best_means_name_it_and_both_versions_are_told() {
+        for (kill, cpu, expected) in [
+            (Cgroup2, Cgroup2, "cgroup2"),
+            (Cgroup2, None, "cgroup2"),
+            (Cgroup2, Cgroup1, "cgroup2+1"),
+            (ProcessGroup, Cgroup1, "cgroup1"),
+            (ProcessGroup, None, "process groups"),
+            (None, None, "none"),
+        ] {
+            let host = [(Capability::Kill, kill), (Capability::Cpu, cpu)];
+            assert_eq!(word(&host.into()), expected, "{kill} {cpu}");
+        }
+        assert_eq!(word(&BTreeMap::new()), "-");
+    }
+}
