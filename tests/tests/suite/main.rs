@@ -17,6 +17,7 @@ mod hosts;
 mod logging;
 mod metrics;
 mod moves;
+mod nodes;
 mod nvml;
 mod openapi;
 mod output;

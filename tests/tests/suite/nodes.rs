@@ -1,0 +1,205 @@
+//! Hosts as admins see them: a host of several models whose GPUs are of the platforms that a pool declares, by the
+//! stand-in for NVIDIA's library; and what admins said of a host, over the end of its agent.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually};
+
+/// Two A100s with 80 GB, two L40S, and one that no table of models knows.
+fn mixed_file() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("nvml/hosts/mixed.json")
+}
+
+/// The host, with nobody but steps on its GPUs: one that a stranger uses is granted to nobody.
+fn mixed() -> (Dev, tempfile::TempDir) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("host.json");
+    let mut file: Value = serde_json::from_slice(&fs::read(mixed_file()).unwrap()).unwrap();
+    for gpu in file["gpus"].as_array_mut().unwrap() {
+        gpu.as_object_mut().unwrap().remove("processes");
+    }
+    fs::write(&path, file.to_string()).unwrap();
+    let dev = Dev::with(DevOptions {
+        gpus: Some((binaries().join("libsluice_nvml_standin.so"), path)),
+        ..DevOptions::default()
+    });
+    (dev, folder)
+}
+
+/// The UUIDs of the host whose model has this word in it, in the order of the file.
+fn uuids(model: &str) -> Vec<String> {
+    let file: Value = serde_json::from_slice(&fs::read(mixed_file()).unwrap()).unwrap();
+    let gpus = file["gpus"].as_array().unwrap().clone().into_iter();
+    let of_model = gpus.filter(|gpu| gpu["name"].as_str().unwrap().contains(model));
+    of_model
+        .map(|gpu| gpu["uuid"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+const PLATFORMS: &str = r#"
+kind: platform
+pool: default
+name: big
+description: 60 GB and more
+selector: {gpu_memory: ">=60GB, <100GB", labels: "sluice/arch"}
+---
+kind: platform
+pool: default
+name: ada
+selector: {gpu_model: l40s}
+---
+kind: platform
+pool: default
+name: unknown-model
+selector: {gpu_model: NVIDIA X300-SXM7-512GB, driver: ">=580"}
+---
+kind: platform
+pool: default
+name: hopper
+selector: {gpu_model: "h100, h200"}
+"#;
+
+/// The same with what the pool makes of it; a pool is written whole.
+fn declare(dev: &Dev, pool: &Value) {
+    let (status, put) = dev.call("PUT", "/v1/pools/default", Some(&pool.to_string()));
+    assert_eq!(status, 200, "{put}");
+}
+
+fn apply(dev: &Dev, text: &str) {
+    let file = dev.folder().join("platforms.yaml");
+    fs::write(&file, text).unwrap();
+    dev.ok(&["apply", "-f", file.to_str().unwrap()]);
+}
+
+/// The GPUs that a step with these flags gets, held until the step is cancelled, by what it sees of them itself.
+fn granted(dev: &Dev, id: &str, flags: &[&str]) -> Vec<String> {
+    let script = "echo $CUDA_VISIBLE_DEVICES; exec sleep 1000";
+    let (submit, command) = (["submit", "--id", id], ["--", "sh", "-c", script]);
+    dev.ok(&[&submit[..], flags, &command].concat());
+    let step = dev.step_in(id, &["running"]);
+    let line = eventually("its line", || {
+        Some(dev.ok(&["logs", id])).filter(|text| text.ends_with('\n'))
+    });
+    let mut seen: Vec<String> = line.trim().split(',').map(str::to_owned).collect();
+    assert_eq!(step["placements"][0]["gpus"], json!(seen), "{line}");
+    seen.sort_unstable();
+    seen
+}
+
+/// What `get platforms` tells of each: hosts, GPUs, used and free.
+fn counts(dev: &Dev) -> Vec<(String, [u64; 4])> {
+    let listed: Value = serde_json::from_str(&dev.ok(&["get", "platforms", "-o", "json"])).unwrap();
+    let items = listed["items"].as_array().unwrap().iter();
+    let count = |item: &Value| {
+        let name = item["name"].as_str().unwrap().to_owned();
+        let numbers = ["nodes", "gpus", "used", "free"];
+        (name, numbers.map(|key| item[key].as_u64().unwrap()))
+    };
+    items.map(count).collect()
+}
+
+fn count(dev: &Dev, platform: &str) -> [u64; 4] {
+    let all = counts(dev);
+    let found = all.iter().find(|(name, _)| name == platform);
+    found.unwrap_or_else(|| panic!("{platform}: {all:?}")).1
+}
+
+#[test]
+fn each_gpu_of_a_mixed_host_is_of_its_own_platforms() {
+    let (dev, _folder) = mixed();
+    apply(&dev, PLATFORMS);
+    for (platform, expected) in [
+        ("big", [1, 2, 0, 2]),
+        ("a100", [1, 2, 0, 2]),
+        ("ada", [1, 2, 0, 2]),
+        ("l40s", [1, 2, 0, 2]),
+        ("unknown-model", [1, 1, 0, 1]),
+        ("hopper", [0, 0, 0, 0]),
+    ] {
+        assert_eq!(count(&dev, platform), expected, "{platform}");
+    }
+    let big = granted(&dev, "big", &["--gpus", "2", "--platform", "big"]);
+    assert_eq!(big, uuids("A100"));
+    let ada = granted(&dev, "ada", &["--gpus", "1", "--platform", "ada"]);
+    assert!(uuids("L40S").contains(&ada[0]), "{ada:?}");
+    let odd = ["--gpus", "1", "--platform", "unknown-model"];
+    assert_eq!(granted(&dev, "odd", &odd), uuids("X300"));
+    assert_eq!(count(&dev, "big"), [1, 2, 2, 0]);
+    assert_eq!(count(&dev, "l40s"), [1, 2, 1, 1]);
+    assert_eq!(count(&dev, "unknown-model"), [1, 1, 1, 0]);
+    // There is a GPU left on the host, and it is of another platform.
+    dev.ok(&[
+        "submit",
+        "--id",
+        "late",
+        "--gpus",
+        "1",
+        "--platform",
+        "big",
+        "--",
+        "true",
+    ]);
+    let late = dev.step_in("late", &["queued"]);
+    assert_eq!(late["reason"]["code"], "waiting_for_units", "{late}");
+    dev.ok(&["cancel", "big"]);
+    dev.step_in("late", &["succeeded"]);
+    let none = dev.sluice(&["run", "--gpus", "1", "--platform", "hopper", "--", "true"]);
+    assert_eq!(none.code, 125, "{none:?}");
+    assert!(none.stderr.contains("platform `hopper`"), "{none:?}");
+}
+
+#[test]
+fn a_list_falls_back_and_a_default_is_taken_by_who_names_none() {
+    let (dev, _folder) = mixed();
+    apply(&dev, PLATFORMS);
+    let list = ["--gpus", "2", "--platform", "big,ada"];
+    assert_eq!(granted(&dev, "first", &list), uuids("A100"));
+    assert_eq!(granted(&dev, "second", &list), uuids("L40S"));
+    for id in ["first", "second"] {
+        dev.ok(&["cancel", id]);
+        dev.step_in(id, &["cancelled"]);
+    }
+    declare(&dev, &json!({"default_platform": "ada"}));
+    assert_eq!(granted(&dev, "plain", &["--gpus", "2"]), uuids("L40S"));
+    let listed: Value = serde_json::from_str(&dev.ok(&["get", "platforms", "-o", "json"])).unwrap();
+    let items = listed["items"].as_array().unwrap().iter();
+    let default: Vec<&Value> = items
+        .filter(|item| item["default"] == true)
+        .map(|item| &item["name"])
+        .collect();
+    assert_eq!(default, ["ada"], "{listed}");
+    let any = granted(&dev, "any", &["--gpus", "3", "--platform", "any"]);
+    let mut others = [uuids("A100"), uuids("X300")].concat();
+    others.sort_unstable();
+    assert_eq!(any, others);
+}
+
+#[test]
+fn labels_of_an_admin_stay_over_the_end_of_the_agent_and_of_the_coordinator() {
+    let (dev, _folder) = mixed();
+    let node = dev.call("GET", "/v1/nodes", None).1["items"][0].clone();
+    let name = node["name"].as_str().unwrap().to_owned();
+    dev.ok(&["label", "node", &name, "team=x", "rack=r7"]);
+    let table = dev.ok(&["get", "nodes", "--show-labels"]);
+    let mut lines = table.lines();
+    assert!(lines.next().unwrap().ends_with("  LABELS"), "{table}");
+    assert!(
+        lines.next().unwrap().ends_with("  rack=r7,team=x"),
+        "{table}"
+    );
+    for daemon in [Daemon::Agent, Daemon::Coordinator] {
+        let before = dev.kill(daemon);
+        eventually("the next one, and the node with it", || {
+            let now = dev.daemon(daemon).filter(|pid| *pid != before)?;
+            let (status, node) = dev.try_call("GET", &format!("/v1/nodes/{name}"), None)?;
+            let ready = status == 200 && node["state"] == "ready" && now != before;
+            (ready && node["labels"] == json!({"team": "x", "rack": "r7"})).then_some(())
+        });
+        let meant = dev.ok(&["get", "nodes", "-l", "team=x,rack in (r7)", "-o", "name"]);
+        assert_eq!(meant, format!("node/{name}\n"));
+        // The node of an agent that is back takes work again, and it is the one that the label means.
+        dev.ok(&["run", "--gpus", "1", "--", "true"]);
+    }
+}
