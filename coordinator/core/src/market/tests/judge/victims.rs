@@ -455,7 +455,10 @@ impl Judge {
                     awaits: &victims,
                     keeps,
                 };
-                let reached = || !borrows || !self.order_leads_to_what_is_taken_back(taking, &ids);
+                let reached = || {
+                    let back = borrows && self.order_leads_to_what_is_taken_back(taking, &ids);
+                    !back && !self.own_leave_no_ground(taking, &ids)
+                };
                 if self.is_lawful(taking).is_ok() && reached() {
                     return Some((hosts, victims));
                 }
@@ -482,6 +485,26 @@ impl Judge {
                 .is_empty();
             helps && Some(order(id)) < last && self.stability(alone).is_err()
         })
+    }
+
+    /// "Own ... come before all others, whatever the excess": whether what they cure leaves no ground for taking the rest
+    /// of a set.
+    fn own_leave_no_ground(&self, taking: Taking<'_>, ids: &[&AttemptId]) -> bool {
+        let mut own = ids.to_vec();
+        own.retain(|id| self.is_own(taking, &self.runs[*id]));
+        own.sort_by_cached_key(|id| self.victim_order(taking, id));
+        let mut first = Gone::new();
+        for id in own {
+            let short = self.short_keys_of(taking, &self.runs[id], &first);
+            first.extend((!short.is_empty()).then(|| id.clone()));
+        }
+        first.extend(taking.victims.iter().cloned());
+        let with_own = Taking {
+            victims: &first,
+            awaits: &first,
+            ..taking
+        };
+        self.every_victim_has_a_ground(with_own).is_err()
     }
 
     /// Whether anything at all could make a run give way to a request; most could not, and their sets need not be
