@@ -6,6 +6,7 @@ pub(crate) mod amounts;
 pub(crate) mod capacity;
 pub(crate) mod cluster;
 pub(crate) mod data;
+mod declared;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod host;

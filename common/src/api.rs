@@ -27,6 +27,7 @@ mod access;
 mod admin;
 mod answer;
 mod cluster;
+mod exit;
 mod explain;
 mod host;
 mod platform;
@@ -46,6 +47,7 @@ pub use admin::{
 };
 pub use answer::{BatchItem, BatchRequest, BatchView, ErrorBody, ErrorView, Page};
 pub use cluster::ClusterView;
+pub use exit::ExitView;
 pub use explain::{
     AwaitedView, BeyondView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView,
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,
@@ -222,22 +224,6 @@ pub struct AttemptInfo {
     pub usage: Option<Usage>,
 }
 
-/// How an attempt ended: a code, a signal, or neither where nobody saw.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "AttemptExit")
-)]
-pub struct ExitView {
-    /// Exit code.
-    pub code: Option<i32>,
-    /// Signal number.
-    pub signal: Option<i32>,
-    /// A sentence where neither tells.
-    pub message: Option<String>,
-}
-
 /// A node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(
@@ -289,6 +275,9 @@ pub struct NodeView {
     /// The platforms of its pool that it is of.
     #[serde(default)]
     pub platforms: BTreeSet<String>,
+    /// Labels of its config that do not count, as it has them: an admin set them otherwise, or took them away.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels_of_config: BTreeMap<String, String>,
 }
 
 /// A pool.

@@ -219,6 +219,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         unfit_gpus: unfit_gpus(node),
         facts: node.as_host(&Labels::new()).told(),
         platforms: platforms.map(ToString::to_string).collect(),
+        labels_of_config: node.labels_overridden(),
     }
 }
 

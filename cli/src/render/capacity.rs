@@ -39,7 +39,7 @@ const PLATFORMS: &[Column] = &[
 ];
 
 /// A key by the name that people use.
-fn named(key: &str) -> String {
+pub(super) fn named(key: &str) -> String {
     match key {
         MCPU => "cpu".to_owned(),
         MEMORY_MB => "memory".to_owned(),
@@ -49,7 +49,7 @@ fn named(key: &str) -> String {
 }
 
 /// So much of a key, in the unit that people use.
-fn much(key: &str, amount: u64) -> String {
+pub(super) fn much(key: &str, amount: u64) -> String {
     match key {
         MCPU => amounts::cores(amount),
         MEMORY_MB | STORAGE_MB => amounts::megabytes(amount),

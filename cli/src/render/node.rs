@@ -16,7 +16,7 @@ use super::listed::Listed;
 use super::sections::{Sections, titled};
 use super::step::{moment, rounded};
 use super::table::{Cell, Column, Table};
-use super::{amounts, capacity, host, or_dash, safe};
+use super::{amounts, capacity, declared, host, or_dash, safe};
 use crate::out::{Out, Tone};
 
 impl Listed for NodeView {
@@ -221,6 +221,7 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
         .optional("Labels", (!labels.is_empty()).then(|| labels.join(" ")))
         .optional("Platforms", said(&node.platforms))
         .optional("Facts", facts(node))
+        .many("Warning", &declared::of_node(node))
         .field("Agent", safe(&node.version))
         .field("Joined", moment(node.joined_at, now))
         .field(

@@ -6,11 +6,11 @@ use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 use sluice_common::rules::PoolStatus;
 
 use super::age::age;
-use super::capacity;
 use super::listed::{self, Listed};
 use super::sections::{Sections, titled};
 use super::table::{Cell, Column, Table};
 use super::{amounts, or_dash, safe};
+use super::{capacity, declared};
 use crate::out::{Out, Tone};
 
 impl Listed for PoolView {
@@ -180,6 +180,7 @@ pub(crate) fn describe(
         "Requires",
         (!required.is_empty()).then(|| format!("{} of each node", required.join(", "))),
     );
+    text.many("Warning", &declared::of_pool(pool));
     rules(pool, &mut text);
     text.finish()
         + &capacity::of_pool(pool, out)

@@ -27,6 +27,13 @@ impl Sections {
         }
     }
 
+    /// A key with each of its values, one a line.
+    pub(crate) fn many(&mut self, key: &str, values: &[String]) -> &mut Self {
+        values
+            .iter()
+            .fold(self, |text, value| text.field(key, value))
+    }
+
     /// A section: `fill` writes what is in it.
     pub(crate) fn section(&mut self, name: &str, fill: impl FnOnce(&mut Self)) -> &mut Self {
         let indent = "  ".repeat(self.indent);

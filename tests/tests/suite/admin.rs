@@ -157,6 +157,13 @@ fn labels_of_admins_are_merged_and_filtered_by() {
     );
     dev.ok(&["label", "node", "h1", "zone=b", "--overwrite"]);
     assert_eq!(names(&dev, &["-l", "zone=b"]), ["node/h1", "node/h2"]);
+    let described = dev.ok(&["describe", "node", "h1"]);
+    for warning in [
+        "label rack: its config says r1, an admin took it away",
+        "label zone: its config says a, an admin set b, which counts",
+    ] {
+        assert!(described.contains(warning), "{described}");
+    }
     for (args, code, words) in [
         (["label", "node", "h1", "a b=c"], 2, "label key `a b`"),
         (["label", "node", "h1", "zone"], 2, "KEY=VALUE"),

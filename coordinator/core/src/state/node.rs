@@ -141,6 +141,15 @@ impl Node {
         labels
     }
 
+    /// The labels of its config that do not count, as its config has them: an admin set them otherwise, or took them
+    /// away.
+    pub fn labels_overridden(&self) -> BTreeMap<String, String> {
+        let in_force = self.labels_in_force();
+        let config = self.labels.iter();
+        let others = config.filter(|(key, value)| in_force.get(*key) != Some(*value));
+        others.map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
     /// What selectors look at; `labels` are those in force.
     pub fn as_host<'a>(&'a self, labels: &'a Labels) -> Host<'a> {
         Host {

@@ -322,6 +322,9 @@ fn labels_of_an_admin_win_over_those_of_the_config() {
     rig.restart(1);
     rig.hello(words);
     assert_eq!(labels(&rig), ["team=x", "zone=b"]);
+    let overridden = kept(&rig, "n").labels_overridden();
+    let both = [("rack", "7"), ("zone", "a")].map(|(k, v)| (k.to_string(), v.to_string()));
+    assert_eq!(overridden, both.into());
     rig.change(
         "n",
         label(&[("zone", None), ("team", None), ("rack", Some("8"))]),

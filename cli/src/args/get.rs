@@ -1,0 +1,59 @@
+//! `sluice get`, as typed: what to list and which of it. Which filters a kind has is checked by the command.
+
+use sluice_common::selector::Selector;
+use sluice_common::step::Work;
+
+use super::{Kind, step, step_id};
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct GetArgs {
+    /// What to list.
+    #[arg(value_enum, value_name = "KIND")]
+    pub(crate) kind: Kind,
+    /// Only these.
+    #[arg(value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+    /// Only steps, nodes, policies or platforms of this pool.
+    #[arg(long, value_name = "POOL", help_heading = "Filters")]
+    pub(crate) pool: Option<String>,
+    /// Only steps or policies of this subject.
+    #[arg(long, value_name = "SUBJECT", help_heading = "Filters")]
+    pub(crate) subject: Option<String>,
+    /// Only steps or nodes in one of these states, with commas between them.
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_delimiter = ',',
+        help_heading = "Filters"
+    )]
+    pub(crate) state: Vec<String>,
+    /// Only steps on this node, or events that name it.
+    #[arg(long, value_name = "NODE", help_heading = "Filters")]
+    pub(crate) node: Option<String>,
+    /// Only events of this step.
+    #[arg(long, value_name = "STEP", value_parser = step_id, help_heading = "Filters")]
+    pub(crate) step: Option<String>,
+    /// Only steps with this name.
+    #[arg(long, value_name = "NAME", help_heading = "Filters")]
+    pub(crate) name: Option<String>,
+    /// Only steps that do this kind of work.
+    #[arg(long, value_name = "WORK", value_parser = step::words::<Work, _>(Work::ALL.map(Work::as_str)), help_heading = "Filters")]
+    pub(crate) work: Option<Work>,
+    /// Only nodes or steps with these labels, those below `sluice/` among them: KEY=VALUE, KEY!=VALUE, KEY in (A, B), KEY
+    /// notin (A, B), KEY or !KEY, with commas between them.
+    #[arg(short = 'l', long, value_name = "LABEL", help_heading = "Filters")]
+    pub(crate) selector: Option<Selector>,
+
+    /// Only the last N steps or events.
+    #[arg(long, value_name = "N", help_heading = "Filters")]
+    pub(crate) limit: Option<usize>,
+    /// Only events after this number.
+    #[arg(long, value_name = "SEQ", help_heading = "Filters")]
+    pub(crate) since: Option<u64>,
+    /// Also the labels of the nodes or steps, in a column of their own.
+    #[arg(long)]
+    pub(crate) show_labels: bool,
+    /// Go on with what changes, until Ctrl-C.
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+}

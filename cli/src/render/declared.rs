@@ -1,0 +1,110 @@
+//! What was declared beside what was detected, where the two part: capacity of pools, labels of nodes. A sentence each,
+//! with the way out. What is declared of a pool caps what its hosts have; labels of admins win over those of a config.
+
+use sluice_common::amount::{GPU, Key, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::api::{NodeView, PoolView};
+
+use super::capacity::{much, named};
+use super::safe;
+
+/// The keys that hosts report; others are declared alone.
+const DETECTED: [&str; 4] = [GPU, MCPU, MEMORY_MB, STORAGE_MB];
+
+/// Where a pool declares more than its hosts have, or less.
+pub(crate) fn of_pool(pool: &PoolView) -> Vec<String> {
+    let keys = DETECTED.into_iter();
+    keys.filter_map(|key| {
+        let declared = pool.declared.iter();
+        let (_, declared) = declared.clone().find(|(it, _)| Key::as_str(it) == key)?;
+        apart(key, *declared, pool.detected.get(key))
+    })
+    .collect()
+}
+
+fn apart(key: &str, declared: u64, detected: u64) -> Option<String> {
+    let by = much(key, declared.abs_diff(detected));
+    let what = match declared.cmp(&detected) {
+        std::cmp::Ordering::Equal => return None,
+        std::cmp::Ordering::Greater => {
+            format!("{by} of it is on no host: add hosts, or declare less")
+        }
+        std::cmp::Ordering::Less => {
+            format!("{by} of it is given to nobody: declare more to use it")
+        }
+    };
+    let (declared, detected) = (much(key, declared), much(key, detected));
+    Some(format!(
+        "{}: {declared} declared, {detected} detected: {what}",
+        named(key)
+    ))
+}
+
+/// Where the config of a node's agent says another pool, or other labels, than count.
+pub(crate) fn of_node(node: &NodeView) -> Vec<String> {
+    let pool = node.pool_of_config.iter().map(|config| {
+        let (pool, config) = (safe(&node.pool), safe(config));
+        format!("pool: its config says {config}, an admin moved it to {pool}: write {pool} there, or move it back")
+    });
+    let labels = node.labels_of_config.iter().map(|(key, config)| {
+        let (name, config) = (safe(key), safe(config));
+        match node.labels.get(key) {
+            Some(label) => {
+                let label = safe(label);
+                format!(
+                    "label {name}: its config says {config}, an admin set {label}, which counts"
+                )
+            }
+            None => format!("label {name}: its config says {config}, an admin took it away"),
+        }
+    });
+    pool.chain(labels).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node::tests::node;
+    use super::super::pool::tests::pool;
+    use super::*;
+
+    #[test]
+    fn a_pool_says_where_it_declares_more_or_less_than_its_hosts_have() {
+        let mut pool = pool(1, 1);
+        let key = |name: &str| Key::new(name).unwrap();
+        pool.detected = [(key(GPU), 8), (key(MCPU), 8000), (key(MEMORY_MB), 1000)]
+            .into_iter()
+            .collect();
+        pool.declared = [
+            (key(GPU), 12),
+            (key(MCPU), 4500),
+            (key(MEMORY_MB), 1000),
+            (key("licences"), 3),
+        ]
+        .into();
+        assert_eq!(
+            of_pool(&pool),
+            [
+                "gpu: 12 declared, 8 detected: 4 of it is on no host: add hosts, or declare less",
+                "cpu: 4.5 declared, 8 detected: 3.5 of it is given to nobody: declare more to use it",
+            ]
+        );
+        pool.declared.clear();
+        assert_eq!(of_pool(&pool), [""; 0]);
+    }
+
+    #[test]
+    fn a_node_says_what_of_its_config_does_not_count() {
+        let mut node = node();
+        assert_eq!(of_node(&node), [""; 0]);
+        node.pool_of_config = Some("spare".to_owned());
+        let config = [("rack", "r1"), ("zone", "b")];
+        node.labels_of_config = config.map(|(key, value)| (key.into(), value.into())).into();
+        assert_eq!(
+            of_node(&node),
+            [
+                "pool: its config says spare, an admin moved it to default: write default there, or move it back",
+                "label rack: its config says r1, an admin took it away",
+                "label zone: its config says b, an admin set a, which counts",
+            ]
+        );
+    }
+}
