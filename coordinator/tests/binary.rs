@@ -247,7 +247,7 @@ fn each_start_that_cannot_be_ends_with_one_line_that_says_what_to_do() {
         ),
         (
             format!("--http 0.0.0.0:0 --data-dir {other}"),
-            &["http", "`tls`", "127.0.0.1"],
+            &["http", "`api_token_file`", "127.0.0.1"],
         ),
     ];
     for (arguments, parts) in cases {

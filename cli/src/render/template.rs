@@ -163,7 +163,7 @@ mod tests {
         merged(&mut text, &view);
         let expected = "\
 Merged:
-  env.A:          (hidden)  (step)
+  env.A:          ***  (step)
   hooks.after:    none  (step)
   limits.nofile:  9  (pipeline)
   mounts.data:    read_only=true source=/data  (step)

@@ -60,7 +60,10 @@ pub(super) fn declared(named: bool, known: &[PlatformName]) -> String {
 pub(super) fn in_use(uses: &[Use]) -> String {
     let uses = uses.iter();
     let uses: Vec<String> = uses
-        .map(|it| format!("{} ({})", it.message, named(&it.steps)))
+        .map(|it| match &it.steps[..] {
+            [] => it.message.clone(),
+            steps => format!("{} ({})", it.message, named(steps)),
+        })
         .collect();
     format!(
         "{}: free it first, or change it all the same with `--force` (`force=true`), which stops nothing that runs",
