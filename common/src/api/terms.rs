@@ -11,11 +11,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::{NamedPlatform, PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest};
-use crate::access::{BindingTerms, Member, Pattern, RoleTerms, Rule};
+use crate::access::{Member, Pattern, Rule};
 use crate::amount::Key;
 use crate::cluster::{ClusterTerms, DefaultPool, SubjectTerms};
 use crate::id::{PlatformName, RoleName, Subject, ValidationName};
-use crate::inventory::Capability;
 use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
 use crate::step::OnPreempt;
 use crate::template::Template;

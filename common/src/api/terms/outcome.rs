@@ -6,14 +6,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use super::super::{NamedPlatform, PoolDefaults, PoolMaxima};
+use super::super::{PoolDefaults, PoolMaxima};
 use super::{PreemptedView, UseView};
 use crate::access::{BindingTerms, RoleTerms};
 use crate::amount::Key;
 use crate::cluster::{DefaultPool, SubjectTerms};
 use crate::id::{PlatformName, Subject, ValidationName};
 use crate::inventory::Capability;
-use crate::platform::terms::{HardwareSelector, UnmatchedPlatform};
+use crate::platform::terms::{HardwareSelector, PlatformTerms, UnmatchedPlatform};
 use crate::step::OnPreempt;
 use crate::template::Template;
 use crate::validation::Assertion;
