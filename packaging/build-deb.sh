@@ -58,7 +58,8 @@ page sluice-agent sluice-agent "speak for a GPU host in a Sluice cluster"
 page sluice-agent sluice-supervisor "start, watch and stop the steps of a host"
 lay sluice 755 "$binaries/sluice" usr/bin
 lay sluice 644 "$repo"/README.md "$repo"/docs/*.md usr/share/doc/sluice
-lay sluice 644 "$repo"/packaging/examples/* usr/share/doc/sluice/examples
+mkdir -p "$src/root/sluice/usr/share/doc/sluice"
+cp -r "$repo/packaging/examples" "$src/root/sluice/usr/share/doc/sluice/examples"
 mkdir -p "$src/root/sluice/usr/share/man/man1"
 "$binaries/sluice" man "$src/root/sluice/usr/share/man/man1" 2>/dev/null
 for shell in bash:bash-completion/completions/sluice zsh:zsh/vendor-completions/_sluice \

@@ -113,7 +113,7 @@ pub(super) async fn batch(
     let who = caller.clone();
     let stored = api.engine().submit(steps, move |core, results| {
         let views = results.into_iter().map(|result| {
-            let seen = result.and_then(|step| seen(core, step));
+            let seen = result.and_then(|step| seen_in_list(core, step));
             seen.map_err(|refusal| who.told(core, refusal))
         });
         views.collect::<Vec<_>>()
@@ -203,8 +203,18 @@ fn understand(request: StepRequest, key: Option<&str>, place: usize) -> Result<N
 /// The step as it stands. One that was rejected may have been forgotten again, where very few are kept.
 fn seen(core: &Core, submitted: Submitted) -> Result<(bool, StepView), Refusal> {
     let view = view::step_by_id(core, &submitted.step);
-    let view = view.ok_or(Refusal::UnknownStep {
-        step: submitted.step,
-    })?;
-    Ok((submitted.created, view))
+    found(submitted, view)
+}
+
+/// The same as one of many.
+fn seen_in_list(core: &Core, submitted: Submitted) -> Result<(bool, StepView), Refusal> {
+    let step = core.state().step(&submitted.step);
+    let view = step.map(|step| view::step(core, step));
+    found(submitted, view)
+}
+
+fn found(submitted: Submitted, view: Option<StepView>) -> Result<(bool, StepView), Refusal> {
+    let Submitted { step, created } = submitted;
+    let view = view.ok_or(Refusal::UnknownStep { step })?;
+    Ok((created, view))
 }

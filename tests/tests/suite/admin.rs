@@ -78,7 +78,7 @@ fn a_cordon_keeps_steps_off_until_it_is_lifted() {
     let text = dev.ok(&["describe", "pool", "shared"]);
     for part in [
         "1 ready of 2",
-        "licences  3         -         0",
+        "licences  3         -          0",
         "h100      2      8     4     0\n",
         "Queue, in order:\n",
         "\n1      e ",

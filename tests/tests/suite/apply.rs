@@ -78,6 +78,7 @@ fn a_share_that_is_granted_later_is_shown_first_and_then_taken() {
     assert_eq!(
         said,
         "policy/shared/blue changed (dry run): reserved.gpu none -> 2\n\
+         others could then preempt one step: r1\n\
          r1 would be preempted at once, for b1\n"
     );
     dev.step_in("r1", &["running"]);

@@ -59,8 +59,12 @@ fn said(dev: &Dev) -> Said {
         all.as_array().unwrap().clone()
     });
     let policies = policies.collect();
-    let steps =
-        ["low", "high", "gone"].map(|id| dev.call("GET", &format!("/v1/steps/{id}"), None).1);
+    let steps = ["low", "high", "gone"].map(|id| {
+        let (_, mut step) = dev.call("GET", &format!("/v1/steps/{id}"), None);
+        // Where its values came from is told of one step, and not of many.
+        step.as_object_mut().unwrap().remove("merged");
+        step
+    });
     Said {
         pools,
         policies,

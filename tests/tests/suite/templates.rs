@@ -82,8 +82,8 @@ fn a_step_runs_inside_what_two_templates_put_around_it() {
     );
     let told = dev.ok(&["describe", "step", "a"]);
     for line in [
-        "env.LEVEL:             (hidden)  (template wrapped of pool laid)",
-        "env.OWN:               (hidden)  (step)",
+        "env.LEVEL:             ***  (template wrapped of pool laid)",
+        "env.OWN:               ***  (step)",
         "limits.nofile:         123  (template base of pool laid)",
         "resources.gpu_count:   1  (template base of pool laid)",
     ] {

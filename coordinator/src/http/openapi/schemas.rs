@@ -97,7 +97,15 @@ fn tidy(schema: &mut Value) {
     match schema {
         Value::Array(all) => all.iter_mut().for_each(tidy),
         Value::Object(map) => {
-            map.values_mut().for_each(tidy);
+            for (key, value) in &mut *map {
+                match value {
+                    // The keys below it are names of fields, such as `default`, and no words of a schema.
+                    Value::Object(fields) if key == "properties" => {
+                        fields.values_mut().for_each(tidy)
+                    }
+                    value => tidy(value),
+                }
+            }
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = in_json_s_words(text);
             }
