@@ -80,6 +80,17 @@ impl Core {
         }
     }
 
+    /// What was held stood in no line while terms changed: it may be that it can never start now.
+    fn judge_again(&mut self, id: &StepId) {
+        if let Some(reason) = self.never_starts(id, &[]) {
+            self.record(Record::StepEnded {
+                step: id.clone(),
+                state: StepState::Rejected,
+                reason,
+            });
+        }
+    }
+
     /// Somebody lets a step go on that was held; what is not held goes on already.
     fn let_go(&mut self, id: &StepId) {
         let held = self.state.step(id).filter(|step| step.held);
@@ -87,6 +98,7 @@ impl Core {
             return;
         };
         self.record(Record::Unheld { step: id.clone() });
+        self.judge_again(id);
         self.await_units(id);
         if let Some(attempt) = attempt {
             self.await_overdue(&attempt);

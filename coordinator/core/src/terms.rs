@@ -365,7 +365,7 @@ impl Core {
     }
 
     /// Why a step that waits could never start.
-    fn never_starts(&self, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
+    pub(crate) fn never_starts(&self, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
         let step = self.state.step(id);
         let step = step.filter(|step| step.state == StepState::Queued)?;
         let bereft = || {

@@ -460,12 +460,13 @@ fn bring_to_an_end(rig: &mut Rig) {
             // Whatever boot it is, none of its namesakes is heard any more.
             rig.gone(&name);
             rig.change(&name, NodeChange::Uncordon);
+            let list = if round == 0 { vec![] } else { held(rig, &name) };
+            say_hello(rig, &name, 3, false, list);
+            // A host that is away cannot be asked to look at what failed.
             for gpu in 0..4 {
                 let gpu = format!("GPU-{name}-{gpu}");
                 rig.change(&name, NodeChange::UncordonGpu { gpu });
             }
-            let list = if round == 0 { vec![] } else { held(rig, &name) };
-            say_hello(rig, &name, 3, false, list);
         }
         let live: Vec<_> = rig
             .core
