@@ -314,8 +314,10 @@ fn a_coordinator_that_died_and_came_back_ends_its_old_links_with_the_next_word()
     first_life.shutdown_timeout(std::time::Duration::from_secs(10));
     let _listener = second_life.block_on(async { Listener::bind(address, &coordinator).unwrap() });
     let why = agent_side.block_on(async {
-        let (mut writer, _reader) = link.open().await.unwrap();
-        writer.send(&7_u64).await.unwrap();
+        // A word may be the transport's own (an acknowledgement), and come before ours.
+        if let Ok((mut writer, _reader)) = link.open().await {
+            let _outcome = writer.send(&7_u64).await;
+        }
         soon(link.closed()).await
     });
     assert!(why.contains("perhaps it restarted"), "{why}");
