@@ -70,7 +70,7 @@ pub use invariant::{Violation, check, check_record};
 pub use merged::MergedStep;
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
-pub use record::{Placement, Record, Stamped};
+pub use record::{About, Placement, Record, Stamped};
 pub use state::{
     Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Moves, Node,
     Part, PartPhase, Platform, Pool, State, Step, Suspension, SuspensionPhase,

@@ -33,6 +33,7 @@ use crate::cluster::Home;
 use crate::market::{Nomination, Policy, Table};
 use crate::templates::Grounds;
 
+pub use about::About;
 pub use placement::Placement;
 
 /// A fact with its place and time. `seq` counts from 1 without gaps.

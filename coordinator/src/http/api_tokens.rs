@@ -5,7 +5,6 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::{AccessChange, Book, Input, KeptToken, Refusal};
-use serde::Deserialize;
 use sluice_common::access::{ApiToken, Grant, Pattern};
 use sluice_common::api::{ApiTokenMade, ApiTokenRequest, ApiTokenView, Page, timestamp};
 use sluice_common::error_code::ErrorCode;
@@ -17,8 +16,8 @@ use sluice_common::time::{Span, Time};
 use super::access::Caller;
 use super::auth::{digest_of, now};
 use super::error::ApiError;
-use super::page::of_names;
-use super::params::{self, NoParams, Params, Segment};
+use super::page::ByNameParams;
+use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
 use super::{Api, body};
 
@@ -29,27 +28,16 @@ const SECRET_BYTES: usize = 32;
 /// Roles, pools or subjects of a token.
 const MAX_ENTRIES: usize = 64;
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListParams {
-    cursor: Option<String>,
-    limit: Option<String>,
-}
-
 /// `GET /v1/api-tokens`: by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ListParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<ApiTokenView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<TokenName> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let book = api.engine().book();
-    let tokens = book.access.tokens.iter();
-    let later = tokens.filter(|(name, _)| after.as_ref().is_none_or(|after| *name > after));
-    let views = later.take(limit + 1).map(|(name, kept)| view(name, kept));
-    Ok(Json(of_names(views.collect(), limit, |token| {
-        token.name.clone()
-    })))
+    let tokens = wanted.of(&book.access.tokens);
+    let views = tokens.map(|(name, kept)| view(name, kept));
+    Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
 /// `GET /v1/api-tokens/{token}`.

@@ -1,7 +1,5 @@
 //! Nodes and pools.
 
-use std::ops::Bound;
-
 use axum::Json;
 use axum::extract::State;
 use axum::response::Response;
@@ -15,7 +13,7 @@ use sluice_common::state::NodeState;
 use super::Api;
 use super::access::Caller;
 use super::error::ApiError;
-use super::page::of_names;
+use super::page::{ByName, ByNameParams};
 use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
@@ -29,45 +27,28 @@ pub(super) struct NodeParams {
     state: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PoolParams {
-    pub(super) cursor: Option<String>,
-    pub(super) limit: Option<String>,
-}
-
 /// `GET /v1/nodes`: by name.
 pub(super) async fn list(
     State(api): State<Api>,
     caller: Caller,
     Params(params): Params<NodeParams>,
 ) -> Result<Json<Page<NodeView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<NodeName> = params::read("cursor", params.cursor.as_deref())?;
+    let asked = ByName::read(params.cursor.as_deref(), params.limit.as_deref())?;
     let pool: Option<PoolName> = params::read("pool", params.pool.as_deref())?;
     let state = params.state.as_deref().map(node_state).transpose()?;
     let links = api.0.nodes.clone();
     let look = move |core: &Core| {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let nodes = core
-            .state()
-            .nodes()
-            .range::<NodeName, _>((from, Bound::Unbounded));
-        let nodes = nodes.map(|(_, node)| node);
+        let nodes = asked.of(core.state().nodes()).map(|(_, node)| node);
         let wanted = nodes.filter(|node| {
             pool.as_ref().is_none_or(|pool| node.pool == *pool)
                 && state.is_none_or(|state| node.state == state)
                 && caller.lists_in(Resource::Nodes, &node.pool)
         });
-        wanted
-            .take(limit + 1)
-            .map(|node| view::node(core, node, links.readings(&node.name).as_deref()))
-            .collect()
+        let views =
+            wanted.map(|node| view::node(core, node, links.readings(&node.name).as_deref()));
+        asked.page(views, |view| view.name.clone())
     };
-    let items = api.engine().read(look).await?;
-    Ok(Json(of_names(items, limit, |node: &NodeView| {
-        node.name.clone()
-    })))
+    Ok(Json(api.engine().read(look).await?))
 }
 
 fn node_state(word: &str) -> Result<NodeState, ApiError> {
@@ -111,26 +92,16 @@ pub(super) async fn get(
 pub(super) async fn list_pools(
     State(api): State<Api>,
     caller: Caller,
-    Params(params): Params<PoolParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<PoolView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<PoolName> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let look = move |core: &Core| {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let pools = core
-            .state()
-            .pools()
-            .range::<PoolName, _>((from, Bound::Unbounded));
-        pools
-            .filter(|(name, _)| caller.lists_in(Resource::Pools, name))
-            .take(limit + 1)
-            .map(|(_, pool)| view::pool(core, pool))
-            .collect()
+        let pools = wanted.of(core.state().pools());
+        let pools = pools.filter(|(name, _)| caller.lists_in(Resource::Pools, name));
+        let views = pools.map(|(_, pool)| view::pool(core, pool));
+        wanted.page(views, |view| view.name.clone())
     };
-    let items = api.engine().read(look).await?;
-    Ok(Json(of_names(items, limit, |pool: &PoolView| {
-        pool.name.clone()
-    })))
+    Ok(Json(api.engine().read(look).await?))
 }
 
 /// `GET /v1/pools/{pool}`.

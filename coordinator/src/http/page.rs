@@ -1,10 +1,16 @@
-//! Pages of lists: an item is taken while the page has room for it, in number and in bytes.
+//! Pages of lists: an item is taken while the page has room for it, in number and in bytes. What goes by name begins
+//! behind the name that the page before ended with.
 
-use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use sluice_common::api::Page;
 
 use super::error::ApiError;
+use super::params;
 
 /// Most bytes of a page's items, but for a single item that is larger by itself: a step may be near a megabyte, and a
 /// thousand of them are more than a caller or this process should hold at once.
@@ -73,12 +79,75 @@ impl<C: ToString> Filling<C> {
     }
 }
 
-/// A page of things that are listed by name, out of one more than it may have.
-pub(super) fn of_names<T>(mut items: Vec<T>, limit: usize, name: impl Fn(&T) -> String) -> Page<T> {
-    let more = items.len() > limit;
-    items.truncate(limit);
-    let next_cursor = items.last().filter(|_| more).map(name);
-    Page { items, next_cursor }
+/// The parameters of a list that goes by name.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ByNameParams {
+    cursor: Option<String>,
+    limit: Option<String>,
+}
+
+impl ByNameParams {
+    pub(super) fn read<K>(&self) -> Result<ByName<K>, ApiError>
+    where
+        K: FromStr<Err: ToString>,
+    {
+        ByName::read(self.cursor.as_deref(), self.limit.as_deref())
+    }
+}
+
+/// A page that is asked for of things that are listed by name.
+pub(super) struct ByName<K> {
+    after: Option<K>,
+    limit: usize,
+}
+
+impl<K> ByName<K> {
+    /// Of the texts of the parameters `cursor` and `limit`.
+    pub(super) fn read(cursor: Option<&str>, limit: Option<&str>) -> Result<Self, ApiError>
+    where
+        K: FromStr<Err: ToString>,
+    {
+        let limit = params::limit(limit)?;
+        let after = params::read("cursor", cursor)?;
+        Ok(Self { after, limit })
+    }
+
+    /// Those behind the cursor.
+    pub(super) fn of<'a, V>(
+        &self,
+        all: &'a BTreeMap<K, V>,
+    ) -> impl Iterator<Item = (&'a K, &'a V)> + use<'a, K, V>
+    where
+        K: Ord,
+    {
+        let from = self
+            .after
+            .as_ref()
+            .map_or(Bound::Unbounded, Bound::Excluded);
+        all.range::<K, _>((from, Bound::Unbounded))
+    }
+
+    /// Whether a name is behind the cursor.
+    pub(super) fn reaches(&self, name: &K) -> bool
+    where
+        K: Ord,
+    {
+        self.after.as_ref().is_none_or(|after| name > after)
+    }
+
+    /// The first of `items`, as many as fit; `name` says where a caller goes on behind one.
+    pub(super) fn page<T>(
+        &self,
+        items: impl Iterator<Item = T>,
+        name: impl Fn(&T) -> String,
+    ) -> Page<T> {
+        let mut items: Vec<T> = items.take(self.limit + 1).collect();
+        let more = items.len() > self.limit;
+        items.truncate(self.limit);
+        let next_cursor = items.last().filter(|_| more).map(name);
+        Page { items, next_cursor }
+    }
 }
 
 #[cfg(test)]

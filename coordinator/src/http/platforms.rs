@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Path, Request, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use coordinator_core::{Change, Core, Refusal, Wanted};
 use sluice_common::api::{NamedPlatform, Page, PlatformView, declared};
 use sluice_common::error_code::ErrorCode;
@@ -16,7 +16,7 @@ use sluice_common::request::FieldError;
 use super::error::ApiError;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-use super::terms::{HowParams, delete, expected, make, tagged};
+use super::terms::{HowParams, delete, expected, put as put_terms, tagged};
 use super::{Api, body};
 use crate::view;
 
@@ -113,12 +113,8 @@ pub(super) async fn put(
         platform,
         terms: terms.into(),
     };
-    let seen = move |core: &Core| view::platform::one(core, &of, &name);
-    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
-    Ok(match view.filter(|_| !how.dry_run) {
-        Some(view) => tagged(view.version, Json(view)),
-        None => Json(applied).into_response(),
-    })
+    let seen = move |core: &Core| view::platform::one(core, &of, &name).map(|it| (it.version, it));
+    put_terms(&api, Change { wanted, version }, how, seen).await
 }
 
 /// `DELETE /v1/pools/{pool}/platforms/{platform}`: 204. What runs on its GPUs goes on.

@@ -1,7 +1,5 @@
 //! Queues of pools, and policies: who may use a pool, and how. `terms.rs` changes them.
 
-use std::ops::Bound;
-
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
@@ -17,7 +15,7 @@ use sluice_common::request::FieldError;
 use super::Api;
 use super::access::Caller;
 use super::error::ApiError;
-use super::page::of_names;
+use super::page::ByNameParams;
 use super::params::{self, NoParams, Params, Segment};
 use super::terms::tagged;
 use crate::view;
@@ -54,22 +52,14 @@ pub(super) fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> Fi
     }
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct PolicyParams {
-    cursor: Option<String>,
-    limit: Option<String>,
-}
-
 /// `GET /v1/pools/{pool}/policies`: by subject.
 pub(super) async fn policies(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
-    Params(params): Params<PolicyParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<PolicyView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<Subject> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let unknown = ApiError::UnknownPool {
         pool: segment.escape_debug().to_string(),
     };
@@ -77,17 +67,12 @@ pub(super) async fn policies(
         return Err(unknown);
     };
     let look = move |core: &Core| {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let policies = &core.state().pool(&name)?.policies;
-        let policies = policies.range::<Subject, _>((from, Bound::Unbounded));
+        let policies = wanted.of(&core.state().pool(&name)?.policies);
         let policies = policies.filter(|(subject, _)| caller.lists_policy(&name, subject));
         let views = policies.filter_map(|(subject, _)| view::policy(core, &name, subject));
-        Some(views.take(limit + 1).collect())
+        Some(wanted.page(views, |view| view.subject.clone()))
     };
-    let items = api.engine().read(look).await?.ok_or(unknown)?;
-    Ok(Json(of_names(items, limit, |policy: &PolicyView| {
-        policy.subject.clone()
-    })))
+    api.engine().read(look).await?.map(Json).ok_or(unknown)
 }
 
 #[derive(Deserialize)]

@@ -3,7 +3,6 @@
 use axum::Json;
 use axum::extract::State;
 use coordinator_core::{Book, Refusal};
-use serde::Deserialize;
 use sluice_common::access::{BUILT_IN, BindingTerms, RoleTerms, per_pool};
 use sluice_common::api::{BindingView, Page, RoleView};
 use sluice_common::error_code::ErrorCode;
@@ -11,33 +10,20 @@ use sluice_common::id::{BindingName, RoleName};
 
 use super::Api;
 use super::error::ApiError;
-use super::page::of_names;
-use super::params::{self, NoParams, Params, Segment};
+use super::page::ByNameParams;
+use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListParams {
-    cursor: Option<String>,
-    limit: Option<String>,
-}
 
 /// `GET /v1/roles`: by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ListParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<RoleView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<RoleName> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let book = api.engine().book();
-    let names = names(&book).into_iter();
-    let later = names.filter(|name| after.as_ref().is_none_or(|after| name > after));
-    let views = later.filter_map(|name| role(&book, &name));
-    Ok(Json(of_names(
-        views.take(limit + 1).collect(),
-        limit,
-        |role| role.name.clone(),
-    )))
+    let names = names(&book).into_iter().filter(|name| wanted.reaches(name));
+    let views = names.filter_map(|name| role(&book, &name));
+    Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
 /// Of every role, in order.
@@ -79,19 +65,13 @@ pub(super) async fn get(
 /// `GET /v1/bindings`: by name.
 pub(super) async fn list_bindings(
     State(api): State<Api>,
-    Params(params): Params<ListParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<BindingView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<BindingName> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let book = api.engine().book();
-    let names = book.access.bindings.keys();
-    let later = names.filter(|name| after.as_ref().is_none_or(|after| *name > after));
-    let views = later.filter_map(|name| binding(&book, name));
-    Ok(Json(of_names(
-        views.take(limit + 1).collect(),
-        limit,
-        |binding| binding.name.clone(),
-    )))
+    let bindings = wanted.of(&book.access.bindings);
+    let views = bindings.filter_map(|(name, _)| binding(&book, name));
+    Ok(Json(wanted.page(views, |view| view.name.clone())))
 }
 
 fn binding(book: &Book, name: &BindingName) -> Option<BindingView> {

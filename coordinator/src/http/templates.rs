@@ -1,13 +1,10 @@
 //! Templates: seen, set and deleted by their own path. `terms.rs` changes them beside others.
 
-use std::ops::Bound;
-
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use coordinator_core::{Change, Core, Wanted};
-use serde::Deserialize;
 use sluice_common::api::{Page, TemplateView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::TemplateName;
@@ -17,10 +14,10 @@ use sluice_common::template::Template;
 use sluice_common::template::check::{MAX_TEMPLATE_BYTES, MAX_TEMPLATES};
 
 use super::error::ApiError;
-use super::page::of_names;
-use super::params::{self, NoParams, Params, Segment};
+use super::page::ByNameParams;
+use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-use super::terms::{self, HowParams, expected, make, tagged};
+use super::terms::{self, HowParams, expected, tagged};
 use super::{Api, body};
 use crate::view;
 
@@ -60,31 +57,18 @@ pub(super) fn wanted(name: String, terms: Box<Template>) -> Result<Wanted, Field
     Ok(Wanted::Template { template, terms })
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ListParams {
-    cursor: Option<String>,
-    limit: Option<String>,
-}
-
 /// `GET /v1/templates`: by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<ListParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<TemplateView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<TemplateName> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let look = move |core: &Core| {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let templates = core.state().templates();
-        let names = templates.range::<TemplateName, _>((from, Bound::Unbounded));
-        let views = names.filter_map(|(name, _)| view::template(core, name));
-        views.take(limit + 1).collect()
+        let templates = wanted.of(core.state().templates());
+        let views = templates.filter_map(|(name, _)| view::template(core, name));
+        wanted.page(views, |view| view.name.clone())
     };
-    let items = api.engine().read(look).await?;
-    Ok(Json(of_names(items, limit, |template: &TemplateView| {
-        template.name.clone()
-    })))
+    Ok(Json(api.engine().read(look).await?))
 }
 
 /// `GET /v1/templates/{template}`.
@@ -116,12 +100,8 @@ pub(super) async fn put(
     let version = expected(&headers)?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let wanted = wanted(segment, body::parse(&json, "")?).map_err(ApiError::Field)?;
-    let seen = move |core: &Core| view::template(core, &name);
-    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
-    Ok(match view.filter(|_| !how.dry_run) {
-        Some(view) => tagged(view.version, Json(view)),
-        None => Json(applied).into_response(),
-    })
+    let seen = move |core: &Core| view::template(core, &name).map(|it| (it.version, it));
+    terms::put(&api, Change { wanted, version }, how, seen).await
 }
 
 /// `DELETE /v1/templates/{template}`: 204. What was submitted stands on what it was.

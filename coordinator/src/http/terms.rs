@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::market::{Policy, Table};
 use coordinator_core::{Applied, Change, Core, PoolWritten, Refused, Wanted};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{
     ApplyRequest, ApplyView, DeleteDocument, PolicyRequest, PoolRequest, PutDocument, RulesWritten,
@@ -362,6 +362,21 @@ pub(super) async fn make<R: Send + 'static>(
     made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
 }
 
+/// Makes or sets one thing. The answer is the thing as `seen` finds it then, with its version; where it was only asked,
+/// what would change.
+pub(super) async fn put<V: Serialize + Send + 'static>(
+    api: &Api,
+    change: Change,
+    how: How,
+    seen: impl FnOnce(&Core) -> Option<(u64, V)> + Send + 'static,
+) -> Result<Response, ApiError> {
+    let (applied, view) = make(api, vec![change], how, seen).await?;
+    Ok(match view.filter(|_| !how.dry_run) {
+        Some((version, view)) => tagged(version, Json(view)),
+        None => Json(applied).into_response(),
+    })
+}
+
 /// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let text = |name: HeaderName| {
@@ -419,11 +434,7 @@ pub(super) async fn put_pool(
         let found = core.state().pool(&name);
         found.map(|pool| (pool.version, view::pool(core, pool)))
     };
-    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
-    Ok(match view.filter(|_| !how.dry_run) {
-        Some((version, view)) => tagged(version, Json(view)),
-        None => Json(applied).into_response(),
-    })
+    put(&api, Change { wanted, version }, how, seen).await
 }
 
 /// `PUT /v1/pools/{pool}/policies/{subject}`: binds the subject on these terms and no others.
@@ -444,12 +455,8 @@ pub(super) async fn put_policy(
         subject,
         policy,
     };
-    let seen = move |core: &Core| view::policy(core, &of, &who);
-    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
-    Ok(match view.filter(|_| !how.dry_run) {
-        Some(view) => tagged(view.version, Json(view)),
-        None => Json(applied).into_response(),
-    })
+    let seen = move |core: &Core| view::policy(core, &of, &who).map(|it| (it.version, it));
+    put(&api, Change { wanted, version }, how, seen).await
 }
 
 /// `DELETE /v1/pools/{pool}`: 204. Its policies go with it; it must have no nodes.

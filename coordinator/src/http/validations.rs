@@ -1,12 +1,10 @@
 //! Documents of assertions: listed, seen, set and deleted by their own path. `terms.rs` sets them beside others. When an
 //! assertion holds is judged by the core.
 
-use std::ops::Bound;
-
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use coordinator_core::{Change, Core, Refusal, Validation, Wanted};
 use sluice_common::api::{Page, TermsView, ValidationView};
 use sluice_common::error_code::ErrorCode;
@@ -16,11 +14,10 @@ use sluice_common::request::FieldError;
 use sluice_common::validation::ValidationTerms;
 
 use super::error::ApiError;
-use super::nodes::PoolParams;
-use super::page::of_names;
-use super::params::{self, NoParams, Params, Segment};
+use super::page::ByNameParams;
+use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-use super::terms::{HowParams, delete as delete_terms, expected, make, tagged};
+use super::terms::{HowParams, delete as delete_terms, expected, put as put_terms, tagged};
 use super::{Api, body};
 
 /// The name of a document, from a path or a body.
@@ -78,21 +75,15 @@ fn one(core: &Core, name: &ValidationName) -> Option<ValidationView> {
 /// `GET /v1/validations`: by name.
 pub(super) async fn list(
     State(api): State<Api>,
-    Params(params): Params<PoolParams>,
+    Params(params): Params<ByNameParams>,
 ) -> Result<Json<Page<ValidationView>>, ApiError> {
-    let limit = params::limit(params.limit.as_deref())?;
-    let after: Option<ValidationName> = params::read("cursor", params.cursor.as_deref())?;
+    let wanted = params.read()?;
     let look = move |core: &Core| {
-        let from = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let known = core.state().validations();
-        let known = known.range::<ValidationName, _>((from, Bound::Unbounded));
+        let known = wanted.of(core.state().validations());
         let views = known.map(|(name, known)| view(core, name, known));
-        views.take(limit + 1).collect()
+        wanted.page(views, |view| view.name.clone())
     };
-    let items = api.engine().read(look).await?;
-    Ok(Json(of_names(items, limit, |view: &ValidationView| {
-        view.name.clone()
-    })))
+    Ok(Json(api.engine().read(look).await?))
 }
 
 /// `GET /v1/validations/{validation}`.
@@ -121,12 +112,8 @@ pub(super) async fn put(
     let name = named(segment.clone())?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let wanted = wanted(segment, body::parse(&json, "")?)?;
-    let seen = move |core: &Core| one(core, &name);
-    let (applied, view) = make(&api, vec![Change { wanted, version }], how, seen).await?;
-    Ok(match view.filter(|_| !how.dry_run) {
-        Some(view) => tagged(view.version, Json(view)),
-        None => Json(applied).into_response(),
-    })
+    let seen = move |core: &Core| one(core, &name).map(|it| (it.version, it));
+    put_terms(&api, Change { wanted, version }, how, seen).await
 }
 
 /// `DELETE /v1/validations/{validation}`: 204. No pool may name it.

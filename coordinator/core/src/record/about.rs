@@ -1,71 +1,63 @@
-//! Whom a record is about: the step, and the nodes that it names. Who reads the log asks it by these.
+//! What a record is about: the step, the nodes that it names, the pool. Who reads the log asks it by these, and who may
+//! hear of it hangs on them.
 
-use sluice_common::id::{NodeName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
+use sluice_common::step::StepSpec;
 
 use super::Record;
 
+/// What a record is about.
+pub enum About<'a> {
+    /// A step that was submitted: what was asked for.
+    Submitted(&'a StepId, &'a StepSpec),
+    /// A step as a whole.
+    Step(&'a StepId),
+    /// One attempt of a step; the host of it, where one host is meant.
+    Attempt(&'a AttemptId, Option<&'a NodeName>),
+    /// A host.
+    Node(&'a NodeName),
+    /// A pool, or a platform of it.
+    Pool(&'a PoolName),
+    /// What a subject may in a pool.
+    Policy(&'a PoolName, &'a Subject),
+    /// The cluster as a whole.
+    Cluster,
+    /// Templates.
+    Templates,
+    /// Validations.
+    Validations,
+    /// Who may do what.
+    Access,
+    /// Who did what.
+    Audit,
+}
+
 impl Record {
-    /// The step that it is about, if it is about one.
-    pub fn step(&self) -> Option<&StepId> {
+    /// What it is about.
+    pub fn about(&self) -> About<'_> {
         match self {
-            Record::StepQueued { step, .. }
-            | Record::StepRejected { step, .. }
-            | Record::Requeued { step, .. }
+            Record::StepQueued { step, spec, .. } | Record::StepRejected { step, spec, .. } => {
+                About::Submitted(step, spec)
+            }
+            Record::Requeued { step, .. }
             | Record::StepEnded { step, .. }
             | Record::Nominated { step, .. }
             | Record::Withdrawn { step }
             | Record::Held { step }
             | Record::Unheld { step }
-            | Record::StepForgotten { step } => Some(step),
+            | Record::StepForgotten { step } => About::Step(step),
             Record::Allocated { attempt, .. }
-            | Record::Starting { attempt, .. }
-            | Record::Started { attempt, .. }
             | Record::Stopping { attempt, .. }
             | Record::Checkpointed { attempt, .. }
-            | Record::Ended { attempt, .. }
-            | Record::Released { attempt, .. }
             | Record::Suspending { attempt, .. }
-            | Record::Suspended { attempt, .. }
-            | Record::Resuming { attempt, .. }
-            | Record::Resumed { attempt, .. }
-            | Record::NotSuspended { attempt, .. } => Some(&attempt.step),
-            Record::CoordinatorStarted { .. }
-            | Record::PoolPut { .. }
-            | Record::ClusterPut { .. }
-            | Record::TemplatePut { .. }
-            | Record::TemplateDeleted { .. }
-            | Record::AccessChanged { .. }
-            | Record::Audited { .. }
-            | Record::ValidationPut { .. }
-            | Record::ValidationDeleted { .. }
-            | Record::PolicyPut { .. }
-            | Record::PolicyDeleted { .. }
-            | Record::PlatformPut { .. }
-            | Record::PlatformDeleted { .. }
-            | Record::NodeReported { .. }
-            | Record::NodeReady { .. }
-            | Record::NodeReconciling { .. }
-            | Record::NodeUnreachable { .. }
-            | Record::NodeLost { .. }
-            | Record::NodeCordoned { .. }
-            | Record::NodeDraining { .. }
-            | Record::NodeUncordoned { .. }
-            | Record::NodeMoving { .. }
-            | Record::NodeMoved { .. }
-            | Record::NodeLabelled { .. }
-            | Record::NodeLeaving { .. }
-            | Record::NodeDeleted { .. }
-            | Record::NodeDrained { .. }
-            | Record::PoolDeleted { .. }
-            | Record::GpusReported { .. }
-            | Record::GpusCordoned { .. }
-            | Record::GpusUncordoned { .. } => None,
-        }
-    }
-
-    /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
-    pub fn names(&self, wanted: &NodeName) -> bool {
-        match self {
+            | Record::Resuming { attempt, .. } => About::Attempt(attempt, None),
+            Record::Starting { attempt, node, .. }
+            | Record::Started { attempt, node, .. }
+            | Record::Ended { attempt, node, .. }
+            | Record::Released { attempt, node, .. }
+            | Record::Suspended { attempt, node, .. }
+            | Record::Resumed { attempt, node, .. }
+            | Record::NotSuspended { attempt, node, .. } => About::Attempt(attempt, Some(node)),
             Record::NodeReported { node, .. }
             | Record::NodeReady { node }
             | Record::NodeReconciling { node }
@@ -82,42 +74,58 @@ impl Record {
             | Record::NodeDrained { node }
             | Record::GpusReported { node, .. }
             | Record::GpusCordoned { node, .. }
-            | Record::GpusUncordoned { node, .. }
-            | Record::Starting { node, .. }
-            | Record::Started { node, .. }
-            | Record::Ended { node, .. }
-            | Record::Released { node, .. }
-            | Record::Suspended { node, .. }
-            | Record::Resumed { node, .. }
-            | Record::NotSuspended { node, .. } => node == wanted,
-            Record::Allocated { placements, .. } => placements.iter().any(|p| p.node == *wanted),
-            Record::Nominated { nomination, .. } => nomination.hosts.contains(wanted),
-            Record::CoordinatorStarted { .. }
-            | Record::ClusterPut { .. }
-            | Record::TemplatePut { .. }
-            | Record::TemplateDeleted { .. }
-            | Record::AccessChanged { .. }
-            | Record::Audited { .. }
-            | Record::ValidationPut { .. }
-            | Record::ValidationDeleted { .. }
-            | Record::PoolPut { .. }
-            | Record::PolicyPut { .. }
-            | Record::PolicyDeleted { .. }
-            | Record::PlatformPut { .. }
-            | Record::PlatformDeleted { .. }
-            | Record::PoolDeleted { .. }
-            | Record::StepQueued { .. }
-            | Record::StepRejected { .. }
-            | Record::Withdrawn { .. }
-            | Record::Stopping { .. }
-            | Record::Checkpointed { .. }
-            | Record::Requeued { .. }
-            | Record::StepEnded { .. }
-            | Record::StepForgotten { .. }
-            | Record::Suspending { .. }
-            | Record::Resuming { .. }
-            | Record::Held { .. }
-            | Record::Unheld { .. } => false,
+            | Record::GpusUncordoned { node, .. } => About::Node(node),
+            Record::PoolPut { pool, .. }
+            | Record::PlatformPut { pool, .. }
+            | Record::PlatformDeleted { pool, .. }
+            | Record::PoolDeleted { pool } => About::Pool(pool),
+            Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
+                About::Policy(pool, subject)
+            }
+            Record::CoordinatorStarted { .. } | Record::ClusterPut { .. } => About::Cluster,
+            Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => About::Templates,
+            Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => About::Validations,
+            Record::AccessChanged { .. } => About::Access,
+            Record::Audited { .. } => About::Audit,
+        }
+    }
+
+    /// The step that it is about, if it is about one.
+    pub fn step(&self) -> Option<&StepId> {
+        match self.about() {
+            About::Submitted(step, _) | About::Step(step) => Some(step),
+            About::Attempt(attempt, _) => Some(&attempt.step),
+            About::Node(_)
+            | About::Pool(_)
+            | About::Policy(..)
+            | About::Cluster
+            | About::Templates
+            | About::Validations
+            | About::Access
+            | About::Audit => None,
+        }
+    }
+
+    /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
+    pub fn names(&self, wanted: &NodeName) -> bool {
+        if let Record::Allocated { placements, .. } = self {
+            return placements.iter().any(|p| p.node == *wanted);
+        }
+        if let Record::Nominated { nomination, .. } = self {
+            return nomination.hosts.contains(wanted);
+        }
+        match self.about() {
+            About::Node(node) | About::Attempt(_, Some(node)) => node == wanted,
+            About::Submitted(..)
+            | About::Step(_)
+            | About::Attempt(_, None)
+            | About::Pool(_)
+            | About::Policy(..)
+            | About::Cluster
+            | About::Templates
+            | About::Validations
+            | About::Access
+            | About::Audit => false,
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{Core, Record};
+use coordinator_core::{About, Core, Record};
 use sluice_common::access::{At, Resource, Verb};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 
@@ -11,79 +11,6 @@ use super::super::Api;
 use super::super::error::ApiError;
 use super::Caller;
 use crate::view;
-
-/// What a record is about.
-enum About<'a> {
-    Step(&'a StepId),
-    Submit(&'a Subject, Option<&'a PoolName>),
-    Node(&'a NodeName),
-    Pool(&'a PoolName),
-    Policy(&'a PoolName, &'a Subject),
-    /// Of the cluster as a whole.
-    Whole(Resource),
-}
-
-fn about(record: &Record) -> About<'_> {
-    match record {
-        Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. } => {
-            About::Submit(&spec.subject, spec.pool.as_ref())
-        }
-        Record::Requeued { step, .. }
-        | Record::StepEnded { step, .. }
-        | Record::Nominated { step, .. }
-        | Record::Withdrawn { step }
-        | Record::Held { step }
-        | Record::Unheld { step }
-        | Record::StepForgotten { step } => About::Step(step),
-        Record::Allocated { attempt, .. }
-        | Record::Starting { attempt, .. }
-        | Record::Started { attempt, .. }
-        | Record::Stopping { attempt, .. }
-        | Record::Checkpointed { attempt, .. }
-        | Record::Ended { attempt, .. }
-        | Record::Released { attempt, .. }
-        | Record::Suspending { attempt, .. }
-        | Record::Suspended { attempt, .. }
-        | Record::Resuming { attempt, .. }
-        | Record::Resumed { attempt, .. }
-        | Record::NotSuspended { attempt, .. } => About::Step(&attempt.step),
-        Record::NodeReported { node, .. }
-        | Record::NodeReady { node }
-        | Record::NodeReconciling { node }
-        | Record::NodeUnreachable { node }
-        | Record::NodeLost { node }
-        | Record::NodeCordoned { node, .. }
-        | Record::NodeDraining { node, .. }
-        | Record::NodeUncordoned { node }
-        | Record::NodeLabelled { node, .. }
-        | Record::NodeLeaving { node }
-        | Record::NodeDeleted { node }
-        | Record::NodeDrained { node }
-        | Record::GpusReported { node, .. }
-        | Record::GpusCordoned { node, .. }
-        | Record::NodeMoving { node, .. }
-        | Record::NodeMoved { node, .. }
-        | Record::GpusUncordoned { node, .. } => About::Node(node),
-        Record::PoolPut { pool, .. }
-        | Record::PlatformPut { pool, .. }
-        | Record::PlatformDeleted { pool, .. }
-        | Record::PoolDeleted { pool } => About::Pool(pool),
-        Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
-            About::Policy(pool, subject)
-        }
-        Record::CoordinatorStarted { .. } | Record::ClusterPut { .. } => {
-            About::Whole(Resource::Cluster)
-        }
-        Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => {
-            About::Whole(Resource::Validations)
-        }
-        Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => {
-            About::Whole(Resource::Templates)
-        }
-        Record::AccessChanged { .. } => About::Whole(Resource::Roles),
-        Record::Audited { .. } => About::Whole(Resource::Audit),
-    }
-}
 
 /// Where the things are that some records are about.
 #[derive(Debug, Default)]
@@ -101,14 +28,13 @@ impl Places {
         let mut steps = BTreeSet::new();
         let mut nodes = BTreeSet::new();
         for record in records {
-            match about(record) {
-                About::Step(step) => {
-                    steps.insert(step.clone());
-                }
+            match record.about() {
+                // It says itself whose it is.
+                About::Submitted(..) => {}
                 About::Node(node) => {
                     nodes.insert(node.clone());
                 }
-                About::Submit(..) | About::Pool(_) | About::Policy(..) | About::Whole(_) => {}
+                _ => steps.extend(record.step().cloned()),
             }
         }
         let look = move |core: &Core| Self::found(core, steps, nodes);
@@ -140,12 +66,15 @@ impl Caller {
             let pool = pool.map(PoolName::as_str);
             self.may_step(Verb::List, Resource::Steps, subject.as_str(), pool)
         };
-        match about(record) {
-            About::Step(step) => match places.steps.get(step) {
-                Some((subject, pool)) => of_step(subject, pool.as_ref()),
-                None => list(Resource::Steps, At::Everywhere, At::Everywhere),
-            },
-            About::Submit(subject, pool) => of_step(subject, pool),
+        let known = |step| match places.steps.get(step) {
+            Some((subject, pool)) => of_step(subject, pool.as_ref()),
+            None => list(Resource::Steps, At::Everywhere, At::Everywhere),
+        };
+        let whole = |resource| list(resource, At::Nowhere, At::Nowhere);
+        match record.about() {
+            About::Submitted(_, spec) => of_step(&spec.subject, spec.pool.as_ref()),
+            About::Step(step) => known(step),
+            About::Attempt(attempt, _) => known(&attempt.step),
             About::Node(node) => {
                 let pool = places.nodes.get(node);
                 let pool = pool.map_or(At::Everywhere, |pool| At::This(pool.as_str()));
@@ -153,7 +82,11 @@ impl Caller {
             }
             About::Pool(pool) => self.lists_in(Resource::Pools, pool),
             About::Policy(pool, subject) => self.lists_policy(pool, subject),
-            About::Whole(resource) => list(resource, At::Nowhere, At::Nowhere),
+            About::Cluster => whole(Resource::Cluster),
+            About::Templates => whole(Resource::Templates),
+            About::Validations => whole(Resource::Validations),
+            About::Access => whole(Resource::Roles),
+            About::Audit => whole(Resource::Audit),
         }
     }
 }
