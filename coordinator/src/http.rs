@@ -28,6 +28,7 @@ mod page;
 mod params;
 mod platforms;
 mod pools;
+mod put;
 mod rate;
 mod roles;
 mod rules;

@@ -137,7 +137,7 @@ impl Core {
     /// refused.
     pub(crate) fn undeclared_defaults(&self, changed: &[&Wanted]) -> Defaults {
         let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
-        let pools = pools.filter_map(|name| self.state.pool(name));
+        let pools = pools.filter_map(|(name, _)| self.state.pool(name));
         let defaults = pools.filter_map(|pool| {
             let default = pool.rules.default_platform.clone()?;
             let declared = pool.platforms.contains_key(&default);
@@ -154,7 +154,7 @@ impl Core {
     ) -> Result<(), Refused> {
         for (at, change) in changes.iter().enumerate() {
             let pool = about_platforms(&change.wanted);
-            let pool = pool.and_then(|name| self.state.pool(name));
+            let pool = pool.and_then(|(name, _)| self.state.pool(name));
             let vetted = pool.map_or(Ok(()), |pool| self.vet_platforms_of(undeclared, pool));
             let at = Some(at);
             vetted.map_err(|refusal| Refused { at, refusal })?;
@@ -228,12 +228,13 @@ impl Core {
     }
 }
 
-/// The pool whose platforms a change is about, where it is about any.
-fn about_platforms(wanted: &Wanted) -> Option<&PoolName> {
+/// The pool whose platforms a change is about, and the platform where it is about one alone.
+fn about_platforms(wanted: &Wanted) -> Option<(&PoolName, Option<&PlatformName>)> {
     match wanted {
-        Wanted::Pool { pool, .. }
-        | Wanted::Platform { pool, .. }
-        | Wanted::NoPlatform { pool, .. } => Some(pool),
+        Wanted::Pool { pool, .. } => Some((pool, None)),
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            Some((pool, Some(platform)))
+        }
         Wanted::Policy { .. }
         | Wanted::NoPolicy { .. }
         | Wanted::NoPool { .. }
@@ -257,22 +258,8 @@ pub(crate) fn listing(changes: &[Change], wanted: &Wanted) -> Option<usize> {
 
 /// Whether changes are of a platform, or of all of a pool.
 fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bool {
-    changed.iter().any(|wanted| match wanted {
-        Wanted::Pool { pool, .. } => pool == name,
-        Wanted::Platform {
-            pool, platform: it, ..
-        }
-        | Wanted::NoPlatform { pool, platform: it } => pool == name && it == platform,
-        Wanted::Policy { .. }
-        | Wanted::NoPolicy { .. }
-        | Wanted::NoPool { .. }
-        | Wanted::Validation { .. }
-        | Wanted::NoValidation { .. }
-        | Wanted::Template { .. }
-        | Wanted::NoTemplate { .. }
-        | Wanted::Access { .. }
-        | Wanted::Cluster { .. } => false,
-    })
+    let mut about = changed.iter().filter_map(|wanted| about_platforms(wanted));
+    about.any(|(pool, one)| pool == name && one.is_none_or(|it| it == platform))
 }
 
 fn spoken(asked: &[PlatformName]) -> String {

@@ -1,17 +1,16 @@
 //! The terms of the cluster as a whole: seen, and set by their own path. `terms.rs` sets them beside others.
 
 use axum::Json;
-use axum::extract::{Request, State};
-use axum::http::HeaderMap;
-use axum::response::{IntoResponse, Response};
-use coordinator_core::{Change, Core, Wanted};
+use axum::extract::State;
+use axum::response::Response;
+use coordinator_core::{Core, Wanted};
 use sluice_common::api::ClusterView;
-use sluice_common::limit::MAX_BODY_BYTES;
 
+use super::Api;
 use super::error::ApiError;
-use super::params::{NoParams, Params};
-use super::terms::{HowParams, expected, make, tagged};
-use super::{Api, body};
+use super::params::NoParams;
+use super::put::Put;
+use super::terms::tagged;
 
 fn view(core: &Core) -> ClusterView {
     let cluster = core.state().cluster();
@@ -29,20 +28,9 @@ pub(super) async fn get(State(api): State<Api>, _: NoParams) -> Result<Response,
 }
 
 /// `PUT /v1/cluster`: gives it these terms and no others.
-pub(super) async fn put(
-    State(api): State<Api>,
-    Params(params): Params<HowParams>,
-    headers: HeaderMap,
-    request: Request,
-) -> Result<Response, ApiError> {
-    let how = params.read()?;
-    let version = expected(&headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let terms = body::parse(&json, "")?;
+pub(super) async fn put(State(api): State<Api>, put: Put) -> Result<Response, ApiError> {
+    let terms = put.body()?;
     let wanted = Wanted::Cluster { terms };
-    let (applied, view) = make(&api, vec![Change { wanted, version }], how, view).await?;
-    Ok(match how.dry_run {
-        true => Json(applied).into_response(),
-        false => tagged(view.version, Json(view)),
-    })
+    let seen = |core: &Core| Some(view(core)).map(|it| (it.version, it));
+    put.make(&api, wanted, seen).await
 }

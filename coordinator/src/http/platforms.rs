@@ -1,23 +1,23 @@
 //! Platforms of pools: what there is, and changes of one by its own path. `terms.rs` makes them.
 
 use axum::Json;
-use axum::extract::{FromRequestParts, Path, Request, State};
+use axum::extract::{FromRequestParts, Path, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::Response;
-use coordinator_core::{Change, Core, Refusal, Wanted};
+use coordinator_core::{Core, Refusal, Wanted};
 use sluice_common::api::{NamedPlatform, Page, PlatformView, declared};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PlatformName, PoolName};
-use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::platform::terms::{Declared, PlatformTerms};
 use sluice_common::request::FieldError;
 
+use super::Api;
 use super::error::ApiError;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-use super::terms::{HowParams, delete, expected, put as put_terms, tagged};
-use super::{Api, body};
+use super::put::Put;
+use super::terms::{HowParams, delete, tagged};
 use crate::view;
 
 /// A platform of a pool, from a path.
@@ -99,14 +99,9 @@ pub(super) async fn get(
 pub(super) async fn put(
     State(api): State<Api>,
     Place { pool, platform }: Place,
-    Params(params): Params<HowParams>,
-    headers: HeaderMap,
-    request: Request,
+    put: Put,
 ) -> Result<Response, ApiError> {
-    let how = params.read()?;
-    let version = expected(&headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let terms: PlatformTerms = body::parse(&json, "")?;
+    let terms: PlatformTerms = put.body()?;
     let (of, name) = (pool.clone(), platform.clone());
     let wanted = Wanted::Platform {
         pool,
@@ -114,7 +109,7 @@ pub(super) async fn put(
         terms: terms.into(),
     };
     let seen = move |core: &Core| view::platform::one(core, &of, &name).map(|it| (it.version, it));
-    put_terms(&api, Change { wanted, version }, how, seen).await
+    put.make(&api, wanted, seen).await
 }
 
 /// `DELETE /v1/pools/{pool}/platforms/{platform}`: 204. What runs on its GPUs goes on.

@@ -1,24 +1,24 @@
 //! Templates: seen, set and deleted by their own path. `terms.rs` changes them beside others.
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use coordinator_core::{Change, Core, Wanted};
+use coordinator_core::{Core, Wanted};
 use sluice_common::api::{Page, TemplateView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::TemplateName;
-use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
 use sluice_common::template::Template;
 use sluice_common::template::check::{MAX_TEMPLATE_BYTES, MAX_TEMPLATES};
 
+use super::Api;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-use super::terms::{self, HowParams, expected, tagged};
-use super::{Api, body};
+use super::put::Put;
+use super::terms::{self, HowParams, tagged};
 use crate::view;
 
 pub(super) fn template_name(field: &str, name: String) -> Result<TemplateName, FieldError> {
@@ -91,17 +91,12 @@ pub(super) async fn get(
 pub(super) async fn put(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<HowParams>,
-    headers: HeaderMap,
-    request: Request,
+    put: Put,
 ) -> Result<Response, ApiError> {
-    let how = params.read()?;
     let name = template_name("template", segment.clone()).map_err(ApiError::Field)?;
-    let version = expected(&headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let wanted = wanted(segment, body::parse(&json, "")?).map_err(ApiError::Field)?;
+    let wanted = wanted(segment, put.body()?).map_err(ApiError::Field)?;
     let seen = move |core: &Core| view::template(core, &name).map(|it| (it.version, it));
-    terms::put(&api, Change { wanted, version }, how, seen).await
+    put.make(&api, wanted, seen).await
 }
 
 /// `DELETE /v1/templates/{template}`: 204. What was submitted stands on what it was.

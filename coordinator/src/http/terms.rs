@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::market::{Policy, Table};
 use coordinator_core::{Applied, Change, Core, PoolWritten, Refused, Wanted};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{
     ApplyRequest, ApplyView, DeleteDocument, PolicyRequest, PoolRequest, PutDocument, RulesWritten,
@@ -25,7 +25,7 @@ use sluice_common::cluster::ClusterTerms;
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::inventory::Capability;
-use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES, MAX_BODY_BYTES};
+use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES};
 use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
@@ -35,6 +35,7 @@ use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::{Binding, invalid};
+use super::put::Put;
 use super::{Api, body, platforms, rules, templates, validations};
 use crate::view;
 
@@ -362,21 +363,6 @@ pub(super) async fn make<R: Send + 'static>(
     made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
 }
 
-/// Makes or sets one thing. The answer is the thing as `seen` finds it then, with its version; where it was only asked,
-/// what would change.
-pub(super) async fn put<V: Serialize + Send + 'static>(
-    api: &Api,
-    change: Change,
-    how: How,
-    seen: impl FnOnce(&Core) -> Option<(u64, V)> + Send + 'static,
-) -> Result<Response, ApiError> {
-    let (applied, view) = make(api, vec![change], how, seen).await?;
-    Ok(match view.filter(|_| !how.dry_run) {
-        Some((version, view)) => tagged(version, Json(view)),
-        None => Json(applied).into_response(),
-    })
-}
-
 /// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
 pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let text = |name: HeaderName| {
@@ -418,15 +404,10 @@ pub(super) fn tagged(version: u64, body: impl IntoResponse) -> Response {
 pub(super) async fn put_pool(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<HowParams>,
-    headers: HeaderMap,
-    request: Request,
+    put: Put,
 ) -> Result<Response, ApiError> {
-    let how = params.read()?;
     let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
-    let version = expected(&headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let terms = written(body::parse(&json, "")?).map_err(ApiError::Field)?;
+    let terms = written(put.body()?).map_err(ApiError::Field)?;
     let name = pool.clone();
     let terms = Box::new(terms);
     let wanted = Wanted::Pool { pool, terms };
@@ -434,21 +415,16 @@ pub(super) async fn put_pool(
         let found = core.state().pool(&name);
         found.map(|pool| (pool.version, view::pool(core, pool)))
     };
-    put(&api, Change { wanted, version }, how, seen).await
+    put.make(&api, wanted, seen).await
 }
 
 /// `PUT /v1/pools/{pool}/policies/{subject}`: binds the subject on these terms and no others.
 pub(super) async fn put_policy(
     State(api): State<Api>,
     Binding { pool, subject }: Binding,
-    Params(params): Params<HowParams>,
-    headers: HeaderMap,
-    request: Request,
+    put: Put,
 ) -> Result<Response, ApiError> {
-    let how = params.read()?;
-    let version = expected(&headers)?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let policy = bound(body::parse(&json, "")?).map_err(ApiError::Field)?;
+    let policy = bound(put.body()?).map_err(ApiError::Field)?;
     let (of, who) = (pool.clone(), subject.clone());
     let wanted = Wanted::Policy {
         pool,
@@ -456,7 +432,7 @@ pub(super) async fn put_policy(
         policy,
     };
     let seen = move |core: &Core| view::policy(core, &of, &who).map(|it| (it.version, it));
-    put(&api, Change { wanted, version }, how, seen).await
+    put.make(&api, wanted, seen).await
 }
 
 /// `DELETE /v1/pools/{pool}`: 204. Its policies go with it; it must have no nodes.

@@ -2,23 +2,23 @@
 //! assertion holds is judged by the core.
 
 use axum::Json;
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use coordinator_core::{Change, Core, Refusal, Validation, Wanted};
+use coordinator_core::{Core, Refusal, Validation, Wanted};
 use sluice_common::api::{Page, TermsView, ValidationView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::ValidationName;
-use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
 use sluice_common::validation::ValidationTerms;
 
+use super::Api;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
-use super::terms::{HowParams, delete as delete_terms, expected, put as put_terms, tagged};
-use super::{Api, body};
+use super::put::Put;
+use super::terms::{HowParams, delete as delete_terms, tagged};
 
 /// The name of a document, from a path or a body.
 pub(super) fn named(name: String) -> Result<ValidationName, FieldError> {
@@ -103,17 +103,12 @@ pub(super) async fn get(
 pub(super) async fn put(
     State(api): State<Api>,
     Segment(segment): Segment,
-    Params(params): Params<HowParams>,
-    headers: HeaderMap,
-    request: Request,
+    put: Put,
 ) -> Result<Response, ApiError> {
-    let how = params.read()?;
-    let version = expected(&headers)?;
     let name = named(segment.clone())?;
-    let json = body::read(request, MAX_BODY_BYTES).await?;
-    let wanted = wanted(segment, body::parse(&json, "")?)?;
+    let wanted = wanted(segment, put.body()?)?;
     let seen = move |core: &Core| one(core, &name).map(|it| (it.version, it));
-    put_terms(&api, Change { wanted, version }, how, seen).await
+    put.make(&api, wanted, seen).await
 }
 
 /// `DELETE /v1/validations/{validation}`: 204. No pool may name it.

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId, Subject};
+use sluice_common::quantity::figure;
 
 use crate::input::Wanted;
 use crate::market::{Policy, Table};
@@ -47,6 +48,7 @@ fn shrunk_pool(before: &State, pool: &PoolName, capacity: &Table) -> Vec<Use> {
             (None, _) => None,
         };
         if let Some(now) = now.filter(|now| *now < used) {
+            let (now, used) = (figure(key.as_str(), now), figure(key.as_str(), used));
             let message = format!("capacity.{key} would be {now}, and {used} are in use");
             found.push(use_of(before, pool, None, Some(key.as_str()), message));
         }
@@ -62,39 +64,27 @@ fn shrunk_policy(before: &State, pool: &PoolName, subject: &Subject, policy: &Po
     let (Some(earlier), Some((used, firm))) = (earlier, used) else {
         return Vec::new();
     };
-    let lower = |now: u64, earlier: Option<u64>| earlier.is_none_or(|earlier| earlier > now);
-    let mut found = Vec::new();
-    for (key, used) in used.iter() {
-        let now = policy.limit.get(key).copied();
+    let lowered = |now: Option<u64>, earlier: Option<u64>, used: u64| {
+        now.filter(|now| *now < used && earlier.is_none_or(|earlier| earlier > *now))
+    };
+    let used_of = |key: &str, message| use_of(before, pool, Some(subject), Some(key), message);
+    let limits = used.iter().filter_map(|(key, used)| {
         let earlier = earlier.policy.limit.get(key).copied();
-        if let Some(now) = now.filter(|now| *now < used && lower(*now, earlier)) {
-            let message = format!("limit.{key} would be {now}, and `{subject}` uses {used}");
-            found.push(use_of(
-                before,
-                pool,
-                Some(subject),
-                Some(key.as_str()),
-                message,
-            ));
-        }
-    }
-    for (key, used) in firm.iter() {
-        let now = policy.reserved(key.as_str());
-        let earlier = earlier.policy.reserved(key.as_str());
-        if let Some(now) = now.filter(|now| *now < used && lower(*now, earlier)) {
-            let message = format!(
-                "reserved.{key} would be {now}, and steps of `{subject}` that cannot be made to give way use {used}"
-            );
-            found.push(use_of(
-                before,
-                pool,
-                Some(subject),
-                Some(key.as_str()),
-                message,
-            ));
-        }
-    }
-    found
+        let now = lowered(policy.limit.get(key).copied(), earlier, used)?;
+        let (now, used) = (figure(key.as_str(), now), figure(key.as_str(), used));
+        let message = format!("limit.{key} would be {now}, and `{subject}` uses {used}");
+        Some(used_of(key.as_str(), message))
+    });
+    let reserved = firm.iter().filter_map(|(key, used)| {
+        let key = key.as_str();
+        let now = lowered(policy.reserved(key), earlier.policy.reserved(key), used)?;
+        let (now, used) = (figure(key, now), figure(key, used));
+        let message = format!(
+            "reserved.{key} would be {now}, and steps of `{subject}` that cannot be made to give way use {used}"
+        );
+        Some(used_of(key, message))
+    });
+    limits.chain(reserved).collect()
 }
 
 fn gone(before: &State, pool: &PoolName, subject: Option<&Subject>) -> Vec<Use> {
