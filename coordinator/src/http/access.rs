@@ -16,8 +16,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use coordinator_core::{Book, Core, Refusal, Step};
 use sluice_common::access::{
-    Ask, At, AuditEntry, Grant, Member, Pattern, Resource, RoleTerms, TokenDigest, Verb, Verdict,
-    judge,
+    Ask, At, AuditEntry, Effect, Grant, Member, Pattern, Resource, RoleTerms, TokenDigest, Verb,
+    Verdict, judge,
 };
 use sluice_common::api::StepView;
 use sluice_common::environment::HIDDEN;
@@ -239,7 +239,8 @@ impl Caller {
         }
     }
 
-    /// Refuses to give away more than he has himself: the same roles, and for no more pools and subjects.
+    /// Refuses to give away more than he has himself: the same roles, for no more pools and subjects, and with whatever
+    /// denies him something.
     pub(super) fn may_give(&self, grants: &[Grant]) -> Result<(), ApiError> {
         let within = |own: &[Pattern], given: &[Pattern]| {
             own.is_empty() || (!given.is_empty() && given.iter().all(|it| own.contains(it)))
@@ -251,14 +252,30 @@ impl Caller {
                     && within(&own.subjects, &wanted.subjects)
             })
         };
-        let all = self.is_admin();
-        match grants.iter().find(|wanted| !all && !has(wanted)) {
-            None => Ok(()),
-            Some(wanted) => Err(ApiError::GivesMore {
-                who: self.0.who.to_string(),
-                role: wanted.role.clone(),
-            }),
+        if self.is_admin() {
+            return Ok(());
         }
+        let who = self.0.who.to_string();
+        if let Some(Grant { role, .. }) = grants.iter().find(|wanted| !has(wanted)) {
+            let role = role.clone();
+            return Err(ApiError::GivesMore { who, role });
+        }
+        // Where all that is given holds, what denies holds too.
+        let kept = |own: &Grant| grants.iter().any(|given| given.role == own.role);
+        match self.denying().find(|own| !kept(own)) {
+            None => Ok(()),
+            Some(Grant { role, .. }) => {
+                let role = role.clone();
+                Err(ApiError::GivesPast { who, role })
+            }
+        }
+    }
+
+    /// What was given to him that takes something away.
+    fn denying(&self) -> impl Iterator<Item = &Grant> {
+        let denies = |role: &RoleTerms| role.rules.iter().any(|rule| rule.effect == Effect::Deny);
+        let rights = self.0.rights.iter().flatten();
+        rights.filter_map(move |(grant, role)| denies(role).then_some(grant))
     }
 
     /// Whether he may do everything everywhere.

@@ -131,7 +131,11 @@ fn understood(
     }
     let pools = patterns("pools", &pools)?;
     let subjects = patterns("subjects", &subjects)?;
-    if roles.iter().any(|role| role == "submitter") && subjects.is_empty() {
+    let submits = |role: &String| {
+        let of_pool = role.strip_prefix("pool-");
+        role == "submitter" || of_pool.is_some_and(|rest| rest.ends_with("-submitter"))
+    };
+    if roles.iter().any(submits) && subjects.is_empty() {
         let why = "name the subjects for which it submits; `*` is all of them";
         return Err(wrong("subjects", &why));
     }

@@ -4,7 +4,8 @@
 //! are open.
 //!
 //! Without a token the API listens on loopback alone, where every program of the machine may call, but no web page that
-//! happens to be open on it: a browser's call for another site, or for a name that was made to point here, is refused.
+//! happens to be open on it: a browser's call for another site, or for a name that was made to point here, is refused. So
+//! is one for another site that a browser vouches for with its user's certificate.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -67,7 +68,7 @@ pub(super) fn now() -> Time {
 
 /// Lets in who may, and lets the handlers know who it is.
 pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    if api.0.credentials.are_none() && is_foreign(request.headers()) {
+    if api.0.credentials.are_none() && is_foreign(&request) {
         return ApiError::ForeignOrigin.into_response();
     }
     if !request.uri().path().starts_with("/v1/") {
@@ -183,6 +184,8 @@ fn known(api: &Api, request: &Request, from: String) -> Result<Caller, ApiError>
     let who = match shown(request.headers()) {
         Some(secret) => of_token(api, &book, secret)?,
         None => match user(request) {
+            // A browser shows a certificate whatever page calls; a token it shows to those alone who have it.
+            Some(_) if is_cross_site(request) => return Err(ApiError::ForeignOrigin),
             Some(user) => Who::Certificate(user),
             None if api.0.credentials.are_none() => Who::Local,
             None => {
@@ -238,14 +241,25 @@ fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
 
 /// Whether a web page of another site is behind the call: browsers say so in `Origin`, and a page whose own name was
 /// made to point to this machine shows it in `Host`.
-fn is_foreign(headers: &HeaderMap) -> bool {
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    let origin = headers
-        .get(ORIGIN)
-        .map(|origin| origin.to_str().unwrap_or("?"));
-    let site = origin.map(|origin| origin.split_once("://").map_or(origin, |(_, site)| site));
-    let own = host.is_none_or(is_own_name);
-    !own || site.is_some_and(|site| Some(site) != host)
+fn is_foreign(request: &Request) -> bool {
+    !host(request).is_none_or(is_own_name) || is_cross_site(request)
+}
+
+/// Whether a browser says that a page of another site calls.
+fn is_cross_site(request: &Request) -> bool {
+    let origin = request.headers().get(ORIGIN);
+    origin.is_some_and(|origin| {
+        let origin = origin.to_str().unwrap_or("?");
+        let site = origin.split_once("://").map_or(origin, |(_, site)| site);
+        host(request) != Some(site)
+    })
+}
+
+/// The name that was called: HTTP/2 has it in the address.
+fn host(request: &Request) -> Option<&str> {
+    let header = request.headers().get(HOST);
+    let header = header.and_then(|host| host.to_str().ok());
+    header.or_else(|| request.uri().authority().map(Authority::as_str))
 }
 
 fn is_own_name(host: &str) -> bool {

@@ -62,6 +62,14 @@ pub enum ApiError {
         /// What he does not have.
         role: RoleName,
     },
+    /// `forbidden`, 403.
+    #[error("role `{role}` denies {who} something: name it among the roles that you give")]
+    GivesPast {
+        /// Who is refused.
+        who: String,
+        /// What he would leave out.
+        role: RoleName,
+    },
     /// `rate_limited`, 429.
     #[error("{who} calls too often: try again after {after_s} s")]
     RateLimited {
@@ -326,7 +334,9 @@ impl ApiError {
         use ErrorCode as C;
         match self {
             ApiError::Unauthorized { .. } => C::Unauthorized,
-            ApiError::Forbidden { .. } | ApiError::GivesMore { .. } => C::Forbidden,
+            ApiError::Forbidden { .. }
+            | ApiError::GivesMore { .. }
+            | ApiError::GivesPast { .. } => C::Forbidden,
             ApiError::ForeignOrigin => C::ForeignOrigin,
             ApiError::RateLimited { .. } => C::RateLimited,
             ApiError::BodyTooSlow { .. } => C::BodyTooSlow,
@@ -367,7 +377,9 @@ impl ApiError {
             ApiError::RateLimited { after_s: s, .. } | ApiError::BodyTooSlow { limit_s: s } => {
                 vec![("seconds", Detail::Number(*s))]
             }
-            ApiError::GivesMore { role, .. } => vec![("role", text(role.as_str()))],
+            ApiError::GivesMore { role, .. } | ApiError::GivesPast { role, .. } => {
+                vec![("role", text(role.as_str()))]
+            }
             ApiError::Unauthorized { .. }
             | ApiError::ForeignOrigin
             | ApiError::Stopping

@@ -318,6 +318,18 @@ fn nobody_gives_more_than_he_has() {
     assert_eq!(give("submitter", &[], &["ours"]), 403);
     assert_eq!(give("submitter", &["train"], &["*"]), 403);
     assert_eq!(give("submitter", &["train"], &["ours"]), 201);
+    let careful = json!({ "put": [
+        { "kind": "role", "name": "careful", "rules": [{ "effect": "deny", "verbs": ["cancel"], "resources": ["*"] }] },
+        { "kind": "binding", "name": "careful", "roles": ["careful"], "members": [{ "token": "lead" }] },
+    ]});
+    guarded.done("POST", "/v1/apply", &careful);
+    let without =
+        json!({ "name": "t1", "roles": ["submitter"], "pools": ["train"], "subjects": ["ours"] });
+    let answer = guarded.call(&lead, "POST", "/v1/api-tokens", &without.to_string());
+    assert_eq!(code(&answer), "forbidden", "what denies him is not shed");
+    let with = json!({ "name": "t2", "roles": ["submitter", "careful"], "pools": ["train"], "subjects": ["ours"] });
+    let answer = guarded.call(&lead, "POST", "/v1/api-tokens", &with.to_string());
+    assert_eq!(answer.0, 201, "{}", answer.1);
     let itself = json!({ "put": [{ "kind": "binding", "name": "mine", "roles": ["admin"], "members": [{ "token": "lead" }] }] });
     let answer = guarded.call(&lead, "POST", "/v1/apply", &itself.to_string());
     assert_eq!(code(&answer), "forbidden");

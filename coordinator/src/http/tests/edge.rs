@@ -106,6 +106,15 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
     assert_eq!(applied.unwrap().status(), 200);
     assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 200);
     assert_eq!(get(&alice, &rig, "/v1/api-tokens", None).0, 403);
+    for (origin, status) in [
+        ("https://evil.example".to_owned(), 403),
+        ("null".to_owned(), 403),
+        (format!("https://{}", http(&rig)), 200),
+    ] {
+        let page = alice.get(format!("https://{}/v1/steps", http(&rig)));
+        let answered = page.header("origin", &origin).call().unwrap();
+        assert_eq!(answered.status(), status, "a browser's page of {origin}");
+    }
     let node = dir.path().join("node");
     identity::issue_node(&rig.data, "alice", &node).unwrap();
     let node = caller(&rig.data, Some((&node, "node")));
