@@ -307,7 +307,9 @@ impl Core {
         let pool = granted.or(promised).or_else(preferred);
         let preempts = self
             .records_after(mark)
-            .filter_map(|record| gives_way(record, id));
+            .filter_map(Record::gives_way)
+            .filter(|(_, to)| *to == id)
+            .map(|(gives, _)| gives.clone());
         Some(Previewed {
             step: step.clone(),
             reason: self.reason(step),
@@ -355,16 +357,6 @@ impl Core {
         };
         pools.into_iter().map(place).collect()
     }
-}
-
-/// The step that gives way to another by a record.
-fn gives_way(record: &Record, to: &StepId) -> Option<StepId> {
-    let (Record::Stopping { attempt, by, .. } | Record::Suspending { attempt, by, .. }) = record
-    else {
-        return None;
-    };
-    let it = by.as_ref().filter(|by| *by == to);
-    it.map(|_| attempt.step.clone())
 }
 
 /// The hosts that could hold a request, were they empty, those first that it likes best.

@@ -413,18 +413,9 @@ impl Core {
     fn preempts(&mut self) -> Vec<(StepId, StepId)> {
         let mark = self.state.seq();
         self.schedule();
-        let mut found = Vec::new();
-        for record in self.records_after(mark) {
-            if let Record::Stopping {
-                attempt,
-                by: Some(by),
-                ..
-            } = record
-            {
-                found.push((attempt.step.clone(), by.clone()));
-            }
-        }
-        found
+        let given = self.records_after(mark).filter_map(Record::gives_way);
+        let given = given.map(|(gives, to)| (gives.clone(), to.clone()));
+        given.collect()
     }
 }
 

@@ -106,6 +106,15 @@ impl Record {
         }
     }
 
+    /// The step that gives way by it, stopped or frozen, and the one to which it does.
+    pub fn gives_way(&self) -> Option<(&StepId, &StepId)> {
+        let (Record::Stopping { attempt, by, .. } | Record::Suspending { attempt, by, .. }) = self
+        else {
+            return None;
+        };
+        Some((&attempt.step, by.as_ref()?))
+    }
+
     /// Whether it names a node: as the one that it is about, or on which units are granted, promised or returned.
     pub fn names(&self, wanted: &NodeName) -> bool {
         if let Record::Allocated { placements, .. } = self {

@@ -9,7 +9,7 @@ use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
-use sluice_common::step::StepSpec;
+use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
@@ -336,6 +336,30 @@ fn a_trial_run_says_who_would_be_exposed_preempted_and_rejected_and_changes_noth
     );
     rig.status("n", "run.1", gone(Exit::Signal(15), StopWhy::Preempted));
     assert_eq!(rig.state("wants"), StepState::Allocated);
+}
+
+#[test]
+fn a_trial_run_names_what_would_be_frozen_too() {
+    let mut rig = Rig::one_node(4, 8);
+    rig.put_policy("default", "a", policy(4, None));
+    rig.put_policy("default", "b", policy(0, None));
+    let freezes = StepSpec {
+        on_preempt: OnPreempt::Suspend,
+        ..of("a", with_memory(spec(4, 1000), 100))
+    };
+    rig.submit("run", freezes).unwrap();
+    rig.run("run.1");
+    rig.submit("wants", of("b", with_memory(spec(2, 1000), 100)))
+        .unwrap();
+    let wanted = vec![
+        wanted_policy("default", "a", policy(2, None)),
+        wanted_policy("default", "b", policy(2, None)),
+    ];
+    let trial = apply(&mut rig, TRIAL, wanted.clone()).0.unwrap();
+    assert_eq!(trial.preempted, [(step("run"), step("wants"))]);
+    let (applied, fed) = apply(&mut rig, EARNEST, wanted);
+    assert_eq!(applied.unwrap(), trial);
+    assert!(fed.orders[0].starts_with("suspend run.1"), "{fed:?}");
 }
 
 #[test]
