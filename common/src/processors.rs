@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// The highest number of a processor that is taken: above what any kernel is built for (`NR_CPUS` is 8192 at most).
 const MAX_PROCESSOR: u32 = 16_383;
 
+/// A whole processor.
+pub(crate) const MCPU_A_CORE: u64 = 1_000;
+
 /// How a step has the processors that it asks for by `resources.cpu_count`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -34,6 +37,15 @@ impl CpuMode {
             CpuMode::Limit => "limit",
             CpuMode::Weight => "weight",
             CpuMode::Pinned => "pinned",
+        }
+    }
+
+    /// Whether a step can have so many thousandths of a processor in this way.
+    pub fn suits(self, mcpu: u64) -> bool {
+        match self {
+            CpuMode::Limit => true,
+            CpuMode::Weight => mcpu > 0,
+            CpuMode::Pinned => mcpu > 0 && mcpu.is_multiple_of(MCPU_A_CORE),
         }
     }
 

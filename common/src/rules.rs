@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::TemplateName;
 use crate::id::{PlatformName, ValidationName};
 use crate::platform::terms::UnmatchedPlatform;
+use crate::processors::CpuMode;
 use crate::step::OnPreempt;
 use crate::time::Span;
 
@@ -29,9 +30,21 @@ pub enum Setting {
     Retries,
     /// What happens when it must give way.
     OnPreempt,
+    /// How it has its processors.
+    CpuMode,
 }
 
 impl Setting {
+    /// All of them.
+    pub const ALL: [Setting; 6] = [
+        Setting::Timeout,
+        Setting::QueueTimeout,
+        Setting::GracePeriod,
+        Setting::Retries,
+        Setting::OnPreempt,
+        Setting::CpuMode,
+    ];
+
     /// The field of a step as the API writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -40,6 +53,7 @@ impl Setting {
             Setting::GracePeriod => "grace_period",
             Setting::Retries => "retries",
             Setting::OnPreempt => "on_preempt",
+            Setting::CpuMode => "cpu_mode",
         }
     }
 }
@@ -117,6 +131,9 @@ pub struct StepDefaults {
     /// What happens when it must give way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_preempt: Option<OnPreempt>,
+    /// How it has its processors, where as many as it asks for can be had so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_mode: Option<CpuMode>,
 }
 
 /// What a step may say at most; what is absent has no bound here.

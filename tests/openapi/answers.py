@@ -291,7 +291,7 @@ def platforms(judge):
 def rules(judge):
     body = {
         "capacity": {"seats": 3},
-        "defaults": {"timeout": "1h", "grace_period": "1s", "on_preempt": "fail"},
+        "defaults": {"timeout": "1h", "grace_period": "1s", "on_preempt": "fail", "cpu_mode": "weight"},
         "max": {"timeout": "2h", "queue_timeout": "10m", "retries": 3},
         "on_preempt_allowed": ["fail", "requeue"],
         "maintenance": "until noon",

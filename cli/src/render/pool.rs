@@ -91,6 +91,7 @@ fn rules(pool: &PoolView, text: &mut Sections) {
             "on_preempt",
             defaults.on_preempt.map(|it| it.as_str().to_owned()),
         ),
+        ("cpu_mode", defaults.cpu_mode.map(|it| it.to_string())),
     ]);
     let most = self::said([
         ("timeout", max.timeout.clone()),
@@ -282,14 +283,15 @@ pub(crate) mod tests {
         let mut ruled = pool(2, 2);
         let rules = serde_json::json!({"timeout": "1h", "retries": 0});
         ruled.max = serde_json::from_value(rules).unwrap();
-        let rules = serde_json::json!({"grace_period": "5s", "on_preempt": "fail"});
+        let rules =
+            serde_json::json!({"grace_period": "5s", "on_preempt": "fail", "cpu_mode": "weight"});
         ruled.defaults = serde_json::from_value(rules).unwrap();
         ruled.on_preempt_allowed = [sluice_common::step::OnPreempt::Fail].into();
         ruled.maintenance = Some("new racks".to_owned());
         let text = describe(&ruled, &[], &[], &[], now(), Out::plain());
         for line in [
             "Maintenance:  new racks\n",
-            "Defaults:     grace_period=5s on_preempt=fail\n",
+            "Defaults:     grace_period=5s on_preempt=fail cpu_mode=weight\n",
             "At most:      timeout=1h retries=0\n",
             "On preempt:   fail alone\n",
         ] {

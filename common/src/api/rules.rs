@@ -9,6 +9,7 @@ use super::duration;
 use crate::id::PlatformName;
 use crate::id::ValidationName;
 use crate::platform::terms::UnmatchedPlatform;
+use crate::processors::CpuMode;
 use crate::rules::{PoolRules, StepDefaults, StepMaxima};
 use crate::step::OnPreempt;
 
@@ -32,6 +33,10 @@ pub struct PoolDefaults {
     /// What happens when it must give way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_preempt: Option<OnPreempt>,
+    /// How it has its processors. Steps that ask for none take no `weight`, and those that ask for parts of one, or for
+    /// none, are not `pinned`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_mode: Option<CpuMode>,
 }
 
 /// What steps of a pool may say at most.
@@ -75,6 +80,7 @@ impl From<&StepDefaults> for PoolDefaults {
             grace_period: defaults.grace_period.map(duration),
             retries: defaults.retries,
             on_preempt: defaults.on_preempt,
+            cpu_mode: defaults.cpu_mode,
         }
     }
 }

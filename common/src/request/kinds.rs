@@ -107,6 +107,7 @@ impl StepRequest {
             (Setting::GracePeriod, self.grace_period.is_some()),
             (Setting::Retries, self.retries.is_some()),
             (Setting::OnPreempt, self.on_preempt.is_some()),
+            (Setting::CpuMode, self.cpu_mode.is_some()),
         ];
         let unsaid = said.into_iter().filter(|(_, said)| !said);
         unsaid.map(|(setting, _)| setting).collect()

@@ -7,19 +7,17 @@ use crate::amount::{Amounts, MCPU};
 use crate::error_code::ErrorCode;
 use crate::processors::CpuMode;
 
-const MCPU_A_CORE: u64 = 1_000;
-
 impl StepRequest {
     /// As written, where the number of processors allows it.
     pub(super) fn checked_cpu_mode(&self, demand: &Amounts) -> Result<CpuMode, FieldError> {
         let mode = self.cpu_mode.unwrap_or_default();
         let mcpu = demand.get(MCPU);
-        let wanting = match mode {
-            CpuMode::Limit => return Ok(mode),
-            CpuMode::Weight | CpuMode::Pinned if mcpu == 0 => "is not set",
-            CpuMode::Weight => return Ok(mode),
-            CpuMode::Pinned if !mcpu.is_multiple_of(MCPU_A_CORE) => "is not a whole number",
-            CpuMode::Pinned => return Ok(mode),
+        if mode.suits(mcpu) {
+            return Ok(mode);
+        }
+        let wanting = match mcpu {
+            0 => "is not set",
+            _ => "is not a whole number",
         };
         let way_out = match mode {
             CpuMode::Pinned => "write how many processors are to be its own, such as 4",

@@ -330,7 +330,10 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
             same(Setting::QueueTimeout, *queue_timeout == new.queue_timeout),
         ),
         ("labels", *labels == new.labels),
-        ("cpu_mode", *cpu_mode == new.cpu_mode),
+        (
+            "cpu_mode",
+            same(Setting::CpuMode, *cpu_mode == new.cpu_mode),
+        ),
         // Last: where it was not written it follows the command, which is what was meant to differ.
         ("name", *name == new.name),
     ];

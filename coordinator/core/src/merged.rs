@@ -29,15 +29,6 @@ pub struct MergedStep {
     pub origins: Origins,
 }
 
-/// Settings that every step has, whoever says them.
-const SETTINGS: [Setting; 5] = [
-    Setting::Timeout,
-    Setting::QueueTimeout,
-    Setting::GracePeriod,
-    Setting::Retries,
-    Setting::OnPreempt,
-];
-
 impl Core {
     /// What a step is where it was granted last, else in `pool`, which it would be granted by.
     pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> MergedStep {
@@ -154,7 +145,7 @@ fn fill_resources(resources: &mut DefaultResources, grounds: &Grounds) {
 
 /// Said by the step, else built in; what a pool said is noted over it.
 fn note_settings(origins: &mut Origins, spec: &StepSpec) {
-    for setting in SETTINGS {
+    for setting in Setting::ALL {
         let origin = match spec.unsaid.contains(&setting) {
             true => Origin::BuiltIn,
             false => Origin::Step,

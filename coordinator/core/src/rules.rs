@@ -14,6 +14,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::amount::MCPU;
 use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::inventory::Capability;
 use sluice_common::processors::CpuMode;
@@ -394,6 +395,15 @@ pub(crate) fn fill(rules: &PoolRules, spec: &mut StepSpec) {
     if unsaid(Setting::OnPreempt) {
         spec.on_preempt = mode(rules, spec.on_preempt);
     }
+    if unsaid(Setting::CpuMode) {
+        spec.cpu_mode = cpu_mode(rules, spec).unwrap_or(spec.cpu_mode);
+    }
+}
+
+/// The pool's own, where as many processors as the step asks for can be had so.
+fn cpu_mode(rules: &PoolRules, spec: &StepSpec) -> Option<CpuMode> {
+    let mcpu = spec.request.get(MCPU);
+    rules.defaults.cpu_mode.filter(|mode| mode.suits(mcpu))
 }
 
 /// The shorter of two bounds, where there are two.

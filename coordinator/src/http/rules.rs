@@ -3,11 +3,14 @@
 
 use std::collections::BTreeSet;
 
+use coordinator_core::PoolWritten;
 use sluice_common::api::{PoolDefaults, PoolMaxima, RulesWritten, TermsView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::ValidationName;
+use sluice_common::inventory::Capability;
 use sluice_common::limit::MAX_GRACE;
 use sluice_common::platform::terms::UnmatchedPlatform;
+use sluice_common::processors::CpuMode;
 use sluice_common::request::FieldError;
 use sluice_common::rules::{PoolRules, StepDefaults, StepMaxima};
 use sluice_common::time::Span;
@@ -74,6 +77,7 @@ fn defaults(written: &PoolDefaults) -> Result<StepDefaults, FieldError> {
         grace_period: grace("defaults.grace_period", written.grace_period.as_deref())?,
         retries: written.retries,
         on_preempt: written.on_preempt,
+        cpu_mode: written.cpu_mode,
     })
 }
 
@@ -150,6 +154,20 @@ fn default_mode_allowed(rules: &PoolRules) -> Result<(), FieldError> {
         ErrorCode::Contradiction,
         &why,
     ))
+}
+
+/// A pool whose steps are to have processors of their own sees to it that its hosts can give them.
+///
+/// # Errors
+/// Where it does not.
+pub(super) fn able_to_pin(written: PoolWritten) -> Result<PoolWritten, FieldError> {
+    let pins = written.rules.defaults.cpu_mode == Some(CpuMode::Pinned);
+    if !pins || written.require.contains(&Capability::Cpuset) {
+        return Ok(written);
+    }
+    let why =
+        "`pinned` is for a pool whose hosts can all give processors: write `require: [cpuset]` too";
+    Err(invalid("defaults.cpu_mode", ErrorCode::Contradiction, &why))
 }
 
 /// As terms that a change is told in; what says nothing is left out.

@@ -319,7 +319,7 @@ fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
     let min_runtime = min_runtime.transpose();
     let min_runtime =
         min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
-    Ok(PoolWritten {
+    rules::able_to_pin(PoolWritten {
         description,
         capacity: amounts("capacity", capacity)?,
         min_runtime: min_runtime.unwrap_or(Span::ZERO),

@@ -23,14 +23,7 @@ pub(crate) fn settings(
     written: &StepSpec,
     filled: &StepSpec,
 ) -> Vec<Filled> {
-    const ALL: [Setting; 5] = [
-        Setting::Timeout,
-        Setting::QueueTimeout,
-        Setting::GracePeriod,
-        Setting::Retries,
-        Setting::OnPreempt,
-    ];
-    let filled = ALL.into_iter().map(|setting| Filled {
+    let filled = Setting::ALL.into_iter().map(|setting| Filled {
         field: setting.as_str(),
         value: value(setting, filled),
         from: match written.unsaid.contains(&setting) {
@@ -49,6 +42,7 @@ fn value(setting: Setting, spec: &StepSpec) -> String {
         Setting::GracePeriod => span(Some(spec.grace)),
         Setting::Retries => spec.retries.to_string(),
         Setting::OnPreempt => spec.on_preempt.as_str().to_string(),
+        Setting::CpuMode => spec.cpu_mode.as_str().to_string(),
     }
 }
 
@@ -77,6 +71,7 @@ fn below(pool: &str, rules: &PoolRules, setting: Setting, spec: &StepSpec) -> St
             same(Some(spec.on_preempt), defaults.on_preempt),
             !rules.on_preempt_allowed.is_empty(),
         ),
+        Setting::CpuMode => (same(Some(spec.cpu_mode), defaults.cpu_mode), false),
     };
     match (by_default, at_most, by_work(setting, spec.work)) {
         (true, ..) => format!("`defaults` of pool `{pool}`"),
@@ -95,6 +90,8 @@ fn by_work(setting: Setting, work: Option<Work>) -> Option<Work> {
     work.filter(|work| match setting {
         Setting::Retries => true,
         Setting::Timeout => matches!(work, Work::Inference | Work::Notebook),
-        Setting::QueueTimeout | Setting::GracePeriod | Setting::OnPreempt => false,
+        Setting::QueueTimeout | Setting::GracePeriod | Setting::OnPreempt | Setting::CpuMode => {
+            false
+        }
     })
 }

@@ -7,9 +7,10 @@ use sluice_common::rules::Setting;
 use sluice_common::step::{StepSpec, Work};
 use sluice_common::template::origin::{Origin, Origins};
 
-use super::is_open_ended;
+use super::{cpu_mode, is_open_ended};
 use crate::market::Request;
 use crate::state::{Pool, State};
+use crate::templates::standing_on;
 
 /// Before they are filled in.
 pub(crate) fn of_settings(
@@ -18,14 +19,15 @@ pub(crate) fn of_settings(
     request: &Request,
     spec: &StepSpec,
 ) -> Origins {
+    let layers = state.layers_of(pool);
+    let below = layers.first(&request.platforms);
+    let there = standing_on(below, spec);
     let unsaid = spec.unsaid.iter();
     let settings = unsaid.filter_map(|setting| {
-        let origin = of_setting(pool, spec, *setting)?;
+        let origin = of_setting(pool, &there, *setting)?;
         Some((String::from(setting.as_str()), origin))
     });
     let mut found: Origins = settings.collect();
-    let layers = state.layers_of(pool);
-    let below = &layers.first(&request.platforms).origins;
     let said = [
         ("resources.gpu_count", spec.resources.gpu_count.is_some()),
         ("resources.cpu_count", spec.resources.cpu_count.is_some()),
@@ -33,7 +35,7 @@ pub(crate) fn of_settings(
         ("resources.storage", spec.resources.storage.is_some()),
     ];
     for (field, _) in said.into_iter().filter(|(_, said)| !said) {
-        if let Some(origin) = below.get(field) {
+        if let Some(origin) = below.origins.get(field) {
             found.insert(String::from(field), origin.clone());
         }
     }
@@ -56,6 +58,7 @@ fn of_setting(pool: &Pool, spec: &StepSpec, setting: Setting) -> Option<Origin> 
                 || max.retries.is_some_and(|most| spec.retries > most)
         }
         Setting::OnPreempt => defaults.on_preempt.is_some() || !pool.rules.allows(spec.on_preempt),
+        Setting::CpuMode => cpu_mode(&pool.rules, spec).is_some(),
     };
     if has_say {
         let pool = pool.name.clone();

@@ -110,6 +110,7 @@ fn a_step_that_starts_is_told_where_and_what_it_would_be() {
             "  +default grace_period: 7s, from the step",
             "  +default retries: 0, from what is built in",
             "  +default on_preempt: requeue, from the step",
+            "  +default cpu_mode: limit, from the step",
             "Validation Passed",
             "  +default half: cpu_count <= 0.5 * node.cpu_count: it holds on 1 of 1 hosts",
             "Platform Passed",

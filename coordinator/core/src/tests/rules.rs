@@ -5,6 +5,7 @@ use std::vec;
 use std::vec::Vec;
 
 use sluice_common::id::PoolName;
+use sluice_common::processors::CpuMode;
 use sluice_common::reason::ReasonCode;
 use sluice_common::rules::{PoolRules, Setting, StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
@@ -16,14 +17,6 @@ use crate::input::PoolWritten;
 use crate::market::Policy;
 use crate::{Refusal, Wanted};
 
-const EVERY: [Setting; 5] = [
-    Setting::Timeout,
-    Setting::QueueTimeout,
-    Setting::GracePeriod,
-    Setting::Retries,
-    Setting::OnPreempt,
-];
-
 fn secs(secs: u64) -> Option<Span> {
     Some(Span::from_secs(secs))
 }
@@ -32,7 +25,7 @@ fn secs(secs: u64) -> Option<Span> {
 fn silent() -> StepSpec {
     StepSpec {
         timeout: None,
-        unsaid: EVERY.into(),
+        unsaid: Setting::ALL.into(),
         ..spec(0, 1000)
     }
 }
@@ -70,6 +63,7 @@ fn strict() -> PoolRules {
             grace_period: secs(5),
             retries: Some(2),
             on_preempt: Some(OnPreempt::Fail),
+            cpu_mode: Some(CpuMode::Weight),
         },
         max: StepMaxima {
             timeout: secs(3600),
@@ -242,6 +236,7 @@ fn what_a_step_does_not_say_is_the_pool_s_to_say() {
         ),
         (secs(600), secs(60), secs(5), 2, OnPreempt::Fail)
     );
+    assert_eq!(spec.cpu_mode, CpuMode::Weight);
     rig.submit("b", saying(Setting::Retries, |spec| spec.retries = 0))
         .unwrap();
     assert_eq!(rig.step("b").spec.retries, 0, "zero is a value");
@@ -421,4 +416,38 @@ fn records_of_before_there_were_rules_read_as_none() {
     let record: crate::Record =
         serde_json::from_str(r#"{"type":"pool_put","pool":"p","description":""}"#).unwrap();
     assert!(matches!(record, crate::Record::PoolPut { rules, .. } if rules.is_empty()));
+}
+
+#[test]
+fn a_pool_s_way_to_have_processors_is_for_those_that_can_have_them_so() {
+    let pinning = PoolRules {
+        defaults: StepDefaults {
+            cpu_mode: Some(CpuMode::Pinned),
+            ..StepDefaults::default()
+        },
+        ..PoolRules::default()
+    };
+    let mut rig = two(pinning, PoolRules::default());
+    let asking = |mcpu| StepSpec {
+        request: spec(0, mcpu).request,
+        ..silent()
+    };
+    let said = |mode| {
+        saying(Setting::CpuMode, |spec| {
+            (spec.cpu_mode, spec.request) = (mode, asking(1000).request);
+        })
+    };
+    for (id, step, mode) in [
+        ("whole", asking(2000), CpuMode::Pinned),
+        ("parts", asking(500), CpuMode::Limit),
+        ("none", asking(0), CpuMode::Limit),
+        ("said", said(CpuMode::Limit), CpuMode::Limit),
+    ] {
+        rig.submit(id, step.clone()).unwrap();
+        assert_eq!(rig.step(id).spec.cpu_mode, mode, "{id}");
+        let again = rig.submit(id, step).unwrap();
+        assert!(!again.created, "{id}: what neither says is the same");
+    }
+    let rest: PoolName = "rest".parse().unwrap();
+    assert!(rig.step("whole").barred.contains(&rest));
 }

@@ -421,6 +421,7 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
         .map(|(field, origin)| format!("{field}: {origin}"))
         .collect();
     let expected = [
+        "cpu_mode: built in",
         "env.A: template a of pool best",
         "env.B: template b of pool best",
         "env.C: step",

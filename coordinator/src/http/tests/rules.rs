@@ -67,6 +67,11 @@ fn rules_that_mean_nothing_are_refused_by_field() {
             "`suspend` is not among",
         ),
         (
+            r#"{"require":["memory"],"defaults":{"cpu_mode":"pinned"}}"#,
+            "contradiction",
+            "defaults.cpu_mode: `pinned` is for a pool whose hosts can all give processors: write `require: [cpuset]`",
+        ),
+        (
             r#"{"maintenance":" "}"#,
             "invalid_reason",
             "maintenance: write",
