@@ -3,9 +3,9 @@
 //! `table` says when; what a file of the kernel means is in [`unified`] and [`legacy`], where hierarchies are in
 //! [`sluice_cgroups`].
 //!
-//! Everything is made below one group of our own, named after the state directory, in the group that the supervisor was
-//! told of or else stands in. So no group of others is ever touched, and the next supervisor of the same directory
-//! finds what an earlier one has left.
+//! Everything is made below one group of our own, with a [`name`] that the state directory keeps, in the group that the
+//! supervisor was told of or else stands in. So no group of others is ever touched, and the next supervisor of the same
+//! directory finds what an earlier one has left.
 //!
 //! Where groups cannot be made, attempts are held by process groups and by [`crate::owner`] alone, and the capabilities
 //! say so.
@@ -18,15 +18,14 @@ pub mod file;
 pub mod leftovers;
 pub mod legacy;
 pub mod limits;
+pub mod name;
 pub mod unified;
 pub mod usage;
 pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use std::{fs, io};
 
 use sluice_cgroups::{Controller, Hierarchies};
 use sluice_common::id::AttemptId;
@@ -70,9 +69,9 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Makes the groups' common root, as far as this host allows it; what it does not allow is said in the log. `root`
-    /// is `/`, or what a test puts in its place.
-    pub fn open(root: &Path, options: &GroupOptions, state_dir: &Path) -> Self {
+    /// Makes the groups' common root `name`, as far as this host allows it; what it does not allow is said in the log.
+    /// `root` is `/`, or what a test puts in its place.
+    pub fn open(root: &Path, options: &GroupOptions, name: &str) -> Self {
         let none = || Self {
             unified: None,
             legacy: Legacy::default(),
@@ -85,8 +84,7 @@ impl Groups {
         if options.place == Place::Nowhere {
             return none();
         }
-        let found = Hierarchies::read(root).and_then(|at| Ok((at, name_of(state_dir)?)));
-        let (hierarchies, name) = match found {
+        let hierarchies = match Hierarchies::read(root) {
             Ok(found) => found,
             Err(e) => {
                 warn!("control groups cannot be looked for: {e}");
@@ -96,7 +94,7 @@ impl Groups {
         let unified = hierarchies
             .unified
             .as_ref()
-            .and_then(|own| tell(Unified::open(&options.place, own, &name)));
+            .and_then(|own| tell(Unified::open(&options.place, own, name)));
         let lacking = |c: &Controller| unified.as_ref().is_none_or(|unified| !unified.does(*c));
         let mut wanted: Vec<Controller> = legacy::WANTED.into_iter().filter(lacking).collect();
         let filter = options.devices.filter;
@@ -106,7 +104,7 @@ impl Groups {
         if !by_program && filter.admits(Mechanism::Cgroup1) {
             wanted.push(Controller::Devices);
         }
-        let mut legacy = Legacy::open(&hierarchies.legacy, &wanted, &name);
+        let mut legacy = Legacy::open(&hierarchies.legacy, &wanted, name);
         let by_list = filter.has(Mechanism::Cgroup1, legacy.root(Controller::Devices));
         if !by_list {
             legacy.leave_out(Controller::Devices);
@@ -118,7 +116,7 @@ impl Groups {
         };
         Self {
             watch: unified.as_ref().and_then(|_| Watch::new().ok()),
-            cpusets: Cpusets::open(root, unified.as_ref(), &hierarchies, &name),
+            cpusets: Cpusets::open(root, unified.as_ref(), &hierarchies, name),
             unified,
             legacy,
             fences: Fences::new(fenced_by, &options.devices),
@@ -477,15 +475,6 @@ fn tell<T>(opened: Result<T, GroupError>) -> Option<T> {
     opened
         .inspect_err(|e| warn!("control groups of version 2 are not used: {e}"))
         .ok()
-}
-
-/// The name of our own group: two supervisors of one host have two directories, and a directory has one supervisor.
-///
-/// # Errors
-/// Where there is no such directory.
-pub fn name_of(state_dir: &Path) -> io::Result<String> {
-    let found = fs::metadata(state_dir)?;
-    Ok(format!("sluice-{:x}-{:x}", found.dev(), found.ino()))
 }
 
 fn directory(attempt: &AttemptId) -> PathBuf {

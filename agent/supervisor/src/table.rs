@@ -39,6 +39,7 @@ use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
+use crate::groups::name::NameError;
 use crate::hooks;
 use crate::lease::{Lease, Stage};
 use crate::moving::Order;
@@ -66,6 +67,9 @@ pub enum TableError {
     /// The spool is unusable.
     #[error("cannot use the spool")]
     Spool(#[from] SpoolError),
+    /// The groups of attempts have no name.
+    #[error("cannot tell what the groups of attempts are called")]
+    GroupName(#[from] NameError),
     /// Spawning would fail.
     #[error("cannot prepare to start attempts")]
     Spawner(#[source] io::Error),

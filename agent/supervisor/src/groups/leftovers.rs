@@ -14,12 +14,10 @@ use std::path::{Path, PathBuf};
 
 use tracing::{debug, info, warn};
 
-use super::{Groups, attempt_in, file, name_of};
+use super::name::{self, PREFIX};
+use super::{Groups, attempt_in, file};
 use crate::process;
 use crate::sys::xattr;
-
-/// What every root is called, as [`name_of`] makes it.
-const PREFIX: &str = "sluice-";
 
 /// The attribute, where this process is root: nobody else can write one like it.
 const OF_ROOT: &CStr = c"trusted.sluice.owner";
@@ -126,15 +124,18 @@ impl Owner {
     /// Whether neither this owner of the root `name` nor a later one of the same directory can come back to it.
     fn is_gone_for_good(&self, name: &str, me: &Owner) -> bool {
         let lives = || process::stat(self.pid).is_some_and(|p| p.start_ticks == self.start_ticks);
-        self.namespace == me.namespace && !lives() && is_gone(&self.state_dir, name)
+        // This very process may have had another name before it became this program.
+        let is_over = self == me || !lives();
+        self.namespace == me.namespace && is_over && is_gone(&self.state_dir, name)
     }
 }
 
-/// Whether the state directory after which a root was named is there no more. Another of the same path has another name.
+/// Whether the state directory that kept the name of a root is there no more, or has another. Another of the same path has
+/// another.
 fn is_gone(state_dir: &Path, name: &str) -> bool {
-    match name_of(state_dir) {
+    match name::of(state_dir) {
         Ok(now) => now != name,
-        Err(e) => e.kind() == io::ErrorKind::NotFound,
+        Err(e) => e.is_absent(),
     }
 }
 
@@ -156,14 +157,23 @@ mod tests {
     #[test]
     fn only_who_is_dead_without_a_directory_is_gone_for_good() {
         let dir = tempfile::tempdir().unwrap();
-        let name = name_of(dir.path()).unwrap();
+        let name = name::settle(dir.path(), false).unwrap();
         let me = || Owner::this_process(dir.path()).unwrap();
         let dead = || Owner {
             start_ticks: 0,
             ..me()
         };
         let away = || dir.path().join("away");
-        assert!(!me().is_gone_for_good("sluice-x", &me()), "it lives");
+        let lives = || Owner {
+            pid: std::os::unix::process::parent_id(),
+            start_ticks: process::stat(std::os::unix::process::parent_id())
+                .unwrap()
+                .start_ticks,
+            ..me()
+        };
+        assert!(!lives().is_gone_for_good("sluice-x", &me()), "it lives");
+        assert!(!me().is_gone_for_good(&name, &me()), "it is ours");
+        assert!(me().is_gone_for_good("sluice-x", &me()), "it was ours");
         assert!(
             !dead().is_gone_for_good(&name, &me()),
             "a next one may come"

@@ -20,6 +20,7 @@ use crate::attempt::Origin;
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
+use crate::groups::name;
 use crate::hooks::Hooks;
 use crate::identity::Identities;
 use crate::moving::Moving;
@@ -71,7 +72,9 @@ impl Table {
         let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed, &mut setup.left)?;
         let mut owners = Owners::new(attempts_dir.clone());
         owners.take_over(std::mem::take(&mut setup.left.seen));
-        let mut groups = Groups::open(Path::new("/"), setup.groups, state_dir);
+        let run = attempts.values().any(|attempt| !attempt.is_gone());
+        let name = name::settle(state_dir, run)?;
+        let mut groups = Groups::open(Path::new("/"), setup.groups, &name);
         groups.claim(state_dir);
         groups.log();
         warn_of_marks(&groups);

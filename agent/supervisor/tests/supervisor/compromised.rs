@@ -73,7 +73,13 @@ fn no_name_leads_out_of_the_attempts_directory() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     made.sort();
-    let wanted = ["attempts", "spool", "supervisor.lock", "supervisor.sock"];
+    let wanted = [
+        "attempts",
+        "groups",
+        "spool",
+        "supervisor.lock",
+        "supervisor.sock",
+    ];
     assert_eq!(made, wanted);
     let attempts = fs::read_dir(host.dir.path().join("attempts")).unwrap();
     assert_eq!(attempts.count(), 0);

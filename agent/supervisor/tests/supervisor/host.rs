@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use sluice_cgroups::Hierarchies;
-use sluice_supervisor::{groups, process};
+use sluice_supervisor::groups::name;
+use sluice_supervisor::process;
 
 use crate::client::{Client, DEADLINE};
 
@@ -159,13 +160,8 @@ impl Host {
 
     /// The groups of attempts that are there now, in every hierarchy.
     pub(crate) fn groups(&self) -> Vec<PathBuf> {
-        let name = groups::name_of(self.dir.path()).unwrap();
-        let hierarchies = Hierarchies::read(Path::new("/")).unwrap();
-        let own = hierarchies
-            .unified
-            .iter()
-            .chain(hierarchies.legacy.values());
-        let listed = own.filter_map(|own| fs::read_dir(own.group.join(&name)).ok());
+        let roots = roots(&name::of(self.dir.path()).unwrap());
+        let listed = roots.iter().filter_map(|root| fs::read_dir(root).ok());
         let entries = listed.flatten().map(|entry| entry.unwrap().path());
         entries.filter(|path| path.is_dir()).collect()
     }
@@ -206,6 +202,17 @@ impl Drop for Host {
             eprintln!("--- the supervisor's log\n{}", self.log.lock().unwrap());
         }
     }
+}
+
+/// The roots of a supervisor's groups, in every hierarchy, by their name.
+pub(crate) fn roots(name: &str) -> Vec<PathBuf> {
+    let hierarchies = Hierarchies::read(Path::new("/")).unwrap();
+    let own = hierarchies
+        .unified
+        .iter()
+        .chain(hierarchies.legacy.values());
+    let roots = own.map(|own| own.group.join(name));
+    roots.filter(|root| root.is_dir()).collect()
 }
 
 /// Only root needs to be told who steps run as.

@@ -2,38 +2,22 @@
 //! directory, removes it, and touches nothing else.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
-use sluice_cgroups::Hierarchies;
-use sluice_supervisor::groups;
-use tempfile::TempDir;
+use sluice_supervisor::groups::name as naming;
 
 use crate::client::sh;
-use crate::host::{Host, lives, send, until};
-
-/// The roots of a supervisor's groups, in every hierarchy, by their name.
-fn roots(name: &str) -> Vec<PathBuf> {
-    let hierarchies = Hierarchies::read(Path::new("/")).unwrap();
-    let own = hierarchies
-        .unified
-        .iter()
-        .chain(hierarchies.legacy.values());
-    let roots = own.map(|own| own.group.join(name));
-    roots.filter(|root| root.is_dir()).collect()
-}
+use crate::host::{Host, lives, roots, send, until};
 
 fn name(host: &Host) -> String {
-    groups::name_of(host.dir.path()).unwrap()
+    naming::of(host.dir.path()).unwrap()
 }
 
-/// Nobody will come back to it. The directory goes where it keeps its number for a while: one that is removed leaves it to the
-/// next that is made, after which groups are named as well.
-fn lose(host: &mut Host) -> TempDir {
+/// Nobody will come back to it.
+fn lose(host: &mut Host) {
     host.kill();
-    let grave = tempfile::tempdir().unwrap();
-    fs::rename(host.dir.path(), grave.path().join("state")).unwrap();
-    grave
+    fs::remove_dir_all(host.dir.path()).unwrap();
 }
 
 #[test]
@@ -51,7 +35,7 @@ fn what_nobody_comes_back_for_is_removed_by_the_next_and_nothing_else_is() {
     fs::create_dir(&stranger).unwrap();
     assert_eq!(roots(&lost_name).len(), before.len());
     // From here on the supervisor of any other test may remove it as well.
-    let _grave = lose(&mut lost);
+    lose(&mut lost);
     kept.kill();
     let _next = Host::start();
     assert_eq!(roots(&lost_name), Vec::<PathBuf>::new());
@@ -71,7 +55,7 @@ fn what_runs_is_left_to_run() {
     let mut client = lost.client();
     client.spawn(&step);
     let pid = client.wait_running(&step.attempt).pid;
-    let _grave = lose(&mut lost);
+    lose(&mut lost);
     let next = Host::start();
     next.says("cannot be removed while something runs in it", 1);
     assert!(lives(pid) && !roots(&name).is_empty());

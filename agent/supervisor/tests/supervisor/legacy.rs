@@ -9,7 +9,7 @@ use sluice_cgroups::Hierarchies;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{FreezerState, Limits};
-use sluice_supervisor::groups::{self, Groups, choice::GroupOptions};
+use sluice_supervisor::groups::{Groups, choice::GroupOptions, name};
 use sluice_supervisor::process;
 
 use crate::host::until;
@@ -39,12 +39,16 @@ impl Old {
             pids_max: Some(20),
             ..GroupOptions::default()
         };
-        Groups::open(self.root.path(), &options, self.root.path())
+        Groups::open(self.root.path(), &options, &self.name())
+    }
+
+    fn name(&self) -> String {
+        name::settle(self.root.path(), false).unwrap()
     }
 
     /// What an attempt's directory is called in each hierarchy that is used.
     fn directories(&self, attempt: &AttemptId) -> Vec<PathBuf> {
-        let name = groups::name_of(self.root.path()).unwrap();
+        let name = self.name();
         let hierarchies = Hierarchies::read(self.root.path()).unwrap();
         let own = hierarchies.legacy.values();
         let each = own.map(|own| own.group.join(&name).join(format!("attempt-{attempt}")));
@@ -162,7 +166,8 @@ fn where_version_2_cannot_kill_what_version_1_holds_frozen_dies() {
     for top in ["two", "freezer"] {
         fs::create_dir(root.path().join(top)).unwrap();
     }
-    let mut groups = Groups::open(root.path(), &GroupOptions::default(), root.path());
+    let name = name::settle(root.path(), false).unwrap();
+    let mut groups = Groups::open(root.path(), &GroupOptions::default(), &name);
     assert_eq!(groups.capabilities()[&Capability::Kill], Mechanism::Cgroup1);
     let attempt: AttemptId = "a.1".parse().unwrap();
     groups
@@ -174,7 +179,6 @@ fn where_version_2_cannot_kill_what_version_1_holds_frozen_dies() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let name = groups::name_of(root.path()).unwrap();
     let group = format!("freezer/{name}/attempt-a.1");
     put(&format!("{group}/freezer.state"), "FROZEN");
     put(&format!("{group}/cgroup.procs"), &child.id().to_string());

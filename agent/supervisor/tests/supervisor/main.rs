@@ -25,6 +25,7 @@ mod leaving;
 mod leftovers;
 mod legacy;
 mod moves;
+mod names;
 mod pinned;
 mod restarts;
 mod storms;

@@ -1,0 +1,217 @@
+//! What a supervisor's own group is called, in each hierarchy: drawn by lot when its state directory is first used, and kept
+//! there. So two supervisors of one host never meet in one group, and the next one of a directory finds what an earlier one
+//! has left. [`crate::table`] asks for it at the start, [`super::leftovers`] to know whose a group is.
+//!
+//! The number of the directory is kept with the name. In a copy of the directory that is another one, and the copy draws
+//! anew: beside the first it would take its steps for its own.
+//!
+//! Earlier supervisors drew no lot: they took the numbers of directory and device, which the file system gives to another
+//! directory once this one is gone. What such a one has left running is taken up under its old name; a start without any
+//! draws the new one.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use sluice_common::chain::chain;
+use tracing::{info, warn};
+
+/// What every name begins with.
+pub(super) const PREFIX: &str = "sluice-";
+
+const FILE: &str = "groups";
+const NEW: &str = "groups.new";
+/// A new one at each reading.
+const LOTS: &str = "/proc/sys/kernel/random/uuid";
+
+/// Why a supervisor has no name for its groups.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {}", path.display())]
+pub struct NameError {
+    action: &'static str,
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl NameError {
+    /// Whether there is no such state directory.
+    pub fn is_absent(&self) -> bool {
+        self.source.kind() == io::ErrorKind::NotFound
+    }
+}
+
+/// The name of the groups of a state directory, which is drawn where there is none, unless attempts `run` there that an
+/// earlier supervisor has named after the directory's number.
+///
+/// One that cannot be kept is not drawn: a full disk keeps nobody from going on.
+///
+/// # Errors
+/// Where there is no such directory, or its name cannot be read.
+pub fn settle(state_dir: &Path, run: bool) -> Result<String, NameError> {
+    if let Some(kept) = kept(state_dir)? {
+        return Ok(kept);
+    }
+    if run {
+        info!(
+            "attempts run under the groups' name of an earlier supervisor, which is kept until none does"
+        );
+        return by_number(state_dir);
+    }
+    draw(state_dir).or_else(|e| {
+        warn!(
+            "the groups have the name that earlier supervisors gave them: {}",
+            chain(&e)
+        );
+        by_number(state_dir)
+    })
+}
+
+/// The name of the groups of a state directory as it is now.
+///
+/// # Errors
+/// Where there is no such directory, or its name cannot be read.
+pub fn of(state_dir: &Path) -> Result<String, NameError> {
+    kept(state_dir)?.map_or_else(|| by_number(state_dir), Ok)
+}
+
+/// What was drawn for this very directory. What cannot be understood was not: a host that crashed may leave an empty file,
+/// and no group of before.
+fn kept(state_dir: &Path) -> Result<Option<String>, NameError> {
+    let path = state_dir.join(FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::InvalidData => String::new(),
+        Err(e) => return Err(failed("read", &path, e)),
+    };
+    match text.trim_end().split_once(' ') {
+        Some((name, place)) if is_drawn(name) => {
+            let here = place == self::place(state_dir)?;
+            Ok(here.then(|| name.to_owned()))
+        }
+        Some(_) | None => {
+            warn!(path = %path.display(), "it holds no name of groups: one is drawn anew");
+            Ok(None)
+        }
+    }
+}
+
+fn draw(state_dir: &Path) -> Result<String, NameError> {
+    let lots = Path::new(LOTS);
+    let lot = fs::read_to_string(lots).map_err(|e| failed("read", lots, e))?;
+    let name = format!("{PREFIX}{}", lot.trim());
+    let (new, path) = (state_dir.join(NEW), state_dir.join(FILE));
+    let text = format!("{name} {}\n", place(state_dir)?);
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)
+        .map_err(|e| failed("make", &new, e))?;
+    file.write_all(text.as_bytes())
+        .map_err(|e| failed("write", &new, e))?;
+    fs::rename(&new, &path).map_err(|e| failed("name", &path, e))?;
+    Ok(name)
+}
+
+/// It becomes a directory: nothing that could lead out of one is a name.
+fn is_drawn(name: &str) -> bool {
+    let lot = name.strip_prefix(PREFIX).unwrap_or_default();
+    lot.len() == 36 && lot.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-')
+}
+
+/// How earlier supervisors named their groups.
+fn by_number(state_dir: &Path) -> Result<String, NameError> {
+    Ok(format!("{PREFIX}{}", place(state_dir)?))
+}
+
+/// Tells directories that are there at the same time from each other.
+fn place(state_dir: &Path) -> Result<String, NameError> {
+    let found = fs::metadata(state_dir).map_err(|e| failed("look at", state_dir, e))?;
+    Ok(format!("{:x}-{:x}", found.dev(), found.ino()))
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> NameError {
+    NameError {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_drawn_once_and_read_after() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = settle(dir.path(), false).unwrap();
+        assert!(is_drawn(&name), "{name}");
+        for run in [false, true] {
+            assert_eq!(settle(dir.path(), run).unwrap(), name);
+        }
+        assert_eq!(of(dir.path()).unwrap(), name);
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(settle(other.path(), false).unwrap(), name);
+    }
+
+    #[test]
+    fn what_runs_under_an_old_name_keeps_it_and_nothing_else_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let old = settle(dir.path(), true).unwrap();
+        assert_eq!(old, by_number(dir.path()).unwrap());
+        assert_eq!(of(dir.path()).unwrap(), old, "it is still its name");
+        assert_eq!(settle(dir.path(), true).unwrap(), old, "nothing was drawn");
+        let new = settle(dir.path(), false).unwrap();
+        assert_ne!(new, old);
+        assert_eq!(of(dir.path()).unwrap(), new);
+    }
+
+    #[test]
+    fn a_copy_has_a_name_of_its_own_and_what_is_moved_keeps_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, copy) = (dir.path().join("first"), dir.path().join("copy"));
+        fs::create_dir(&first).unwrap();
+        fs::create_dir(&copy).unwrap();
+        let name = settle(&first, false).unwrap();
+        fs::copy(first.join(FILE), copy.join(FILE)).unwrap();
+        assert_ne!(of(&copy).unwrap(), name);
+        assert_ne!(settle(&copy, false).unwrap(), name);
+        let moved = dir.path().join("moved");
+        fs::rename(&first, &moved).unwrap();
+        assert_eq!(settle(&moved, false).unwrap(), name);
+        assert!(of(&first).is_err_and(|e| e.is_absent()));
+    }
+
+    #[test]
+    fn what_is_no_name_is_drawn_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = place(dir.path()).unwrap();
+        for text in [
+            String::new(),
+            "\n".to_owned(),
+            format!("sluice-../../../../../../../../../../../etc {place}\n"),
+            format!("sluice-x {place}"),
+            format!("{} {place}", "0".repeat(36)),
+        ] {
+            fs::write(dir.path().join(FILE), &text).unwrap();
+            let name = settle(dir.path(), false).unwrap();
+            assert!(is_drawn(&name), "{text:?}: {name}");
+            assert_eq!(of(dir.path()).unwrap(), name);
+        }
+        fs::write(dir.path().join(FILE), [0xff, 0xfe]).unwrap();
+        assert!(is_drawn(&settle(dir.path(), false).unwrap()));
+    }
+
+    #[test]
+    fn where_none_can_be_kept_the_old_one_will_do() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join(NEW)).unwrap();
+        let name = settle(dir.path(), false).unwrap();
+        assert_eq!(name, by_number(dir.path()).unwrap());
+        assert_eq!(of(dir.path()).unwrap(), name);
+    }
+}
