@@ -10,14 +10,15 @@
 //!    carries the marks *and* works or writes in the attempt's own directory. Marks alone are not enough: another
 //!    supervisor on the host may know an attempt of the same name.
 //!
-//! Marks are read only while some attempt has no group: reading them is reading the memory of somebody else's process,
-//! and one that has laid a file of its own over that memory, by a file system of its own, could hold whoever reads for as
-//! long as it likes. Groups know their processes without that.
+//! Marks are read only while some attempt has no group, and by a child ([`reader`]): reading them is reading the memory of
+//! somebody else's process, which may hold whoever reads. Groups know their processes without that.
 //!
 //! What this cannot catch, and the attempt's control group does where there is one: a process that left its session, lost its parent *and*
 //! cleared its environment by `exec`; one that left session and parent and whose environment this user may not read (a
-//! set-user-id program, where the supervisor is not root); one that after a supervisor's death also left the attempt's
+//! set-user-id program, where the supervisor is not root) or is held back; one that after a supervisor's death also left the attempt's
 //! directory; and a process that outlived a supervisor which itself ran inside an attempt.
+
+mod reader;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -29,6 +30,7 @@ use sluice_common::time::Span;
 
 use crate::process::{self, Mark, Stat};
 use crate::{clock, handover};
+use reader::{Answer, Readers};
 
 /// How long an orphan that shows no environment is given the benefit of the doubt. While a process becomes another
 /// program, its environment is empty for a moment, which a slow disk can stretch.
@@ -123,6 +125,8 @@ struct Seen {
     mark: Mark,
     tied: bool,
     since: BootMillis,
+    /// It was tried for long enough to read it.
+    given_up: bool,
 }
 
 /// Remembers what was read of the processes that had to be asked.
@@ -131,6 +135,7 @@ pub struct Owners {
     me: u32,
     attempts_dir: PathBuf,
     seen: BTreeMap<(u32, u64), Seen>,
+    readers: Readers,
 }
 
 impl Owners {
@@ -140,7 +145,23 @@ impl Owners {
             me: std::process::id(),
             attempts_dir,
             seen: BTreeMap::new(),
+            readers: Readers::new(process::mark),
         }
+    }
+
+    /// A child has ended: whether it was one that read marks, which says nothing of any attempt.
+    pub fn on_child_ended(&mut self, pid: u32) -> bool {
+        self.readers.on_child_ended(pid)
+    }
+
+    /// Whether marks are waited for that are late.
+    pub fn is_waiting(&self) -> bool {
+        self.readers.is_waiting()
+    }
+
+    /// Gives up marks that are late and that nobody asks for any more.
+    pub fn on_tick(&mut self) {
+        self.readers.end();
     }
 
     /// What was seen of processes that carry marks, for the next program in this process.
@@ -166,6 +187,7 @@ impl Owners {
                 mark: Mark::Of(seen.attempt),
                 tied: seen.tied,
                 since: clock::boot_now(),
+                given_up: false,
             };
             self.seen.insert((seen.pid, seen.start_ticks), known);
         }
@@ -182,11 +204,10 @@ impl Owners {
     pub fn orphans(&mut self, leaders: &Leaders) -> io::Result<Orphans> {
         let mut orphans = Orphans::default();
         let mut kept = BTreeSet::new();
-        for p in process::own_children()?
-            .into_iter()
-            .filter_map(process::stat)
-        {
-            if !p.is_alive() || leaders.of_main(&p).is_some() {
+        let children = process::own_children()?.into_iter();
+        self.readers.begin();
+        for p in children.filter_map(process::stat) {
+            if !p.is_alive() || leaders.of_main(&p).is_some() || self.readers.has(p.pid) {
                 continue;
             }
             kept.insert((p.pid, p.start_ticks));
@@ -199,6 +220,7 @@ impl Owners {
         if leaders.taken_over.is_empty() {
             self.seen.retain(|key, _| kept.contains(key));
         }
+        self.readers.end();
         Ok(orphans)
     }
 
@@ -225,9 +247,10 @@ impl Owners {
             .retain(|(pid, ticks), _| all.get(pid).is_some_and(|p| p.start_ticks == *ticks));
         let mut known = BTreeMap::new();
         let mut census = Census::default();
+        self.readers.begin();
         for p in all.values() {
             let place = self.place(p, &all, leaders, &mut known);
-            if !p.is_alive() {
+            if !p.is_alive() || self.readers.has(p.pid) {
                 continue;
             }
             if place.is_descendant {
@@ -237,6 +260,7 @@ impl Owners {
                 census.members.entry(attempt).or_default().push(*p);
             }
         }
+        self.readers.end();
         Ok(census)
     }
 
@@ -281,7 +305,7 @@ impl Owners {
 
     fn marked(&mut self, p: &Stat, leaders: &Leaders, own_child: bool) -> Option<AttemptId> {
         let may_be = leaders.has_ungrouped && (own_child || !leaders.taken_over.is_empty());
-        if p.pid == self.me || !may_be {
+        if p.pid == self.me || !may_be || self.readers.has(p.pid) {
             return None;
         }
         let attempts_dir = self.attempts_dir.clone();
@@ -307,9 +331,14 @@ impl Owners {
                 mark: Mark::Unreadable,
                 tied: false,
                 since: clock::boot_now(),
+                given_up: false,
             });
-        if seen.mark == Mark::Unreadable {
-            seen.mark = process::mark(p.pid);
+        if seen.mark == Mark::Unreadable && !seen.given_up {
+            match self.readers.ask(p.pid) {
+                Answer::Read(mark) => seen.mark = mark,
+                Answer::Late => {}
+                Answer::GivenUp => seen.given_up = true,
+            }
         }
         seen
     }

@@ -342,8 +342,11 @@ impl Table {
 
     /// Children have ended, orphans among them.
     pub fn on_children_ended(&mut self, ended: &[EndedChild]) {
-        self.look_due |= !ended.is_empty();
         for child in ended {
+            if self.owners.on_child_ended(child.pid) {
+                continue;
+            }
+            self.look_due = true;
             if let Some(id) = self.by_pid.remove(&child.pid) {
                 self.on_main_ended(&id, child.exit(), child.usage);
                 continue;

@@ -274,8 +274,8 @@ fn end_of(process: Process, exit: Exit, now: Time) -> HostEnd {
 fn warn_of_marks(groups: &Groups) {
     if groups.capabilities().get(&Capability::Kill) == Some(&Mechanism::ProcessGroup) {
         warn!(
-            "no control groups can be made, so what a step leaves behind is told by its environment: run no steps here of \
-             people whom you do not trust, for one that lays a file system of its own over that can hold up this supervisor"
+            "no control groups can be made, so what a step leaves behind is told by the environment that it was started \
+             with: what clears that, or keeps others from reading it, is not found"
         );
     }
 }

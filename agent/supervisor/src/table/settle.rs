@@ -44,6 +44,7 @@ impl Table {
         };
         let unsent = !self.wanted.is_empty() || self.wanted_of_all.is_some();
         unsent
+            || self.owners.is_waiting()
             || self.groups.is_leaving()
             || self.attempts.values().any(|a| needs_tick(a) || unheard(a))
     }
@@ -52,6 +53,7 @@ impl Table {
         self.look_due = true;
         self.look_at_freezers();
         self.groups.remove_leaving();
+        self.owners.on_tick();
         let mut dead = Vec::new();
         let mut alive = Vec::new();
         for (id, attempt) in &self.attempts {
