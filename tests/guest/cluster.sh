@@ -59,6 +59,7 @@ TOML
     cat >/etc/sluice/agent.toml <<TOML
 coordinators = ["127.0.0.1:7443"]
 node = "guest"
+$(agent_config)
 [tls]
 ca = "$host/ca.pem"
 cert = "$host/node.pem"
@@ -72,6 +73,8 @@ TOML
     eventually 60 'the node to be ready' node_is_ready
 }
 
+# What a scenario adds to the agent's config, and the whole of the supervisor's.
+agent_config() { :; }
 supervisor_config() {
     cat <<TOML
 agent_user = "sluice-agent"
@@ -96,3 +99,15 @@ field() { sluice get step "$1" -o json | jq -r "$2"; }
 is_state() { [ "$(field "$1" .state)" = "$2" ]; }
 # reaches STEP STATE [SECONDS]
 reaches() { eventually "${3:-60}" "step $1 to be $2" is_state "$1" "$2"; }
+
+# The group of a step's only attempt, and one of its files.
+group() { find "$steps" -maxdepth 2 -type d -name "attempt-$1*"; }
+read_file() { cat "$(group "$1")/$2"; }
+key() { read_file "$1" "$2" | awk -v key="$3" '$1 == key { print $2 }'; }
+has_no_group() { [ -z "$(group "$1")" ]; }
+is_frozen() { [ "$(key "$1" cgroup.events frozen)" = 1 ]; }
+is_at_least() { [ "$("${@:2}")" -ge "$1" ]; }
+# 64 MiB in the megabytes in which memory is granted, rounded up, and then down to whole pages.
+is_the_memory() { [ "$(read_file "$1" memory.max)" -eq $((68000000 / 4096 * 4096)) ]; }
+# The last line of a step that counts.
+counted() { sluice logs "$1" | tail -n 1; }

@@ -54,6 +54,12 @@ install_tree() {
     cp "$here/packaging/tmpfiles.d/"* "$root/usr/lib/tmpfiles.d/"
     cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"
     ln -s "$scenario.sh" "$work/payload/scenario"
+    # Stand-ins for NVIDIA's libraries, for the scenario that needs them.
+    mkdir "$work/payload/standin"
+    for name in "$binaries"/libsluice_{nvml,cuda}_standin.so; do
+        [ ! -e "$name" ] || strip -o "$work/payload/standin/${name##*/}" "$name"
+    done
+    cp "$here"/tests/nvml/hosts/l40sx4.json "$work/payload/standin/"
     truncate -s 256M "$work/payload.img"
     mkfs.ext4 -q -O ^has_journal -E root_owner=0:0 -d "$work/payload" "$work/payload.img"
 }

@@ -2,15 +2,6 @@
 # said, and nothing of it is left.
 . /scenario/cluster.sh
 
-# The group of a step's only attempt, and one of its files.
-group() { find "$steps" -maxdepth 2 -type d -name "attempt-$1*"; }
-read_file() { cat "$(group "$1")/$2"; }
-key() { read_file "$1" "$2" | awk -v key="$3" '$1 == key { print $2 }'; }
-has_no_group() { [ -z "$(group "$1")" ]; }
-is_frozen() { [ "$(key "$1" cgroup.events frozen)" = 1 ]; }
-is_at_least() { [ "$("${@:2}")" -ge "$1" ]; }
-# 64 MiB in the megabytes in which memory is granted, rounded up, and then down to whole pages.
-is_the_memory() { [ "$(read_file "$1" memory.max)" -eq $((68000000 / 4096 * 4096)) ]; }
 grep_log() { journalctl -o cat -u sluice-supervisor | grep -q "$1"; }
 # An hour of nothing, as something that cannot be mistaken.
 idle='exec sleep 3600'
@@ -104,7 +95,6 @@ frozen() {
 }
 
 # Frozen by its caller, a step counts nothing and holds its place; then it goes on.
-counted() { sluice logs "$1" | tail -n 1; }
 suspended() {
     local step seen
     step=$(submit --cpus 0.1 -- sh -c 'n=0; while sleep 0.1; do n=$((n + 1)); echo $n; done')
@@ -202,8 +192,8 @@ processors_are_had() {
     [ "$(read_file "$step" cpu.max)" = 'max 100000' ] && [ "$(read_file "$step" cpu.weight)" = 50 ]
     sluice cancel "$step" >/dev/null
     reaches "$step" cancelled
-    step=$(submit --cpus 1 --cpu-mode pinned -- true)
-    reaches "$step" rejected
+    ! submit --id unable --cpus 1 --cpu-mode pinned -- true
+    is_state unable rejected
     printf 'kind: pool\nname: default\nrequire: [cpuset]\n' >/tmp/pool.yaml
     sluice apply -f /tmp/pool.yaml
     step=$(submit --cpus 1 --cpu-mode pinned -- sh -c "$idle")
