@@ -1,6 +1,7 @@
 //! `agent.toml`: what is written there, and what it means once it is checked. Flags and environment override it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,13 +9,18 @@ use std::path::{Path, PathBuf};
 use agent_core::DEFAULT_MOVE_LIMIT;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
+use sluice_common::chain::chain;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE};
 use sluice_common::nearest::unknown_field;
 use sluice_common::time::Span;
 use sluice_log::Format;
-use sluice_transport::TlsFiles;
+use sluice_transport::{Peer, TlsFiles};
+
+use crate::join::Applicant;
+use crate::kept::Kept;
+use crate::renewal::Source;
 
 /// Where a packaged agent keeps its state.
 const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
@@ -43,6 +49,7 @@ pub(crate) struct RawConfig {
     supervisor_socket: Option<PathBuf>,
     path: Option<String>,
     tls: Option<RawTls>,
+    join_token_file: Option<PathBuf>,
     log_format: Option<Format>,
     gpu_release_timeout: Option<String>,
     suspend_limit: Option<String>,
@@ -115,8 +122,8 @@ pub(crate) struct Config {
     pub(crate) suspend_limit: Span,
     /// Whether a GPU is kept back while processes use it that are no step's.
     pub(crate) respect_foreign: bool,
-    /// The agent's certificate, its key and the cluster's authority.
-    pub(crate) tls: TlsFiles,
+    /// Where the agent's certificate is, its key and the cluster's authority.
+    pub(crate) tls: Source,
 }
 
 /// What is wrong with a config.
@@ -157,26 +164,59 @@ impl RawConfig {
         self.log_format
     }
 
-    /// Checks it, with `overrides` in place of what the file says.
+    /// Who would join, and the file with the line for it, where the config names one.
+    pub(crate) fn applicant(
+        &self,
+        overrides: &Overrides,
+    ) -> Result<(Applicant, Option<PathBuf>), ConfigError> {
+        let chosen = overrides.node.clone().or(self.node.clone());
+        let pool = overrides.pool.clone().or(self.pool.clone());
+        let state_dir = overrides.state_dir.clone().or(self.state_dir.clone());
+        let applicant = Applicant {
+            state_dir: state_dir.unwrap_or_else(|| DEFAULT_STATE_DIR.into()),
+            chosen: chosen
+                .map(NodeName::new)
+                .transpose()
+                .map_err(|e| value("node", e))?,
+            host_name: host_name().ok().and_then(|name| NodeName::new(name).ok()),
+            pool: pool
+                .map(PoolName::new)
+                .transpose()
+                .map_err(|e| value("pool", e))?,
+        };
+        let file = self.join_token_file.clone();
+        Ok((applicant, file.filter(|_| self.tls.is_none())))
+    }
+
+    /// Checks it, with `overrides` in place of what the file says. What neither says is as this host has joined.
     pub(crate) fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
-        let node = overrides.node.or(self.node).map_or_else(host_name, Ok)?;
-        let pool = overrides
-            .pool
-            .or(self.pool)
-            .unwrap_or_else(|| "default".to_owned());
-        let node = NodeName::new(node).map_err(|e| value("node", e))?;
+        let (applicant, _) = self.applicant(&overrides)?;
+        let kept = Kept::new(&applicant.state_dir);
+        let member = match self.tls {
+            None if kept.is_there() => joined(&kept)?,
+            Some(_) | None => (None, None),
+        };
+        let node = settle("node", applicant.chosen, member.0)?;
+        let node = node.map_or_else(
+            || NodeName::new(host_name()?).map_err(|e| value("node", e)),
+            Ok,
+        )?;
+        let pool = settle("pool", applicant.pool, member.1)?;
+        let pool = pool.unwrap_or_else(|| PoolName::new("default").expect("a constant is a name"));
+        let tls = check_tls(self.tls, &kept)?;
+        let mut coordinators = or_file(overrides.coordinators, self.coordinators);
+        if coordinators.is_empty() {
+            coordinators = kept.coordinators();
+        }
         Ok(Config {
             address: check_address(self.address.unwrap_or_else(|| node.to_string()))?,
-            coordinators: check_coordinators(or_file(overrides.coordinators, self.coordinators))?,
+            coordinators: check_coordinators(coordinators)?,
             node,
-            pool: PoolName::new(pool).map_err(|e| value("pool", e))?,
+            pool,
             labels: check_labels(self.labels)?,
             reserve: self.reserve.check()?,
             nvml_library: overrides.nvml_library.or(self.nvml_library),
-            state_dir: overrides
-                .state_dir
-                .or(self.state_dir)
-                .unwrap_or_else(|| DEFAULT_STATE_DIR.into()),
+            state_dir: applicant.state_dir,
             supervisor_socket: overrides
                 .supervisor_socket
                 .or(self.supervisor_socket)
@@ -193,7 +233,7 @@ impl RawConfig {
                 DEFAULT_MOVE_LIMIT,
             )?,
             respect_foreign: self.respect_foreign.unwrap_or(true),
-            tls: check_tls(self.tls)?,
+            tls,
         })
     }
 }
@@ -297,17 +337,52 @@ fn check_limit(
     Err(value(key, message))
 }
 
-fn check_tls(tls: Option<RawTls>) -> Result<TlsFiles, ConfigError> {
-    let tls = tls.ok_or_else(|| {
-        let message = "the agent has no certificate: `sluice-coordinator issue-node NAME` makes one; \
-                       then write tls = { ca = ..., cert = ..., key = ... }";
-        value("tls", message)
-    })?;
-    Ok(TlsFiles {
-        ca: tls.ca,
-        cert: tls.cert,
-        key: tls.key,
-    })
+fn check_tls(tls: Option<RawTls>, kept: &Kept) -> Result<Source, ConfigError> {
+    match tls {
+        Some(tls) => Ok(Source::Given(TlsFiles {
+            ca: tls.ca,
+            cert: tls.cert,
+            key: tls.key,
+        })),
+        None if kept.is_there() => Ok(Source::Joined(kept.clone())),
+        None => {
+            let message = "the agent has no certificate: paste the line of `sluice token create` into `sluice-agent join` on this \
+                           host, or into the file that `join_token_file` names; or write tls = { ca = ..., cert = ..., key = ... } \
+                           where you have certificates of your own";
+            Err(value("tls", message))
+        }
+    }
+}
+
+/// Who this host is since it joined, and of which pool.
+fn joined(kept: &Kept) -> Result<(Option<NodeName>, Option<PoolName>), ConfigError> {
+    let identity = kept
+        .identity()
+        .map_err(|error| value("tls", chain(&error)))?;
+    let member = identity.member();
+    let node = match &member.peer {
+        Peer::Node(name) => NodeName::new(name.as_str()).ok(),
+        Peer::Coordinator => None,
+    };
+    Ok((node, member.claim.pool.clone()))
+}
+
+/// What somebody chose, which must be as this host has joined.
+fn settle<T: PartialEq + Display>(
+    key: &'static str,
+    chosen: Option<T>,
+    joined: Option<T>,
+) -> Result<Option<T>, ConfigError> {
+    match (chosen, joined) {
+        (Some(chosen), Some(joined)) if chosen != joined => Err(value(
+            key,
+            format!(
+                "this host has joined as `{joined}` and the config says `{chosen}`: leave `{key}` out, or have it join anew with a \
+                 token for `{chosen}` (`sluice-agent join --anew`)"
+            ),
+        )),
+        (chosen, joined) => Ok(chosen.or(joined)),
+    }
 }
 
 fn host_name() -> Result<String, ConfigError> {
@@ -407,11 +482,36 @@ mod tests {
     #[test]
     fn the_config_that_is_shipped_is_one() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/config/agent.toml");
-        let config = RawConfig::read(&path)
-            .unwrap()
-            .check(Overrides::default())
-            .unwrap();
-        assert_eq!(config.coordinators, ["coord-1:7443"]);
-        assert_eq!(config.state_dir, Path::new(DEFAULT_STATE_DIR));
+        // It has no line for joining yet, and no certificate.
+        let raw = RawConfig::read(&path).unwrap();
+        let (applicant, file) = raw.applicant(&Overrides::default()).unwrap();
+        assert_eq!(applicant.state_dir, Path::new(DEFAULT_STATE_DIR));
+        assert_eq!(file.unwrap(), Path::new("/var/lib/sluice/agent/join-token"));
+        let dir = tempfile::tempdir().unwrap();
+        let overrides = Overrides {
+            state_dir: Some(dir.path().to_owned()),
+            ..Overrides::default()
+        };
+        let error = raw.check(overrides).unwrap_err().to_string();
+        assert!(error.contains("`sluice-agent join`"), "{error}");
+    }
+
+    #[test]
+    fn what_the_config_leaves_out_is_as_the_host_has_joined_and_what_it_says_must_be() {
+        let dir = tempfile::tempdir().unwrap();
+        let authority = sluice_transport::Authority::create("c1").unwrap();
+        let (given, key) = crate::kept::tests::issued(&authority, "gpu-7");
+        let at = ["coord-1:7443".to_owned()];
+        Kept::new(dir.path()).keep(&given, &key, &at).unwrap();
+        let state = format!("state_dir = {:?}\n", dir.path());
+        let config = parse(&state).unwrap();
+        assert_eq!(
+            (config.node.as_str(), &config.coordinators[..]),
+            ("gpu-7", &at[..])
+        );
+        let error = parse(&format!("{state}node = \"other\"\n"))
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("has joined as `gpu-7`"), "{error}");
     }
 }

@@ -11,7 +11,7 @@ use sluice_common::chain::chain;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{Greeting, Heartbeat, HeartbeatAck, StreamKind, Welcome};
-use sluice_transport::{Backoff, Connection, Dialer, FrameReader, FrameWriter, TransportError};
+use sluice_transport::{Backoff, Connection, FrameReader, FrameWriter, TransportError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,6 +20,7 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::engine::{Event, OUTBOX, ToLink};
 use crate::logs::Logs;
+use crate::renewal::{self, Door};
 use crate::told::Told;
 
 /// How long a coordinator may take to answer a hello; it commits a record first, which on a busy disk takes long.
@@ -46,7 +47,7 @@ enum LinkError {
 
 /// The link, through all its connections.
 pub(crate) struct Link {
-    pub(crate) dialer: Dialer,
+    pub(crate) door: Door,
     pub(crate) coordinators: Vec<String>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) logs: Arc<Logs>,
@@ -54,13 +55,14 @@ pub(crate) struct Link {
 
 impl Link {
     /// Keeps a link until the loop is gone. Nothing is dialled before `supervised` is true.
-    pub(crate) async fn run(self, mut supervised: watch::Receiver<bool>) {
+    pub(crate) async fn run(mut self, mut supervised: watch::Receiver<bool>) {
         if supervised.wait_for(|up| *up).await.is_err() {
             return;
         }
         let mut backoff = Backoff::new();
         let mut told = Told::default();
-        let mut addresses = self.coordinators.iter().cycle();
+        let coordinators = self.coordinators.clone();
+        let mut addresses = coordinators.iter().cycle();
         for number in 1.. {
             let Some(address) = addresses.next() else {
                 return;
@@ -79,13 +81,13 @@ impl Link {
 
     /// One connection, from dialling to its end; `linked` turns true once the coordinator has let this node in.
     async fn serve(
-        &self,
+        &mut self,
         address: &str,
         link: LinkId,
         backoff: &mut Backoff,
         linked: &mut bool,
     ) -> LinkError {
-        let connection = match self.dialer.dial(address).await {
+        let connection = match self.door.refresh().dial(address).await {
             Ok(connection) => connection,
             Err(error) => return error.into(),
         };
@@ -130,7 +132,12 @@ impl Link {
             end = self.read(orders, link) => end,
             end = self.beat(beats, acks, link, interval) => end,
             end = self.serve_logs(connection) => end,
+            end = self.renew(connection) => end,
         }
+    }
+
+    async fn renew(&self, connection: &Connection) -> Result<Infallible, LinkError> {
+        Ok(renewal::keep(connection, self.door.source()).await?)
     }
 
     async fn tell(&self, event: Event) -> Result<(), LinkError> {

@@ -9,9 +9,12 @@ mod engine;
 mod epoch;
 mod execs;
 mod gpu_file;
+mod join;
+mod kept;
 mod link;
 mod logs;
 mod notify;
+mod renewal;
 mod supervisor;
 mod told;
 
@@ -28,7 +31,6 @@ use sluice_common::api::HostView;
 use sluice_common::id::BootId;
 use sluice_common::inventory::Inventory;
 use sluice_log::Format;
-use sluice_transport::{Dialer, Identity};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, info, warn};
 
@@ -39,6 +41,7 @@ use crate::execs::Execs;
 use crate::gpu_file::GpuFile;
 use crate::link::Link;
 use crate::logs::{Live, Logs, Watcher};
+use crate::renewal::Door;
 
 /// The agent of one host of a Sluice cluster.
 #[derive(Parser)]
@@ -62,13 +65,13 @@ struct Args {
     )]
     coordinators: Vec<String>,
     /// This host's name.
-    #[arg(long, env = "SLUICE_AGENT_NODE")]
+    #[arg(long, env = "SLUICE_AGENT_NODE", global = true)]
     node: Option<String>,
     /// The pool to join.
-    #[arg(long, env = "SLUICE_AGENT_POOL")]
+    #[arg(long, env = "SLUICE_AGENT_POOL", global = true)]
     pool: Option<String>,
     /// Where the agent keeps its state.
-    #[arg(long, env = "SLUICE_AGENT_STATE_DIR")]
+    #[arg(long, env = "SLUICE_AGENT_STATE_DIR", global = true)]
     state_dir: Option<PathBuf>,
     /// Where the supervisor listens.
     #[arg(long, env = "SLUICE_AGENT_SUPERVISOR_SOCKET")]
@@ -107,6 +110,14 @@ struct Args {
 enum Action {
     /// Print what this host would report, as JSON, and exit. Needs no coordinator.
     Detect,
+    /// Join a cluster with the line that `sluice token create` printed. The agent starts by itself after that.
+    Join {
+        /// The line; standard input where it is left out or `-`, so that no list of processes shows it.
+        line: Option<String>,
+        /// Also where this host has joined already: it is a new one then.
+        #[arg(long)]
+        anew: bool,
+    },
 }
 
 /// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
@@ -122,6 +133,11 @@ fn main() -> ExitCode {
     }
     let outcome = match args.command {
         Some(Action::Detect) => print_detection(raw, &args),
+        Some(Action::Join { ref line, anew }) => {
+            let line = line.clone();
+            // Somebody sits there and reads it.
+            return told(join_by_hand(raw, args, line.as_deref(), anew));
+        }
         None => run(raw, args),
     };
     match outcome {
@@ -129,6 +145,16 @@ fn main() -> ExitCode {
         Err(error) => {
             // The whole chain, once, on one line.
             tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn told(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _nobody_reads_it = writeln!(std::io::stderr(), "error: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -160,17 +186,11 @@ fn print_detection(raw: Result<RawConfig, ConfigError>, args: &Args) -> anyhow::
 
 fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
     let exit_with_stdin = args.exit_with_stdin;
-    let declared_in = args.declared;
-    let config = raw?.check(Overrides {
-        coordinators: args.coordinators,
-        node: args.node,
-        pool: args.pool,
-        state_dir: args.state_dir,
-        supervisor_socket: args.supervisor_socket,
-        nvml_library: args.nvml_library,
-        gpu_release_timeout: args.gpu_release_timeout,
-        suspend_limit: args.suspend_limit,
-    })?;
+    let declared_in = args.declared.clone();
+    let raw = raw?;
+    let overrides = overrides(args);
+    join_by_config(&raw, &overrides)?;
+    let config = raw.check(overrides)?;
     let declared = declared_in
         .map(|file| read_declared(&file, &config))
         .transpose()?;
@@ -186,6 +206,57 @@ fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
     // A read of a log on a stalled disk must not keep the process.
     runtime.shutdown_background();
     outcome
+}
+
+fn overrides(args: Args) -> Overrides {
+    Overrides {
+        coordinators: args.coordinators,
+        node: args.node,
+        pool: args.pool,
+        state_dir: args.state_dir,
+        supervisor_socket: args.supervisor_socket,
+        nvml_library: args.nvml_library,
+        gpu_release_timeout: args.gpu_release_timeout,
+        suspend_limit: args.suspend_limit,
+    }
+}
+
+fn join_by_hand(
+    raw: Result<RawConfig, ConfigError>,
+    args: Args,
+    line: Option<&str>,
+    anew: bool,
+) -> anyhow::Result<()> {
+    let (applicant, _) = raw?.applicant(&overrides(args))?;
+    let line = match line.filter(|line| *line != "-") {
+        Some(line) => line.parse()?,
+        None => join::from_stdin()?,
+    };
+    let as_whom = on_a_runtime()?.block_on(join::join(&applicant, &line, anew))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "joined as {as_whom}")?;
+    writeln!(
+        out,
+        "what it was given is in {}; start the agent, or let it run on",
+        applicant.state_dir.join("tls").display()
+    )?;
+    Ok(())
+}
+
+/// An agent that starts on a host which has not joined does so first, where the config names a file with a line.
+fn join_by_config(raw: &RawConfig, overrides: &Overrides) -> anyhow::Result<()> {
+    let (applicant, file) = raw.applicant(overrides)?;
+    let has_joined = kept::Kept::new(&applicant.state_dir).is_there();
+    match file.filter(|file| !has_joined && file.exists()) {
+        Some(file) => Ok(on_a_runtime()?.block_on(join::join_by_file(&applicant, &file))?),
+        None => Ok(()),
+    }
+}
+
+fn on_a_runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
 }
 
 /// A host that only claims to have what it has must not take work from a real cluster.
@@ -242,7 +313,7 @@ async fn serve(
     declared: Option<Inventory>,
     exit_with_stdin: bool,
 ) -> anyhow::Result<()> {
-    let dialer = Dialer::new(&Identity::load(&config.tls)?)?;
+    let door = Door::open(config.tls.clone())?;
     let epoch = EpochFile::new(&config.state_dir);
     let mut host = detect::Host::new(
         config.state_dir.clone(),
@@ -277,7 +348,7 @@ async fn serve(
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }
     let link = Link {
-        dialer,
+        door,
         coordinators: config.coordinators,
         events: events.clone(),
         logs,

@@ -10,14 +10,17 @@ use crate::failure::{FAILED, RUN_FAILED};
 
 mod access;
 mod admin;
+mod beside;
 mod describe;
 mod examples;
 mod get;
 mod hint;
 mod logs;
+mod machine;
 mod replay;
 mod simulate;
 mod step;
+mod token;
 
 pub(crate) use access::{
     ApiTokenArgs, ApiTokenCommand, AuthArgs, AuthCommand, CreateArgs, LoginArgs,
@@ -25,16 +28,19 @@ pub(crate) use access::{
 pub(crate) use describe::{DescribeArgs, Described};
 
 pub(crate) use admin::{
-    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DoctorArgs, DrainArgs, LabelArgs, Labelled,
-    MoveArgs, UncordonArgs,
+    ApplyArgs, CordonArgs, Deletable, DeleteArgs, DrainArgs, LabelArgs, Labelled, MoveArgs,
+    UncordonArgs,
 };
+pub(crate) use beside::{AttachArgs, ExecArgs};
 pub(crate) use examples::GUIDE;
 pub(crate) use get::GetArgs;
 pub(crate) use hint::hint;
 pub(crate) use logs::LogsArgs;
+pub(crate) use machine::{DetectArgs, DoctorArgs};
 pub(crate) use replay::ReplayArgs;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
+pub(crate) use token::{RevokeArgs, TokenAction, TokenArgs, TokenCreateArgs};
 
 /// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.
 #[derive(Debug, Parser)]
@@ -158,6 +164,12 @@ pub(crate) enum Command {
     /// See who you are to the cluster, and what you may do.
     #[command(after_help = examples::AUTH)]
     Auth(AuthArgs),
+    /// Make, list and take back the tokens by which hosts join.
+    #[command(after_help = examples::TOKEN)]
+    Token(TokenArgs),
+    /// End the access of hosts at once, their links included.
+    #[command(after_help = examples::REVOKE)]
+    Revoke(RevokeArgs),
     /// Print what this host would report. Needs no coordinator.
     #[command(after_help = examples::DETECT)]
     Detect(DetectArgs),
@@ -294,6 +306,9 @@ pub(crate) enum Kind {
     /// Tokens by which programs call.
     #[value(alias = "api-token")]
     ApiTokens,
+    /// By which hosts join.
+    #[value(aliases = ["token"])]
+    Tokens,
     /// What happened, oldest first.
     #[value(aliases = ["event", "ev"])]
     Events,
@@ -319,6 +334,7 @@ impl Kind {
             Kind::Roles => &["roles", "role"],
             Kind::Bindings => &["bindings", "binding"],
             Kind::ApiTokens => &["api-tokens", "api-token"],
+            Kind::Tokens => &["tokens", "token"],
             Kind::Events => &["events", "event", "ev"],
         }
     }
@@ -329,39 +345,6 @@ pub(crate) struct ExplainArgs {
     /// Which step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
-}
-
-#[derive(Debug, Default, clap::Args)]
-pub(crate) struct DetectArgs {
-    /// NVML's library, in place of the one that the agent's config names or the loader finds.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) nvml_library: Option<PathBuf>,
-    /// The agent's config, for what it keeps back and where its state is.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) config: Option<PathBuf>,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct AttachArgs {
-    /// To which.
-    #[arg(value_name = "STEP", value_parser = step_id)]
-    pub(crate) step: String,
-    /// How many of the lines that it has written already are shown.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) tail: usize,
-}
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ExecArgs {
-    /// Beside which.
-    #[arg(value_name = "STEP", value_parser = step_id)]
-    pub(crate) step: String,
-    /// Of a step on several hosts: beside this part, from 0.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) rank: u32,
-    /// The program and its arguments.
-    #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, clap::Args)]

@@ -14,6 +14,7 @@ mod stream;
 mod templates;
 mod terms;
 mod tls;
+mod token;
 mod tunnel;
 
 use std::io::Read;

@@ -21,6 +21,7 @@ pub(crate) mod replay;
 pub(crate) mod run;
 pub(crate) mod steer;
 pub(crate) mod submit;
+pub(crate) mod token;
 pub(crate) mod wait;
 
 use std::path::PathBuf;

@@ -21,6 +21,7 @@ pub(crate) mod sections;
 pub(crate) mod step;
 pub(crate) mod table;
 pub(crate) mod template;
+pub(crate) mod token;
 pub(crate) mod validation;
 
 /// A text without anything that a terminal would obey or that would break a line or column: such characters are shown

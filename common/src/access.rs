@@ -129,6 +129,8 @@ words!(
         Label = "label",
         /// Move a node to another pool.
         Move = "move",
+        /// End the access of a node.
+        Revoke = "revoke",
     }
 );
 

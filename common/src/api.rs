@@ -30,6 +30,7 @@ mod cluster;
 mod exit;
 mod explain;
 mod host;
+mod join;
 mod platform;
 mod preview;
 mod replay;
@@ -53,6 +54,7 @@ pub use explain::{
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView,
 };
 pub use host::{GpuView, HostView};
+pub use join::{JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView};
 pub use platform::{NamedPlatform, NamedTwice, PlatformView, declared};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use replay::{ChangeView, ChangesView, ReplayView};

@@ -125,7 +125,7 @@ codes! {
     MethodNotAllowed = "method_not_allowed", 405;
     /// The id belongs to a step that was submitted with another body.
     IdInUse = "id_in_use", 409;
-    /// The node is linked, so it would come back as soon as it is forgotten.
+    /// The node is linked: it is deleted by force alone.
     NodeLinked = "node_linked", 409;
     /// The node is away and may still run steps.
     NodeHoldsSteps = "node_holds_steps", 409;
@@ -211,6 +211,18 @@ codes! {
     RateLimited = "rate_limited", 429;
     /// The body comes too slowly.
     BodyTooSlow = "body_too_slow", 408;
+    /// No join token has this id.
+    UnknownJoinToken = "unknown_join_token", 404;
+    /// As many join tokens are open as may be.
+    TooManyJoinTokens = "too_many_join_tokens", 409;
+    /// The coordinator has no key of the authority, so hosts get their certificates elsewhere.
+    CannotIssue = "cannot_issue", 409;
+    /// The number of hosts that a token lets in is not one that it can have.
+    InvalidUses = "invalid_uses", 400;
+    /// The name is not one that a node may have.
+    InvalidNode = "invalid_node", 400;
+    /// The address is not one at which a coordinator can be reached.
+    InvalidAddress = "invalid_address", 400;
 }
 
 impl fmt::Display for ErrorCode {

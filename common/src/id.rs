@@ -137,6 +137,9 @@ name!(
 name!(
     /// A document of assertions over what is submitted.
     ValidationName, "validation name");
+name!(
+    /// A join token, by which admins speak of it; not its secret.
+    JoinTokenId, "join token id");
 
 name!(
     /// What somebody may do.

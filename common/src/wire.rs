@@ -43,6 +43,8 @@ pub enum StreamKind {
     Control,
     /// Heartbeats; one for each connection.
     Heartbeat,
+    /// Which authorities are trusted, and the node's next certificate ([`crate::join`]); one for each connection.
+    Certificates,
 }
 
 /// The agent's first words.

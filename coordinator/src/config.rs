@@ -3,6 +3,7 @@
 //! Flags override the environment (`SLUICE_*`), which overrides the file. Three types for three stages: [`RawConfig`] is
 //! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
 
+mod host;
 mod http_tls;
 mod oidc;
 
@@ -21,8 +22,11 @@ use sluice_common::limit::{
 use sluice_common::nearest::unknown_field;
 use sluice_common::time::Span;
 use sluice_log::Format;
+use sluice_transport::join_line::MAX_LINE_ADDRESSES;
 
+use crate::identity;
 use crate::store::DEFAULT_RETENTION;
+pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
 use http_tls::RawHttpTls;
 pub use oidc::OidcConfig;
@@ -36,6 +40,11 @@ const DEFAULT_HTTP: &str = "127.0.0.1:7070";
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sluice/coordinator";
 /// Steps in a terminal state that are remembered: some 1 kB each in memory and in a snapshot.
 const DEFAULT_KEEP_FINISHED: usize = 20_000;
+/// How long a certificate is good for. It is renewed when two thirds of that are over, so a host may be away for two
+/// days and come back.
+const DEFAULT_CERT_TTL: Span = Span::from_secs(7 * 24 * 3600);
+const MIN_CERT_TTL: Span = Span::from_secs(60);
+const MAX_CERT_TTL: Span = Span::from_secs(10 * 365 * 24 * 3600);
 /// A token that is shorter could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
 /// Of a line of the file that cannot be read, in a message.
@@ -59,6 +68,8 @@ pub struct RawConfig {
     http_tls: Option<RawHttpTls>,
     oidc: Option<RawOidc>,
     api_token_file: Option<PathBuf>,
+    node_cert_ttl: Option<String>,
+    advertise: Vec<String>,
     log_format: Option<Format>,
 }
 
@@ -174,6 +185,10 @@ pub struct Config {
     pub http_tls: Option<HttpTls>,
     /// Whose tokens are taken beside our own.
     pub oidc: Option<OidcConfig>,
+    /// How long certificates are good for that are given to hosts which join, and the coordinator's own.
+    pub cert_ttl: Span,
+    /// Where hosts are told to dial, as HOST:PORT; where none are named, at this host's name.
+    pub advertise: Vec<String>,
 }
 
 /// Where the coordinator's certificates are.
@@ -331,6 +346,8 @@ impl RawConfig {
                 .transpose()?,
             http_tls,
             oidc,
+            cert_ttl: cert_ttl(self.node_cert_ttl)?,
+            advertise: advertised(self.advertise)?,
         };
         if !config.http.ip().is_loopback() && config.http_tls.is_none() {
             config.http_tls = Some(HttpTls::Cluster { names: Vec::new() });
@@ -362,6 +379,36 @@ fn span(key: &'static str, text: Option<String>, default: Span) -> Result<Span, 
         return Err(invalid(key, "it must be longer than nothing"));
     }
     Ok(span)
+}
+
+fn cert_ttl(written: Option<String>) -> Result<Span, ConfigError> {
+    let key = "node_cert_ttl";
+    let ttl = span(key, written, DEFAULT_CERT_TTL)?;
+    if (MIN_CERT_TTL..=MAX_CERT_TTL).contains(&ttl) {
+        return Ok(ttl);
+    }
+    let message = format!(
+        "{ttl} is not between {MIN_CERT_TTL}, in which a node that is away for a while can renew, and {MAX_CERT_TTL}"
+    );
+    Err(invalid(key, message))
+}
+
+fn advertised(written: Vec<String>) -> Result<Vec<String>, ConfigError> {
+    let bad = written.iter().find(|address| !is_host_and_port(address));
+    match bad {
+        Some(address) => Err(invalid(
+            "advertise",
+            format!(
+                "`{}` is no address: write HOST:PORT",
+                address.escape_debug()
+            ),
+        )),
+        None if written.len() > MAX_LINE_ADDRESSES => Err(invalid(
+            "advertise",
+            format!("at most {MAX_LINE_ADDRESSES} addresses fit into the line that hosts join by"),
+        )),
+        None => Ok(written),
+    }
 }
 
 fn address(
@@ -426,13 +473,14 @@ fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
 }
 
 impl Config {
-    /// What the network can reach must ask who is there: agents for a certificate that an admin made, callers for a
-    /// token.
+    /// What the network can reach must ask who is there: agents for a certificate of an authority that an admin made,
+    /// callers for a token.
     fn check_exposure(&self) -> Result<(), ConfigError> {
-        if self.tls.is_none() && !self.quic.ip().is_loopback() {
+        let has_authority = self.tls.is_some() || identity::is_made(&self.data_dir);
+        if !has_authority && !self.quic.ip().is_loopback() {
             let message = format!(
-                "{} is reachable from other machines, which needs certificates: configure `tls` with `ca`, `cert` and `key`, \
-                 or listen on 127.0.0.1",
+                "{} is reachable from other machines, which needs certificates: run `sluice-coordinator init` with this \
+                 data_dir once, configure `tls` with `ca`, `cert` and `key`, or listen on 127.0.0.1",
                 self.quic
             );
             return Err(invalid("quic", message));

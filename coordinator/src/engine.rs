@@ -20,7 +20,6 @@ mod tests;
 mod timers;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -30,6 +29,7 @@ use coordinator_core::{
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::id::{ClusterId, NodeName, StepId};
+use sluice_common::proof::Claim;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, Greeting, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -67,6 +67,8 @@ pub enum ToSession {
     Greeting(Greeting),
     /// An order for its agent.
     Command(Command),
+    /// The end of the link at once, and why. It overtakes what is still unsaid, and never comes out of the queue.
+    Cut(String),
 }
 
 /// Where orders for one connection go. The engine drops it when it overflows or the connection was replaced.
@@ -74,8 +76,8 @@ pub struct Mouth {
     orders: mpsc::Sender<ToSession>,
     /// Called when the node is let in, before anybody can see that it is.
     on_welcome: Option<Box<dyn FnOnce(SessionId) + Send>>,
-    /// Tells the ear when it is dropped, at once, however many orders are still unsaid.
-    _held: oneshot::Sender<Infallible>,
+    /// Tells the ear when it is dropped, at once, however many orders are still unsaid; or why it is.
+    held: oneshot::Sender<String>,
 }
 
 /// The session's end of a [`Mouth`].
@@ -83,8 +85,8 @@ pub struct Mouth {
 pub struct Ear {
     /// What to say, in order.
     pub orders: mpsc::Receiver<ToSession>,
-    /// Comes to its end when the engine lets go of the connection.
-    pub let_go: oneshot::Receiver<Infallible>,
+    /// Comes to its end when the engine lets go of the connection, with a reason where somebody wanted that.
+    pub let_go: oneshot::Receiver<String>,
 }
 
 impl fmt::Debug for Mouth {
@@ -103,7 +105,7 @@ impl Mouth {
         let mouth = Mouth {
             orders,
             on_welcome: None,
-            _held: held,
+            held,
         };
         let ear = Ear {
             orders: queue,
@@ -142,6 +144,7 @@ enum Message {
     },
     Hello {
         hello: Box<Hello>,
+        claim: Claim,
         mouth: Mouth,
         session: oneshot::Sender<SessionId>,
     },
@@ -329,9 +332,10 @@ impl Engine {
             }
             Message::Hello {
                 hello,
+                claim,
                 mouth,
                 session,
-            } => self.on_hello(hello, mouth, session),
+            } => self.on_hello(hello, claim, mouth, session),
             Message::Session(input) => {
                 if let Input::NodeGone { session, node } = &*input {
                     self.let_go(*session);
@@ -363,13 +367,23 @@ impl Engine {
         id
     }
 
-    fn on_hello(&mut self, hello: Box<Hello>, mouth: Mouth, tell: oneshot::Sender<SessionId>) {
+    fn on_hello(
+        &mut self,
+        hello: Box<Hello>,
+        claim: Claim,
+        mouth: Mouth,
+        tell: oneshot::Sender<SessionId>,
+    ) {
         let session = SessionId(self.draw());
         if tell.send(session).is_err() {
             return; // The connection is gone already; nobody would report its end.
         }
         self.sessions.insert(session, (hello.node.clone(), mouth));
-        self.handle(Input::NodeHello { session, hello });
+        self.handle(Input::NodeHello {
+            session,
+            hello,
+            claim,
+        });
     }
 
     fn handle(&mut self, input: Input) {
@@ -390,6 +404,9 @@ impl Engine {
                 Output::ToNode {
                     session, command, ..
                 } => effects.sends.push((session, ToSession::Command(command))),
+                Output::LetGo { session, why } => {
+                    effects.sends.push((session, ToSession::Cut(why)));
+                }
                 Output::Reply { reply, answer } => effects.replies.push((reply, answer)),
                 Output::SetTimer { key, at } => effects.timers.push((key, at)),
             }
@@ -459,6 +476,9 @@ impl Engine {
         let Some((node, mouth)) = self.sessions.get_mut(&session) else {
             return;
         };
+        if let ToSession::Cut(why) = message {
+            return self.cut(session, why);
+        }
         let welcomed = matches!(message, ToSession::Greeting(Greeting::Welcome(_)));
         let node = node.clone();
         if let Some(on_welcome) = mouth.on_welcome.take().filter(|_| welcomed) {
@@ -483,6 +503,12 @@ impl Engine {
 
     fn let_go(&mut self, session: SessionId) {
         self.sessions.remove(&session);
+    }
+
+    fn cut(&mut self, session: SessionId, why: String) {
+        if let Some((_, mouth)) = self.sessions.remove(&session) {
+            let _it_ended_by_itself = mouth.held.send(why);
+        }
     }
 
     fn fire_timers(&mut self, handled: usize) -> Result<(), StoreError> {

@@ -8,6 +8,9 @@ pub(crate) use agent::{Agent, dial, open, words};
 pub(crate) use disk::Disk;
 pub(crate) use rig::{Answer, Rig, answer};
 
+use std::path::Path;
+use std::time::Duration;
+
 use coordinator_core::{Core, Input, NewStep, Output, ReplyId, Settings, Stamped, State};
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::limit::{
@@ -16,6 +19,25 @@ use sluice_common::limit::{
 };
 use sluice_common::request::StepRequest;
 use sluice_common::time::Time;
+use sluice_transport::Identity;
+
+use crate::identity;
+use crate::issuance::{Issuance, Terms, Trust};
+
+/// The certificates of a new cluster in `dir`, and whoever issues them.
+pub(crate) fn issuance(dir: &Path, cluster: &ClusterId) -> Issuance {
+    let files = identity::ensure(dir, cluster).unwrap();
+    let own = Identity::load(&files).unwrap();
+    let terms = Terms {
+        authority_key: identity::key_of(&files),
+        files,
+        cluster: cluster.clone(),
+        ttl: Duration::from_secs(3600),
+        addresses: vec!["127.0.0.1:7443".to_owned()],
+    };
+    let trust = Trust::read(&terms, &own).unwrap();
+    Issuance::new(terms, trust)
+}
 
 /// The default terms.
 pub(crate) fn settings() -> Settings {

@@ -18,6 +18,7 @@ mod exec;
 mod explain;
 mod health;
 mod ids;
+mod join_tokens;
 mod limits;
 mod logs;
 mod metrics;
@@ -47,12 +48,13 @@ use std::sync::Arc;
 use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
-use axum::routing::{get, patch, post};
+use axum::routing::{delete, get, patch, post};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::config::{ApiToken, OidcConfig};
 use crate::engine::EngineHandle;
+use crate::issuance::Issuance;
 use crate::session::Nodes;
 use crate::store::StoreReader;
 
@@ -86,6 +88,7 @@ struct Shared {
     engine: EngineHandle,
     log: StoreReader,
     nodes: Nodes,
+    issuance: Issuance,
     credentials: Credentials,
     stop: watch::Receiver<bool>,
     calls: Calls,
@@ -99,10 +102,11 @@ impl Api {
         engine: EngineHandle,
         log: StoreReader,
         nodes: Nodes,
+        issuance: Issuance,
         token: Option<&ApiToken>,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        Self::with_issuer(engine, log, nodes, (token, None), stop)
+        Self::with_issuer(engine, log, nodes, issuance, (token, None), stop)
     }
 
     /// The same, which takes tokens of an issuer too.
@@ -110,6 +114,7 @@ impl Api {
         engine: EngineHandle,
         log: StoreReader,
         nodes: Nodes,
+        issuance: Issuance,
         (token, issuer): (Option<&ApiToken>, Option<Issuer>),
         stop: watch::Receiver<bool>,
     ) -> Self {
@@ -117,6 +122,7 @@ impl Api {
             engine,
             log,
             nodes,
+            issuance,
             credentials: Credentials::new(token, issuer),
             stop,
             calls: Calls::default(),
@@ -191,6 +197,11 @@ fn router(api: Api) -> Router {
                 .put(templates::put)
                 .delete(templates::delete),
         )
+        .route(
+            "/v1/join-tokens",
+            get(join_tokens::list).post(join_tokens::make),
+        )
+        .route("/v1/join-tokens/{id}", delete(join_tokens::revoke))
         .route("/v1/cluster", get(cluster::get).put(cluster::put))
         .route("/v1/validations", get(validations::list))
         .route(

@@ -3,13 +3,18 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use sluice_common::id::StepId;
+use sluice_common::id::{NodeName, PoolName, StepId};
+use sluice_common::proof::{Claim, Generation};
+use sluice_common::time::Span;
 use sluice_coordinator::config::{ConfigError, DEFAULT_DATA_DIR, Overrides, RawConfig};
-use sluice_coordinator::{identity, replay, run};
+use sluice_coordinator::identity::{self, Outside, rollover};
+use sluice_coordinator::{replay, run};
 use sluice_log::Format;
+use sluice_transport::{NodeTerms, TlsFiles};
 
 /// The coordinator of a Sluice cluster. Without a command it runs.
 #[derive(Parser)]
@@ -28,19 +33,14 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Make a cluster: its id, its authority and the coordinator's certificate, below the data directory.
-    Init {
-        #[command(flatten)]
-        data: DataArgs,
-    },
-    /// Issue the certificate of a node: writes ca.pem, node.pem and node.key for its agent.
-    IssueNode {
-        /// The node's name, as in its agent's config.
-        name: String,
-        #[command(flatten)]
-        data: DataArgs,
-        /// Directory for the three files.
-        #[arg(long, value_name = "DIR")]
-        out: PathBuf,
+    Init(InitArgs),
+    /// Issue the certificate of a node: writes ca.pem, node.pem and node.key for its agent. Hosts that join by a token
+    /// need none of it.
+    IssueNode(IssueArgs),
+    /// The authorities under which the cluster's certificates are issued.
+    Ca {
+        #[command(subcommand)]
+        action: CaAction,
     },
     /// Issue the certificate of a user of the API: writes ca.pem, user.pem and user.key. What it may do, bindings say.
     IssueUser {
@@ -55,6 +55,70 @@ enum Command {
     /// Tell the past of a data directory as JSON, for `sluice replay`.
     #[command(hide = true)]
     Replay(ReplayArgs),
+}
+
+#[derive(Args)]
+struct InitArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// Certificate of an outside authority, in place of one of the cluster's own.
+    #[arg(long, value_name = "FILE")]
+    ca_cert: Option<PathBuf>,
+    /// Its key, with which the coordinator issues certificates.
+    #[arg(long, value_name = "FILE", requires = "ca_cert", conflicts_with_all = ["cert", "key"])]
+    ca_key: Option<PathBuf>,
+    /// The coordinator's certificate, where the outside authority's key is not given: for servers, and naming the host
+    /// coordinator.sluice.
+    #[arg(long, value_name = "FILE", requires_all = ["ca_cert", "key"])]
+    cert: Option<PathBuf>,
+    /// Its key.
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct IssueArgs {
+    /// The node's name, as in its agent's config.
+    name: NodeName,
+    #[command(flatten)]
+    data: DataArgs,
+    /// Directory for the three files.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// The only pool that it opens; any without it.
+    #[arg(long)]
+    pool: Option<PoolName>,
+    /// How often the node's access was given anew: the number that a refusal names, where it was revoked.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    generation: u64,
+    /// How long it is good for. It is not renewed by itself.
+    #[arg(long, value_name = "TIME", default_value = "87600h")]
+    ttl: Span,
+}
+
+#[derive(Subcommand)]
+enum CaAction {
+    /// Make a new authority, trusted beside the old one, which issues from now on.
+    Rotate {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Show the authorities that are trusted, and which nodes came last under each.
+    List {
+        #[command(flatten)]
+        data: DataArgs,
+    },
+    /// Trust an older authority no longer.
+    Retire {
+        /// The beginning of its fingerprint; the one that does not issue without it.
+        #[arg(value_name = "FINGERPRINT")]
+        authority: Option<String>,
+        #[command(flatten)]
+        data: DataArgs,
+        /// Also where nodes came last under it, which must join anew then.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 #[derive(Args)]
@@ -109,10 +173,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     match cli.command {
         None => serve(cli.run),
-        Some(Command::Init { data }) => ended(init(&data)),
-        Some(Command::IssueNode { name, data, out }) => {
-            ended(identity::issue_node(&data.data_dir, &name, &out).map_err(Into::into))
-        }
+        Some(Command::Init(args)) => ended(init(args)),
+        Some(Command::IssueNode(args)) => ended(issue(args)),
+        Some(Command::Ca { action }) => ended(ca(action)),
         Some(Command::IssueUser { name, data, out }) => {
             ended(identity::issue_user(&data.data_dir, &name, &out).map_err(Into::into))
         }
@@ -141,14 +204,93 @@ fn tell(args: &ReplayArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn init(data: &DataArgs) -> anyhow::Result<()> {
-    let dir = data.data_dir.display();
-    let cluster = identity::init(&data.data_dir)?;
-    writeln!(
-        io::stdout(),
-        "cluster {cluster} is ready in {dir}\n\
-         for each host: sluice-coordinator issue-node NAME --data-dir {dir} --out DIR"
-    )?;
+fn init(args: InitArgs) -> anyhow::Result<()> {
+    let data_dir = args.data.data_dir;
+    let outside = match (args.ca_cert, args.ca_key, args.cert, args.key) {
+        (None, ..) => None,
+        (Some(ca_cert), Some(ca_key), ..) => Some(Outside::WithKey { ca_cert, ca_key }),
+        (Some(ca), None, Some(cert), Some(key)) => {
+            Some(Outside::Issued(TlsFiles { ca, cert, key }))
+        }
+        (Some(_), None, ..) => anyhow::bail!(
+            "--ca-cert alone is not enough: give --ca-key, and the coordinator issues certificates with it; or --cert and \
+             --key, the coordinator's own, and all others come from where the authority's key is"
+        ),
+    };
+    let cluster = match &outside {
+        None => identity::init(&data_dir)?,
+        Some(outside) => identity::init_with(&data_dir, outside)?,
+    };
+    let next = match outside {
+        Some(Outside::Issued(_)) => {
+            "this coordinator cannot issue certificates: no host joins by token, none is renewed, and each host's comes from \
+             your authority, for clients, with the URI sluice:node:NAME"
+        }
+        None | Some(Outside::WithKey { .. }) => {
+            "for each host, once the coordinator runs: sluice token create --pool default"
+        }
+    };
+    let dir = data_dir.display();
+    writeln!(io::stdout(), "cluster {cluster} is ready in {dir}\n{next}")?;
+    Ok(())
+}
+
+fn issue(args: IssueArgs) -> anyhow::Result<()> {
+    let terms = NodeTerms {
+        node: args.name,
+        claim: Claim {
+            pool: args.pool,
+            generation: Generation::new(args.generation),
+        },
+        ttl: Duration::from_millis(args.ttl.millis()),
+    };
+    identity::issue_node(&args.data.data_dir, &terms, &args.out)?;
+    Ok(())
+}
+
+fn ca(action: CaAction) -> anyhow::Result<()> {
+    match action {
+        CaAction::Rotate { data } => {
+            let new = rollover::rotate(&data.data_dir)?;
+            writeln!(
+                io::stdout(),
+                "authority {new} issues from now on, and the old one is still trusted\n\
+                 agents that are linked learn of it within seconds and get new certificates: `sluice-coordinator ca list` \
+                 shows who did\n\
+                 when all have: sluice-coordinator ca retire"
+            )?;
+        }
+        CaAction::List { data } => list(&data)?,
+        CaAction::Retire {
+            authority,
+            data,
+            force,
+        } => {
+            let retired = rollover::retire(&data.data_dir, authority.as_deref(), force)?;
+            writeln!(io::stdout(), "authority {retired} is trusted no longer")?;
+        }
+    }
+    Ok(())
+}
+
+fn list(data: &DataArgs) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for it in rollover::list(&data.data_dir)? {
+        let fingerprint = &it.fingerprint.to_string()[..rollover::SHORT];
+        let role = match (it.issues, it.shown) {
+            (true, true) => "issues",
+            (true, false) => "issues; the coordinator's own is of the older one",
+            (false, true) => "retiring; issued the coordinator's own",
+            (false, false) => "trusted",
+        };
+        let names: Vec<&str> = it.nodes.iter().map(NodeName::as_str).collect();
+        writeln!(
+            out,
+            "{fingerprint}  {role}  {} nodes {}",
+            names.len(),
+            names.join(" ")
+        )?;
+    }
     Ok(())
 }
 

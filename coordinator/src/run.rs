@@ -1,5 +1,6 @@
 //! The whole coordinator, from a checked config to a clean end.
 
+use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use crate::config::{Config, HttpTls, TlsPaths};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api, Issuer};
 use crate::identity;
+use crate::issuance::{Issuance, Terms, Trust, TrustError};
+use crate::keeper;
 use crate::notify;
 use crate::session::{self, Nodes};
 use crate::store::{Store, StoreError};
@@ -40,6 +43,9 @@ pub enum RunError {
     /// The certificates that were configured.
     #[error(transparent)]
     Certificates(#[from] sluice_transport::IdentityError),
+    /// The authority that issues.
+    #[error(transparent)]
+    Authority(#[from] TrustError),
     /// An address that somebody else listens on.
     #[error(
         "{address} is in use: stop what listens there, or choose another address with --{flag}"
@@ -118,6 +124,7 @@ pub(crate) struct Running {
     thread: EngineThread,
     http: JoinHandle<()>,
     sessions: JoinHandle<()>,
+    keeper: JoinHandle<Infallible>,
     stop: watch::Sender<bool>,
 }
 
@@ -125,29 +132,51 @@ impl Running {
     pub(crate) async fn start(config: Config) -> Result<Self, RunError> {
         let (store, recovered) = Store::open(&config.data_dir, config.retention)?;
         let files = tls_files(&config, &recovered.cluster)?;
+        let ttl = Duration::from_millis(config.cert_ttl.millis());
+        identity::renew_own(&files, &recovered.cluster, ttl)?;
         let identity = Identity::load(&files)?;
         // Both before the engine starts: an address in use must not cost an epoch.
         let listener = Arc::new(bind_quic(config.quic, &identity)?);
         let (http_listener, http_addr) = bind_http(config.http).await?;
-        let tls = http_tls(&config, http_addr)?;
+        let tls = http_tls(&config, &files, http_addr)?;
         let issuer = config.oidc.clone().map(Issuer::new).transpose()?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let log = store.reader();
+        let cluster = recovered.cluster.clone();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
+        let addresses = advertised(&config, listener.local_addr());
+        let terms = Terms {
+            authority_key: identity::key_of(&files),
+            files,
+            cluster,
+            ttl,
+            addresses,
+        };
+        let trust = Trust::read(&terms, &identity)?;
+        if !trust.can_issue() {
+            tracing::warn!(
+                "no key of the cluster's authority is here: hosts cannot join by token, and no certificate is renewed"
+            );
+        }
+        let issuance = Issuance::new(terms, trust);
         let nodes = Nodes::default();
         let (stop, stopping) = watch::channel(false);
         let api = Api::with_issuer(
             engine.clone(),
             log,
             nodes.clone(),
+            issuance.clone(),
             (config.api_token.as_ref(), issuer),
             stopping,
         );
         let http = tokio::spawn(http::serve(http_listener, tls, api));
         let door = Arc::clone(&listener);
+        let keeper = keeper::keep(Arc::clone(&listener), issuance.clone(), engine.clone());
+        let keeper = tokio::spawn(keeper);
         let for_sessions = engine.clone();
-        let sessions =
-            tokio::spawn(async move { session::serve(&door, for_sessions, nodes).await });
+        let sessions = tokio::spawn(async move {
+            session::serve(&door, for_sessions, nodes, issuance).await;
+        });
         Ok(Self {
             http_addr,
             listener,
@@ -155,6 +184,7 @@ impl Running {
             thread,
             http,
             sessions,
+            keeper,
             stop,
         })
     }
@@ -164,6 +194,7 @@ impl Running {
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {
         self.stop.send_replace(true);
         let _callers_who_do_not_read = timeout(FAREWELL_LIMIT, &mut self.http).await;
+        self.keeper.abort();
         self.engine.stop().await;
         let outcome = self.thread.ended().await;
         self.listener.close();
@@ -187,25 +218,33 @@ fn tls_files(config: &Config, cluster: &ClusterId) -> Result<TlsFiles, RunError>
     }
 }
 
-fn http_tls(config: &Config, address: SocketAddr) -> Result<http::Tls, RunError> {
+fn http_tls(config: &Config, files: &TlsFiles, address: SocketAddr) -> Result<http::Tls, RunError> {
     let server = match &config.http_tls {
         None => return Ok(None),
-        Some(HttpTls::Cluster { names }) => {
-            identity::http_server(&config.data_dir, address.ip(), names)?
-        }
+        Some(HttpTls::Cluster { names }) => identity::http_server(files, address.ip(), names)?,
         Some(HttpTls::Files {
             cert,
             key,
             users_ca,
-        }) => {
-            let cluster = match &config.tls {
-                Some(TlsPaths { ca, .. }) => ca.clone(),
-                None => identity::ca_file(&config.data_dir),
-            };
-            https::server_from_files(cert, key, users_ca.as_ref().unwrap_or(&cluster))?
-        }
+        }) => https::server_from_files(cert, key, users_ca.as_ref().unwrap_or(&files.ca))?,
     };
     Ok(Some(Arc::new(server)))
+}
+
+/// Where hosts are told to dial: where the config says, else where this listens, by the host's name where that is
+/// everywhere.
+fn advertised(config: &Config, local: SocketAddr) -> Vec<String> {
+    if !config.advertise.is_empty() {
+        return config.advertise.clone();
+    }
+    let port = local.port();
+    let name = nix::unistd::gethostname().ok();
+    let name = name.map(|name| name.to_string_lossy().into_owned());
+    let address = match name.filter(|_| local.ip().is_unspecified()) {
+        Some(name) => format!("{name}:{port}"),
+        None => local.to_string(),
+    };
+    vec![address]
 }
 
 fn bind_quic(address: SocketAddr, identity: &Identity) -> Result<Listener, RunError> {

@@ -11,7 +11,9 @@
 //! What a node's words mean is the core's business; transfers of output are opened by [`crate::http`] on the connection
 //! that [`Nodes`] knows.
 
+mod certificates;
 mod check;
+mod joining;
 mod nodes;
 mod refusals;
 #[cfg(test)]
@@ -26,7 +28,7 @@ use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::{FromNode, Greeting, Heartbeat, HeartbeatAck, Hello, StreamKind};
 use sluice_transport::{
-    Connection, FrameReader, FrameWriter, Handshake, Listener, Peer, TransportError,
+    Connection, FrameReader, FrameWriter, Handshake, Listener, Peer, TransportError, Visitor,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -34,8 +36,10 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::engine::{Ear, EngineGone, EngineHandle, Mouth, ToSession};
+use crate::issuance::Issuance;
 pub use nodes::Nodes;
 
+use joining::Door;
 use refusals::Refusals;
 
 /// From the handshake to the hello. An agent has it ready when it dials.
@@ -62,6 +66,8 @@ enum End {
     Slow,
     #[error("the agent opened two streams of one kind")]
     TwoOfAKind,
+    #[error("the agent opened a stream for certificates before it was let in")]
+    TooEarly,
     #[error("the agent ended a stream that lasts as long as the link")]
     StreamEnded,
     #[error("the agent said what it may not")]
@@ -72,6 +78,8 @@ enum End {
         "another connection of this node has taken its place, or it did not take its orders fast enough"
     )]
     LetGo,
+    #[error("{0}")]
+    Cut(String),
     #[error(transparent)]
     Stopping(#[from] EngineGone),
 }
@@ -87,9 +95,10 @@ impl From<TransportError> for End {
 }
 
 /// Takes whoever dials until the listener is closed; then waits for every session to end.
-pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes) {
+pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes, issuance: Issuance) {
     let mut sessions = JoinSet::new();
     let refusals = Refusals::default();
+    let door = Door::default();
     while let Some(handshake) = listener.accept().await {
         while sessions.try_join_next().is_some() {}
         if sessions.len() >= MAX_SESSIONS {
@@ -97,16 +106,38 @@ pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes) {
             refusals.tell(None, handshake.remote_addr(), &why);
             continue;
         }
-        let (engine, nodes) = (engine.clone(), nodes.clone());
-        sessions.spawn(session(handshake, engine, nodes, refusals.clone()));
+        let hall = Hall {
+            engine: engine.clone(),
+            nodes: nodes.clone(),
+            issuance: issuance.clone(),
+            refusals: refusals.clone(),
+            door: door.clone(),
+        };
+        sessions.spawn(session(handshake, hall));
     }
     sessions.join_all().await;
 }
 
-async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes, refusals: Refusals) {
+/// What every session needs.
+struct Hall {
+    engine: EngineHandle,
+    nodes: Nodes,
+    issuance: Issuance,
+    refusals: Refusals,
+    door: Door,
+}
+
+async fn session(handshake: Handshake, hall: Hall) {
     let from = handshake.remote_addr();
-    let connection = match handshake.finish().await {
-        Ok(connection) => connection,
+    let refusals = &hall.refusals;
+    let connection = match handshake.meet().await {
+        Ok(Visitor::Node(connection)) => connection,
+        Ok(Visitor::Stranger(stranger)) => {
+            let door = &hall.door;
+            return door
+                .meet(stranger, &hall.engine, &hall.issuance, refusals)
+                .await;
+        }
         Err(error) => return refusals.tell(None, from, &chain(&error)),
     };
     let name = match connection.peer() {
@@ -119,7 +150,7 @@ async fn session(handshake: Handshake, engine: EngineHandle, nodes: Nodes, refus
     };
     // Of the highest level, so that the span is there for whatever the filter lets through.
     let span = tracing::error_span!("session", %node, %from);
-    let talk = talk(&connection, &node, &engine, &nodes);
+    let talk = talk(&connection, &node, &hall);
     let end = talk.instrument(span.clone()).await;
     match &end {
         End::Refused(why) => refusals.tell(Some(&node), from, why),
@@ -137,12 +168,8 @@ struct Streams {
     heartbeat: (FrameWriter, FrameReader),
 }
 
-async fn talk(
-    connection: &Connection,
-    node: &NodeName,
-    engine: &EngineHandle,
-    nodes: &Nodes,
-) -> End {
+async fn talk(connection: &Connection, node: &NodeName, hall: &Hall) -> End {
+    let (engine, nodes) = (&hall.engine, &hall.nodes);
     let opening = timeout(OPENING_LIMIT, open(connection)).await;
     let (mut streams, hello) = match opening {
         Ok(Ok(opened)) => opened,
@@ -157,16 +184,21 @@ async fn talk(
     let (links, linked, by) = (nodes.clone(), node.clone(), connection.clone());
     // Whoever sees what the node runs can ask it for its output.
     let mouth = mouth.with_welcome(move |session| links.put(linked, session, by));
-    let session = match engine.hello(hello, mouth).await {
+    let claim = connection.member().claim.clone();
+    let session = match engine.hello(hello, claim, mouth).await {
         Ok(session) => session,
         Err(gone) => return gone.into(),
     };
+    if let Some(certificate) = connection.chain().first() {
+        hall.issuance.note(node, certificate);
+    }
     let link = Link {
         node: node.clone(),
         session,
         connection: connection.clone(),
         engine: engine.clone(),
         nodes: nodes.clone(),
+        issuance: hall.issuance.clone(),
     };
     let end = link.run(streams, ear).await;
     nodes.remove(node, session);
@@ -187,6 +219,9 @@ async fn open(connection: &Connection) -> Result<(Streams, Hello), End> {
         }
         ((StreamKind::Control, _), (StreamKind::Control, _))
         | ((StreamKind::Heartbeat, _), (StreamKind::Heartbeat, _)) => return Err(End::TwoOfAKind),
+        ((StreamKind::Certificates, _), _) | (_, (StreamKind::Certificates, _)) => {
+            return Err(End::TooEarly);
+        }
     };
     let mut streams = Streams { control, heartbeat };
     let hello = said(&mut streams.control.1).await?;
@@ -227,6 +262,7 @@ struct Link {
     connection: Connection,
     engine: EngineHandle,
     nodes: Nodes,
+    issuance: Issuance,
 }
 
 impl Link {
@@ -237,10 +273,13 @@ impl Link {
             heartbeat: (heartbeat_out, heartbeat_in),
         } = streams;
         tokio::select! {
+            // The end of the orders comes with it, and does not say why.
+            biased;
+            why = ear.let_go => why.map_or(End::LetGo, End::Cut),
             end = ended(self.speak(control_out, ear.orders)) => end,
-            _ = ear.let_go => End::LetGo,
             end = ended(self.listen(control_in)) => end,
             end = ended(self.beat(heartbeat_out, heartbeat_in)) => end,
+            end = ended(self.certify()) => end,
             why = self.connection.closed() => End::Link(why),
         }
     }
@@ -253,6 +292,7 @@ impl Link {
         while let Some(message) = orders.recv().await {
             match message {
                 ToSession::Command(command) => control.send(&command).await?,
+                ToSession::Cut(why) => return Err(End::Cut(why)),
                 ToSession::Greeting(Greeting::Refused { message }) => {
                     return Err(refuse(&mut control, message).await);
                 }
@@ -263,6 +303,18 @@ impl Link {
             }
         }
         Err(End::LetGo)
+    }
+
+    /// The one stream that a node may open after its first two, as often as it ends.
+    async fn certify(&self) -> Result<(), End> {
+        loop {
+            let (kind, streams) = accept(&self.connection).await?;
+            match kind {
+                StreamKind::Certificates => {}
+                StreamKind::Control | StreamKind::Heartbeat => return Err(End::TwoOfAKind),
+            }
+            certificates::serve(&self.node, &self.connection, &self.issuance, streams).await?;
+        }
     }
 
     async fn listen(&self, mut control: FrameReader) -> Result<(), End> {

@@ -372,6 +372,15 @@ def close(judge):
     judge.error(400, "reserved_label", "patch", path + "/labels", body={"sluice/arch": "a"}, node=node)
     judge.error(400, "invalid_label", "patch", path + "/labels", body={"-": "a"}, node=node)
     judge.error(409, "node_linked", "delete", path, node=node)
+    made = judge.call(201, "post", "/v1/join-tokens", body={"uses": 2, "ttl": "10m", "labels": {"rack": "7"}})
+    assert made["line"].startswith("sluice-join-1."), made
+    tokens = judge.call(200, "get", "/v1/join-tokens")["items"]
+    assert [token["id"] for token in tokens] == [made["token"]["id"]], tokens
+    judge.error(400, "invalid_uses", "post", "/v1/join-tokens", body={"uses": 0})
+    judge.error(404, "unknown_pool", "post", "/v1/join-tokens", body={"pool": "nowhere"})
+    judge.call(204, "delete", "/v1/join-tokens/{id}", id=made["token"]["id"])
+    judge.error(404, "unknown_join_token", "delete", "/v1/join-tokens/{id}", id="none")
+    judge.error(404, "unknown_node", "post", path + ":revoke", body={}, node="nobody")
 
 
 def access(judge):

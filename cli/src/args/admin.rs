@@ -114,13 +114,6 @@ pub(crate) struct ApplyArgs {
     pub(crate) force: bool,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct DoctorArgs {
-    /// The directory whose disk is looked at: where a coordinator or an agent keeps its state.
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
-    pub(crate) state_dir: PathBuf,
-}
-
 /// What can be deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Deletable {
@@ -202,7 +195,7 @@ fn any_name(text: &str) -> Result<String, String> {
 }
 
 /// A node by its name; `node/NAME`, as `-o name` prints it, is the same.
-fn node_name(text: &str) -> Result<String, String> {
+pub(super) fn node_name(text: &str) -> Result<String, String> {
     let name = ["node/", "nodes/", "no/"]
         .iter()
         .find_map(|kind| text.strip_prefix(kind));

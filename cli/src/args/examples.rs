@@ -192,13 +192,31 @@ Examples:
 
 Labels set here win over those of the agent's config. They outlive restarts of both.";
 
+pub(super) const TOKEN: &str = "\
+Examples:
+  sluice token create --pool default
+  sluice token create --pool default --uses 8 --ttl 30m --label rack=7
+  sluice token create --node gpu-1
+  sluice token list
+  sluice token revoke 3fa9c2d107
+
+The line that is printed holds a secret: give it to `sluice-agent join` on the host, on standard
+input. With --node it lets in a host that was there before, after it was revoked or lost its disk.";
+
+pub(super) const REVOKE: &str = "\
+Examples:
+  sluice revoke node gpu-1
+
+No certificate that the host has lets it in any more. What it runs stops when its lease passes, and
+starts elsewhere once it is lost.";
+
 pub(super) const DELETE: &str = "\
 Examples:
   sluice delete node gpu-1
   sluice delete node gpu-1 --force
 
-A node that is linked is not deleted: drain it and stop its agent first. Its pool forgets what it
-had.";
+Its access ends with it: it must join anew. A node that is linked is not deleted: drain it and stop
+its agent first, or end its access at once with --force. Its pool forgets what it had.";
 
 pub(super) const DETECT: &str = "\
 Examples:

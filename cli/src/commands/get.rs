@@ -2,12 +2,13 @@
 
 mod access;
 mod events;
+mod join_tokens;
 mod wanted;
 mod watch;
 
 use sluice_common::api::{
-    ApiTokenView, BindingView, ClusterView, NodeView, PolicyView, PoolView, RoleView, StepView,
-    TemplateView, ValidationView,
+    ApiTokenView, BindingView, ClusterView, JoinTokenView, NodeView, PolicyView, PoolView,
+    RoleView, StepView, TemplateView, ValidationView,
 };
 
 use super::outage_note;
@@ -49,6 +50,7 @@ pub(crate) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         Kind::Roles => get::<RoleView>(client, &args, out),
         Kind::Bindings => get::<BindingView>(client, &args, out),
         Kind::ApiTokens => get::<ApiTokenView>(client, &args, out),
+        Kind::Tokens => get::<JoinTokenView>(client, &args, out),
         Kind::Events => events::run(client, &args, out),
     }
 }

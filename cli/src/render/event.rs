@@ -13,7 +13,9 @@ use super::table::{Cell, Column};
 use super::{or_dash, safe};
 
 /// Fields that have a column of their own, or are too large for one.
-const NOT_DETAILS: [&str; 9] = [
+const NOT_DETAILS: [&str; 11] = [
+    "hash",
+    "key",
     "seq",
     "at",
     "type",

@@ -61,7 +61,7 @@ fn of_cluster(role: &str) -> Option<(&'static str, Vec<Rule>)> {
     Some(match role {
         "admin" => ("everything", vec![allow(&[], &[])]),
         "operator" => (
-            "looks after hosts: sees everything but output and secrets, and closes, empties, labels, moves and deletes nodes",
+            "looks after hosts: sees everything but output and secrets, and closes, empties, labels, moves and deletes nodes, lets hosts join and ends their access",
             operator(),
         ),
         "submitter" => (

@@ -6,28 +6,49 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType,
 };
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::pem;
 use sluice_common::id::{ClusterId, NameError, NodeName};
+use sluice_common::proof::{Claim, Fingerprint, Generation};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer;
 
+use crate::certificate::{certificates_in, fingerprint_of, pem_of, sha256};
 use crate::files::{self, FileError};
-use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
+use crate::peer::{
+    CLUSTER_URI_PREFIX, COORDINATOR_HOST, GENERATION_URI_PREFIX, NODE_URI_PREFIX, POOL_URI_PREFIX,
+};
+use crate::signing::SigningRequest;
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long certificates are good for. There is no renewal by itself, so it is long; who must be shut out earlier is
-/// shut out by a new authority.
-const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// How long an authority is good for, and what it issues where nobody says otherwise: certificates that an admin
+/// carries to a host are not renewed by themselves, so theirs is long.
+pub const LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// How far behind a host's clock may be and still take a certificate that was just issued.
-const SKEW: Duration = DAY;
+pub const SKEW: Duration = Duration::from_secs(3600);
+
+/// By which the names of two authorities of a cluster differ.
+const TAG_BYTES: usize = 4;
 
 /// A cluster's authority, with its key.
 pub struct Authority {
     cert_pem: String,
+    fingerprint: Fingerprint,
     issuer: Issuer<'static, KeyPair>,
+    /// Written into what it issues.
+    cluster: Option<ClusterId>,
+}
+
+/// For whom a node's certificate is, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeTerms {
+    /// The node.
+    pub node: NodeName,
+    /// What the certificate says beside its name.
+    pub claim: Claim,
+    /// How long it is good for.
+    pub ttl: Duration,
 }
 
 /// A certificate and its key, both as PEM. The key is secret.
@@ -89,35 +110,64 @@ impl Authority {
     /// Where that is no cluster id, or there is no randomness to be had.
     pub fn create(cluster: &str) -> Result<Self, AuthorityError> {
         let cluster = ClusterId::new(cluster)?;
-        let mut params = params(&format!("Sluice authority {cluster}"));
+        let key = new_key()?;
+        // Two authorities of one cluster, of which one takes over from the other, have two names.
+        let tag = hex(&sha256(key.public_key_raw())[..TAG_BYTES]);
+        let mut params = params(&format!("Sluice authority {cluster} {tag}"), LIFETIME);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = new_key()?;
         let cert = params.self_signed(&key).map_err(AuthorityError::Issue)?;
         Ok(Self {
             cert_pem: cert.pem(),
+            fingerprint: fingerprint_of(cert.der()),
             issuer: Issuer::new(params, key),
+            cluster: Some(cluster),
         })
     }
 
-    /// The authority whose certificate and key are in these files.
+    /// The authority whose key is in the one file and whose certificate is in the other, perhaps among those of other
+    /// authorities.
     ///
     /// # Errors
     /// Where a file is missing, exposed, or holds something else, or where they do not belong together.
     pub fn load(ca_cert: &Path, ca_key: &Path) -> Result<Self, AuthorityError> {
-        let cert_pem = files::read_public(ca_cert)?;
-        let der = CertificateDer::from_pem_slice(cert_pem.as_bytes()).map_err(|source| {
+        let text = files::read_public(ca_cert)?;
+        let no_certificate = |source| {
             let path = ca_cert.to_owned();
             AuthorityError::Certificate { path, source }
-        })?;
+        };
+        let certificates = certificates_in(&text).map_err(no_certificate)?;
+        let first = certificates.first().cloned();
+        let first = first.ok_or_else(|| no_certificate(pem::Error::NoItemsFound))?;
         let key_error = |source| AuthorityError::Key {
             path: ca_key.to_owned(),
             source,
         };
         let key = KeyPair::from_pem(&files::read_private(ca_key)?).map_err(key_error)?;
+        let mut certificates = certificates.into_iter();
+        let own = certificates.find(|der| check_pair(der, &key, ca_cert, ca_key).is_ok());
+        let der = own.unwrap_or(first);
         check_pair(&der, &key, ca_cert, ca_key)?;
+        let cert_pem = pem_of(&der);
         let issuer = Issuer::from_ca_cert_der(&der, key).map_err(AuthorityError::Issue)?;
-        Ok(Self { cert_pem, issuer })
+        Ok(Self {
+            fingerprint: fingerprint_of(&der),
+            cert_pem,
+            issuer,
+            cluster: None,
+        })
+    }
+
+    /// Has what it issues say of which cluster it is.
+    #[must_use]
+    pub fn of_cluster(self, cluster: ClusterId) -> Self {
+        let cluster = Some(cluster);
+        Self { cluster, ..self }
+    }
+
+    /// By which a joining host knows it.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
     }
 
     /// The authority's certificate, which every member of the cluster trusts.
@@ -139,47 +189,132 @@ impl Authority {
         files::write_public(ca_cert, &self.cert_pem)
     }
 
-    /// A certificate by which agents know the coordinator.
+    /// A certificate by which agents know the coordinator, with a key of its own.
     ///
     /// # Errors
     /// Where there is no randomness to be had.
     pub fn issue_coordinator(&self) -> Result<Issued, AuthorityError> {
-        let mut params = params("Sluice coordinator");
+        self.issue_coordinator_for(LIFETIME)
+    }
+
+    /// The same, for as long as this.
+    ///
+    /// # Errors
+    /// Where there is no randomness to be had.
+    pub fn issue_coordinator_for(&self, ttl: Duration) -> Result<Issued, AuthorityError> {
+        let key = new_key()?;
+        let cert_pem = self.certify_coordinator(&key, ttl)?;
+        Ok(issued(cert_pem, &key))
+    }
+
+    /// A new certificate for the coordinator's key, which is given in PEM form.
+    ///
+    /// # Errors
+    /// Where that is no key.
+    pub fn renew_coordinator(
+        &self,
+        key_pem: &str,
+        ttl: Duration,
+    ) -> Result<String, AuthorityError> {
+        let key = KeyPair::from_pem(key_pem).map_err(AuthorityError::Issue)?;
+        self.certify_coordinator(&key, ttl)
+    }
+
+    fn certify_coordinator(&self, key: &KeyPair, ttl: Duration) -> Result<String, AuthorityError> {
+        let mut params = params("Sluice coordinator", ttl);
         let host = COORDINATOR_HOST
             .try_into()
             .expect("a constant host is ASCII");
         params.subject_alt_names = vec![SanType::DnsName(host)];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue(params)
+        self.certify(params, key)
     }
 
-    /// A certificate by which the coordinator knows the node of this name.
+    /// A certificate by which the coordinator knows the node of this name, for any pool and for long, with a key of
+    /// its own.
     ///
     /// # Errors
     /// Where that is no name of a node, or there is no randomness to be had.
     pub fn issue_node(&self, node: &str) -> Result<Issued, AuthorityError> {
-        let node = NodeName::new(node)?;
-        let mut params = params(&format!("Sluice node {node}"));
-        let uri = format!("{NODE_URI_PREFIX}{node}");
-        let uri = uri.try_into().expect("a checked name is ASCII");
-        params.subject_alt_names = vec![SanType::URI(uri)];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(params)
+        let terms = NodeTerms {
+            node: NodeName::new(node)?,
+            claim: Claim::default(),
+            ttl: LIFETIME,
+        };
+        self.issue_node_on(&terms)
     }
 
-    pub(crate) fn issue(&self, mut params: CertificateParams) -> Result<Issued, AuthorityError> {
+    /// A node's certificate on these terms, with a key of its own.
+    ///
+    /// # Errors
+    /// Where there is no randomness to be had.
+    pub fn issue_node_on(&self, terms: &NodeTerms) -> Result<Issued, AuthorityError> {
+        let key = new_key()?;
+        let cert_pem = self.certify(node_params(terms), &key)?;
+        Ok(issued(cert_pem, &key))
+    }
+
+    /// A node's certificate on these terms for the key of whoever asks. The terms alone count: names in the request
+    /// are not looked at.
+    ///
+    /// # Errors
+    /// Where the certificate cannot be made.
+    pub fn certify_node(
+        &self,
+        request: &SigningRequest,
+        terms: &NodeTerms,
+    ) -> Result<String, AuthorityError> {
+        self.certify(node_params(terms), request.public_key())
+    }
+
+    pub(crate) fn issue(&self, params: CertificateParams) -> Result<Issued, AuthorityError> {
+        let key = new_key()?;
+        let cert_pem = self.certify(params, &key)?;
+        Ok(issued(cert_pem, &key))
+    }
+
+    fn certify(
+        &self,
+        mut params: CertificateParams,
+        key: &impl PublicKeyData,
+    ) -> Result<String, AuthorityError> {
+        let cluster = self.cluster.as_ref();
+        let cluster = cluster.map(|cluster| uri(CLUSTER_URI_PREFIX, cluster));
+        params.subject_alt_names.extend(cluster);
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
-        let key = new_key()?;
         let cert = params
-            .signed_by(&key, &self.issuer)
+            .signed_by(key, &self.issuer)
             .map_err(AuthorityError::Issue)?;
-        Ok(Issued {
-            cert_pem: cert.pem(),
-            key_pem: key.serialize_pem(),
-        })
+        Ok(cert.pem())
     }
+}
+
+fn issued(cert_pem: String, key: &KeyPair) -> Issued {
+    Issued {
+        cert_pem,
+        key_pem: key.serialize_pem(),
+    }
+}
+
+fn node_params(terms: &NodeTerms) -> CertificateParams {
+    let NodeTerms { node, claim, ttl } = terms;
+    let mut params = params(&format!("Sluice node {node}"), *ttl);
+    params.subject_alt_names = vec![uri(NODE_URI_PREFIX, node)];
+    let pool = claim.pool.as_ref().map(|pool| uri(POOL_URI_PREFIX, pool));
+    params.subject_alt_names.extend(pool);
+    if claim.generation > Generation::default() {
+        let generation = uri(GENERATION_URI_PREFIX, &claim.generation);
+        params.subject_alt_names.push(generation);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+fn uri(prefix: &str, value: &impl ToString) -> SanType {
+    let text = format!("{prefix}{}", value.to_string());
+    SanType::URI(text.try_into().expect("a checked name is ASCII"))
 }
 
 impl Issued {
@@ -193,15 +328,20 @@ impl Issued {
     }
 }
 
-fn new_key() -> Result<KeyPair, AuthorityError> {
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A key of the kind that every member has.
+pub(crate) fn new_key() -> Result<KeyPair, AuthorityError> {
     KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Issue)
 }
 
-pub(crate) fn params(common_name: &str) -> CertificateParams {
+pub(crate) fn params(common_name: &str, ttl: Duration) -> CertificateParams {
     let now = SystemTime::now();
     let mut params = CertificateParams::default();
     params.not_before = (now - SKEW).into();
-    params.not_after = (now + LIFETIME).into();
+    params.not_after = (now + ttl).into();
     params.distinguished_name = DistinguishedName::new();
     params
         .distinguished_name
@@ -235,10 +375,35 @@ fn check_pair(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::{Peer, peer_of};
+    use crate::peer::{Peer, member_of};
+    use rustls::pki_types::pem::PemObject;
 
     fn der(pem: &str) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(pem.as_bytes()).unwrap()
+    }
+
+    fn peer_of(der: &CertificateDer<'_>) -> Result<Peer, crate::CertificateError> {
+        member_of(der).map(|member| member.peer)
+    }
+
+    #[test]
+    fn a_certificate_says_what_its_terms_say_and_nothing_that_the_request_says() {
+        let authority = Authority::create("c1").unwrap();
+        let (_key, request) = SigningRequest::make().unwrap();
+        let terms = NodeTerms {
+            node: NodeName::new("gpu-7").unwrap(),
+            claim: Claim {
+                pool: Some(sluice_common::id::PoolName::new("training").unwrap()),
+                generation: Generation::new(2),
+            },
+            ttl: Duration::from_secs(60),
+        };
+        let request = SigningRequest::read(&request).unwrap();
+        let certificate = authority.certify_node(&request, &terms).unwrap();
+        let member = member_of(&der(&certificate)).unwrap();
+        assert_eq!(member.peer, Peer::Node("gpu-7".into()));
+        assert_eq!(member.claim, terms.claim);
+        assert_eq!(member.cluster, Some(ClusterId::new("c1").unwrap()));
     }
 
     #[test]
@@ -278,8 +443,20 @@ mod tests {
         let authority = Authority::create("c1").unwrap();
         authority.write(&cert, &key).unwrap();
         let loaded = Authority::load(&cert, &key).unwrap();
-        assert_eq!(loaded.cert_pem(), authority.cert_pem());
+        assert_eq!(der(&loaded.cert_pem()), der(&authority.cert_pem()));
         assert_eq!(loaded.key_pem(), authority.key_pem());
+    }
+
+    #[test]
+    fn an_authority_is_found_among_others_by_its_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let [cert, key] = ["ca.pem", "ca.key"].map(|name| dir.path().join(name));
+        let [first, second] = ["c1", "c1"].map(|name| Authority::create(name).unwrap());
+        files::write_public(&cert, &(first.cert_pem() + &second.cert_pem())).unwrap();
+        files::write_private(&key, &second.key_pem()).unwrap();
+        let loaded = Authority::load(&cert, &key).unwrap();
+        assert_eq!(loaded.fingerprint(), second.fingerprint());
+        assert_eq!(der(&loaded.cert_pem()), der(&second.cert_pem()));
     }
 
     #[test]

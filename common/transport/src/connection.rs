@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use quinn::{RecvStream, SendStream, VarInt};
+use rustls::pki_types::CertificateDer;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sluice_codec::{FrameBuffer, frame};
@@ -11,7 +12,7 @@ use sluice_common::limit::MAX_FRAME_BYTES;
 
 use crate::endpoint::canonical;
 use crate::error::{TransportError, explain};
-use crate::peer::Peer;
+use crate::peer::{Member, Peer};
 use crate::settings::{MAX_REASON, READ_CHUNK_BYTES};
 
 /// Code of an orderly close.
@@ -19,22 +20,43 @@ pub(crate) const CLOSED: VarInt = VarInt::from_u32(0);
 /// Code of a stream that its writer dropped before its end.
 const BROKEN_OFF: VarInt = VarInt::from_u32(2);
 
+/// A verified certificate, and what it says.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) member: Member,
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+}
+
 /// A link to a verified peer. Clones are the same link; it is closed when the last of them and of its streams is gone.
 #[derive(Clone, Debug)]
 pub struct Connection {
     quic: quinn::Connection,
-    peer: Arc<Peer>,
+    member: Arc<Member>,
+    chain: Arc<Vec<CertificateDer<'static>>>,
 }
 
 impl Connection {
-    pub(crate) fn new(quic: quinn::Connection, peer: Peer) -> Self {
-        let peer = Arc::new(peer);
-        Self { quic, peer }
+    pub(crate) fn new(quic: quinn::Connection, shown: Shown) -> Self {
+        Self {
+            quic,
+            member: Arc::new(shown.member),
+            chain: Arc::new(shown.chain),
+        }
     }
 
     /// Who is at the other end, as their certificate says.
     pub fn peer(&self) -> &Peer {
-        &self.peer
+        &self.member.peer
+    }
+
+    /// All that their certificate says of them.
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// Their certificate, and those between it and the authority as they showed them.
+    pub fn chain(&self) -> &[CertificateDer<'static>] {
+        &self.chain
     }
 
     /// Where the other end is now.
@@ -48,7 +70,7 @@ impl Connection {
     /// Where the link is lost.
     pub async fn open(&self) -> Result<(FrameWriter, FrameReader), TransportError> {
         let streams = self.quic.open_bi().await.map_err(TransportError::lost)?;
-        Ok(framed(streams))
+        Ok(framed(streams, MAX_FRAME_BYTES))
     }
 
     /// The next stream that the peer opens. Cancelling loses none.
@@ -57,7 +79,7 @@ impl Connection {
     /// Where the link is lost.
     pub async fn accept(&self) -> Result<(FrameWriter, FrameReader), TransportError> {
         let streams = self.quic.accept_bi().await.map_err(TransportError::lost)?;
-        Ok(framed(streams))
+        Ok(framed(streams, MAX_FRAME_BYTES))
     }
 
     /// Ends the link at once and tells the peer why. What was sent and not yet received is lost; see
@@ -73,14 +95,18 @@ impl Connection {
     }
 }
 
-fn framed((send, receive): (SendStream, RecvStream)) -> (FrameWriter, FrameReader) {
+/// Frames on a stream, of which at most `most` bytes each are read.
+pub(crate) fn framed(
+    (send, receive): (SendStream, RecvStream),
+    most: usize,
+) -> (FrameWriter, FrameReader) {
     let writer = FrameWriter {
         stream: send,
         state: Writing::Whole,
     };
     let reader = FrameReader {
         stream: receive,
-        buffer: FrameBuffer::new(MAX_FRAME_BYTES),
+        buffer: FrameBuffer::new(most),
     };
     (writer, reader)
 }

@@ -6,19 +6,23 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use quinn::crypto::rustls::HandshakeData;
 use quinn::{
     ClientConfig, Endpoint, EndpointConfig, Incoming, ReadToEndError, ServerConfig, VarInt,
 };
 use rustls::pki_types::CertificateDer;
+use sluice_common::id::ClusterId;
+use sluice_common::join::JOIN_ALPN;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use crate::connection::{CLOSED, Connection};
+use crate::connection::{CLOSED, Connection, Shown};
 use crate::error::{TransportError, explain};
 use crate::identity::Identity;
-use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, peer_of};
+use crate::join::Stranger;
+use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, member_of};
 use crate::{settings, tls};
 
 /// Code of a close because a verified certificate stands for nobody who is let in.
@@ -31,18 +35,30 @@ const LET_IN: &[u8] = b"+";
 #[derive(Debug)]
 pub struct Listener {
     endpoint: Endpoint,
+    cluster: Option<ClusterId>,
 }
 
 /// Somebody who dials and has shown nothing yet.
 #[derive(Debug)]
 pub struct Handshake {
     incoming: Incoming,
+    cluster: Option<ClusterId>,
+}
+
+/// Who has dialled, once the handshake is over.
+#[derive(Debug)]
+pub enum Visitor {
+    /// A node, by its certificate.
+    Node(Connection),
+    /// Somebody without a certificate, who wants one.
+    Stranger(Stranger),
 }
 
 /// An agent's end, from which it dials.
 #[derive(Clone, Debug)]
 pub struct Dialer {
     endpoint: Endpoint,
+    cluster: Option<ClusterId>,
 }
 
 impl Listener {
@@ -54,19 +70,28 @@ impl Listener {
         if *identity.peer() != Peer::Coordinator {
             return Err(wrong_identity(identity, "listening", "the coordinator's"));
         }
-        let mut config = ServerConfig::with_crypto(Arc::new(tls::server(identity)));
-        config
-            .transport_config(settings::listening())
-            .max_incoming(settings::MAX_WAITING_HANDSHAKES)
-            .incoming_buffer_size(settings::WAITING_HANDSHAKE_BYTES)
-            .incoming_buffer_size_total(settings::WAITING_BYTES);
+        let config = server_config(identity);
+        let cluster = identity.member().cluster.clone();
         socket(addr)
             .and_then(|socket| endpoint(socket, identity.reset.endpoint_config(), Some(config)))
-            .map(|endpoint| Self { endpoint })
+            .map(|endpoint| Self { endpoint, cluster })
             .map_err(|source| TransportError::Bind {
                 address: addr,
                 source,
             })
+    }
+
+    /// Shows this certificate from now on, and trusts these authorities. Links that are made stay.
+    ///
+    /// # Errors
+    /// Where the certificate is not the coordinator's.
+    pub fn renew(&self, identity: &Identity) -> Result<(), TransportError> {
+        if *identity.peer() != Peer::Coordinator {
+            return Err(wrong_identity(identity, "listening", "the coordinator's"));
+        }
+        self.endpoint
+            .set_server_config(Some(server_config(identity)));
+        Ok(())
     }
 
     /// Where it listens: with the port that the kernel chose where 0 was asked for.
@@ -78,7 +103,8 @@ impl Listener {
     /// The next who dials; `None` once closed. Cancelling loses nobody.
     pub async fn accept(&self) -> Option<Handshake> {
         let incoming = self.endpoint.accept().await?;
-        Some(Handshake { incoming })
+        let cluster = self.cluster.clone();
+        Some(Handshake { incoming, cluster })
     }
 
     /// Ends every link and takes no more.
@@ -99,12 +125,29 @@ impl Handshake {
         canonical(self.incoming.remote_address())
     }
 
-    /// Checks certificates both ways and lets the peer in. Takes a few round trips and at most some seconds; to be
+    /// Checks certificates both ways and lets a node in. Takes a few round trips and at most some seconds; to be
     /// awaited in a task of its own, so that a slow peer holds up nobody else.
     ///
     /// # Errors
     /// Where the peer is too slow, shows no certificate of this cluster's authority, or one that is no node's.
     pub async fn finish(self) -> Result<Connection, TransportError> {
+        match self.meet().await? {
+            Visitor::Node(connection) => Ok(connection),
+            Visitor::Stranger(stranger) => {
+                stranger.close("no host can join here");
+                Err(TransportError::Certificate {
+                    address: stranger.remote_addr(),
+                    source: CertificateError::Missing,
+                })
+            }
+        }
+    }
+
+    /// As [`finish`](Self::finish), and takes also who has no certificate and wants one.
+    ///
+    /// # Errors
+    /// As [`finish`](Self::finish), but for a peer who shows none and says that it wants to join.
+    pub async fn meet(self) -> Result<Visitor, TransportError> {
         let address = self.remote_addr();
         let failed = |reason| TransportError::Handshake { address, reason };
         match timeout(settings::HANDSHAKE_LIMIT, self.admit()).await {
@@ -116,22 +159,43 @@ impl Handshake {
         }
     }
 
-    async fn admit(self) -> Result<Connection, TransportError> {
+    async fn admit(self) -> Result<Visitor, TransportError> {
         let address = self.remote_addr();
         let failed = |error| TransportError::Handshake {
             address,
             reason: explain(error),
         };
         let connection = self.incoming.await.map_err(failed)?;
-        let peer = peer_who(&connection, |peer| matches!(peer, Peer::Node(_)))?;
+        if wants_to_join(&connection) {
+            return Ok(Visitor::Stranger(Stranger::inbound(connection)));
+        }
+        let is_node = |peer: &Peer| matches!(peer, Peer::Node(_));
+        let shown = member_who(&connection, self.cluster.as_ref(), is_node)?;
         let mut stream = connection.open_uni().await.map_err(failed)?;
         stream
             .write_all(LET_IN)
             .await
             .map_err(TransportError::writing)?;
         // Dropping the stream finishes it.
-        Ok(Connection::new(connection, peer))
+        Ok(Visitor::Node(Connection::new(connection, shown)))
     }
+}
+
+fn server_config(identity: &Identity) -> ServerConfig {
+    let mut config = ServerConfig::with_crypto(Arc::new(tls::server(identity)));
+    config
+        .transport_config(settings::listening())
+        .max_incoming(settings::MAX_WAITING_HANDSHAKES)
+        .incoming_buffer_size(settings::WAITING_HANDSHAKE_BYTES)
+        .incoming_buffer_size_total(settings::WAITING_BYTES);
+    config
+}
+
+/// Which of the two protocols was agreed on.
+fn wants_to_join(connection: &quinn::Connection) -> bool {
+    let agreed = connection.handshake_data();
+    let agreed = agreed.and_then(|any| any.downcast::<HandshakeData>().ok());
+    agreed.is_some_and(|data| data.protocol.as_deref() == Some(JOIN_ALPN))
 }
 
 impl Dialer {
@@ -152,7 +216,8 @@ impl Dialer {
             .and_then(|socket| endpoint(socket, EndpointConfig::default(), None))
             .map_err(TransportError::Socket)?;
         endpoint.set_default_client_config(config);
-        Ok(Self { endpoint })
+        let cluster = identity.member().cluster.clone();
+        Ok(Self { endpoint, cluster })
     }
 
     /// Links to the coordinator at `address`, written `HOST:PORT`. Of several addresses of a host the first that
@@ -220,13 +285,14 @@ impl Dialer {
             .connect(address, COORDINATOR_HOST)
             .map_err(|error| failed(error.to_string()))?;
         let connection = connecting.await.map_err(|error| failed(explain(error)))?;
-        let peer = peer_who(&connection, |peer| *peer == Peer::Coordinator)?;
+        let is_coordinator = |peer: &Peer| *peer == Peer::Coordinator;
+        let shown = member_who(&connection, self.cluster.as_ref(), is_coordinator)?;
         let mut stream = connection
             .accept_uni()
             .await
             .map_err(|error| failed(explain(error)))?;
         match stream.read_to_end(LET_IN.len()).await {
-            Ok(said) if said == LET_IN => Ok(Connection::new(connection, peer)),
+            Ok(said) if said == LET_IN => Ok(Connection::new(connection, shown)),
             Ok(_) => Err(failed("it speaks another protocol".to_owned())),
             Err(ReadToEndError::TooLong) => Err(failed("it speaks another protocol".to_owned())),
             Err(ReadToEndError::Read(error)) => {
@@ -255,29 +321,43 @@ fn wrong_identity(identity: &Identity, end: &'static str, wanted: &'static str) 
     }
 }
 
-async fn resolve(address: &str) -> Result<Vec<SocketAddr>, TransportError> {
+pub(crate) async fn resolve(address: &str) -> Result<Vec<SocketAddr>, TransportError> {
     let found = tokio::net::lookup_host(address)
         .await
         .map_err(|source| unresolved(address, source))?;
     Ok(found.take(settings::MAX_ADDRESSES).collect())
 }
 
-fn unresolved(address: &str, source: io::Error) -> TransportError {
+pub(crate) fn unresolved(address: &str, source: io::Error) -> TransportError {
     TransportError::Resolve {
         address: address.to_owned(),
         source,
     }
 }
 
-/// Who the verified certificate names; the connection is closed where `expected` says that they do not belong there.
-fn peer_who(
+/// Who the verified certificate names; the connection is closed where `expected` says that they do not belong there, or
+/// where they are of another cluster under the same authority.
+fn member_who(
     connection: &quinn::Connection,
+    ours: Option<&ClusterId>,
     expected: impl Fn(&Peer) -> bool,
-) -> Result<Peer, TransportError> {
-    let named = certificate_of(connection).and_then(|certificate| peer_of(&certificate));
-    let checked = match named {
-        Ok(peer) if expected(&peer) => return Ok(peer),
-        Ok(peer) => CertificateError::WrongEnd { peer },
+) -> Result<Shown, TransportError> {
+    let shown = chain_of(connection).and_then(|chain| {
+        let leaf = chain.first().ok_or(CertificateError::Missing)?;
+        let member = member_of(leaf)?;
+        Ok(Shown { member, chain })
+    });
+    let checked = match shown {
+        Ok(shown) if !expected(&shown.member.peer) => CertificateError::WrongEnd {
+            peer: shown.member.peer,
+        },
+        Ok(shown) => match (shown.member.cluster.as_ref(), ours) {
+            (Some(theirs), Some(ours)) if theirs != ours => CertificateError::OtherCluster {
+                theirs: theirs.clone(),
+                ours: ours.clone(),
+            },
+            (Some(_) | None, _) => return Ok(shown),
+        },
         Err(error) => error,
     };
     connection.close(REFUSED, checked.to_string().as_bytes());
@@ -287,13 +367,12 @@ fn peer_who(
     })
 }
 
-fn certificate_of(
+fn chain_of(
     connection: &quinn::Connection,
-) -> Result<CertificateDer<'static>, CertificateError> {
+) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let identity = connection.peer_identity();
     let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
-    let leaf = chain.and_then(|chain| chain.into_iter().next());
-    leaf.ok_or(CertificateError::Missing)
+    chain.map(|chain| *chain).ok_or(CertificateError::Missing)
 }
 
 /// An address as people write it: one of IPv4 that came through a socket for both families is one of IPv4.
@@ -301,7 +380,7 @@ pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
+pub(crate) fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     let domain = Domain::for_address(address);
     let socket = Socket::new(domain, Type::DGRAM, Some(Protocol::UDP))?;
     if address.is_ipv6() && address.ip().is_unspecified() {
@@ -319,7 +398,7 @@ fn socket(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-fn endpoint(
+pub(crate) fn endpoint(
     socket: UdpSocket,
     config: EndpointConfig,
     server: Option<ServerConfig>,

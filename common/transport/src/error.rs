@@ -177,7 +177,10 @@ const FIRST_TLS_CODE: u64 = 0x100;
 fn tls_words(alert: u8, whose: &str) -> String {
     match alert {
         48 => format!("{whose} certificate is of an authority that is not trusted"),
-        45 => format!("{whose} certificate has expired or is not valid yet"),
+        45 => format!(
+            "{whose} certificate has expired or is not valid yet: compare the clocks (`date`) of both hosts, and get a new \
+             certificate where they are right"
+        ),
         42 | 43 | 44 | 46 => format!("{whose} certificate is not good for this"),
         116 => format!("{whose} certificate was not shown"),
         120 => "the other side speaks another protocol".to_owned(),

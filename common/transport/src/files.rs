@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Longest file that is read, in bytes. A certificate takes about one thousand; a bundle of authorities some more.
@@ -38,6 +38,19 @@ pub enum FileError {
         /// Its permission bits.
         mode: u32,
     },
+    /// A private key that belongs to another user, who may change it.
+    #[error(
+        "{path} holds a private key and belongs to user {owner}, and this program runs as user {ours}: run \
+         `chown {ours} {path}`", path = path.display()
+    )]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+        /// Who we are.
+        ours: u32,
+    },
     /// It cannot be written.
     #[error("cannot write {path}", path = path.display())]
     Write {
@@ -70,7 +83,17 @@ pub fn read_private(path: &Path) -> Result<String, FileError> {
         let path = path.to_owned();
         return Err(FileError::Exposed { path, mode });
     }
+    check_owner(path, metadata.uid(), nix::unistd::geteuid().as_raw())?;
     read(path, file)
+}
+
+/// Root may own any key, and may look at those of the users for whom it works.
+fn check_owner(path: &Path, owner: u32, ours: u32) -> Result<(), FileError> {
+    if owner == ours || owner == 0 || ours == 0 {
+        return Ok(());
+    }
+    let path = path.to_owned();
+    Err(FileError::Foreign { path, owner, ours })
 }
 
 fn read(path: &Path, file: File) -> Result<String, FileError> {
@@ -167,6 +190,17 @@ mod tests {
         }
         fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
         assert_eq!(read_private(&path).unwrap(), "secret");
+    }
+
+    #[test]
+    fn a_key_of_another_user_is_refused_with_the_way_out() {
+        let path = Path::new("/x/a.key");
+        for (owner, ours) in [(7, 7), (0, 7), (7, 0)] {
+            check_owner(path, owner, ours).unwrap();
+        }
+        let text = check_owner(path, 8, 7).unwrap_err().to_string();
+        assert!(text.contains("belongs to user 8"), "{text}");
+        assert!(text.contains("`chown 7 /x/a.key`"), "{text}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::authority::{Authority, AuthorityError, Issued, params};
+use crate::authority::{Authority, AuthorityError, Issued, LIFETIME, params};
 use crate::files::{self, FileError};
 use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
 
@@ -120,22 +120,28 @@ pub fn server_from_files(
     server(chain.certificates()?, secret.key()?, users.roots()?)
 }
 
-/// The server's end with a certificate that the cluster's authority issues now, for these names and addresses.
+/// The server's end with a certificate that the cluster's authority issues now, for these names and addresses. Users'
+/// certificates are those of the authorities in the file `users`, of which this is one.
 ///
 /// # Errors
-/// Where a name is none, or there is no randomness to be had.
+/// Where a name is none, the file holds no certificates, or there is no randomness to be had.
 pub fn server_of_cluster(
     authority: &Authority,
+    users: &Path,
     names: &[String],
 ) -> Result<ServerConfig, HttpsError> {
     let issued = issue_server(authority, names)?;
     let own = Path::new("the certificate that was just issued");
     let read = |text| Pem { text, path: own };
-    let ca = authority.cert_pem();
+    let users_pem = files::read_public(users)?;
+    let users = Pem {
+        text: &users_pem,
+        path: users,
+    };
     server(
         read(&issued.cert_pem).certificates()?,
         read(&issued.key_pem).key()?,
-        read(&ca).roots()?,
+        users.roots()?,
     )
 }
 
@@ -163,7 +169,7 @@ fn server(
 pub fn issue_server(authority: &Authority, names: &[String]) -> Result<Issued, AuthorityError> {
     let names = names.iter().cloned().chain([COORDINATOR_HOST.to_owned()]);
     let named = CertificateParams::new(names.collect::<Vec<_>>());
-    let mut params = params("Sluice API");
+    let mut params = params("Sluice API", LIFETIME);
     params.subject_alt_names = named.map_err(AuthorityError::Issue)?.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     authority.issue(params)
@@ -176,7 +182,7 @@ pub fn issue_server(authority: &Authority, names: &[String]) -> Result<Issued, A
 pub fn issue_user(authority: &Authority, user: &str) -> Result<Issued, AuthorityError> {
     // A user's name follows the rule of all names.
     let user = Subject::new(user)?;
-    let mut params = params(&format!("Sluice user {user}"));
+    let mut params = params(&format!("Sluice user {user}"), LIFETIME);
     let uri = format!("{USER_URI_PREFIX}{user}");
     let uri = uri.try_into().expect("a checked name is ASCII");
     params.subject_alt_names = vec![SanType::URI(uri)];
@@ -233,7 +239,7 @@ mod tests {
     fn a_certificate_of_an_outside_authority_names_its_user_as_common_name() {
         for (common, user) in [("bob", Some("bob")), ("Bob Smith", None)] {
             let key = rcgen::KeyPair::generate().unwrap();
-            let cert = params(common).self_signed(&key).unwrap();
+            let cert = params(common, LIFETIME).self_signed(&key).unwrap();
             assert_eq!(user_of(cert.der()).as_deref(), user);
         }
     }
@@ -242,11 +248,14 @@ mod tests {
     fn the_api_is_known_by_the_names_that_it_is_called_by() {
         let authority = Authority::create("c1").unwrap();
         let names = ["10.0.0.7".to_owned(), "coord-1".to_owned()];
-        assert!(server_of_cluster(&authority, &names).is_ok());
+        let dir = tempfile::tempdir().unwrap();
+        let ca = dir.path().join("ca.pem");
+        files::write_public(&ca, &authority.cert_pem()).unwrap();
+        assert!(server_of_cluster(&authority, &ca, &names).is_ok());
         let issued = issue_server(&authority, &names).unwrap();
         let der = der(&issued);
         let (_, certificate) = X509Certificate::from_der(&der).unwrap();
         let names = certificate.subject_alternative_name().unwrap().unwrap();
-        assert_eq!(names.value.general_names.len(), 3);
+        assert_eq!(names.value.general_names.len(), 4);
     }
 }

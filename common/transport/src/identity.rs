@@ -3,14 +3,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
+use sluice_common::proof::Fingerprint;
+use sluice_common::time::Span;
 
+use crate::certificate::{Validity, fingerprint_of};
 use crate::files::{self, FileError};
-use crate::peer::{CertificateError, Peer, peer_of};
+use crate::peer::{CertificateError, Member, Peer, member_of};
 use crate::reset::ResetKey;
 use crate::tls;
 
@@ -33,7 +37,9 @@ pub struct Identity {
     pub(crate) reset: ResetKey,
     /// Where the certificate was, for messages.
     pub(crate) cert: PathBuf,
-    peer: Peer,
+    member: Member,
+    authority: Fingerprint,
+    validity: Validity,
 }
 
 /// Why files make no identity.
@@ -84,6 +90,21 @@ pub enum IdentityError {
         /// Why.
         source: CertificateError,
     },
+    /// By this host's clock the certificate is not good any more, or not yet.
+    #[error(
+        "{cert} {}: look at this host's clock (`date`) first; where it is right, get a new certificate (`sluice token create` \
+         makes a line for joining, `sluice-coordinator issue-node` writes files)",
+        off_time(*is_over, *by),
+        cert = cert.display()
+    )]
+    OutOfTime {
+        /// The certificate.
+        cert: PathBuf,
+        /// Whether its time is over, or has not come.
+        is_over: bool,
+        /// For how long, or in how long.
+        by: Duration,
+    },
     /// Peers that trust the same authority would refuse the certificate.
     #[error(
         "{cert} is not valid now under the authority in {ca}: issue it anew, or give the authority's file that it was issued under",
@@ -105,43 +126,110 @@ impl Identity {
     /// # Errors
     /// Every error names the file that is at fault.
     pub fn load(files: &TlsFiles) -> Result<Self, IdentityError> {
-        let roots = Arc::new(load_roots(files)?);
+        let trusted = load_certificates(&files.ca)?;
+        let roots = Arc::new(load_roots(files, &trusted)?);
         let chain = load_certificates(&files.cert)?;
         let key = load_key(files)?;
         let reset = ResetKey::of(&key);
-        let certified = CertifiedKey::from_der(chain, key, &tls::provider())
+        let mut certified = CertifiedKey::from_der(chain, key, &tls::provider())
             .map_err(|source| key_error(files, source))?;
         let leaf = certified.cert.first().expect("a loaded chain is not empty");
-        let peer = peer_of(leaf).map_err(|source| IdentityError::Nobody {
+        let nobody = |source| IdentityError::Nobody {
             path: files.cert.clone(),
             source,
-        })?;
-        tls::verify_own(&roots, &certified.cert, &peer).map_err(|source| {
-            IdentityError::Untrusted {
-                cert: files.cert.clone(),
-                ca: files.ca.clone(),
-                source,
-            }
-        })?;
+        };
+        let member = member_of(leaf).map_err(nobody)?;
+        let validity = Validity::of(leaf).expect("a certificate that was read can be read");
+        check_time(files, &validity)?;
+        let untrusted = |source| IdentityError::Untrusted {
+            cert: files.cert.clone(),
+            ca: files.ca.clone(),
+            source,
+        };
+        tls::verify_own(&roots, &certified.cert, &member.peer).map_err(untrusted)?;
+        let authority = authority_of(&trusted, &certified.cert, &member.peer);
+        let authority = authority.expect("one of the authorities has issued it");
+        if member.peer == Peer::Coordinator && !certified.cert.contains(&authority) {
+            // A host that joins knows the authority by its fingerprint alone, and must be shown it.
+            certified.cert.push(authority.clone());
+        }
         Ok(Self {
             roots,
             certified: Arc::new(certified),
             reset,
             cert: files.cert.clone(),
-            peer,
+            member,
+            authority: fingerprint_of(&authority),
+            validity,
         })
     }
 
     /// Whom the certificate names.
     pub fn peer(&self) -> &Peer {
-        &self.peer
+        &self.member.peer
+    }
+
+    /// All that the certificate says of its member.
+    pub fn member(&self) -> &Member {
+        &self.member
+    }
+
+    /// The authority under which it was issued.
+    pub fn authority(&self) -> Fingerprint {
+        self.authority
+    }
+
+    /// From when until when it is good.
+    pub fn validity(&self) -> Validity {
+        self.validity
     }
 }
 
-fn load_roots(files: &TlsFiles) -> Result<RootCertStore, IdentityError> {
+/// Said before anybody else would say it, with the word that helps: most often it is the clock that is wrong.
+fn check_time(files: &TlsFiles, validity: &Validity) -> Result<(), IdentityError> {
+    let now = SystemTime::now();
+    let (is_over, by) = match (
+        now.duration_since(validity.until),
+        validity.from.duration_since(now),
+    ) {
+        (Ok(over), _) if !over.is_zero() => (true, over),
+        (_, Ok(ahead)) if !ahead.is_zero() => (false, ahead),
+        _ => return Ok(()),
+    };
+    let cert = files.cert.clone();
+    Err(IdentityError::OutOfTime { cert, is_over, by })
+}
+
+fn off_time(is_over: bool, by: Duration) -> String {
+    let by = Span::from_secs(by.as_secs());
+    match is_over {
+        true => format!("has expired {by} ago by this host's clock"),
+        false => format!("is not valid before {by} from now by this host's clock"),
+    }
+}
+
+/// The one of the authorities under which a certificate was issued, directly or not.
+fn authority_of(
+    trusted: &[CertificateDer<'static>],
+    chain: &[CertificateDer<'_>],
+    peer: &Peer,
+) -> Option<CertificateDer<'static>> {
+    let mut trusted = trusted.iter();
+    let found = trusted.find(|authority| {
+        let mut roots = RootCertStore::empty();
+        let added = roots.add((*authority).clone());
+        added.is_ok() && tls::verify_own(&Arc::new(roots), chain, peer).is_ok()
+    });
+    found.cloned()
+}
+
+fn load_roots(
+    files: &TlsFiles,
+    trusted: &[CertificateDer<'static>],
+) -> Result<RootCertStore, IdentityError> {
     let mut roots = RootCertStore::empty();
-    for certificate in load_certificates(&files.ca)? {
-        roots.add(certificate).map_err(|source| {
+    for certificate in trusted {
+        roots.add(certificate.clone()).map_err(|source| {
             let path = files.ca.clone();
             IdentityError::Authority { path, source }
         })?;

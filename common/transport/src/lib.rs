@@ -15,28 +15,44 @@
 //! - the coordinator's is for servers and names the host `coordinator.sluice`, whatever its address is;
 //! - a node's is for clients and names the URI `sluice:node:NAME`.
 //!
+//! Either may name its cluster (`sluice:cluster:ID`), and a node's its pool (`sluice:pool:NAME`) and how often its access
+//! was given anew (`sluice:generation:N`).
+//!
+//! A host that has no certificate yet speaks `sluice-join/1` on the same port ([`join`]): it knows the authority by its
+//! fingerprint, shows no certificate, and gets one stream with small frames.
+//!
 //! There is no way to switch a check off.
 
 pub mod authority;
 pub mod backoff;
+pub mod certificate;
 pub mod connection;
 pub mod endpoint;
 pub mod error;
 pub mod files;
 pub mod https;
 pub mod identity;
+pub mod join;
+pub mod join_line;
 pub mod peer;
 mod reset;
 mod settings;
+pub mod signing;
 mod tls;
 
-pub use authority::{Authority, AuthorityError, Issued};
+pub use authority::{Authority, AuthorityError, Issued, NodeTerms};
 pub use backoff::Backoff;
+pub use rustls::pki_types::CertificateDer;
+
+pub use certificate::{Validity, certificates_in, fingerprint_of, names_issuer, pem_of};
 pub use connection::{Connection, FrameReader, FrameWriter};
-pub use endpoint::{Dialer, Handshake, Listener};
+pub use endpoint::{Dialer, Handshake, Listener, Visitor};
 pub use error::TransportError;
 pub use files::FileError;
 pub use https::HttpsError;
 pub use identity::{Identity, IdentityError, TlsFiles};
-pub use peer::{CertificateError, Peer};
+pub use join::{JoinDialer, Stranger};
+pub use join_line::{JoinLine, LineError};
+pub use peer::{CertificateError, Member, Peer, cluster_in};
 pub use rustls::ServerConfig;
+pub use signing::{RequestError, SigningRequest};

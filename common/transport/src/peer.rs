@@ -4,7 +4,8 @@
 use std::fmt;
 
 use rustls::pki_types::CertificateDer;
-use sluice_common::id::{NameError, NodeName};
+use sluice_common::id::{ClusterId, NameError, NodeName, PoolName};
+use sluice_common::proof::{Claim, Generation};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::error::X509Error;
 use x509_parser::extensions::GeneralName;
@@ -14,6 +15,12 @@ use x509_parser::prelude::FromDer;
 pub const COORDINATOR_HOST: &str = "coordinator.sluice";
 /// What the URI in a node's certificate begins with; the node's name follows.
 pub const NODE_URI_PREFIX: &str = "sluice:node:";
+/// What the URI of the cluster that a certificate is of begins with.
+pub const CLUSTER_URI_PREFIX: &str = "sluice:cluster:";
+/// What the URI of the pool for which a node's certificate was issued begins with.
+pub const POOL_URI_PREFIX: &str = "sluice:pool:";
+/// What the URI of a certificate's generation begins with.
+pub const GENERATION_URI_PREFIX: &str = "sluice:generation:";
 
 /// The other side of a connection, as its certificate says.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +38,17 @@ impl fmt::Display for Peer {
             Self::Node(name) => write!(f, "node {name}"),
         }
     }
+}
+
+/// All that a certificate says of its member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Whose it is.
+    pub peer: Peer,
+    /// Of which cluster; certificates of an outside authority need not say.
+    pub cluster: Option<ClusterId>,
+    /// What it says beside the name.
+    pub claim: Claim,
 }
 
 /// Why a certificate stands for nobody.
@@ -53,6 +71,20 @@ pub enum CertificateError {
     /// It names a node by a name that no node may have.
     #[error("the certificate names a node that cannot exist")]
     NodeName(#[source] NameError),
+    /// It says twice, or in a form that has no meaning, to what its member belongs.
+    #[error("the certificate carries `{prefix}` more than once or with a value that cannot be")]
+    Claim {
+        /// What the URI begins with.
+        prefix: &'static str,
+    },
+    /// It is of another cluster under the same authority.
+    #[error("the certificate is of cluster `{theirs}` and this is cluster `{ours}`")]
+    OtherCluster {
+        /// The certificate's.
+        theirs: ClusterId,
+        /// Ours.
+        ours: ClusterId,
+    },
     /// It may not be used for what its name is for.
     #[error("the certificate names {peer} and does not allow {usage} authentication")]
     Usage {
@@ -73,7 +105,7 @@ pub enum CertificateError {
 ///
 /// # Errors
 /// Where it names none or several, or forbids the use that its name is for.
-pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, CertificateError> {
+pub(crate) fn member_of(certificate: &CertificateDer<'_>) -> Result<Member, CertificateError> {
     let (_, certificate) = X509Certificate::from_der(certificate)
         .map_err(|error| CertificateError::Unreadable(flat(error)))?;
     let mut names = names(&certificate)?;
@@ -82,7 +114,48 @@ pub(crate) fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, Certific
         return Err(CertificateError::Names { count });
     };
     check_usage(&certificate, &peer)?;
-    Ok(peer)
+    let uris = uris(&certificate)?;
+    let pool = said(&uris, POOL_URI_PREFIX, |text| PoolName::new(text).ok())?;
+    let number = said(&uris, GENERATION_URI_PREFIX, |text| text.parse().ok())?;
+    Ok(Member {
+        peer,
+        cluster: said(&uris, CLUSTER_URI_PREFIX, |text| ClusterId::new(text).ok())?,
+        claim: Claim {
+            pool,
+            generation: Generation::new(number.unwrap_or_default()),
+        },
+    })
+}
+
+/// The cluster that a certificate names, whosever it is.
+pub fn cluster_in(certificate: &CertificateDer<'_>) -> Option<ClusterId> {
+    member_of(certificate).ok()?.cluster
+}
+
+/// The value after `prefix`, if there is one: what is said twice or means nothing is refused, never passed over.
+fn said<T>(
+    uris: &[&str],
+    prefix: &'static str,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<Option<T>, CertificateError> {
+    let mut values = uris.iter().filter_map(|uri| uri.strip_prefix(prefix));
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let value = read(value).filter(|_| values.next().is_none());
+    value.map(Some).ok_or(CertificateError::Claim { prefix })
+}
+
+fn uris<'a>(certificate: &'a X509Certificate<'_>) -> Result<Vec<&'a str>, CertificateError> {
+    let extension = certificate
+        .subject_alternative_name()
+        .map_err(CertificateError::Unreadable)?;
+    let general = extension.map_or(&[][..], |e| &e.value.general_names);
+    let uris = general.iter().filter_map(|name| match name {
+        GeneralName::URI(uri) => Some(*uri),
+        _ => None,
+    });
+    Ok(uris.collect())
 }
 
 fn flat(error: x509_parser::nom::Err<X509Error>) -> X509Error {
@@ -161,6 +234,36 @@ mod tests {
 
     const CLIENT: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ClientAuth;
     const SERVER: ExtendedKeyUsagePurpose = ExtendedKeyUsagePurpose::ServerAuth;
+
+    fn peer_of(certificate: &CertificateDer<'_>) -> Result<Peer, CertificateError> {
+        member_of(certificate).map(|member| member.peer)
+    }
+
+    #[test]
+    fn what_a_certificate_says_of_its_member_is_read_and_garbled_or_twice_it_is_refused() {
+        let node = uri("sluice:node:a");
+        let [cluster, pool, third] =
+            ["cluster:c1", "pool:p1", "generation:3"].map(|text| uri(&format!("sluice:{text}")));
+        let member = member_of(&certificate(
+            &[node.clone(), cluster, pool.clone(), third],
+            &[CLIENT],
+        ));
+        let member = member.unwrap();
+        assert_eq!(member.cluster, Some(ClusterId::new("c1").unwrap()));
+        assert_eq!(member.claim.pool, Some(PoolName::new("p1").unwrap()));
+        assert_eq!(member.claim.generation, Generation::new(3));
+        let twice = [pool.clone(), pool];
+        for bad in [
+            vec![uri("sluice:pool:../x")],
+            vec![uri("sluice:generation:-1")],
+            vec![uri("sluice:cluster:")],
+            twice.to_vec(),
+        ] {
+            let names = [vec![node.clone()], bad].concat();
+            let error = member_of(&certificate(&names, &[CLIENT])).unwrap_err();
+            assert!(matches!(error, CertificateError::Claim { .. }), "{error}");
+        }
+    }
 
     #[test]
     fn one_name_of_ours_is_found_among_names_of_others() {

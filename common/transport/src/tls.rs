@@ -4,17 +4,25 @@
 use std::sync::Arc;
 
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use rustls::client::danger::ServerCertVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{Resumption, WebPkiServerVerifier};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::TLS13;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+use sluice_common::join::JOIN_ALPN;
+use sluice_common::proof::Fingerprint;
 use sluice_common::wire::ALPN;
 
+use crate::certificate::fingerprint_of;
 use crate::identity::Identity;
 use crate::peer::{COORDINATOR_HOST, Peer};
 
@@ -23,15 +31,16 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// For who listens: asks every client for a certificate. Nothing is resumed, so that every link is checked anew.
+/// For who listens: asks every client for a certificate. One that shows none may speak [`JOIN_ALPN`] alone, which whoever
+/// drives the endpoint must see to. Nothing is resumed, so that every link is checked anew.
 pub(crate) fn server(identity: &Identity) -> QuicServerConfig {
     let certified = SingleCertAndKey::from(Arc::clone(&identity.certified));
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .expect("ring offers TLS 1.3")
-        .with_client_cert_verifier(client_verifier(&identity.roots))
+        .with_client_cert_verifier(if_any(&identity.roots))
         .with_cert_resolver(Arc::new(certified));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![ALPN.to_vec(), JOIN_ALPN.to_vec()];
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     QuicServerConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
@@ -80,4 +89,82 @@ fn client_verifier(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
     WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
         .build()
         .expect("an identity has an authority")
+}
+
+/// Verifies a client's certificate, where it shows one.
+fn if_any(roots: &Arc<RootCertStore>) -> Arc<dyn ClientCertVerifier> {
+    WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), provider())
+        .allow_unauthenticated()
+        .build()
+        .expect("an identity has an authority")
+}
+
+/// For a host that joins: the server must show the coordinator's certificate under the authority of this fingerprint,
+/// which it shows as well. The host shows none.
+pub(crate) fn joining(authority: Fingerprint) -> QuicClientConfig {
+    let pinned = Pinned {
+        authority,
+        algorithms: provider().signature_verification_algorithms,
+    };
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .expect("ring offers TLS 1.3")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(pinned))
+        .with_no_client_auth();
+    config.alpn_protocols = vec![JOIN_ALPN.to_vec()];
+    config.resumption = Resumption::disabled();
+    QuicClientConfig::try_from(config).expect("ring offers the cipher suite that QUIC begins with")
+}
+
+/// Trusts one authority, which it knows by its fingerprint alone and learns from the server's chain.
+#[derive(Debug)]
+struct Pinned {
+    authority: Fingerprint,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        host: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let is_it = |shown: &&CertificateDer<'_>| fingerprint_of(shown) == self.authority;
+        let Some(authority) = between.iter().find(is_it) else {
+            return Err(CertificateError::UnknownIssuer.into());
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider());
+        let verifier = verifier
+            .build()
+            .map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_server_cert(leaf, between, host, ocsp, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
 }

@@ -9,7 +9,8 @@
 //!   +--- uncordon ------+----------------+----------------------------------+
 //! ```
 //! A closed node is a closed host of the market, so nothing is granted there; who is stopped is decided here. A node
-//! outlives its silence, and is forgotten only when nothing of it can still run: when it is away and holds nothing.
+//! outlives its silence, and is forgotten only when nothing of it can still run: when it is away and holds nothing. With
+//! it goes its access: it must join anew.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -37,8 +38,7 @@ impl Core {
 
     fn change_node(&mut self, name: &NodeName, change: NodeChange) -> Result<(), Refusal> {
         let Some(node) = self.state.node(name) else {
-            let node = name.clone();
-            return Err(Refusal::UnknownNode { node });
+            return self.change_unlinked(name, &change);
         };
         match change {
             NodeChange::Cordon { reason } => self.cordon(name, reason),
@@ -54,8 +54,21 @@ impl Core {
             NodeChange::Delete { force } => return self.delete(name, force),
             NodeChange::CordonGpu { gpu, reason } => return self.cordon_gpus(name, &gpu, reason),
             NodeChange::UncordonGpu { gpu } => return self.uncordon_gpus(name, &gpu),
+            NodeChange::Revoke => self.revoke(name),
         }
         Ok(())
+    }
+
+    /// Of a host that has joined and was never linked there is nothing but its access.
+    fn change_unlinked(&mut self, name: &NodeName, change: &NodeChange) -> Result<(), Refusal> {
+        let access = self.state.admission().accesses().get(name);
+        let ends = matches!(change, NodeChange::Revoke | NodeChange::Delete { .. });
+        if ends && access.is_some_and(|access| access.admitted) {
+            self.revoke(name);
+            return Ok(());
+        }
+        let node = name.clone();
+        Err(Refusal::UnknownNode { node })
     }
 
     fn cordon_of(&self, name: &NodeName) -> Option<&Cordon> {
@@ -152,7 +165,7 @@ impl Core {
         }
     }
 
-    fn label(&mut self, name: &NodeName, labels: Labels) -> Result<(), Refusal> {
+    pub(crate) fn label(&mut self, name: &NodeName, labels: Labels) -> Result<(), Refusal> {
         let Some(node) = self.state.node(name) else {
             return Ok(());
         };
@@ -182,22 +195,24 @@ impl Core {
     fn delete(&mut self, name: &NodeName, force: bool) -> Result<(), Refusal> {
         let node = name.clone();
         let contact = self.contacts.get(name);
-        if contact.is_some_and(|contact| contact.session.is_some()) {
+        if !force && contact.is_some_and(|contact| contact.session.is_some()) {
             return Err(Refusal::NodeLinked { node });
         }
         let steps = self.state.attempts_on(name).map(|id| id.step.clone());
         let steps: BTreeSet<StepId> = steps.collect();
+        if !force && !steps.is_empty() {
+            let steps = steps.into_iter().collect();
+            return Err(Refusal::NodeHoldsSteps { node, steps });
+        }
+        if self.state.node(name).is_some_and(|node| node.leaving) && !steps.is_empty() {
+            return Ok(());
+        }
+        self.revoke(name);
         if steps.is_empty() {
             self.forget_node(name);
             return Ok(());
         }
-        if !force {
-            let steps = steps.into_iter().collect();
-            return Err(Refusal::NodeHoldsSteps { node, steps });
-        }
-        if self.state.node(name).is_some_and(|node| !node.leaving) {
-            self.record(Record::NodeLeaving { node });
-        }
+        self.record(Record::NodeLeaving { node });
         Ok(())
     }
 

@@ -153,7 +153,11 @@ impl Core {
             Input::Preview { reply, step } => self.on_preview(reply, *step),
             Input::Cancel { reply, step } => self.on_cancel(reply, step),
             Input::Steer { reply, step, steer } => self.on_steer(reply, step, steer),
-            Input::NodeHello { session, hello } => self.on_node_hello(session, *hello),
+            Input::NodeHello {
+                session,
+                hello,
+                claim,
+            } => self.on_node_hello(session, *hello, &claim),
             Input::FromNode {
                 session,
                 node,
@@ -171,6 +175,9 @@ impl Core {
             } => self.on_apply(reply, &changes, force, dry_run),
             Input::Access { reply, change } => self.on_access(reply, change),
             Input::Audit { entry } => self.on_audit(entry),
+            Input::MakeJoinToken { reply, token } => self.on_make_join_token(reply, token),
+            Input::RevokeJoinToken { reply, token } => self.on_revoke_join_token(reply, token),
+            Input::Join { reply, ask } => self.on_join(reply, ask),
             Input::Timer(TimerKey::NodeSilence(node)) => self.on_silence(&node),
             Input::ChangeNode {
                 reply,
@@ -255,6 +262,7 @@ impl Core {
                 | Output::Greet { .. }
                 | Output::ToNode { .. }
                 | Output::Reply { .. }
+                | Output::LetGo { .. }
                 | Output::SetTimer { .. } => None,
             })
     }
@@ -266,6 +274,10 @@ impl Core {
 
     pub(crate) fn greet(&mut self, session: SessionId, greeting: Greeting) {
         self.outbox.sends.push(Output::Greet { session, greeting });
+    }
+
+    pub(crate) fn output_send(&mut self, output: Output) {
+        self.outbox.sends.push(output);
     }
 
     /// Tells a node, if it is linked; if not, its next hello shows what it missed.

@@ -8,11 +8,13 @@ use alloc::vec::Vec;
 use sluice_common::access::AuditEntry;
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
-    AttemptId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName, ValidationName,
+    AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
+    ValidationName,
 };
 use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::terms::{Declared, PlatformTerms};
+use sluice_common::proof::{Claim, SecretHash};
 use sluice_common::rules::PoolRules;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
@@ -21,6 +23,7 @@ use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Hello};
 
 use crate::access::AccessChange;
+use crate::admission::JoinAsk;
 use crate::market::{Policy, Table};
 
 /// A caller that waits for an answer; drawn by the driver, never reused within a run.
@@ -81,6 +84,8 @@ pub enum Input {
         session: SessionId,
         /// Its words.
         hello: Box<Hello>,
+        /// What its certificate says beside its name.
+        claim: Claim,
     },
     /// An agent has said something after its hello.
     FromNode {
@@ -125,6 +130,27 @@ pub enum Input {
     Audit {
         /// Who did what.
         entry: AuditEntry,
+    },
+    /// An admin makes a token by which hosts join.
+    MakeJoinToken {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// The token.
+        token: NewJoinToken,
+    },
+    /// An admin takes a token back. Hosts that it has let in stay.
+    RevokeJoinToken {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
+        /// Which.
+        token: JoinTokenId,
+    },
+    /// A host shows the secret of a token.
+    Join {
+        /// Who waits for [`crate::Answer::Joined`].
+        reply: ReplyId,
+        /// What it shows.
+        ask: JoinAsk,
     },
     /// A timer that was set has come due. Timers may fire late and may fire though they were set anew: the core looks
     /// at the time and the state, not at the fact.
@@ -281,7 +307,7 @@ pub enum NodeChange {
     Label(BTreeMap<LabelKey, Option<LabelValue>>),
     /// It is forgotten, if it is away and holds nothing.
     Delete {
-        /// Where it is away and holds something, it is forgotten as soon as it is lost.
+        /// Also where it is linked, which cuts the link; where it holds something, it is forgotten as soon as it is lost.
         force: bool,
     },
     /// One of its GPUs gets no new work; what runs there goes on.
@@ -296,6 +322,27 @@ pub enum NodeChange {
         /// Its index or UUID.
         gpu: String,
     },
+    /// Its access ends, with its link: no certificate that it has lets it in.
+    Revoke,
+}
+
+/// A token to be made. Id and secret are drawn by the edge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewJoinToken {
+    /// Its id.
+    pub id: JoinTokenId,
+    /// What its secret hashes to.
+    pub hash: SecretHash,
+    /// The pool that it lets into.
+    pub pool: PoolName,
+    /// The only node that it lets in; `None` is any whose name is free.
+    pub node: Option<NodeName>,
+    /// What the nodes are labelled with.
+    pub labels: BTreeMap<LabelKey, LabelValue>,
+    /// How many hosts it lets in.
+    pub uses: u32,
+    /// For how long.
+    pub ttl: Span,
 }
 
 /// A step to be submitted.

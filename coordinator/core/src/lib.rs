@@ -23,6 +23,7 @@ extern crate std;
 
 mod access;
 mod admin;
+mod admission;
 mod admit;
 mod cancel;
 mod checkpoint;
@@ -60,11 +61,12 @@ mod words;
 
 pub use crate::core::Core;
 pub use access::{Access, AccessChange, Book, KeptToken, Written};
+pub use admission::{JoinAsk, JoinRefusal, Joined};
 pub use cluster::{Cluster, Home};
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{
-    Change, Input, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings, Steer, TimerKey,
-    Wanted,
+    Change, Input, NewJoinToken, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings,
+    Steer, TimerKey, Wanted,
 };
 pub use invariant::{Violation, check, check_record};
 pub use merged::MergedStep;
@@ -72,8 +74,9 @@ pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, 
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::{About, Placement, Record, Stamped};
 pub use state::{
-    Attempt, Binding, Cordon, Drain, Finished, GpuCordon, MAX_ATTEMPTS_KEPT, Misfit, Moves, Node,
-    Part, PartPhase, Platform, Pool, State, Step, Suspension, SuspensionPhase,
+    Admission, Attempt, Binding, Cordon, Drain, Finished, GpuCordon, JoinToken, MAX_ATTEMPTS_KEPT,
+    MAX_JOIN_TOKENS, Misfit, Moves, Node, NodeAccess, Part, PartPhase, Platform, Pool, State, Step,
+    Suspension, SuspensionPhase, TokenStanding, TokenUse,
 };
 pub use templates::{Grounds, KeptTemplate};
 pub use validation::{Judged, Outcome as RuleOutcome, Validation};

@@ -19,6 +19,7 @@ use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::nearest::nearest;
+use sluice_common::proof::Claim;
 use sluice_common::state::NodeState;
 use sluice_common::wire::{AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Welcome};
 
@@ -31,8 +32,9 @@ use crate::record::Record;
 const MAX_EPOCH_COUNTER: u64 = 1 << 53;
 
 impl Core {
-    pub(crate) fn on_node_hello(&mut self, session: SessionId, hello: Hello) {
-        if let Err(message) = self.check_hello(&hello) {
+    pub(crate) fn on_node_hello(&mut self, session: SessionId, hello: Hello, claim: &Claim) {
+        let checked = self.check_claim(&hello, claim);
+        if let Err(message) = checked.and_then(|()| self.check_hello(&hello)) {
             return self.greet(session, Greeting::Refused { message });
         }
         self.go_above(&hello);
@@ -40,7 +42,11 @@ impl Core {
         let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
         let node = hello.node.clone();
         self.link(session, &node);
+        let is_new = self.state.node(&node).is_none();
         let (attempts, gpu_states) = self.report_node(hello);
+        if is_new {
+            self.label_as_joined(&node);
+        }
         self.take_gpu_states(&node, gpu_states);
         self.greet(session, Greeting::Welcome(self.welcome()));
         self.reconcile(&node, attempts, rebooted);

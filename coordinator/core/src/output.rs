@@ -1,4 +1,4 @@
-//! What the core wants done. Closed: whoever drives it handles four kinds and no more.
+//! What the core wants done. Closed: whoever drives it handles these kinds and no more.
 
 mod said;
 
@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
-    BindingName, NodeName, PlatformName, PoolName, RoleName, StepId, Subject, TemplateName,
-    TokenName, ValidationName,
+    BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
+    TemplateName, TokenName, ValidationName,
 };
 use sluice_common::platform::terms::{MAX_PLATFORMS, PlatformTerms};
 use sluice_common::state::StepState;
@@ -19,11 +19,13 @@ use sluice_common::time::Time;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
 
+use crate::admission::{JoinRefusal, Joined};
 use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
 use crate::market::{BadPolicy, Policy};
 use crate::platforms::quoted;
 use crate::preview::Preview;
 use crate::record::Stamped;
+use crate::state::MAX_JOIN_TOKENS;
 use crate::words;
 
 use said::{declared, elsewhere, gpus_of, hosts, in_use, instead, named, standing};
@@ -52,6 +54,13 @@ pub enum Output {
         node: NodeName,
         /// The order.
         command: Command,
+    },
+    /// Close a connection at once.
+    LetGo {
+        /// The connection.
+        session: SessionId,
+        /// Why, for both ends.
+        why: String,
     },
     /// Answer a caller.
     Reply {
@@ -84,6 +93,8 @@ pub enum Answer {
     Changed(Result<(), Refusal>),
     /// To a change of terms: it is made, or would be so.
     Applied(Result<Applied, Refused>),
+    /// To a host that showed the secret of a token.
+    Joined(Result<Joined, JoinRefusal>),
 }
 
 /// What changes of terms mean.
@@ -377,10 +388,10 @@ pub enum Refusal {
         /// The name.
         node: NodeName,
     },
-    /// A node that is linked would come back as soon as it is forgotten.
+    /// A node that is linked is not deleted by a slip.
     #[error(
-        "node `{node}` is linked and cannot be deleted: `sluice drain {node} --wait`, then stop its agent, or take it \
-         out of service otherwise, and delete it when it is away"
+        "node `{node}` is linked: `sluice drain {node} --wait`, stop its agent, and delete it when it is away; or end its \
+         access at once with `sluice revoke node {node}`, or with `--force` here"
     )]
     NodeLinked {
         /// The node.
@@ -409,6 +420,19 @@ pub enum Refusal {
         /// As it was asked for.
         gpu: String,
     },
+    /// No token has this id.
+    #[error(
+        "there is no join token `{token}`: `sluice token list` shows those that are remembered"
+    )]
+    UnknownJoinToken {
+        /// The id.
+        token: JoinTokenId,
+    },
+    /// As many tokens are open as may be.
+    #[error(
+        "{MAX_JOIN_TOKENS} join tokens are open: revoke some with `sluice token revoke`, or wait until some expire"
+    )]
+    TooManyJoinTokens,
     /// A node has more labels than one may have.
     #[error(
         "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"

@@ -3,6 +3,7 @@
 
 mod about;
 mod placement;
+mod stamped;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -13,12 +14,13 @@ use sluice_common::access::AuditEntry;
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{
-    AttemptId, BootId, Epoch, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
-    ValidationName,
+    AttemptId, BootId, Epoch, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject,
+    TemplateName, ValidationName,
 };
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::proof::{Fingerprint, Generation, SecretHash};
 use sluice_common::reason::Reason;
 use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
@@ -35,23 +37,7 @@ use crate::templates::Grounds;
 
 pub use about::About;
 pub use placement::Placement;
-
-/// A fact with its place and time. `seq` counts from 1 without gaps.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Event")
-)]
-pub struct Stamped {
-    /// Its place in the log.
-    pub seq: u64,
-    /// When it was decided.
-    pub at: Time,
-    /// The fact.
-    #[serde(flatten)]
-    pub record: Record,
-}
+pub use stamped::Stamped;
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -453,5 +439,54 @@ pub enum Record {
     Audited {
         /// Who did what.
         entry: AuditEntry,
+    },
+    /// An admin made a token by which hosts join. Its secret is kept nowhere.
+    JoinTokenMade {
+        /// Its id.
+        token: JoinTokenId,
+        /// What its secret hashes to.
+        hash: SecretHash,
+        /// The pool that it lets into.
+        pool: PoolName,
+        /// The only node that it lets in; `None` is any whose name is free.
+        node: Option<NodeName>,
+        /// What the nodes are labelled with.
+        labels: BTreeMap<LabelKey, LabelValue>,
+        /// How many hosts it lets in.
+        uses: u32,
+        /// Until when.
+        expires_at: Time,
+    },
+    /// A host joined by a token: certificates of earlier generations open nothing any more.
+    JoinTokenUsed {
+        /// The token.
+        token: JoinTokenId,
+        /// The name that the host was given.
+        node: NodeName,
+        /// The key that it made for itself.
+        key: Fingerprint,
+        /// The generation of its access.
+        generation: Generation,
+    },
+    /// An admin took a token back. Hosts that it has let in stay.
+    JoinTokenRevoked {
+        /// The token.
+        token: JoinTokenId,
+    },
+    /// A host showed the secret of a token and was not let in.
+    JoinRefused {
+        /// The token.
+        token: JoinTokenId,
+        /// The name that the host wanted to have.
+        node: NodeName,
+        /// Why not.
+        why: String,
+    },
+    /// The access of a node was ended: certificates of earlier generations open nothing any more.
+    NodeRevoked {
+        /// The node.
+        node: NodeName,
+        /// The generation that a new certificate must have at least.
+        generation: Generation,
     },
 }

@@ -87,6 +87,11 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::Resumed { .. }
         | Record::NotSuspended { .. }
         | Record::Checkpointed { .. }
+        | Record::JoinTokenMade { .. }
+        | Record::JoinTokenUsed { .. }
+        | Record::JoinTokenRevoked { .. }
+        | Record::JoinRefused { .. }
+        | Record::NodeRevoked { .. }
         | Record::StepForgotten { .. } => Vec::new(),
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! A snapshot is this type in JSON. What is derived is not stored: it is built again when a snapshot is read.
 
+mod admission;
 mod apply;
 mod index;
 mod node;
@@ -30,6 +31,8 @@ use crate::market::{Market, Nomination};
 use crate::templates::KeptTemplate;
 use crate::validation::Validation;
 
+pub(crate) use admission::MAX_REFUSALS;
+pub use admission::{Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStanding, TokenUse};
 pub use apply::Misfit;
 pub use node::{Binding, Cordon, Drain, GpuCordon, Moves, Node, Platform, Pool};
 pub use step::{
@@ -80,6 +83,9 @@ pub(crate) struct Kept {
     nominations: BTreeMap<StepId, Nomination>,
     nodes: BTreeMap<NodeName, Node>,
     steps: BTreeMap<StepId, Step>,
+    /// Who may have a certificate.
+    #[serde(default)]
+    admission: Admission,
 }
 
 impl From<Kept> for State {
@@ -110,6 +116,11 @@ impl State {
     /// still run.
     pub fn no_loss_before(&self) -> Time {
         self.kept.no_loss_before
+    }
+
+    /// Who may have a certificate.
+    pub fn admission(&self) -> &Admission {
+        &self.kept.admission
     }
 
     /// The terms of the cluster as a whole.

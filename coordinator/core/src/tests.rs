@@ -3,6 +3,7 @@
 
 mod access;
 mod admin;
+mod admission;
 mod cancel;
 mod checkpoint;
 mod cluster;

@@ -167,10 +167,21 @@ fn a_token_file_holds_one_long_word_that_is_never_printed() {
 #[test]
 fn the_config_that_is_shipped_is_one() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/config/coordinator.toml");
-    let config = RawConfig::load(&path)
-        .unwrap()
-        .check(Overrides::default())
-        .unwrap();
-    assert!(config.tls.is_some() && !config.quic.ip().is_loopback());
-    assert_eq!(config.data_dir, Path::new(DEFAULT_DATA_DIR));
+    let raw = RawConfig::load(&path).unwrap();
+    assert!(raw.data_dir.is_none() && raw.tls.is_none());
+    let dir = tempfile::tempdir().unwrap();
+    let overrides = Overrides {
+        data_dir: Some(dir.path().to_owned()),
+        ..Overrides::default()
+    };
+    // It listens for hosts, which it may once there are certificates.
+    let error = raw.clone().check(overrides.clone()).unwrap_err();
+    assert!(
+        error.to_string().contains("`sluice-coordinator init`"),
+        "{error}"
+    );
+    crate::identity::init(dir.path()).unwrap();
+    let config = raw.check(overrides).unwrap();
+    assert!(!config.quic.ip().is_loopback());
+    assert_eq!(config.cert_ttl, DEFAULT_CERT_TTL);
 }

@@ -3,11 +3,12 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use coordinator_core::{
-    Answer, Applied, Book, Change, Core, Input, NewStep, Preview, Refusal, Refused, ReplyId,
-    SessionId, Stamped, Steer, Submitted,
+    Answer, Applied, Book, Change, Core, Input, JoinAsk, JoinRefusal, Joined, NewStep, Preview,
+    Refusal, Refused, ReplyId, SessionId, Stamped, Steer, Submitted,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::id::{NodeName, StepId};
+use sluice_common::proof::Claim;
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -172,6 +173,22 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
+    /// Shows a token's secret for a host. Where it is let in, that is durable when this returns.
+    ///
+    /// # Errors
+    /// Where the engine ended first.
+    pub async fn join(&self, ask: JoinAsk) -> Result<Result<Joined, JoinRefusal>, EngineGone> {
+        let (tell, answer) = oneshot::channel();
+        let reply = Box::new(move |_: &Core, answer: Answer| {
+            let Answer::Joined(joined) = answer else {
+                unreachable!("a host that wants in is answered as one");
+            };
+            let _caller_may_be_gone = tell.send(joined);
+        });
+        let input = Box::new(move |reply| Input::Join { reply, ask });
+        self.call(Message::Change { input, reply }, answer).await
+    }
+
     /// Looks at the core, on its thread, after the commit of the batch that the call arrived in.
     ///
     /// # Errors
@@ -191,10 +208,16 @@ impl EngineHandle {
     ///
     /// # Errors
     /// Where the engine ended first.
-    pub async fn hello(&self, hello: Hello, mouth: Mouth) -> Result<SessionId, EngineGone> {
+    pub async fn hello(
+        &self,
+        hello: Hello,
+        claim: Claim,
+        mouth: Mouth,
+    ) -> Result<SessionId, EngineGone> {
         let (session, answer) = oneshot::channel();
         let message = Message::Hello {
             hello: Box::new(hello),
+            claim,
             mouth,
             session,
         };

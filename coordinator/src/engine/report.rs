@@ -182,6 +182,15 @@ impl Report {
                 node,
                 why,
             } => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
+            Record::JoinTokenMade { token, pool, .. } => info!(%token, %pool, "join token made"),
+            Record::JoinTokenUsed { token, node, .. } => {
+                info!(%token, %node, "host joined by a token");
+            }
+            Record::JoinTokenRevoked { token } => info!(%token, "join token revoked"),
+            Record::JoinRefused { token, node, why } => {
+                debug!(%token, %node, "host may not join: {why}");
+            }
+            Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
             Record::Unheld { step } => info!(%step, "step let go"),
             Record::GpusReported { node, states } => gpus_reported(node, states),

@@ -187,9 +187,15 @@ async fn a_node_that_falls_silent_becomes_unreachable_and_one_that_speaks_does_n
     };
     let (engine, _thread) = begin(dir.path(), terms);
     let (mouth, _quiet) = Mouth::new(16);
-    engine.hello(hello("quiet", 1), mouth).await.unwrap();
+    engine
+        .hello(hello("quiet", 1), Default::default(), mouth)
+        .await
+        .unwrap();
     let (mouth, _loud) = Mouth::new(16);
-    let session = engine.hello(hello("loud", 1), mouth).await.unwrap();
+    let session = engine
+        .hello(hello("loud", 1), Default::default(), mouth)
+        .await
+        .unwrap();
     let loud = NodeName::new("loud").unwrap();
     let beat = async {
         loop {
@@ -209,7 +215,10 @@ async fn orders_reach_the_session_of_the_node_after_its_welcome() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, _thread) = begin(dir.path(), settings());
     let (mouth, mut ear) = Mouth::new(16);
-    let session = engine.hello(hello("n", 4), mouth).await.unwrap();
+    let session = engine
+        .hello(hello("n", 4), Default::default(), mouth)
+        .await
+        .unwrap();
     submit(&engine, "a").await.unwrap();
     let first = timeout(SOON, ear.orders.recv()).await.unwrap().unwrap();
     assert!(
@@ -238,9 +247,15 @@ async fn a_session_that_is_replaced_or_overflows_is_let_go() {
     let dir = tempfile::tempdir().unwrap();
     let (engine, _thread) = begin(dir.path(), settings());
     let (mouth, replaced) = Mouth::new(16);
-    engine.hello(hello("n", 64), mouth).await.unwrap();
+    engine
+        .hello(hello("n", 64), Default::default(), mouth)
+        .await
+        .unwrap();
     let (mouth, slow) = Mouth::new(2);
-    engine.hello(hello("n", 64), mouth).await.unwrap();
+    engine
+        .hello(hello("n", 64), Default::default(), mouth)
+        .await
+        .unwrap();
     assert!(timeout(SOON, replaced.let_go).await.unwrap().is_err());
     for id in ["a", "b", "c"] {
         submit(&engine, id).await.unwrap();

@@ -30,7 +30,7 @@ use super::error::ApiError;
 use super::oidc::Identified;
 use crate::view;
 
-pub(super) use place::{Call, admit};
+pub(super) use place::{Call, admit, may_replace};
 pub(super) use records::Places;
 
 /// Longest name that an event carries; longer ones are cut.

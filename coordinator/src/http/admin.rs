@@ -30,24 +30,36 @@ use crate::view;
 /// Longest reason, in bytes: a sentence or two that every list of nodes and every event carries along.
 const MAX_REASON_BYTES: usize = 1024;
 
-/// `POST /v1/nodes/{node}:cordon`, `:uncordon`, `:drain` and `:move`; the body may be left out but of the last.
+/// `POST /v1/nodes/{node}:cordon`, `:uncordon`, `:drain`, `:revoke` and `:move`; the body may be left out but of the last.
+/// 204 where the access has ended of a node that has never been linked, so that there is none to show.
 pub(super) async fn act(
     State(api): State<Api>,
     Segment(segment): Segment,
     _: NoParams,
     request: Request,
-) -> Result<Json<NodeView>, ApiError> {
+) -> Result<Response, ApiError> {
     let (node, verb) = NODES.split(&segment, "POST")?;
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let change = match verb {
         Some("cordon") => cordon(optional(&json)?)?,
         Some("drain") => drain(optional(&json)?)?,
         Some("move") => to_pool(body::parse(&json, "")?)?,
+        Some("revoke") => {
+            let NothingSaid {} = optional(&json)?;
+            NodeChange::Revoke
+        }
         _ => uncordon(optional(&json)?),
     };
-    let view = change_node(&api, node, change).await?;
-    Ok(Json(view.expect("a node that was changed is there")))
+    Ok(match change_node(&api, node, change).await? {
+        Some(view) => Json(view).into_response(),
+        None => StatusCode::NO_CONTENT.into_response(),
+    })
 }
+
+/// A body in which nothing can be said.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NothingSaid {}
 
 /// Methods that neither a node nor its verbs take, by what they are called on.
 pub(super) async fn no_method(method: Method, Segment(segment): Segment) -> ApiError {
@@ -131,7 +143,7 @@ pub(super) async fn label(
     Ok(Json(view.expect("a node that was changed is there")))
 }
 
-fn check_label(
+pub(super) fn check_label(
     (key, value): (String, Option<String>),
 ) -> Result<(LabelKey, Option<LabelValue>), ApiError> {
     let refuse = |error: sluice_common::label::LabelError| {

@@ -180,6 +180,12 @@ pub enum ApiError {
     /// `node_linked`, `node_holds_steps` or `too_many_labels`, 409.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// `cannot_issue`, 409.
+    #[error(
+        "this coordinator has no key of the cluster's authority, so it lets nobody join: issue the host's certificate where \
+         the key is, with the URI `sluice:node:NAME`"
+    )]
+    CannotIssue,
     /// `unknown_node`, 404.
     #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
     UnknownNode {
@@ -352,6 +358,7 @@ impl ApiError {
             ApiError::Field(error) => error.code,
             ApiError::Refused(refusal) | ApiError::TermsRefused { refusal, .. } => code_of(refusal),
             ApiError::UnknownNode { .. } => C::UnknownNode,
+            ApiError::CannotIssue => C::CannotIssue,
             ApiError::UnknownPool { .. } => C::UnknownPool,
             ApiError::UnknownTemplate { .. } => C::UnknownTemplate,
             ApiError::UnknownAttempt { .. } => C::UnknownAttempt,
@@ -382,6 +389,7 @@ impl ApiError {
             }
             ApiError::Unauthorized { .. }
             | ApiError::ForeignOrigin
+            | ApiError::CannotIssue
             | ApiError::Stopping
             | ApiError::Internal { .. } => Vec::new(),
             ApiError::UnknownRoute { path } | ApiError::MethodNotAllowed { path, .. } => {

@@ -325,7 +325,7 @@ mod tests {
     use super::super::access::Who;
     use super::*;
     use crate::engine;
-    use crate::fixture::{settings, step};
+    use crate::fixture::{issuance, settings, step};
     use crate::session::Nodes;
     use crate::store::{DEFAULT_RETENTION, Store};
 
@@ -345,12 +345,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
         let log = store.reader();
+        let cluster = recovered.cluster.clone();
         let (engine, _thread) = engine::start(settings(), store, recovered).unwrap();
         let (_stop, stopping) = watch::channel(false);
         let api = Api::new(
             engine.clone(),
             log.clone(),
             Nodes::default(),
+            issuance(dir.path(), &cluster),
             None,
             stopping,
         );

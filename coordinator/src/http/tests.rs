@@ -6,6 +6,7 @@ mod cluster;
 mod edge;
 mod explain;
 mod follow;
+mod join_tokens;
 mod logs;
 mod platforms;
 mod pools;

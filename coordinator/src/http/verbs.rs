@@ -35,6 +35,7 @@ pub(super) const NODES: Verbs = Verbs {
         ("uncordon", "POST"),
         ("drain", "POST"),
         ("move", "POST"),
+        ("revoke", "POST"),
     ],
 };
 

@@ -92,6 +92,12 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         Record::PoolPut { pool, .. }
         | Record::PlatformPut { pool, .. }
         | Record::PlatformDeleted { pool, .. } => vec![Thing::Pool(pool.clone())],
+        // What a replay tells is how steps, nodes and pools stand, which these alone do not change.
+        Record::JoinTokenMade { .. }
+        | Record::JoinTokenUsed { .. }
+        | Record::JoinTokenRevoked { .. }
+        | Record::JoinRefused { .. }
+        | Record::NodeRevoked { .. } => Vec::new(),
         Record::PoolDeleted { pool } => {
             let subjects = state
                 .pool(pool)

@@ -1,5 +1,7 @@
 //! Real links with agents that behave and agents that do not.
 
+mod join;
+
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::state::NodeState;
 use sluice_common::wire::{HeartbeatAck, ToNode};

@@ -408,6 +408,7 @@ fn check_states(args: &GetArgs) -> Result<(), Failure> {
         | Kind::Roles
         | Kind::Bindings
         | Kind::ApiTokens
+        | Kind::Tokens
         | Kind::Events => StepState::ALL.map(StepState::as_str).into(),
     };
     for word in &args.state {

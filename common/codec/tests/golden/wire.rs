@@ -23,6 +23,66 @@ use sluice_common::wire::{
     Started, StopWhy, StreamKind, SuspendFailure, ToNode, Welcome,
 };
 
+use sluice_common::join::{
+    CertificateRequest, CertificateWord, Credentials, JoinReply, JoinRequest, Secret,
+};
+use sluice_common::proof::Fingerprint;
+
+fn credentials() -> Credentials {
+    Credentials {
+        certificate: "C".into(),
+        authorities: "AB".into(),
+    }
+}
+
+const CREDENTIALS: &str = "0100000000000000 'C' 0200000000000000 'AB'";
+
+#[test]
+fn joining_and_renewing() {
+    check(&StreamKind::Certificates, "02000000");
+    let request = JoinRequest {
+        version: "1".into(),
+        secret: Secret([7; 32]),
+        node: NodeName::new("n1").unwrap(),
+        pool: None,
+        request: vec![1, 2],
+    };
+    let secret = "07".repeat(32);
+    let node = "0200000000000000 'n1'";
+    check(
+        &request,
+        &format!("0100000000000000 '1' {secret} {node} 00 0200000000000000 0102"),
+    );
+    check(
+        &JoinReply::Joined(credentials()),
+        &format!("00000000 {CREDENTIALS}"),
+    );
+    let refused = JoinReply::Refused {
+        message: "no".into(),
+        later: true,
+    };
+    check(&refused, "01000000 0200000000000000 'no' 01");
+    let request = CertificateRequest { request: vec![3] };
+    check(&request, "0100000000000000 03");
+    let authorities = CertificateWord::Authorities {
+        pem: "AB".into(),
+        issuing: Some(Fingerprint::new([9; 32])),
+    };
+    let hash = "09".repeat(32);
+    check(
+        &authorities,
+        &format!("00000000 0200000000000000 'AB' 01 4000000000000000 '{hash}'"),
+    );
+    check(
+        &CertificateWord::Certificate(credentials()),
+        &format!("01000000 {CREDENTIALS}"),
+    );
+    let refused = CertificateWord::Refused {
+        message: "no".into(),
+    };
+    check(&refused, "02000000 0200000000000000 'no'");
+}
+
 /// The version that the bytes below belong to.
 #[test]
 fn golden_bytes_belong_to_this_version() {

@@ -18,6 +18,8 @@ async fn both_say(site: &Site, dialer: &Dialer) -> (String, String) {
 async fn a_node_of_another_authority_is_refused() {
     let site = Site::new();
     let other = Authority::create("c2").unwrap();
+    // Of the same cluster by its own word, so that the authority alone is what is refused.
+    let other = other.of_cluster(sluice_common::id::ClusterId::new("c1").unwrap());
     let issued = other.issue_node("gpu-7").unwrap();
     let dialer = Dialer::new(&identity(&[&other, &site.authority], &issued)).unwrap();
     let (agent, coordinator) = both_say(&site, &dialer).await;

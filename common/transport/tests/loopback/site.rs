@@ -200,13 +200,20 @@ pub(crate) fn raw_client(
 
 /// A server that shows this certificate, asks for none, and takes whoever comes.
 pub(crate) fn raw_server(issued: &Issued) -> quinn::Endpoint {
+    raw_server_for(issued, &[], b"sluice/1")
+}
+
+/// The same for this protocol, with these certificates behind its own.
+pub(crate) fn raw_server_for(issued: &Issued, behind: &[String], alpn: &[u8]) -> quinn::Endpoint {
+    let pems = [&issued.cert_pem].into_iter().chain(behind);
+    let chain = pems.map(|pem| certificate(pem)).collect();
     let mut config = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate(&issued.cert_pem)], key(issued))
+        .with_single_cert(chain, key(issued))
         .unwrap();
-    config.alpn_protocols = vec![b"sluice/1".to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     let config = QuicServerConfig::try_from(config).unwrap();
     let config = quinn::ServerConfig::with_crypto(Arc::new(config));
     quinn::Endpoint::server(config, LOOPBACK).unwrap()

@@ -26,6 +26,8 @@ pub enum About<'a> {
     Templates,
     /// Validations.
     Validations,
+    /// Tokens by which hosts join, into whichever pool; the host, where one is named.
+    Joining(Option<&'a NodeName>),
     /// Who may do what.
     Access,
     /// Who did what.
@@ -74,6 +76,7 @@ impl Record {
             | Record::NodeDrained { node }
             | Record::GpusReported { node, .. }
             | Record::GpusCordoned { node, .. }
+            | Record::NodeRevoked { node, .. }
             | Record::GpusUncordoned { node, .. } => About::Node(node),
             Record::PoolPut { pool, .. }
             | Record::PlatformPut { pool, .. }
@@ -85,6 +88,11 @@ impl Record {
             Record::CoordinatorStarted { .. } | Record::ClusterPut { .. } => About::Cluster,
             Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => About::Templates,
             Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => About::Validations,
+            Record::JoinTokenMade { node, .. } => About::Joining(node.as_ref()),
+            Record::JoinTokenUsed { node, .. } | Record::JoinRefused { node, .. } => {
+                About::Joining(Some(node))
+            }
+            Record::JoinTokenRevoked { .. } => About::Joining(None),
             Record::AccessChanged { .. } => About::Access,
             Record::Audited { .. } => About::Audit,
         }
@@ -101,6 +109,7 @@ impl Record {
             | About::Cluster
             | About::Templates
             | About::Validations
+            | About::Joining(_)
             | About::Access
             | About::Audit => None,
         }
@@ -124,7 +133,9 @@ impl Record {
             return nomination.hosts.contains(wanted);
         }
         match self.about() {
-            About::Node(node) | About::Attempt(_, Some(node)) => node == wanted,
+            About::Node(node) | About::Attempt(_, Some(node)) | About::Joining(Some(node)) => {
+                node == wanted
+            }
             About::Submitted(..)
             | About::Step(_)
             | About::Attempt(_, None)
@@ -133,6 +144,7 @@ impl Record {
             | About::Cluster
             | About::Templates
             | About::Validations
+            | About::Joining(None)
             | About::Access
             | About::Audit => false,
         }

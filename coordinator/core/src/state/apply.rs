@@ -2,6 +2,7 @@
 //! number and name, so that a log which is damaged, or of another version, stops a start instead of bending the truth.
 //! What changes nodes is in `apply/node.rs`, what changes pools in `apply/pool.rs`.
 
+mod admission;
 mod attempt;
 mod node;
 mod pool;
@@ -191,6 +192,16 @@ impl State {
                 need(fits, || format!("{} is not there, or is", change.about()))
             }
             Record::Audited { .. } => Ok(()),
+            Record::JoinTokenMade { .. } => self.on_join_token_made(at, record),
+            Record::JoinTokenUsed {
+                token,
+                node,
+                key,
+                generation,
+            } => self.on_join_token_used(token, node, *key, *generation),
+            Record::JoinTokenRevoked { token } => self.on_join_token_revoked(at, token),
+            Record::JoinRefused { token, .. } => self.on_join_refused(token),
+            Record::NodeRevoked { node, generation } => self.on_node_revoked(node, *generation),
         }
     }
 

@@ -11,6 +11,7 @@ use alloc::{format, string};
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Gpu, Inventory};
+use sluice_common::proof::Claim;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
 use sluice_common::state::{NodeState, StepState};
@@ -49,6 +50,8 @@ pub(super) struct Fed {
     /// In words, such as `assign a.1`.
     pub(super) orders: Vec<String>,
     pub(super) sent: Vec<ToNode>,
+    /// Why links were cut.
+    pub(super) cut: Vec<String>,
     pub(super) answers: Vec<Answer>,
     pub(super) timers: Vec<(TimerKey, Time)>,
 }
@@ -224,6 +227,10 @@ impl Rig {
                 fed.orders.push(order_in_words(&command.order));
                 fed.sent.push(command.order);
             }
+            Output::LetGo { session, why } => {
+                self.sessions.retain(|_, known| *known != session);
+                fed.cut.push(why);
+            }
             Output::Reply { answer, .. } => fed.answers.push(answer),
             Output::SetTimer { key, at } => {
                 self.timers.insert(key.clone(), at);
@@ -284,7 +291,17 @@ impl Rig {
         let before = self.sessions.insert(hello.node.clone(), session);
         let node = hello.node.clone();
         let hello = Box::new(hello);
-        let fed = self.feed(Input::NodeHello { session, hello });
+        // As whoever was given access last.
+        let generation = self.core.state().admission().generation(&node);
+        let claim = Claim {
+            pool: None,
+            generation,
+        };
+        let fed = self.feed(Input::NodeHello {
+            session,
+            hello,
+            claim,
+        });
         if let (Some(before), [Greeting::Refused { .. }]) = (before, &fed.greetings[..]) {
             self.sessions.insert(node, before);
         }
@@ -404,11 +421,11 @@ pub(super) fn wanted_policy(pool: &str, subject: &str, policy: Policy) -> Wanted
     }
 }
 
-/// The four kinds, in the order in which they must be done.
+/// The kinds, in the order in which they must be done.
 fn kind(output: &Output) -> u8 {
     match output {
         Output::Record(_) => 0,
-        Output::Greet { .. } | Output::ToNode { .. } => 1,
+        Output::Greet { .. } | Output::ToNode { .. } | Output::LetGo { .. } => 1,
         Output::Reply { .. } => 2,
         Output::SetTimer { .. } => 3,
     }

@@ -4,8 +4,8 @@
 
 use axum::extract::{MatchedPath, RawPathParams, Request};
 use coordinator_core::Core;
-use sluice_common::access::{Ask, At, Verdict};
-use sluice_common::id::StepId;
+use sluice_common::access::{Ask, At, Resource, Verb, Verdict};
+use sluice_common::id::{JoinTokenId, StepId};
 
 use super::super::Api;
 use super::super::error::ApiError;
@@ -128,6 +128,10 @@ async fn judge(api: &Api, caller: &Caller, row: &Row, names: &[&str]) -> Result<
             let name = bare(first);
             named(caller, &ask, node(api, name).await?, At::Nowhere, name)
         }
+        (Place::JoinToken, _) => {
+            let found = join_token(api, first).await?;
+            named(caller, &ask, found, At::Nowhere, first)
+        }
     }
 }
 
@@ -189,4 +193,34 @@ async fn node(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
         })
     };
     Ok(api.engine().read(look).await?)
+}
+
+async fn join_token(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
+    let Ok(id) = JoinTokenId::new(name) else {
+        return Ok(None);
+    };
+    let look = move |core: &Core| {
+        let token = core.state().admission().tokens().get(&id)?;
+        Some(Found {
+            pool: Some(token.pool.to_string()),
+            subject: None,
+        })
+    };
+    Ok(api.engine().read(look).await?)
+}
+
+/// Whether a caller may let another host in as this node, which ends the access of the one that is there. Of a name that
+/// nobody has he needs the right in every pool, since somebody may have it when the host comes.
+pub(in super::super) async fn may_replace(
+    api: &Api,
+    caller: &Caller,
+    name: &str,
+) -> Result<(), ApiError> {
+    let ask = |pool, subject| Ask {
+        verb: Verb::Revoke,
+        resource: Resource::Nodes,
+        pool,
+        subject,
+    };
+    named(caller, &ask, node(api, name).await?, At::Nowhere, name)
 }

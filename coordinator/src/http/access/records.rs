@@ -85,6 +85,7 @@ impl Caller {
             About::Cluster => whole(Resource::Cluster),
             About::Templates => whole(Resource::Templates),
             About::Validations => whole(Resource::Validations),
+            About::Joining(_) => list(Resource::JoinTokens, At::Everywhere, At::Nowhere),
             About::Access => whole(Resource::Roles),
             About::Audit => whole(Resource::Audit),
         }

@@ -10,6 +10,8 @@ pub(in super::super) enum Place {
     Step,
     /// In the pool of the node that the path names.
     Node,
+    /// In the pool of the join token that the path names.
+    JoinToken,
     /// In the pool that the path names.
     Pool,
     /// In the pool that the path names, for each thing that is found there by its handler.
@@ -78,6 +80,7 @@ pub(in super::super) const CALLS: &[Row] = &[
     row("POST",   "/v1/nodes/{node}:uncordon",             V::Uncordon, R::Nodes,     P::Node),
     row("POST",   "/v1/nodes/{node}:drain",                V::Drain,    R::Nodes,     P::Node),
     row("POST",   "/v1/nodes/{node}:move",                 V::Move,     R::Nodes,     P::Node),
+    row("POST",   "/v1/nodes/{node}:revoke",               V::Revoke,   R::Nodes,     P::Node),
     row("PATCH",  "/v1/nodes/{node}/labels",               V::Label,    R::Nodes,     P::Node),
     row("GET",    "/v1/pools",                             V::List,     R::Pools,     P::Each),
     row("GET",    "/v1/pools/{pool}",                      V::Get,      R::Pools,     P::Pool),
@@ -112,6 +115,9 @@ pub(in super::super) const CALLS: &[Row] = &[
     row("POST",   "/v1/api-tokens",                        V::Create,   R::ApiTokens, P::Cluster),
     row("GET",    "/v1/api-tokens/{api_token}",                V::Get,      R::ApiTokens, P::Cluster),
     row("DELETE", "/v1/api-tokens/{api_token}",                V::Delete,   R::ApiTokens, P::Cluster),
+    row("GET",    "/v1/join-tokens",                       V::List,     R::JoinTokens, P::Each),
+    row("POST",   "/v1/join-tokens",                       V::Create,   R::JoinTokens, P::Body),
+    row("DELETE", "/v1/join-tokens/{id}",                  V::Delete,   R::JoinTokens, P::JoinToken),
     row("GET",    "/v1/whoami",                            V::Get,      R::Roles,     P::Known),
     row("GET",    "/v1/can-i",                             V::Get,      R::Roles,     P::Known),
 ];

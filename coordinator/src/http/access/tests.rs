@@ -481,3 +481,40 @@ fn claims_of_an_issuer_have_the_roles_that_bindings_give_them() {
     assert!(roles(&["ops", "ml"], "lab"));
     assert!(!roles(&["ops"], "lab") && !roles(&["ml"], "other"));
 }
+
+#[test]
+fn who_looks_after_one_pool_lets_hosts_into_that_one() {
+    let guarded = Guarded::furnished();
+    let own = guarded.token("t", "operator", &["train"], &[]);
+    let path = "/v1/join-tokens";
+    let make = |who: &str, body: &str| guarded.call(who, "POST", path, body).0;
+    assert_eq!(make(&own, r#"{"pool":"train"}"#), 201);
+    assert_eq!(make(&own, r#"{"pool":"serve"}"#), 403);
+    assert_eq!(make(&own, "{}"), 403, "the default pool is another");
+    let takes_a_name = r#"{"pool":"train","node":"n"}"#;
+    assert_eq!(make(&own, takes_a_name), 403);
+    assert_eq!(make(OWN, takes_a_name), 201);
+    assert_eq!(make(OWN, r#"{"pool":"serve"}"#), 201);
+    let pools = |who: &str| {
+        let items = guarded.get(who, path).1["items"].clone();
+        let tokens = items.as_array().unwrap().clone();
+        let of = |token: &Value| {
+            (
+                token["pool"].clone(),
+                token["id"].as_str().unwrap().to_owned(),
+            )
+        };
+        tokens.iter().map(of).collect::<Vec<_>>()
+    };
+    assert!(pools(&own).iter().all(|(pool, _)| pool == "train"));
+    for (pool, id) in pools(OWN) {
+        let status = guarded.call(&own, "DELETE", &format!("{path}/{id}"), "").0;
+        assert_eq!(status, if pool == "train" { 204 } else { 403 }, "{pool}");
+    }
+    assert_eq!(
+        guarded.call(&own, "DELETE", &format!("{path}/none"), "").0,
+        403
+    );
+    let viewer = guarded.token("v", "viewer", &[], &[]);
+    assert_eq!(guarded.get(&viewer, path).0, 403);
+}

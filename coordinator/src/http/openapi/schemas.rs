@@ -9,9 +9,9 @@ use coordinator_core::Stamped;
 use sluice_common::api::{
     ApiTokenMade, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest, BatchView,
     BindingView, CanView, ClusterView, CordonRequest, DrainRequest, ErrorBody, ExplainView,
-    LabelsRequest, MoveRequest, NodeView, Page, PlatformView, PolicyRequest, PolicyView,
-    PoolRequest, PoolView, PreviewView, RoleView, StepView, TemplateView, UncordonRequest,
-    ValidationView, WhoView,
+    JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, NewJoinTokenView, NodeView, Page,
+    PlatformView, PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, RoleView,
+    StepView, TemplateView, UncordonRequest, ValidationView, WhoView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
@@ -36,6 +36,8 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<Page<BindingView>>();
     answers.add::<WhoView>();
     answers.add::<CanView>();
+    answers.add::<Page<JoinTokenView>>();
+    answers.add::<NewJoinTokenView>();
     answers.add::<BatchView>();
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
@@ -51,6 +53,7 @@ pub(super) fn all() -> Map<String, Value> {
     requests.add::<DrainRequest>();
     requests.add::<MoveRequest>();
     requests.add::<LabelsRequest>();
+    requests.add::<JoinTokenRequest>();
     requests.add::<ApplyRequest>();
     requests.add::<PoolRequest>();
     requests.add::<ClusterTerms>();

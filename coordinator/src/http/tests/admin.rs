@@ -126,10 +126,6 @@ fn a_node_is_deleted_once_it_is_away_and_empty() {
     let rig = Rig::start();
     let agent = rig.agent("n", 4);
     assert_eq!(code(rig.delete(NODE), 409), "node_linked");
-    assert_eq!(
-        code(rig.delete(&format!("{NODE}?force=true")), 409),
-        "node_linked"
-    );
     rig.submit("a");
     drop(agent);
     until_away(&rig, "n");

@@ -116,7 +116,12 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
         assert_eq!(answered.status(), status, "a browser's page of {origin}");
     }
     let node = dir.path().join("node");
-    identity::issue_node(&rig.data, "alice", &node).unwrap();
+    let terms = sluice_transport::NodeTerms {
+        node: sluice_common::id::NodeName::new("alice").unwrap(),
+        claim: Default::default(),
+        ttl: Duration::from_secs(3600),
+    };
+    identity::issue_node(&rig.data, &terms, &node).unwrap();
     let node = caller(&rig.data, Some((&node, "node")));
     assert_eq!(
         get(&node, &rig, "/v1/whoami", None).0,

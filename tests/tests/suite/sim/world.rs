@@ -15,7 +15,8 @@ use coordinator_core::{
     Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
 };
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
-use sluice_common::id::{AttemptId, ClusterId, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
+use sluice_common::proof::Claim;
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
@@ -549,9 +550,11 @@ impl World {
                     | Answer::Cancelled(_)
                     | Answer::Changed(_)
                     | Answer::Applied(_)
-                    | Answer::Steered(_),
+                    | Answer::Steered(_)
+                    | Answer::Joined(_),
                 ..
             } => {}
+            Output::LetGo { session, .. } => self.break_wire(session.0),
             Output::SetTimer { key, at } => {
                 let delay = at.since(wall(self.now)).millis();
                 let life = self.coordinator_life;
@@ -651,13 +654,30 @@ impl World {
         }
     }
 
+    /// Whoever deletes a node that comes back gives it a new certificate.
+    fn claim(&self, node: &NodeName) -> Claim {
+        let core = self.core.as_ref();
+        let generation = core.map(|core| core.state().admission().generation(node));
+        Claim {
+            pool: None,
+            generation: generation.unwrap_or_default(),
+        }
+    }
+
     fn arrives(&mut self, link: u64, words: ToCoordinator) {
         let Some(wire) = self.wires.get(&link).filter(|wire| wire.up) else {
             return;
         };
         let (session, node) = (SessionId(link), self.hosts[wire.host].name.clone());
         match words {
-            ToCoordinator::Hello(hello) => self.decide(Input::NodeHello { session, hello }),
+            ToCoordinator::Hello(hello) => {
+                let claim = self.claim(&node);
+                self.decide(Input::NodeHello {
+                    session,
+                    hello,
+                    claim,
+                });
+            }
             ToCoordinator::Say(message) => self.decide(Input::FromNode {
                 session,
                 node,

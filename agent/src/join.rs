@@ -1,0 +1,269 @@
+//! How this host joins a cluster: with the line that an admin pastes here, once. The coordinator proves first that it is
+//! the one of the line; then it is shown the secret, and gives a certificate for the key that was made here.
+
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::join::{Credentials, JoinReply, JoinRequest};
+use sluice_transport::join_line::MAX_LINE_CHARS;
+use sluice_transport::{
+    AuthorityError, Backoff, JoinDialer, JoinLine, LineError, SigningRequest, Stranger,
+    TransportError,
+};
+use tokio::time::timeout;
+use tracing::{info, warn};
+
+use crate::kept::{Kept, KeptError};
+
+/// How long the coordinator may take to answer; it commits a record first, which on a busy disk takes long.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+
+/// Who wants to join, as far as the config and flags say.
+#[derive(Clone, Debug)]
+pub(crate) struct Applicant {
+    /// Where the agent keeps what it must remember.
+    pub(crate) state_dir: PathBuf,
+    /// The name that somebody chose for this host.
+    pub(crate) chosen: Option<NodeName>,
+    /// The host's own name, where it could be one of a node.
+    pub(crate) host_name: Option<NodeName>,
+    /// The pool that somebody chose.
+    pub(crate) pool: Option<PoolName>,
+}
+
+/// Why this host has not joined.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum JoinError {
+    #[error("cannot read the line for joining from {from}")]
+    Read { from: String, source: io::Error },
+    #[error(transparent)]
+    Line(#[from] LineError),
+    #[error(
+        "this host's name cannot be a node's: choose one with --node NAME, or `node` in the agent's config"
+    )]
+    Name,
+    #[error(
+        "the line lets in node `{only}` alone, and this host is to be node `{chosen}`: leave `node` out of the agent's config, or \
+         have a token made for that name"
+    )]
+    OtherNode { only: NodeName, chosen: NodeName },
+    #[error("this host has joined already, as {as_whom}: to join anew with this line, give --anew")]
+    Joined { as_whom: String },
+    #[error(transparent)]
+    Key(#[from] AuthorityError),
+    #[error(transparent)]
+    Link(#[from] TransportError),
+    #[error("the coordinator did not answer within {}s", ANSWER_WITHIN.as_secs())]
+    NoAnswer,
+    #[error("the coordinator does not let this host join: {message}")]
+    Refused { message: String, later: bool },
+    #[error(transparent)]
+    Kept(#[from] KeptError),
+}
+
+impl JoinError {
+    /// Whether the same again may end otherwise, with nobody's help.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Link(_) | Self::NoAnswer => true,
+            Self::Refused { later, .. } => *later,
+            Self::Read { .. }
+            | Self::Line(_)
+            | Self::Name
+            | Self::OtherNode { .. }
+            | Self::Joined { .. }
+            | Self::Key(_)
+            | Self::Kept(_) => false,
+        }
+    }
+}
+
+/// Reads the line from standard input, so that no list of processes shows it.
+pub(crate) fn from_stdin() -> Result<JoinLine, JoinError> {
+    read("standard input", io::stdin().lock())
+}
+
+fn from_file(path: &Path) -> Result<JoinLine, JoinError> {
+    let from = path.display().to_string();
+    let file = fs::File::open(path).map_err(|source| JoinError::Read {
+        from: from.clone(),
+        source,
+    })?;
+    read(&from, file)
+}
+
+fn read(from: &str, source: impl Read) -> Result<JoinLine, JoinError> {
+    let mut text = String::new();
+    let most = u64::try_from(2 * MAX_LINE_CHARS).unwrap_or(u64::MAX);
+    let read = source.take(most).read_to_string(&mut text);
+    read.map_err(|source| JoinError::Read {
+        from: from.to_owned(),
+        source,
+    })?;
+    Ok(text.parse()?)
+}
+
+/// Joins with this line: who this host is then.
+pub(crate) async fn join(
+    applicant: &Applicant,
+    line: &JoinLine,
+    anew: bool,
+) -> Result<String, JoinError> {
+    let kept = Kept::new(&applicant.state_dir);
+    if kept.is_there()
+        && !anew
+        && let Ok(identity) = kept.identity()
+    {
+        let as_whom = identity.peer().to_string();
+        return Err(JoinError::Joined { as_whom });
+    }
+    let node = name(applicant, line)?;
+    let (key, request) = SigningRequest::make()?;
+    let request = JoinRequest {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        secret: line.secret.clone(),
+        node,
+        pool: applicant.pool.clone(),
+        request,
+    };
+    let given = ask(line, &request).await?;
+    kept.keep(&given, &key, &line.addresses)?;
+    let identity = kept.identity().map_err(KeptError::Unusable)?;
+    let member = identity.member();
+    let pool = member.claim.pool.as_ref();
+    let pool = pool.map_or_else(String::new, |pool| format!(" of pool {pool}"));
+    let cluster = member.cluster.as_ref();
+    let cluster = cluster.map_or_else(String::new, |cluster| format!(" in cluster {cluster}"));
+    Ok(format!("{}{pool}{cluster}", member.peer))
+}
+
+/// What somebody chose goes first, then what the line says, then what the host is called.
+fn name(applicant: &Applicant, line: &JoinLine) -> Result<NodeName, JoinError> {
+    let chosen = applicant.chosen.clone();
+    match (chosen, line.node.clone()) {
+        (Some(chosen), Some(only)) if chosen != only => Err(JoinError::OtherNode { only, chosen }),
+        (Some(name), _) | (None, Some(name)) => Ok(name),
+        (None, None) => applicant.host_name.clone().ok_or(JoinError::Name),
+    }
+}
+
+/// Asks at each address in turn. One that refuses is not asked elsewhere: it has the last word.
+async fn ask(line: &JoinLine, request: &JoinRequest) -> Result<Credentials, JoinError> {
+    let dialer = JoinDialer::new(line.authority)?;
+    let mut outcome = Err(JoinError::NoAnswer);
+    for address in &line.addresses {
+        outcome = match dialer.dial(address).await {
+            Ok(stranger) => {
+                let answered = timeout(ANSWER_WITHIN, talk(&stranger, request)).await;
+                stranger.close("");
+                answered.unwrap_or(Err(JoinError::NoAnswer))
+            }
+            Err(error) => Err(error.into()),
+        };
+        match &outcome {
+            Ok(_) | Err(JoinError::Refused { .. }) => break,
+            Err(_) => {}
+        }
+    }
+    dialer.close().await;
+    outcome
+}
+
+async fn talk(stranger: &Stranger, request: &JoinRequest) -> Result<Credentials, JoinError> {
+    let (mut out, mut answer) = stranger.open().await?;
+    out.send(request).await?;
+    out.finish();
+    match answer.next().await? {
+        Some(JoinReply::Joined(given)) => Ok(given),
+        Some(JoinReply::Refused { message, later }) => Err(JoinError::Refused { message, later }),
+        None => Err(JoinError::NoAnswer),
+    }
+}
+
+/// Joins with the line in a file, as an agent does that starts for the first time; waits for a coordinator that is not
+/// there yet. The file has done its work then and is removed: nobody needs the secret any more.
+pub(crate) async fn join_by_file(applicant: &Applicant, path: &Path) -> Result<(), JoinError> {
+    let line = from_file(path)?;
+    let mut backoff = Backoff::new();
+    loop {
+        match join(applicant, &line, false).await {
+            Ok(as_whom) => {
+                info!("joined as {as_whom}");
+                break;
+            }
+            Err(error) if error.may_pass() => {
+                warn!("not joined yet: {}", sluice_common::chain::chain(&error));
+                tokio::time::sleep(backoff.next(getrandom::u64().unwrap_or(0))).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match fs::remove_file(path).or_else(|_| fs::write(path, b"")) {
+        Ok(()) => info!("{} is of no more use and was removed", path.display()),
+        Err(error) => warn!(
+            "{} holds a secret that is of no more use, and cannot be removed ({error}): remove it",
+            path.display()
+        ),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::join::Secret;
+    use sluice_common::proof::Fingerprint;
+
+    fn line(node: Option<&str>) -> JoinLine {
+        JoinLine {
+            addresses: vec!["127.0.0.1:1".to_owned()],
+            authority: Fingerprint::new([1; 32]),
+            secret: Secret([2; 32]),
+            node: node.map(|name| NodeName::new(name).unwrap()),
+        }
+    }
+
+    fn applicant(chosen: Option<&str>, host_name: Option<&str>) -> Applicant {
+        let name = |name: Option<&str>| name.map(|name| NodeName::new(name).unwrap());
+        Applicant {
+            state_dir: "/nonexistent".into(),
+            chosen: name(chosen),
+            host_name: name(host_name),
+            pool: None,
+        }
+    }
+
+    #[test]
+    fn a_name_that_was_chosen_goes_before_the_line_s_and_that_before_the_host_s() {
+        let named = |chosen, line_s| {
+            let name = name(&applicant(chosen, Some("host")), &line(line_s));
+            name.map(|name| name.to_string())
+        };
+        assert_eq!(named(None, None).unwrap(), "host");
+        assert_eq!(named(None, Some("a")).unwrap(), "a");
+        assert_eq!(named(Some("b"), None).unwrap(), "b");
+        assert_eq!(named(Some("a"), Some("a")).unwrap(), "a");
+        let error = named(Some("b"), Some("a")).unwrap_err().to_string();
+        assert!(error.contains("node `a` alone"), "{error}");
+        let error = name(&applicant(None, None), &line(None)).unwrap_err();
+        assert!(error.to_string().contains("--node NAME"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_line_or_half_of_one_is_told_so_before_anybody_is_asked() {
+        let whole = line(None).to_string();
+        assert_eq!(read("x", whole.as_bytes()).unwrap(), line(None));
+        let half = read("x", &whole.as_bytes()[..50]).unwrap_err().to_string();
+        assert!(half.contains("is cut off: it has 50 characters"), "{half}");
+        let other = read("x", &b"hello"[..]).unwrap_err().to_string();
+        assert!(other.contains("`sluice token create`"), "{other}");
+        let missing = from_file(Path::new("/nonexistent/token")).unwrap_err();
+        assert!(
+            missing.to_string().contains("/nonexistent/token"),
+            "{missing}"
+        );
+    }
+}

@@ -1,0 +1,205 @@
+//! What this host was given when it joined: its certificate with its key, the authorities that it trusts, and where the
+//! coordinator answers. Below the state directory, written by joining and by renewing, read at start and before each dial.
+//!
+//! ```text
+//! STATE_DIR/tls/ca.pem     the authorities
+//! STATE_DIR/tls/node.pem   certificate and key in one file, so that they never part
+//! STATE_DIR/tls/join.json  where the coordinator answers
+//! ```
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sluice_common::join::Credentials;
+use sluice_transport::files::{read_public, write_private, write_public};
+use sluice_transport::{FileError, Identity, IdentityError, TlsFiles};
+
+/// The files. They need not be there.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    state_dir: PathBuf,
+}
+
+/// Why they cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum KeptError {
+    #[error("cannot make {}", path.display())]
+    Dir { path: PathBuf, source: io::Error },
+    #[error("cannot give {} to the agent's user", path.display())]
+    Owner { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    File(#[from] FileError),
+    #[error("what the coordinator has issued cannot be used")]
+    Unusable(#[source] IdentityError),
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct JoinedAt {
+    coordinators: Vec<String>,
+}
+
+impl Kept {
+    pub(crate) fn new(state_dir: &Path) -> Self {
+        let state_dir = state_dir.to_owned();
+        Self { state_dir }
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.state_dir.join("tls")
+    }
+
+    /// Whether this host has joined.
+    pub(crate) fn is_there(&self) -> bool {
+        self.dir().join("node.pem").exists()
+    }
+
+    /// As the transport reads them.
+    pub(crate) fn files(&self) -> TlsFiles {
+        let dir = self.dir();
+        TlsFiles {
+            ca: dir.join("ca.pem"),
+            cert: dir.join("node.pem"),
+            key: dir.join("node.pem"),
+        }
+    }
+
+    /// Who this host is since it joined.
+    pub(crate) fn identity(&self) -> Result<Identity, IdentityError> {
+        Identity::load(&self.files())
+    }
+
+    /// Where the coordinator answered when this host joined; nowhere where that cannot be read.
+    pub(crate) fn coordinators(&self) -> Vec<String> {
+        let text = read_public(&self.dir().join("join.json")).unwrap_or_default();
+        let joined: JoinedAt = serde_json::from_str(&text).unwrap_or_default();
+        joined.coordinators
+    }
+
+    /// Keeps what joining gave. The certificate comes last: with it this host has joined.
+    pub(crate) fn keep(
+        &self,
+        given: &Credentials,
+        key_pem: &str,
+        coordinators: &[String],
+    ) -> Result<(), KeptError> {
+        let dir = self.dir();
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        made.map_err(|source| KeptError::Dir {
+            path: dir.clone(),
+            source,
+        })?;
+        let coordinators = coordinators.to_vec();
+        let joined = serde_json::to_string(&JoinedAt { coordinators });
+        let joined = joined.expect("addresses are JSON");
+        write_public(&dir.join("join.json"), &joined)?;
+        self.trust(&given.authorities)?;
+        self.renew(given, key_pem)?;
+        self.hand_over()
+    }
+
+    /// Trusts these authorities from now on.
+    pub(crate) fn trust(&self, authorities: &str) -> Result<(), KeptError> {
+        let path = self.files().ca;
+        if read_public(&path).is_ok_and(|before| before == authorities) {
+            return Ok(());
+        }
+        Ok(write_public(&path, authorities)?)
+    }
+
+    /// Takes the next certificate with its key, in one stroke, once it was seen to be good.
+    pub(crate) fn renew(&self, given: &Credentials, key_pem: &str) -> Result<(), KeptError> {
+        let both = format!("{}{key_pem}", given.certificate);
+        let trial = self.dir().join("node.pem.trial");
+        write_private(&trial, &both)?;
+        let files = TlsFiles {
+            ca: self.files().ca,
+            cert: trial.clone(),
+            key: trial.clone(),
+        };
+        let good = Identity::load(&files).map_err(KeptError::Unusable);
+        let _gone_already = fs::remove_file(&trial);
+        good?;
+        Ok(write_private(&self.files().cert, &both)?)
+    }
+
+    /// Root may have this host join; the agent, which is not root, must be able to read and renew what came of it.
+    fn hand_over(&self) -> Result<(), KeptError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| KeptError::Owner { path, source }
+        };
+        let owner = fs::metadata(&self.state_dir).map_err(failed(&self.state_dir))?;
+        if !nix::unistd::geteuid().is_root() || owner.uid() == 0 {
+            return Ok(());
+        }
+        let dir = self.dir();
+        let files = ["ca.pem", "node.pem", "join.json"].map(|name| dir.join(name));
+        for path in files.iter().chain([&dir]) {
+            chown(path, Some(owner.uid()), Some(owner.gid())).map_err(failed(path))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use sluice_common::id::NodeName;
+    use sluice_common::proof::Claim;
+    use sluice_transport::{Authority, NodeTerms, SigningRequest};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    /// A certificate of `authority` for the node, and its key.
+    pub(crate) fn issued(authority: &Authority, node: &str) -> (Credentials, String) {
+        let (key, request) = SigningRequest::make().unwrap();
+        let request = SigningRequest::read(&request).unwrap();
+        let terms = NodeTerms {
+            node: NodeName::new(node).unwrap(),
+            claim: Claim::default(),
+            ttl: Duration::from_secs(3600),
+        };
+        let given = Credentials {
+            certificate: authority.certify_node(&request, &terms).unwrap(),
+            authorities: authority.cert_pem(),
+        };
+        (given, key)
+    }
+
+    #[test]
+    fn what_was_given_is_kept_for_its_owner_alone_and_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::new(dir.path());
+        assert!(!kept.is_there() && kept.coordinators().is_empty());
+        let authority = Authority::create("c1").unwrap();
+        let (given, key) = issued(&authority, "gpu-7");
+        let at = ["coord-1:7443".to_owned()];
+        kept.keep(&given, &key, &at).unwrap();
+        assert!(kept.is_there());
+        assert_eq!(kept.identity().unwrap().peer().to_string(), "node gpu-7");
+        assert_eq!(kept.coordinators(), at);
+        let mode = fs::metadata(kept.files().key).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_certificate_that_cannot_be_used_takes_no_good_one_s_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = Kept::new(dir.path());
+        let authority = Authority::create("c1").unwrap();
+        let (given, key) = issued(&authority, "gpu-7");
+        kept.keep(&given, &key, &[]).unwrap();
+        let before = fs::read_to_string(kept.files().cert).unwrap();
+        let (next, _) = issued(&authority, "gpu-7");
+        let (foreign, foreign_key) = issued(&Authority::create("c1").unwrap(), "gpu-7");
+        for (given, key) in [(&next, &key), (&foreign, &foreign_key)] {
+            let error = kept.renew(given, key).unwrap_err();
+            assert!(matches!(error, KeptError::Unusable(_)), "{error}");
+        }
+        assert_eq!(fs::read_to_string(kept.files().cert).unwrap(), before);
+        assert!(!dir.path().join("tls/node.pem.trial").exists());
+    }
+}

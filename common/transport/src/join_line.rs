@@ -1,0 +1,263 @@
+//! The line that an admin pastes on a host to have it join: where the coordinator answers, by which authority it is known,
+//! and a secret. Made by the coordinator, read by the agent.
+//!
+//! ```text
+//! sluice-join-1.BASE64URL
+//!               length (2 bytes) | fingerprint (32) | secret (32) | node | addresses | checksum (4)
+//! ```
+//! Names and addresses are bytes after a length of one byte; a node of length 0 is any. The length is that of all that
+//! follows it, so that a line of which a part is missing is told as such.
+
+use std::fmt;
+use std::str::FromStr;
+
+use data_encoding::BASE64URL_NOPAD;
+use sluice_common::id::NodeName;
+use sluice_common::join::{SECRET_BYTES, Secret};
+use sluice_common::proof::{Fingerprint, SecretHash};
+
+use crate::certificate::sha256;
+
+/// What a line of this version begins with.
+const PREFIX: &str = "sluice-join-1.";
+/// What lines of all versions begin with.
+const ANY_PREFIX: &str = "sluice-join-";
+const LENGTH_BYTES: usize = 2;
+const CHECKSUM_BYTES: usize = 4;
+const HASH_BYTES: usize = 32;
+/// Addresses of one cluster in a line that people paste.
+pub const MAX_LINE_ADDRESSES: usize = 8;
+/// Longest line that is looked at, in characters: eight addresses of the longest form and all the rest.
+pub const MAX_LINE_CHARS: usize = 4096;
+
+/// What the line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinLine {
+    /// Where the coordinator answers, as HOST:PORT, one at least.
+    pub addresses: Vec<String>,
+    /// Of the authority under which the coordinator must show a certificate.
+    pub authority: Fingerprint,
+    /// Of the token.
+    pub secret: Secret,
+    /// The only node that it lets in; `None` is any.
+    pub node: Option<NodeName>,
+}
+
+/// Why a text is no line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineError {
+    /// It is something else.
+    #[error(
+        "this is no line for joining: copy the whole line that `sluice token create` printed, from `{PREFIX}` to its end"
+    )]
+    NotOne,
+    /// It is of another version.
+    #[error(
+        "this line for joining is of a version that this agent does not know: install the coordinator's release here, or make the token with this one's"
+    )]
+    Version,
+    /// A part of it is missing.
+    #[error("the line for joining is cut off: it has {has} characters of {wanted}; copy it whole")]
+    CutOff {
+        /// Characters that there are.
+        has: usize,
+        /// Characters that there should be.
+        wanted: usize,
+    },
+    /// It was changed, or something follows it.
+    #[error(
+        "the line for joining was changed on its way: copy it once more, and nothing before or after it"
+    )]
+    Changed,
+}
+
+/// The hash under which a secret is known.
+pub fn hash_of(secret: &Secret) -> SecretHash {
+    SecretHash::new(sha256(&secret.0))
+}
+
+impl fmt::Display for JoinLine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut body = Vec::new();
+        body.extend(self.authority.as_bytes());
+        body.extend(self.secret.0);
+        put(&mut body, self.node.as_ref().map_or("", NodeName::as_str));
+        for address in self.addresses.iter().take(MAX_LINE_ADDRESSES) {
+            put(&mut body, address);
+        }
+        let checksum = sha256(&body);
+        body.extend(&checksum[..CHECKSUM_BYTES]);
+        let length = u16::try_from(body.len()).map_err(|_| fmt::Error)?;
+        let bytes = [&length.to_be_bytes()[..], &body].concat();
+        write!(f, "{PREFIX}{}", BASE64URL_NOPAD.encode(&bytes))
+    }
+}
+
+/// An address that is too long for any host is cut: it leads nowhere either way.
+fn put(body: &mut Vec<u8>, text: &str) {
+    let end = text.floor_char_boundary(usize::from(u8::MAX));
+    let length = u8::try_from(end).expect("it was cut to fit");
+    body.push(length);
+    body.extend(&text.as_bytes()[..end]);
+}
+
+impl FromStr for JoinLine {
+    type Err = LineError;
+
+    fn from_str(text: &str) -> Result<Self, LineError> {
+        let text = text.trim();
+        let Some(encoded) = text.strip_prefix(PREFIX) else {
+            return Err(
+                match text.starts_with(ANY_PREFIX) && !PREFIX.starts_with(text) {
+                    true => LineError::Version,
+                    false => LineError::NotOne,
+                },
+            );
+        };
+        if text.len() > MAX_LINE_CHARS {
+            return Err(LineError::Changed);
+        }
+        check_length(encoded)?;
+        let bytes = BASE64URL_NOPAD.decode(encoded.as_bytes());
+        let bytes = bytes.map_err(|_| LineError::Changed)?;
+        let body = bytes.get(LENGTH_BYTES..).ok_or(LineError::Changed)?;
+        let split = body.len().checked_sub(CHECKSUM_BYTES);
+        let (body, checksum) = body.split_at(split.ok_or(LineError::Changed)?);
+        if sha256(body)[..CHECKSUM_BYTES] != *checksum {
+            return Err(LineError::Changed);
+        }
+        read(body).ok_or(LineError::Changed)
+    }
+}
+
+/// The first four characters tell how many there are in all.
+fn check_length(encoded: &str) -> Result<(), LineError> {
+    let has = encoded.len() + PREFIX.len();
+    let head = encoded
+        .as_bytes()
+        .get(..4)
+        .and_then(|head| BASE64URL_NOPAD.decode(head).ok());
+    let Some(&[high, low, ..]) = head.as_deref() else {
+        return Err(LineError::CutOff {
+            has,
+            wanted: PREFIX.len() + BASE64URL_NOPAD.encode_len(LENGTH_BYTES + 2 * HASH_BYTES),
+        });
+    };
+    let length = LENGTH_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    let wanted = PREFIX.len() + BASE64URL_NOPAD.encode_len(length);
+    match has.cmp(&wanted) {
+        std::cmp::Ordering::Less => Err(LineError::CutOff { has, wanted }),
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Greater => Err(LineError::Changed),
+    }
+}
+
+fn read(body: &[u8]) -> Option<JoinLine> {
+    let (authority, body) = body.split_first_chunk::<HASH_BYTES>()?;
+    let (secret, mut rest) = body.split_first_chunk::<SECRET_BYTES>()?;
+    let node = take(&mut rest)?;
+    let node = match node {
+        "" => None,
+        name => Some(NodeName::new(name).ok()?),
+    };
+    let mut addresses = Vec::new();
+    while !rest.is_empty() {
+        addresses.push(take(&mut rest)?.to_owned());
+    }
+    (1..=MAX_LINE_ADDRESSES)
+        .contains(&addresses.len())
+        .then(|| JoinLine {
+            addresses,
+            authority: Fingerprint::new(*authority),
+            secret: Secret(*secret),
+            node,
+        })
+}
+
+fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let (length, tail) = rest.split_first()?;
+    let (text, tail) = tail.split_at_checked(usize::from(*length))?;
+    *rest = tail;
+    std::str::from_utf8(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn line() -> JoinLine {
+        JoinLine {
+            addresses: vec!["coord-1:7443".to_owned(), "[fd00::1]:7443".to_owned()],
+            authority: Fingerprint::new([7; 32]),
+            secret: Secret([9; 32]),
+            node: Some(NodeName::new("gpu-7").unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_line_is_read_as_it_is_written_with_room_around_it() {
+        let text = format!("  {}\n", line());
+        assert_eq!(text.parse(), Ok(line()));
+        let any = JoinLine {
+            node: None,
+            ..line()
+        };
+        assert_eq!(any.to_string().parse(), Ok(any));
+    }
+
+    #[test]
+    fn every_part_of_a_line_is_told_to_be_one() {
+        let whole = line().to_string();
+        for end in PREFIX.len()..whole.len() {
+            let error = whole[..end].parse::<JoinLine>().unwrap_err();
+            assert!(
+                matches!(error, LineError::CutOff { has, .. } if has == end),
+                "{end}: {error}"
+            );
+        }
+        let error = whole[..PREFIX.len() + 40].parse::<JoinLine>().unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains(&format!("54 characters of {}", whole.len())),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_line_that_was_changed_or_is_another_thing_is_told_so() {
+        let whole = line().to_string();
+        let flipped = |at: usize| {
+            let mut bytes = whole.clone().into_bytes();
+            bytes[at] = if bytes[at] == b'A' { b'B' } else { b'A' };
+            String::from_utf8(bytes).unwrap()
+        };
+        for at in [PREFIX.len() + 10, whole.len() / 2, whole.len() - 8] {
+            assert_eq!(
+                flipped(at).parse::<JoinLine>(),
+                Err(LineError::Changed),
+                "{at}"
+            );
+        }
+        let longer = format!("{whole}x");
+        assert_eq!(longer.parse::<JoinLine>(), Err(LineError::Changed));
+        for other in ["", "hello", "sluice-join", "sluice-join-1"] {
+            assert_eq!(other.parse::<JoinLine>(), Err(LineError::NotOne), "{other}");
+        }
+        let later = "sluice-join-2.AAAA".parse::<JoinLine>();
+        assert_eq!(later, Err(LineError::Version));
+    }
+
+    #[test]
+    fn a_secret_is_not_printed() {
+        assert!(format!("{:?}", line()).contains("Secret(..)"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_reader_panic(text in "(sluice-join-1\\.)?[A-Za-z0-9_-]{0,200}") {
+            let _either = text.parse::<JoinLine>();
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Signing requests: how a host proves that it holds the key for which it wants a certificate. Made by who wants one,
+//! read by who issues.
+
+use rcgen::{
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, PKCS_ECDSA_P256_SHA256,
+    PKCS_ED25519, PublicKey, PublicKeyData,
+};
+use rustls::pki_types::CertificateSigningRequestDer;
+use sluice_common::proof::Fingerprint;
+
+use crate::authority::{AuthorityError, new_key};
+use crate::certificate::sha256;
+
+/// A request whose signature was checked.
+#[derive(Clone, Debug)]
+pub struct SigningRequest {
+    public_key: PublicKey,
+}
+
+/// What is wrong with a request.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// It is none, or it is not signed by the key that it is for.
+    #[error("the signing request cannot be read, or is not signed by its own key")]
+    Unreadable(#[source] rcgen::Error),
+    /// Its key is of a kind that no member has.
+    #[error("the signing request is for a key that is neither Ed25519 nor ECDSA over P-256")]
+    Kind,
+}
+
+impl SigningRequest {
+    /// A new key, in PEM form and secret, and the request for it.
+    ///
+    /// # Errors
+    /// Where there is no randomness to be had.
+    pub fn make() -> Result<(String, Vec<u8>), AuthorityError> {
+        let key = new_key()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        let request = params
+            .serialize_request(&key)
+            .map_err(AuthorityError::Issue)?;
+        Ok((key.serialize_pem(), request.der().to_vec()))
+    }
+
+    /// The request for a key that is there already, in PEM form.
+    ///
+    /// # Errors
+    /// Where that is no key.
+    pub fn make_with(key_pem: &str) -> Result<Vec<u8>, AuthorityError> {
+        let key = rcgen::KeyPair::from_pem(key_pem).map_err(AuthorityError::Issue)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        let request = params
+            .serialize_request(&key)
+            .map_err(AuthorityError::Issue)?;
+        Ok(request.der().to_vec())
+    }
+
+    /// Reads a request and checks that it is signed by the key that it is for.
+    ///
+    /// # Errors
+    /// Where it is not, or its key is of an unknown kind.
+    pub fn read(der: &[u8]) -> Result<Self, RequestError> {
+        let der = CertificateSigningRequestDer::from(der);
+        let request =
+            CertificateSigningRequestParams::from_der(&der).map_err(RequestError::Unreadable)?;
+        let public_key = request.public_key;
+        if [&PKCS_ED25519, &PKCS_ECDSA_P256_SHA256].contains(&public_key.algorithm()) {
+            return Ok(Self { public_key });
+        }
+        Err(RequestError::Kind)
+    }
+
+    /// By which the key is told from others.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::new(sha256(self.public_key.der_bytes()))
+    }
+
+    pub(crate) fn public_key(&self) -> &PublicKey {
+        &self.public_key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_for_the_key_that_signed_it_and_no_other() {
+        let (key, request) = SigningRequest::make().unwrap();
+        let read = SigningRequest::read(&request).unwrap();
+        let again = SigningRequest::make_with(&key).unwrap();
+        let again = SigningRequest::read(&again).unwrap();
+        assert_eq!(again.fingerprint(), read.fingerprint());
+        let (_, other) = SigningRequest::make().unwrap();
+        let other = SigningRequest::read(&other).unwrap();
+        assert_ne!(other.fingerprint(), read.fingerprint());
+        for at in [0, 20, request.len() - 1] {
+            let mut bent = request.clone();
+            bent[at] ^= 1;
+            assert!(SigningRequest::read(&bent).is_err(), "bent at {at}");
+        }
+        assert!(SigningRequest::read(&[]).is_err());
+        let cut = &request[..request.len() - 1];
+        assert!(SigningRequest::read(cut).is_err());
+    }
+
+    #[test]
+    fn a_key_of_another_kind_is_refused() {
+        let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+        let request = CertificateParams::default().serialize_request(&key);
+        let error = SigningRequest::read(request.unwrap().der()).unwrap_err();
+        assert!(matches!(error, RequestError::Kind), "{error}");
+    }
+}

@@ -1,0 +1,97 @@
+//! How tokens for joining and the access of nodes change.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use sluice_common::id::{JoinTokenId, NodeName};
+use sluice_common::proof::{Fingerprint, Generation};
+use sluice_common::time::Time;
+
+use super::{Fit, need};
+use crate::record::Record;
+use crate::state::State;
+use crate::state::admission::{JoinToken, TokenUse};
+
+impl State {
+    pub(super) fn on_join_token_made(&mut self, at: Time, record: &Record) -> Fit {
+        let Record::JoinTokenMade {
+            token,
+            hash,
+            pool,
+            node,
+            labels,
+            uses,
+            expires_at,
+        } = record
+        else {
+            return Ok(());
+        };
+        self.kept.admission.make_room(at);
+        let made = JoinToken {
+            id: token.clone(),
+            hash: *hash,
+            pool: pool.clone(),
+            node: node.clone(),
+            labels: labels.clone(),
+            uses: *uses,
+            made_at: at,
+            expires_at: *expires_at,
+            revoked_at: None,
+            used: BTreeMap::new(),
+            refusals: 0,
+        };
+        let before = self.kept.admission.tokens_mut().insert(token.clone(), made);
+        need(before.is_none(), || {
+            format!("join token `{token}` is there already")
+        })
+    }
+
+    pub(super) fn on_join_token_used(
+        &mut self,
+        id: &JoinTokenId,
+        node: &NodeName,
+        key: Fingerprint,
+        generation: Generation,
+    ) -> Fit {
+        let labels = {
+            let token = self.token_mut(id)?;
+            let node = node.clone();
+            token.used.insert(key, TokenUse { node, generation });
+            token.labels.clone()
+        };
+        let access = self.kept.admission.access_mut(node);
+        access.generation = generation;
+        access.admitted = true;
+        access.labels = labels;
+        Ok(())
+    }
+
+    pub(super) fn on_join_token_revoked(&mut self, at: Time, id: &JoinTokenId) -> Fit {
+        let token = self.token_mut(id)?;
+        let open = token.revoked_at.replace(at).is_none();
+        need(open, || format!("join token `{id}` was revoked before"))
+    }
+
+    pub(super) fn on_join_refused(&mut self, id: &JoinTokenId) -> Fit {
+        let token = self.token_mut(id)?;
+        token.refusals = token.refusals.saturating_add(1);
+        Ok(())
+    }
+
+    pub(super) fn on_node_revoked(&mut self, node: &NodeName, generation: Generation) -> Fit {
+        let access = self.kept.admission.access_mut(node);
+        let before = access.generation;
+        access.generation = generation;
+        access.admitted = false;
+        access.labels.clear();
+        need(generation > before, || {
+            format!("generation {generation} of node `{node}` after {before}")
+        })
+    }
+
+    fn token_mut(&mut self, id: &JoinTokenId) -> Result<&mut JoinToken, String> {
+        let token = self.kept.admission.tokens_mut().get_mut(id);
+        token.ok_or_else(|| format!("there is no join token `{id}`"))
+    }
+}

@@ -1,0 +1,353 @@
+//! Tokens by which hosts join, and the end of a node's access.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+
+use sluice_common::id::{JoinTokenId, PoolName};
+use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::proof::{Claim, Fingerprint, Generation, SecretHash};
+use sluice_common::state::NodeState;
+use sluice_common::time::Span;
+use sluice_common::wire::Greeting;
+
+use super::rig::*;
+use crate::{
+    Answer, Input, JoinAsk, JoinRefusal, Joined, MAX_JOIN_TOKENS, NewJoinToken, NodeChange, Record,
+    Refusal, ReplyId, SessionId, TokenStanding,
+};
+
+fn token_id(number: u32) -> JoinTokenId {
+    JoinTokenId::new(alloc::format!("t{number}")).unwrap()
+}
+
+fn hash(number: u32) -> SecretHash {
+    let mut bytes = [0; 32];
+    bytes[..4].copy_from_slice(&number.to_be_bytes());
+    SecretHash::new(bytes)
+}
+
+fn key(number: u8) -> Fingerprint {
+    Fingerprint::new([number; 32])
+}
+
+/// A token for one host of the pool `default`, good for a minute.
+fn token(number: u32) -> NewJoinToken {
+    NewJoinToken {
+        id: token_id(number),
+        hash: hash(number),
+        pool: PoolName::new("default").unwrap(),
+        node: None,
+        labels: Default::default(),
+        uses: 1,
+        ttl: Span::from_secs(60),
+    }
+}
+
+fn make(rig: &mut Rig, token: NewJoinToken) -> Result<(), Refusal> {
+    let reply = ReplyId(7);
+    let fed = rig.feed(Input::MakeJoinToken { reply, token });
+    match &fed.answers[..] {
+        [Answer::Changed(made)] => made.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ask(number: u32, name: &str, by: u8) -> JoinAsk {
+    JoinAsk {
+        hash: hash(number),
+        node: node(name),
+        pool: None,
+        key: key(by),
+    }
+}
+
+fn join_with(rig: &mut Rig, ask: JoinAsk) -> (Result<Joined, JoinRefusal>, Fed) {
+    let fed = rig.feed(Input::Join {
+        reply: ReplyId(8),
+        ask,
+    });
+    match &fed.answers[..] {
+        [Answer::Joined(joined)] => (joined.clone(), fed),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn join(rig: &mut Rig, number: u32, name: &str, by: u8) -> Result<Joined, JoinRefusal> {
+    join_with(rig, ask(number, name, by)).0
+}
+
+/// What a node hears that shows a certificate which says this.
+fn says(rig: &mut Rig, name: &str, claim: Claim) -> Result<(), String> {
+    let hello = Box::new(hello(name, 1, 4));
+    let session = SessionId(9000 + rig.log.len() as u64);
+    let fed = rig.feed(Input::NodeHello {
+        session,
+        hello,
+        claim,
+    });
+    match fed.greeting() {
+        Greeting::Welcome(_) => Ok(()),
+        Greeting::Refused { message } => Err(message.clone()),
+    }
+}
+
+#[test]
+fn a_token_lets_in_as_many_hosts_as_it_says_and_a_repeat_counts_once() {
+    let mut rig = Rig::new();
+    make(
+        &mut rig,
+        NewJoinToken {
+            uses: 2,
+            ..token(1)
+        },
+    )
+    .unwrap();
+    let joined = join(&mut rig, 1, "a", 1).unwrap();
+    assert_eq!(joined.node, node("a"));
+    assert_eq!(joined.claim.pool, Some(PoolName::new("default").unwrap()));
+    assert_eq!(joined.claim.generation, Generation::new(1));
+    let (again, fed) = join_with(&mut rig, ask(1, "a", 1));
+    assert_eq!((again.unwrap(), fed.records.len()), (joined.clone(), 0));
+    join(&mut rig, 1, "b", 2).unwrap();
+    let refused = join(&mut rig, 1, "c", 3).unwrap_err();
+    assert!(
+        matches!(refused, JoinRefusal::UsedUp { uses: 2, .. }),
+        "{refused}"
+    );
+    // What was given before it was used up may still be on its way.
+    assert_eq!(join(&mut rig, 1, "a", 1), Ok(joined));
+    // The key that has used it gets no second name.
+    let refused = join(&mut rig, 1, "d", 1).unwrap_err();
+    assert!(matches!(refused, JoinRefusal::UsedUp { .. }), "{refused}");
+}
+
+#[test]
+fn a_use_is_durable_before_it_is_answered_and_survives_a_restart() {
+    let mut rig = Rig::new();
+    make(&mut rig, token(1)).unwrap();
+    let (_, fed) = join_with(&mut rig, ask(1, "a", 1));
+    assert_eq!(fed.types(), ["join_token_used"]);
+    for snapshot_at in [0, rig.log.len()] {
+        rig.restart(snapshot_at);
+        assert!(join(&mut rig, 1, "b", 2).is_err());
+    }
+}
+
+#[test]
+fn each_refusal_names_its_cause_and_is_recorded() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.put_pool("other");
+    make(
+        &mut rig,
+        NewJoinToken {
+            node: Some(node("only")),
+            ..token(1)
+        },
+    )
+    .unwrap();
+    make(&mut rig, token(2)).unwrap();
+    make(&mut rig, token(3)).unwrap();
+    rig.feed(Input::RevokeJoinToken {
+        reply: ReplyId(9),
+        token: token_id(3),
+    });
+    let mut elsewhere = ask(2, "a", 1);
+    elsewhere.pool = Some(PoolName::new("other").unwrap());
+    for (asked, said) in [
+        (ask(1, "a", 1), "is for node `only` alone"),
+        (ask(2, "n", 1), "node `n` is there already"),
+        (ask(3, "a", 1), "join token `t3` was revoked"),
+        (
+            elsewhere,
+            "for pool `default` and the agent's config says pool `other`",
+        ),
+    ] {
+        let (refused, fed) = join_with(&mut rig, asked);
+        let message = refused.unwrap_err().to_string();
+        assert!(message.contains(said), "{message}");
+        let [Record::JoinRefused { why, .. }] = &fed.records[..] else {
+            panic!("{fed:?}");
+        };
+        assert_eq!(*why, message);
+    }
+    // Of a secret that nobody has given away there is nothing to record: anybody can make one up.
+    let (refused, fed) = join_with(&mut rig, ask(99, "a", 1));
+    assert_eq!((refused, fed.records.len()), (Err(JoinRefusal::Unknown), 0));
+    rig.now = rig.now + Span::from_secs(60);
+    let refused = join(&mut rig, 2, "a", 1).unwrap_err();
+    assert!(matches!(refused, JoinRefusal::Expired { .. }), "{refused}");
+}
+
+#[test]
+fn whoever_knows_an_old_secret_does_not_fill_the_log() {
+    let mut rig = Rig::one_node(1, 4);
+    make(&mut rig, token(1)).unwrap();
+    let before = rig.log.len();
+    for number in 0..200 {
+        assert!(join(&mut rig, 1, "n", number).is_err());
+    }
+    assert_eq!(rig.log.len() - before, 100);
+}
+
+#[test]
+fn a_name_that_is_taken_is_given_anew_by_a_token_for_it_alone() {
+    let mut rig = Rig::one_node(1, 4);
+    make(
+        &mut rig,
+        NewJoinToken {
+            node: Some(node("n")),
+            ..token(1)
+        },
+    )
+    .unwrap();
+    let (joined, fed) = join_with(&mut rig, ask(1, "n", 1));
+    let joined = joined.unwrap();
+    assert_eq!(joined.claim.generation, Generation::new(1));
+    assert_eq!(
+        fed.cut.len(),
+        1,
+        "the host that had the name loses its link"
+    );
+    assert_eq!(rig.node_state("n"), NodeState::Unreachable);
+    let message = says(&mut rig, "n", Claim::default()).unwrap_err();
+    assert!(
+        message.contains("`sluice token create --node n`"),
+        "{message}"
+    );
+    says(&mut rig, "n", joined.claim).unwrap();
+}
+
+#[test]
+fn a_host_that_has_joined_and_was_not_seen_yet_keeps_its_name() {
+    let mut rig = Rig::new();
+    make(
+        &mut rig,
+        NewJoinToken {
+            uses: 9,
+            ..token(1)
+        },
+    )
+    .unwrap();
+    join(&mut rig, 1, "a", 1).unwrap();
+    let refused = join(&mut rig, 1, "a", 2).unwrap_err();
+    assert!(
+        matches!(refused, JoinRefusal::NodeTaken { .. }),
+        "{refused}"
+    );
+    rig.change("a", NodeChange::Delete { force: false });
+    join(&mut rig, 1, "a", 2).unwrap();
+    // The first one's use was ended with its access.
+    let refused = join(&mut rig, 1, "a", 1).unwrap_err();
+    assert!(matches!(refused, JoinRefusal::Ended { .. }), "{refused}");
+}
+
+#[test]
+fn a_revoked_node_loses_its_link_at_once_and_stays_out_after_a_restart() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    let fed = rig.change("n", NodeChange::Revoke);
+    assert_eq!(fed.types()[0], "node_revoked");
+    assert_eq!(fed.cut, ["the access of this node was ended"]);
+    assert_eq!(rig.node_state("n"), NodeState::Unreachable);
+    for snapshot_at in [0, rig.log.len()] {
+        rig.restart(snapshot_at);
+        assert!(says(&mut rig, "n", Claim::default()).is_err());
+    }
+    // What it held is given up with its lease, as of any host that falls silent.
+    assert_eq!(rig.core.state().attempts_on(&node("n")).count(), 1);
+}
+
+#[test]
+fn a_linked_node_is_deleted_by_force_and_its_certificate_with_it() {
+    let mut rig = Rig::one_node(1, 4);
+    let delete = |force| NodeChange::Delete { force };
+    assert!(rig.change("n", delete(false)).cut.is_empty());
+    let fed = rig.change("n", delete(true));
+    assert_eq!((fed.cut.len(), rig.core.state().nodes().len()), (1, 0));
+    assert!(says(&mut rig, "n", Claim::default()).is_err());
+    assert!(rig.core.state().nodes().is_empty());
+}
+
+#[test]
+fn a_certificate_for_a_pool_is_good_in_no_other() {
+    let mut rig = Rig::new();
+    rig.put_pool("training");
+    let pool = Some(PoolName::new("training").unwrap());
+    let generation = Generation::default();
+    let message = says(&mut rig, "n", Claim { pool, generation }).unwrap_err();
+    assert!(
+        message.contains("is for pool `training` and its config says pool `default`"),
+        "{message}"
+    );
+    assert!(rig.core.state().nodes().is_empty());
+}
+
+#[test]
+fn labels_of_a_token_become_the_node_s_and_an_admin_may_take_them_away() {
+    let mut rig = Rig::new();
+    let zone = (
+        LabelKey::new("zone").unwrap(),
+        LabelValue::new("a").unwrap(),
+    );
+    make(
+        &mut rig,
+        NewJoinToken {
+            labels: [zone.clone()].into(),
+            ..token(1)
+        },
+    )
+    .unwrap();
+    let claim = join(&mut rig, 1, "n", 1).unwrap().claim;
+    says(&mut rig, "n", claim.clone()).unwrap();
+    let labels = |rig: &Rig| rig.core.state().node(&node("n")).unwrap().labels_in_force();
+    assert_eq!(labels(&rig)["zone"], "a");
+    rig.change("n", NodeChange::Label([(zone.0, None)].into()));
+    let session = SessionId(1);
+    rig.feed(Input::NodeGone {
+        session,
+        node: node("n"),
+    });
+    says(&mut rig, "n", claim).unwrap();
+    assert!(labels(&rig).is_empty());
+}
+
+#[test]
+fn tokens_are_bounded_and_open_ones_are_not_dropped() {
+    let mut rig = Rig::new();
+    let most = u32::try_from(MAX_JOIN_TOKENS).unwrap();
+    for number in 0..most {
+        make(&mut rig, token(number)).unwrap();
+    }
+    assert_eq!(make(&mut rig, token(most)), Err(Refusal::TooManyJoinTokens));
+    rig.feed(Input::RevokeJoinToken {
+        reply: ReplyId(9),
+        token: token_id(5),
+    });
+    make(&mut rig, token(most)).unwrap();
+    let tokens = rig.core.state().admission().tokens();
+    assert_eq!(tokens.len(), MAX_JOIN_TOKENS);
+    assert!(!tokens.contains_key(&token_id(5)));
+    assert_eq!(tokens[&token_id(0)].standing(rig.now), TokenStanding::Open);
+}
+
+#[test]
+fn a_token_that_is_not_there_or_for_no_pool_is_refused() {
+    let mut rig = Rig::new();
+    let pool = PoolName::new("nowhere").unwrap();
+    let refused = make(&mut rig, NewJoinToken { pool, ..token(1) });
+    assert!(
+        matches!(refused, Err(Refusal::UnknownPool { .. })),
+        "{refused:?}"
+    );
+    let fed = rig.feed(Input::RevokeJoinToken {
+        reply: ReplyId(9),
+        token: token_id(1),
+    });
+    let [Answer::Changed(Err(refusal))] = &fed.answers[..] else {
+        panic!("{fed:?}");
+    };
+    assert!(
+        refusal.to_string().contains("`sluice token list`"),
+        "{refusal}"
+    );
+}

@@ -1,0 +1,236 @@
+//! Tokens by which hosts join: made, listed and taken back. The core keeps what their secrets hash to; the line that holds
+//! a secret is shown to whoever made it, once.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::Json;
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use coordinator_core::{Core, Input, JoinToken, NewJoinToken, Refusal, TokenStanding};
+use sluice_common::access::{Ask, At, Resource, Verb};
+use sluice_common::api::{
+    JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView, Page, timestamp,
+};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::id::{JoinTokenId, NodeName, PoolName};
+use sluice_common::join::{SECRET_BYTES, Secret};
+use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::limit::{MAX_BODY_BYTES, MAX_NODE_LABELS};
+use sluice_common::proof::{DEFAULT_TOKEN_TTL, MAX_TOKEN_TTL, MAX_TOKEN_USES};
+use sluice_common::request::FieldError;
+use sluice_common::time::{Span, SpanError, Time};
+use sluice_transport::join_line::{MAX_LINE_ADDRESSES, hash_of};
+
+use super::access::{Caller, may_replace};
+use super::admin::check_label;
+use super::error::ApiError;
+use super::page::ByNameParams;
+use super::params::{self, NoParams, Params, Segment};
+use super::{Api, body};
+
+/// Longest address in a line.
+const MAX_ADDRESS_BYTES: usize = 255;
+/// Characters of an id, each of which is one of sixteen.
+const ID_CHARS: usize = 10;
+
+/// `GET /v1/join-tokens`: by id.
+pub(super) async fn list(
+    State(api): State<Api>,
+    caller: Caller,
+    Params(params): Params<ByNameParams>,
+) -> Result<Json<Page<JoinTokenView>>, ApiError> {
+    let wanted = params.read()?;
+    let look = move |core: &Core| {
+        let tokens = wanted.of(core.state().admission().tokens());
+        let listed = tokens.filter(|(_, token)| caller.lists_in(Resource::JoinTokens, &token.pool));
+        wanted.page(listed.map(|(_, token)| view(token)), |token| {
+            token.id.clone()
+        })
+    };
+    Ok(Json(api.engine().read(look).await?))
+}
+
+/// `DELETE /v1/join-tokens/{id}`: it lets nobody in any more. Hosts that it has let in stay.
+pub(super) async fn revoke(
+    State(api): State<Api>,
+    Segment(segment): Segment,
+    _: NoParams,
+) -> Result<StatusCode, ApiError> {
+    let token = JoinTokenId::new(segment).map_err(|error| params::invalid("token", error))?;
+    let input = move |reply| Input::RevokeJoinToken { reply, token };
+    api.engine().change(input, |_, result| result).await??;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `POST /v1/join-tokens`: 201 with the line to paste.
+pub(super) async fn make(
+    State(api): State<Api>,
+    caller: Caller,
+    _: NoParams,
+    request: Request,
+) -> Result<(StatusCode, Json<NewJoinTokenView>), ApiError> {
+    let json = body::read(request, MAX_BODY_BYTES).await?;
+    let written: JoinTokenRequest = body::parse(&json, "")?;
+    let issuance = &api.0.issuance;
+    if !issuance.can_issue() {
+        return Err(ApiError::CannotIssue);
+    }
+    let addresses = addresses(&written.addresses)?;
+    let secret = secret()?;
+    let token = check(written, &secret)?;
+    caller.need(&making_in(&token.pool), None)?;
+    if let Some(node) = &token.node {
+        may_replace(&api, &caller, node.as_str()).await?;
+    }
+    let what = (Verb::Create, Resource::JoinTokens);
+    caller.note(&api, what, Some(token.id.as_str())).await?;
+    let (id, node) = (token.id.clone(), token.node.clone());
+    let input = move |reply| Input::MakeJoinToken { reply, token };
+    let seen = move |core: &Core, result: Result<(), Refusal>| {
+        let tokens = core.state().admission().tokens();
+        let made = tokens.get(&id).map(view);
+        result.map(|()| made.expect("a token that was made is there"))
+    };
+    let token = api.engine().change(input, seen).await??;
+    let line = issuance.line(secret, node, addresses).to_string();
+    Ok((StatusCode::CREATED, Json(NewJoinTokenView { line, token })))
+}
+
+fn making_in(pool: &PoolName) -> Ask<'_> {
+    Ask {
+        verb: Verb::Create,
+        resource: Resource::JoinTokens,
+        pool: At::This(pool.as_str()),
+        subject: At::Nowhere,
+    }
+}
+
+fn secret() -> Result<Secret, ApiError> {
+    let mut bytes = [0; SECRET_BYTES];
+    getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
+        message: format!("cannot draw a secret: {error}"),
+    })?;
+    Ok(Secret(bytes))
+}
+
+/// Its id is the beginning of what the secret hashes to, which tells nothing of the secret.
+fn check(written: JoinTokenRequest, secret: &Secret) -> Result<NewJoinToken, ApiError> {
+    let hash = hash_of(secret);
+    let id = hash.to_string()[..ID_CHARS].to_owned();
+    let pool = written.pool.unwrap_or_else(|| "default".to_owned());
+    Ok(NewJoinToken {
+        id: JoinTokenId::new(id).expect("hexadecimal digits are a name"),
+        hash,
+        pool: PoolName::new(pool)
+            .map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error))?,
+        node: written
+            .node
+            .map(NodeName::new)
+            .transpose()
+            .map_err(|error| invalid(ErrorCode::InvalidNode, "node", error))?,
+        labels: labels(written.labels)?,
+        uses: uses(written.uses)?,
+        ttl: ttl(written.ttl.as_deref())?,
+    })
+}
+
+fn uses(uses: Option<u32>) -> Result<u32, ApiError> {
+    let uses = uses.unwrap_or(1);
+    if (1..=MAX_TOKEN_USES).contains(&uses) {
+        return Ok(uses);
+    }
+    let message = format!("{uses} is not between 1 and {MAX_TOKEN_USES} hosts");
+    Err(invalid(ErrorCode::InvalidUses, "uses", message))
+}
+
+fn ttl(written: Option<&str>) -> Result<Span, ApiError> {
+    let Some(written) = written else {
+        return Ok(DEFAULT_TOKEN_TTL);
+    };
+    let refuse = |message: String| invalid(ErrorCode::InvalidDuration, "ttl", message);
+    let ttl: Span = written
+        .parse()
+        .map_err(|error: SpanError| refuse(error.to_string()))?;
+    if ttl > Span::ZERO && ttl <= MAX_TOKEN_TTL {
+        return Ok(ttl);
+    }
+    let message = format!(
+        "{ttl} is not more than nothing and at most {MAX_TOKEN_TTL}: a secret that is good for long is found in the end"
+    );
+    Err(refuse(message))
+}
+
+fn labels(written: BTreeMap<String, String>) -> Result<BTreeMap<LabelKey, LabelValue>, ApiError> {
+    if written.len() > MAX_NODE_LABELS {
+        let message = format!(
+            "{} labels are too many: {MAX_NODE_LABELS} are the most",
+            written.len()
+        );
+        return Err(invalid(ErrorCode::InvalidLabel, "labels", message));
+    }
+    let checked = written
+        .into_iter()
+        .map(|(key, value)| check_label((key, Some(value))));
+    let checked: Result<Vec<_>, _> = checked.collect();
+    let set = checked?.into_iter();
+    Ok(set.filter_map(|(key, value)| Some((key, value?))).collect())
+}
+
+fn addresses(written: &[String]) -> Result<Vec<String>, ApiError> {
+    let refuse = |message: String| invalid(ErrorCode::InvalidAddress, "addresses", message);
+    if written.len() > MAX_LINE_ADDRESSES {
+        return Err(refuse(format!(
+            "{} are too many: {MAX_LINE_ADDRESSES} are the most",
+            written.len()
+        )));
+    }
+    for address in written {
+        if !crate::config::is_host_and_port(address) || address.len() > MAX_ADDRESS_BYTES {
+            return Err(refuse(format!(
+                "`{}` is no address: write HOST:PORT",
+                address.escape_debug()
+            )));
+        }
+    }
+    Ok(written.to_vec())
+}
+
+fn invalid(code: ErrorCode, field: &str, message: impl ToString) -> ApiError {
+    ApiError::Field(FieldError {
+        code,
+        field: field.to_owned(),
+        message: message.to_string(),
+    })
+}
+
+fn view(token: &JoinToken) -> JoinTokenView {
+    // By the clock and not by the last input: a cluster in which nothing happens has tokens that expire all the same.
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let now = Time::from_unix_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    let labels = token.labels.iter();
+    JoinTokenView {
+        id: token.id.to_string(),
+        state: match token.standing(now) {
+            TokenStanding::Open => JoinTokenState::Open,
+            TokenStanding::UsedUp => JoinTokenState::UsedUp,
+            TokenStanding::Expired => JoinTokenState::Expired,
+            TokenStanding::Revoked => JoinTokenState::Revoked,
+        },
+        pool: token.pool.to_string(),
+        node: token.node.as_ref().map(ToString::to_string),
+        labels: labels
+            .map(|(key, value)| (key.to_string(), value.to_string()))
+            .collect(),
+        uses: token.uses,
+        nodes: token
+            .used
+            .values()
+            .map(|used| used.node.to_string())
+            .collect(),
+        made_at: timestamp(token.made_at),
+        expires_at: timestamp(token.expires_at),
+    }
+}

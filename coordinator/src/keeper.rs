@@ -1,0 +1,122 @@
+//! Keeps the coordinator's certificate and what it trusts up to date while it runs: looks at the files from time to time,
+//! renews its own certificate in time, and tells everybody what has changed. Links that are made are left alone.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sluice_common::chain::chain;
+use sluice_common::id::NodeName;
+use sluice_common::proof::Fingerprint;
+use sluice_transport::files::read_public;
+use sluice_transport::{Identity, Listener};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::engine::EngineHandle;
+use crate::identity::{renew_own, write_seen};
+use crate::issuance::{Issuance, Terms, Trust};
+
+/// Between two looks at the files. An admin who changes the authority waits for the next one.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// What was read last, to see that it has changed.
+#[derive(Default, PartialEq, Eq)]
+struct Seen {
+    authorities: String,
+    certificate: String,
+    has_key: bool,
+}
+
+impl Seen {
+    /// What cannot be read is as if it were empty: the last that could be read stays in force.
+    fn look(terms: &Terms) -> Self {
+        Self {
+            authorities: read_public(&terms.files.ca).unwrap_or_default(),
+            certificate: read_public(&terms.files.cert).unwrap_or_default(),
+            has_key: terms.authority_key.exists(),
+        }
+    }
+}
+
+/// Looks until it is dropped.
+pub(crate) async fn keep(
+    listener: Arc<Listener>,
+    issuance: Issuance,
+    engine: EngineHandle,
+) -> Infallible {
+    let terms = issuance.terms().clone();
+    let mut seen = Seen::look(&terms);
+    let mut written = BTreeMap::new();
+    let mut told = String::new();
+    let mut looks = interval(LOOK);
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        looks.tick().await;
+        if let Err(why) = renew(&terms) {
+            tell_once(
+                &mut told,
+                &format!("the coordinator's certificate is not renewed: {why}"),
+            );
+        }
+        let now = Seen::look(&terms);
+        if now != seen {
+            match take_over(&listener, &issuance) {
+                Ok(()) => told.clear(),
+                Err(why) => tell_once(&mut told, &format!("new certificates are not used: {why}")),
+            }
+            seen = now;
+        }
+        write_register(&issuance, &engine, &mut written).await;
+    }
+}
+
+fn tell_once(told: &mut String, why: &str) {
+    if told != why {
+        tracing::warn!("{why}");
+        why.clone_into(told);
+    }
+}
+
+fn renew(terms: &Terms) -> Result<(), String> {
+    match renew_own(&terms.files, &terms.cluster, terms.ttl) {
+        Ok(true) => {
+            tracing::info!("the coordinator's certificate was renewed");
+            Ok(())
+        }
+        Ok(false) => Ok(()),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn take_over(listener: &Listener, issuance: &Issuance) -> Result<(), String> {
+    let terms = issuance.terms();
+    let identity = Identity::load(&terms.files).map_err(|error| chain(&error))?;
+    let trust = Trust::read(terms, &identity).map_err(|error| chain(&error))?;
+    listener.renew(&identity).map_err(|error| chain(&error))?;
+    issuance.change(trust);
+    tracing::info!(authority = %identity.authority(), "certificates read anew");
+    Ok(())
+}
+
+/// Writes down under which authority each node came last, for whoever wants to retire one.
+async fn write_register(
+    issuance: &Issuance,
+    engine: &EngineHandle,
+    written: &mut BTreeMap<NodeName, Fingerprint>,
+) {
+    let mut seen = issuance.seen();
+    if seen == *written {
+        return;
+    }
+    let known = engine.read(|core| core.state().nodes().keys().cloned().collect::<Vec<_>>());
+    let Ok(known) = known.await else {
+        return;
+    };
+    issuance.forget_others(&known);
+    seen.retain(|node, _| known.contains(node));
+    match write_seen(&issuance.terms().files, &seen) {
+        Ok(()) => *written = seen,
+        Err(error) => tracing::debug!("cannot write down what nodes show: {}", chain(&error)),
+    }
+}

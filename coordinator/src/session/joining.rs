@@ -1,0 +1,208 @@
+//! Hosts without a certificate, from their first word to the answer. Whom to let in is the core's to say; here is what a
+//! stranger costs at most, and the order of things: the use of a token is durable before a certificate is made.
+//!
+//! ```text
+//! met -> room and rate -> one frame within seconds -> signature checked -> core, committed -> certificate -> gone
+//! ```
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use coordinator_core::{JoinAsk, JoinRefusal, Joined};
+use sluice_common::chain::chain;
+use sluice_common::join::{JoinReply, JoinRequest};
+use sluice_transport::{FrameReader, FrameWriter, SigningRequest, Stranger, TransportError};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::FAREWELL_LIMIT;
+use super::refusals::Refusals;
+use crate::engine::{EngineGone, EngineHandle};
+use crate::issuance::Issuance;
+
+/// From the handshake to the request. A host has it ready when it dials.
+const ASKING_LIMIT: Duration = Duration::from_secs(5);
+
+/// Strangers at once. Each costs some hundred kilobytes at most, and is gone within seconds.
+const MAX_STRANGERS: usize = 64;
+
+/// Tries that an address may make in one go: a rack that is installed at once, from behind one address.
+const BURST: f64 = 64.0;
+
+/// Tries that an address is given back in a second.
+const PER_SECOND: f64 = 8.0;
+
+/// Addresses of which it is remembered how often they tried. Beyond them all start anew.
+const MAX_ADDRESSES: usize = 10_000;
+
+/// Longest version of an agent that is told.
+const MAX_VERSION_CHARS: usize = 64;
+
+/// The door for strangers. Clones are the same.
+#[derive(Clone, Debug)]
+pub(super) struct Door {
+    room: Arc<Semaphore>,
+    tries: Arc<Mutex<BTreeMap<IpAddr, (f64, Instant)>>>,
+}
+
+impl Default for Door {
+    fn default() -> Self {
+        Self {
+            room: Arc::new(Semaphore::new(MAX_STRANGERS)),
+            tries: Arc::default(),
+        }
+    }
+}
+
+/// Why a stranger was sent away.
+#[derive(Debug, thiserror::Error)]
+enum SentAway {
+    #[error("too many hosts join at once: it may try again in a moment")]
+    Busy,
+    #[error("it said nothing within {}s", ASKING_LIMIT.as_secs())]
+    Silent,
+    #[error("what it said is no request to join")]
+    Garbled(#[source] TransportError),
+    #[error(transparent)]
+    Refused(#[from] JoinRefusal),
+    #[error("{0}")]
+    Request(String),
+    #[error(transparent)]
+    Stopping(#[from] EngineGone),
+}
+
+impl Door {
+    /// Meets one stranger and sees it off.
+    pub(super) async fn meet(
+        &self,
+        stranger: Stranger,
+        engine: &EngineHandle,
+        issuance: &Issuance,
+        refusals: &Refusals,
+    ) {
+        let from = stranger.remote_addr();
+        let outcome = match self.enter(from.ip()) {
+            Some(_room) => talk(&stranger, engine, issuance).await,
+            None => Err(SentAway::Busy),
+        };
+        match outcome {
+            Ok(joined) => {
+                tracing::debug!(node = %joined.node, %from, generation = joined.claim.generation.number(), "host joined");
+                stranger.close("");
+            }
+            Err(away) => {
+                let why = chain(&away);
+                refusals.tell(None, from, &format!("it may not join: {why}"));
+                stranger.close(&why);
+            }
+        }
+    }
+
+    fn enter(&self, from: IpAddr) -> Option<tokio::sync::OwnedSemaphorePermit> {
+        let allowed = self.may_try(from, Instant::now());
+        let room = Arc::clone(&self.room).try_acquire_owned().ok();
+        room.filter(|_| allowed)
+    }
+
+    fn may_try(&self, from: IpAddr, now: Instant) -> bool {
+        let mut tries = self.tries.lock().unwrap_or_else(PoisonError::into_inner);
+        if tries.len() >= MAX_ADDRESSES && !tries.contains_key(&from) {
+            tries.clear();
+        }
+        let (left, at) = tries.entry(from).or_insert((BURST, now));
+        let back = now.duration_since(*at).as_secs_f64() * PER_SECOND;
+        (*left, *at) = ((*left + back).min(BURST), now);
+        let allowed = *left >= 1.0;
+        if allowed {
+            *left -= 1.0;
+        }
+        allowed
+    }
+}
+
+async fn talk(
+    stranger: &Stranger,
+    engine: &EngineHandle,
+    issuance: &Issuance,
+) -> Result<Joined, SentAway> {
+    let asked = timeout(ASKING_LIMIT, hear(stranger)).await;
+    let (mut out, request) = match asked {
+        Ok(heard) => heard.map_err(SentAway::Garbled)?,
+        Err(_) => return Err(SentAway::Silent),
+    };
+    let (reply, outcome) = match admit(request, engine, issuance).await {
+        Ok((reply, joined)) => (reply, Ok(joined)),
+        Err(away) => {
+            let later = matches!(away, SentAway::Stopping(_));
+            let message = chain(&away);
+            (JoinReply::Refused { message, later }, Err(away))
+        }
+    };
+    if out.send(&reply).await.is_ok() {
+        out.finish();
+        let _ = timeout(FAREWELL_LIMIT, out.delivered()).await;
+    }
+    outcome
+}
+
+async fn hear(stranger: &Stranger) -> Result<(FrameWriter, JoinRequest), TransportError> {
+    let (out, mut reader): (FrameWriter, FrameReader) = stranger.accept().await?;
+    let request = reader.next().await?.ok_or(TransportError::HalfFrame)?;
+    Ok((out, request))
+}
+
+async fn admit(
+    request: JoinRequest,
+    engine: &EngineHandle,
+    issuance: &Issuance,
+) -> Result<(JoinReply, Joined), SentAway> {
+    if !issuance.can_issue() {
+        let away = crate::issuance::IssueError::NoKey;
+        return Err(SentAway::Request(away.to_string()));
+    }
+    let signed =
+        SigningRequest::read(&request.request).map_err(|error| SentAway::Request(chain(&error)))?;
+    let ask = JoinAsk {
+        hash: sluice_transport::join_line::hash_of(&request.secret),
+        node: request.node,
+        pool: request.pool,
+        key: signed.fingerprint(),
+    };
+    let joined = engine.join(ask).await??;
+    let credentials = issuance
+        .certify_checked(&signed, joined.node.clone(), joined.claim.clone())
+        .map_err(|error| SentAway::Request(chain(&error)))?;
+    let version: String = request.version.chars().take(MAX_VERSION_CHARS).collect();
+    tracing::debug!(node = %joined.node, version = %version.escape_debug(), "certificate issued");
+    Ok((JoinReply::Joined(credentials), joined))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_tries_without_end_is_slowed_down_and_no_other() {
+        let door = Door::default();
+        let now = Instant::now();
+        let [rude, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let let_in = (0..1000).filter(|_| door.may_try(rude, now)).count();
+        assert_eq!(let_in, 64);
+        assert!(door.may_try(other, now));
+        let later = now + Duration::from_secs(1);
+        let let_in = (0..1000).filter(|_| door.may_try(rude, later)).count();
+        assert_eq!(let_in, 8);
+    }
+
+    #[test]
+    fn strangers_are_bounded_however_many_there_are() {
+        let door = Door::default();
+        let address = |n: u32| IpAddr::from(n.to_be_bytes());
+        let inside: Vec<_> = (0..200).map_while(|n| door.enter(address(n))).collect();
+        assert_eq!(inside.len(), MAX_STRANGERS);
+        drop(inside);
+        assert!(door.enter(address(7)).is_some());
+    }
+}

@@ -1,0 +1,270 @@
+//! Hosts that join over real links, and those who mean no good.
+
+use std::path::Path;
+
+use sluice_common::join::{
+    CertificateRequest, CertificateWord, Credentials, JoinReply, JoinRequest, Secret,
+};
+use sluice_transport::files::{write_private, write_public};
+use sluice_transport::{
+    Dialer, Identity, JoinDialer, JoinLine, SigningRequest, Stranger, TlsFiles, certificates_in,
+};
+
+use super::*;
+use crate::identity::rollover;
+
+type Frames = (FrameWriter, FrameReader);
+
+/// A token's line, for the address at which the coordinator listens.
+fn line(rig: &Rig, body: &str) -> JoinLine {
+    let (status, made) = rig.post("/v1/join-tokens", body);
+    assert_eq!(status, 201, "{made}");
+    made["line"].as_str().unwrap().parse().unwrap()
+}
+
+async fn stranger(line: &JoinLine) -> (JoinDialer, Stranger) {
+    let dialer = JoinDialer::new(line.authority).unwrap();
+    let stranger = dialer.dial(&line.addresses[0]).await.unwrap();
+    (dialer, stranger)
+}
+
+/// A key and a request for it.
+struct Host {
+    name: &'static str,
+    key: String,
+    request: Vec<u8>,
+}
+
+impl Host {
+    fn new(name: &'static str) -> Self {
+        let (key, request) = SigningRequest::make().unwrap();
+        Self { name, key, request }
+    }
+
+    async fn join(&self, line: &JoinLine) -> Result<Credentials, String> {
+        let (_dialer, stranger) = stranger(line).await;
+        let (mut ask, mut answer) = stranger.open().await.unwrap();
+        let request = JoinRequest {
+            version: "test".to_owned(),
+            secret: line.secret.clone(),
+            node: NodeName::new(self.name).unwrap(),
+            pool: None,
+            request: self.request.clone(),
+        };
+        ask.send(&request).await.unwrap();
+        match told(&mut answer).await {
+            JoinReply::Joined(credentials) => Ok(credentials),
+            JoinReply::Refused { message, .. } => Err(message),
+        }
+    }
+
+    fn identity(&self, credentials: &Credentials, dir: &Path) -> Identity {
+        let [ca, cert, key] = ["ca", "cert", "key"].map(|name| dir.join(name));
+        write_public(&ca, &credentials.authorities).unwrap();
+        write_public(&cert, &credentials.certificate).unwrap();
+        write_private(&key, &self.key).unwrap();
+        Identity::load(&TlsFiles { ca, cert, key }).unwrap()
+    }
+}
+
+async fn told<T: serde::de::DeserializeOwned>(reader: &mut FrameReader) -> T {
+    let message = timeout(SOON, reader.next()).await.unwrap();
+    message.unwrap().unwrap()
+}
+
+/// What a hello needs to stay said.
+struct Held {
+    connection: Connection,
+    _dialer: Dialer,
+    _streams: [Frames; 2],
+}
+
+/// Says hello with this identity.
+async fn hello(rig: &Rig, identity: &Identity, name: &str) -> (Greeting, Held) {
+    let dialer = Dialer::new(identity).unwrap();
+    let connection = dialer.dial(&address(rig)).await.unwrap();
+    let heartbeat = open(&connection, StreamKind::Heartbeat).await;
+    let mut control = open(&connection, StreamKind::Control).await;
+    control.0.send(&words(name, 1)).await.unwrap();
+    let greeting = told(&mut control.1).await;
+    let held = Held {
+        connection,
+        _dialer: dialer,
+        _streams: [heartbeat, control],
+    };
+    (greeting, held)
+}
+
+async fn let_in(rig: &Rig, identity: &Identity, name: &str) -> Held {
+    let (greeting, held) = hello(rig, identity, name).await;
+    assert!(matches!(greeting, Greeting::Welcome(_)), "{greeting:?}");
+    held
+}
+
+async fn turned_away(rig: &Rig, identity: &Identity, name: &str) -> String {
+    match hello(rig, identity, name).await.0 {
+        Greeting::Refused { message } => message,
+        Greeting::Welcome(welcome) => panic!("{welcome:?}"),
+    }
+}
+
+/// The stream for certificates, and what is said on it first.
+async fn certificates(held: &Held) -> (Frames, CertificateWord) {
+    let mut stream = open(&held.connection, StreamKind::Certificates).await;
+    let word = told(&mut stream.1).await;
+    (stream, word)
+}
+
+async fn renew(stream: &mut Frames, request: &[u8]) -> Result<Credentials, String> {
+    let request = request.to_vec();
+    stream
+        .0
+        .send(&CertificateRequest { request })
+        .await
+        .unwrap();
+    match told(&mut stream.1).await {
+        CertificateWord::Certificate(credentials) => Ok(credentials),
+        CertificateWord::Refused { message } => Err(message),
+        word @ CertificateWord::Authorities { .. } => panic!("{word:?}"),
+    }
+}
+
+#[test]
+fn a_host_joins_with_its_own_key_and_is_let_in_by_what_it_was_given() {
+    let rig = Rig::start();
+    let line = line(&rig, r#"{"labels":{"rack":"7"}}"#);
+    let dir = tempfile::tempdir().unwrap();
+    rig.runtime.block_on(async {
+        let host = Host::new("fresh");
+        let identity = host.identity(&host.join(&line).await.unwrap(), dir.path());
+        let pool = identity.member().claim.pool.clone().unwrap();
+        assert_eq!(pool.as_str(), "default");
+        let life = identity.validity();
+        let days = life.until.duration_since(life.from).unwrap().as_secs() / 86_400;
+        assert_eq!(days, 7);
+        let _held = let_in(&rig, &identity, "fresh").await;
+        // Once more with the same key is harmless; another host finds the token used up.
+        host.join(&line).await.unwrap();
+        let refused = Host::new("late").join(&line).await.unwrap_err();
+        assert!(refused.contains("is used up"), "{refused}");
+        // Another's name is not its own, whatever it says.
+        let message = turned_away(&rig, &identity, "other").await;
+        assert!(
+            message.contains("certificate is of node `fresh`"),
+            "{message}"
+        );
+    });
+    assert_eq!(rig.get("/v1/nodes/fresh").1["labels"]["rack"], "7");
+    let events = rig.get("/v1/events").1.to_string();
+    for wanted in ["join_token_used", "join_refused"] {
+        assert!(events.contains(wanted), "{events}");
+    }
+}
+
+#[test]
+fn whoever_means_no_good_is_sent_away_and_nobody_else_notices() {
+    let rig = Rig::start();
+    let line = line(&rig, r#"{"uses":5}"#);
+    rig.runtime.block_on(async {
+        let wrong = JoinLine {
+            secret: Secret([1; 32]),
+            ..line.clone()
+        };
+        let refused = Host::new("a").join(&wrong).await.unwrap_err();
+        assert!(
+            refused.contains("no join token has this secret"),
+            "{refused}"
+        );
+
+        let mut forged = Host::new("a");
+        let last = forged.request.len() - 1;
+        forged.request[last] ^= 1;
+        let refused = forged.join(&line).await.unwrap_err();
+        assert!(refused.contains("not signed by its own key"), "{refused}");
+
+        // Random bytes, a frame of 4 GiB, half a frame and then silence.
+        let noise: [&[u8]; 3] = [&[0x5a; 64], &[0xff; 4], &[200, 0, 0, 0, 1, 2]];
+        for bytes in noise {
+            let (_dialer, stranger) = stranger(&line).await;
+            let (mut ask, _answer) = stranger.open().await.unwrap();
+            ask.send_bytes(bytes).await.unwrap();
+            let why = timeout(SOON, stranger.closed()).await.unwrap();
+            let expected = ["no request to join", "said nothing within"];
+            assert!(expected.iter().any(|said| why.contains(said)), "{why}");
+        }
+        Host::new("good").join(&line).await.unwrap();
+    });
+    let nodes = &rig.get("/v1/join-tokens").1["items"][0]["nodes"];
+    assert_eq!(*nodes, serde_json::json!(["good"]));
+}
+
+#[test]
+fn a_linked_node_is_given_its_next_certificate_without_a_break() {
+    let rig = Rig::start();
+    let line = line(&rig, "{}");
+    let dir = tempfile::tempdir().unwrap();
+    rig.runtime.block_on(async {
+        let host = Host::new("n1");
+        let credentials = host.join(&line).await.unwrap();
+        let identity = host.identity(&credentials, dir.path());
+        let held = let_in(&rig, &identity, "n1").await;
+        let (mut stream, word) = certificates(&held).await;
+        let CertificateWord::Authorities { pem, issuing } = word else {
+            panic!("{word:?}");
+        };
+        assert_eq!(
+            (pem, issuing),
+            (credentials.authorities, Some(line.authority))
+        );
+        // What is no request is refused in words, and the link stays.
+        let refused = renew(&mut stream, &[1, 2, 3]).await.unwrap_err();
+        assert!(refused.contains("cannot be read"), "{refused}");
+        let refused = renew(&mut stream, &host.request).await.unwrap_err();
+        assert!(refused.contains("asked again within a second"), "{refused}");
+        stream.0.finish();
+        let next = Host::new("n1");
+        let (mut stream, _) = certificates(&held).await;
+        let renewed = renew(&mut stream, &next.request).await.unwrap();
+        let renewed = next.identity(&renewed, dir.path());
+        assert_eq!(renewed.member(), identity.member());
+        let_in(&rig, &renewed, "n1").await;
+    });
+}
+
+#[test]
+fn a_new_authority_reaches_linked_nodes_and_the_old_one_is_retired_behind_them() {
+    let rig = Rig::start();
+    let line = line(&rig, "{}");
+    let dir = tempfile::tempdir().unwrap();
+    rig.runtime.block_on(async {
+        let host = Host::new("n1");
+        let identity = host.identity(&host.join(&line).await.unwrap(), dir.path());
+        let held = let_in(&rig, &identity, "n1").await;
+        let (mut stream, _before) = certificates(&held).await;
+
+        let new = rollover::rotate(&rig.data).unwrap();
+        let word: CertificateWord = told(&mut stream.1).await;
+        let CertificateWord::Authorities { pem, issuing } = word else {
+            panic!("{word:?}");
+        };
+        assert_eq!(
+            (certificates_in(&pem).unwrap().len(), issuing),
+            (2, Some(new))
+        );
+        let renewed = renew(&mut stream, &host.request).await.unwrap();
+        let renewed = host.identity(&renewed, dir.path());
+        assert_eq!(renewed.authority(), new);
+
+        let retired = rollover::retire(&rig.data, None, true).unwrap();
+        assert_eq!(retired, line.authority);
+        let word: CertificateWord = told(&mut stream.1).await;
+        let CertificateWord::Authorities { pem, .. } = word else {
+            panic!("{word:?}");
+        };
+        assert_eq!(certificates_in(&pem).unwrap().len(), 1);
+        let _held = let_in(&rig, &renewed, "n1").await;
+        // The old certificate is of an authority that nobody trusts any more.
+        let old = Dialer::new(&identity).unwrap();
+        assert!(old.dial(&address(&rig)).await.is_err());
+    });
+}
