@@ -8,14 +8,14 @@
 //! DATA_DIR/tls/nodes.json       under which authority each node came last
 //! ```
 //! How certificates look and who is whom in them is the transport's; how one authority takes over from another is in
-//! [`rollover`].
+//! [`rollover`], by which certificate the API is known in [`http`].
 
+pub(crate) mod http;
 pub mod rollover;
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -25,7 +25,7 @@ use sluice_common::proof::Fingerprint;
 use sluice_transport::files::{read_private, read_public, write_private, write_public};
 use sluice_transport::{
     Authority, AuthorityError, CertificateDer, FileError, HttpsError, Identity, NodeTerms, Peer,
-    ServerConfig, TlsFiles, Validity, certificates_in, https, names_issuer,
+    TlsFiles, Validity, certificates_in, https, names_issuer,
 };
 
 use crate::store::{DEFAULT_RETENTION, Store, StoreError};
@@ -245,31 +245,6 @@ fn authority(files: &TlsFiles) -> Result<Authority, IdentityError> {
         Some(cluster) => authority.of_cluster(cluster),
         None => authority,
     })
-}
-
-/// The API's end of TLS, with a certificate that the authority of `files` issues now: for this machine's names, the
-/// address that it listens on, and `names`.
-///
-/// # Errors
-/// Where there is no authority, or a name is none.
-pub fn http_server(
-    files: &TlsFiles,
-    address: IpAddr,
-    names: &[String],
-) -> Result<ServerConfig, IdentityError> {
-    let authority = authority(files).map_err(|error| match error {
-        IdentityError::NoAuthority { dir } => IdentityError::NoHttpCertificate { dir },
-        error => error,
-    })?;
-    let host = nix::unistd::gethostname().ok();
-    let host = host.and_then(|host| host.into_string().ok());
-    let listened = (!address.is_unspecified()).then(|| address.to_string());
-    let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-    let all = own.into_iter().chain(host).chain(listened);
-    let mut all: Vec<String> = all.chain(names.iter().cloned()).collect();
-    all.sort_unstable();
-    all.dedup();
-    Ok(https::server_of_cluster(&authority, &files.ca, &all)?)
 }
 
 /// Writes what a user shows to the API into `out`: `ca.pem`, `user.pem` and `user.key`, in place of what is there.

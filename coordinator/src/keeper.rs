@@ -1,5 +1,6 @@
-//! Keeps the coordinator's certificate and what it trusts up to date while it runs: looks at the files from time to time,
-//! renews its own certificate in time, and tells everybody what has changed. Links that are made are left alone.
+//! Keeps the coordinator's certificate, the API's and what is trusted up to date while it runs: looks at the files from
+//! time to time, renews its own certificate in time, and tells everybody what has changed. Links that are made are left
+//! alone.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,6 +15,7 @@ use sluice_transport::{Identity, Listener};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::engine::EngineHandle;
+use crate::identity::http::HttpCertificate;
 use crate::identity::{renew_own, write_seen};
 use crate::issuance::{Issuance, Terms, Trust};
 
@@ -42,6 +44,7 @@ impl Seen {
 /// Looks until it is dropped.
 pub(crate) async fn keep(
     listener: Arc<Listener>,
+    mut http: Option<HttpCertificate>,
     issuance: Issuance,
     engine: EngineHandle,
 ) -> Infallible {
@@ -49,6 +52,7 @@ pub(crate) async fn keep(
     let mut seen = Seen::look(&terms);
     let mut written = BTreeMap::new();
     let mut told = String::new();
+    let mut told_of_http = String::new();
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -67,7 +71,24 @@ pub(crate) async fn keep(
             }
             seen = now;
         }
+        if let Some(http) = &mut http {
+            keep_http(http, &mut told_of_http);
+        }
         write_register(&issuance, &engine, &mut written).await;
+    }
+}
+
+fn keep_http(http: &mut HttpCertificate, told: &mut String) {
+    match http.keep() {
+        Ok(true) => {
+            told.clear();
+            tracing::info!("callers of the API are shown a new certificate");
+        }
+        Ok(false) => {}
+        Err(why) => tell_once(
+            told,
+            &format!("the API's certificate stays as it is: {}", chain(&why)),
+        ),
     }
 }
 

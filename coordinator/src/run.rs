@@ -8,17 +8,17 @@ use std::thread;
 use std::time::Duration;
 
 use sluice_common::id::ClusterId;
-use sluice_transport::{HttpsError, Identity, Listener, TlsFiles, TransportError, https};
+use sluice_transport::{Identity, Listener, TlsFiles, TransportError};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use crate::config::{Config, HttpTls, TlsPaths};
+use crate::config::{Config, TlsPaths};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api, Issuer};
-use crate::identity;
+use crate::identity::{self, http::HttpCertificate};
 use crate::issuance::{Issuance, Terms, Trust, TrustError};
 use crate::keeper;
 use crate::notify;
@@ -69,9 +69,6 @@ pub enum RunError {
     /// The keys of an issuer.
     #[error(transparent)]
     Keys(#[from] http::KeysError),
-    /// The certificates of the API.
-    #[error(transparent)]
-    Https(#[from] HttpsError),
     /// The link's end could not be made.
     #[error(transparent)]
     Transport(TransportError),
@@ -138,7 +135,8 @@ impl Running {
         // Both before the engine starts: an address in use must not cost an epoch.
         let listener = Arc::new(bind_quic(config.quic, &identity)?);
         let (http_listener, http_addr) = bind_http(config.http).await?;
-        let tls = http_tls(&config, &files, http_addr)?;
+        let certificate = http_certificate(&config, &files, http_addr, ttl)?;
+        let tls = certificate.as_ref().map(HttpCertificate::shown);
         let issuer = config.oidc.clone().map(Issuer::new).transpose()?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let log = store.reader();
@@ -171,7 +169,12 @@ impl Running {
         );
         let http = tokio::spawn(http::serve(http_listener, tls, api));
         let door = Arc::clone(&listener);
-        let keeper = keeper::keep(Arc::clone(&listener), issuance.clone(), engine.clone());
+        let keeper = keeper::keep(
+            Arc::clone(&listener),
+            certificate,
+            issuance.clone(),
+            engine.clone(),
+        );
         let keeper = tokio::spawn(keeper);
         let for_sessions = engine.clone();
         let sessions = tokio::spawn(async move {
@@ -218,17 +221,17 @@ fn tls_files(config: &Config, cluster: &ClusterId) -> Result<TlsFiles, RunError>
     }
 }
 
-fn http_tls(config: &Config, files: &TlsFiles, address: SocketAddr) -> Result<http::Tls, RunError> {
-    let server = match &config.http_tls {
-        None => return Ok(None),
-        Some(HttpTls::Cluster { names }) => identity::http_server(files, address.ip(), names)?,
-        Some(HttpTls::Files {
-            cert,
-            key,
-            users_ca,
-        }) => https::server_from_files(cert, key, users_ca.as_ref().unwrap_or(&files.ca))?,
-    };
-    Ok(Some(Arc::new(server)))
+fn http_certificate(
+    config: &Config,
+    files: &TlsFiles,
+    address: SocketAddr,
+    ttl: Duration,
+) -> Result<Option<HttpCertificate>, RunError> {
+    let made = config
+        .http_tls
+        .as_ref()
+        .map(|tls| HttpCertificate::new(tls, files, address.ip(), ttl));
+    Ok(made.transpose()?)
 }
 
 /// Where hosts are told to dial: where the config says, else where this listens, by the host's name where that is

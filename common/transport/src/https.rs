@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use rustls::pki_types::pem::{self, PemObject};
@@ -18,6 +19,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
 use crate::authority::{Authority, AuthorityError, Issued, LIFETIME, params};
+use crate::certificate::Validity;
 use crate::files::{self, FileError};
 use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
 
@@ -89,6 +91,14 @@ impl Pem<'_> {
     }
 }
 
+/// The server's end, and from when until when its certificate is good.
+pub struct HttpsServer {
+    /// The end.
+    pub config: ServerConfig,
+    /// From when until when.
+    pub validity: Validity,
+}
+
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -97,11 +107,7 @@ fn provider() -> Arc<rustls::crypto::CryptoProvider> {
 ///
 /// # Errors
 /// Every error names the file that is at fault.
-pub fn server_from_files(
-    cert: &Path,
-    key: &Path,
-    users: &Path,
-) -> Result<ServerConfig, HttpsError> {
+pub fn server_from_files(cert: &Path, key: &Path, users: &Path) -> Result<HttpsServer, HttpsError> {
     let chain = files::read_public(cert)?;
     let secret = files::read_private(key)?;
     let users_pem = files::read_public(users)?;
@@ -120,8 +126,8 @@ pub fn server_from_files(
     server(chain.certificates()?, secret.key()?, users.roots()?)
 }
 
-/// The server's end with a certificate that the cluster's authority issues now, for these names and addresses. Users'
-/// certificates are those of the authorities in the file `users`, of which this is one.
+/// The server's end with a certificate that the cluster's authority issues now, for these names and addresses and for so
+/// long. Users' certificates are those of the authorities in the file `users`, of which this is one.
 ///
 /// # Errors
 /// Where a name is none, the file holds no certificates, or there is no randomness to be had.
@@ -129,8 +135,9 @@ pub fn server_of_cluster(
     authority: &Authority,
     users: &Path,
     names: &[String],
-) -> Result<ServerConfig, HttpsError> {
-    let issued = issue_server(authority, names)?;
+    ttl: Duration,
+) -> Result<HttpsServer, HttpsError> {
+    let issued = issue_server(authority, names, ttl)?;
     let own = Path::new("the certificate that was just issued");
     let read = |text| Pem { text, path: own };
     let users_pem = files::read_public(users)?;
@@ -149,27 +156,36 @@ fn server(
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     users: RootCertStore,
-) -> Result<ServerConfig, HttpsError> {
+) -> Result<HttpsServer, HttpsError> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(users), provider());
     let verifier = verifier.allow_unauthenticated().build();
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]);
     let builder = builder.map_err(HttpsError::Unusable)?;
     let builder = builder.with_client_cert_verifier(verifier.map_err(HttpsError::Users)?);
+    // What is no certificate is refused below, with better words.
+    let validity = chain.first().and_then(Validity::of).unwrap_or(Validity {
+        from: UNIX_EPOCH,
+        until: UNIX_EPOCH,
+    });
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(HttpsError::Unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(config)
+    Ok(HttpsServer { config, validity })
 }
 
-/// A certificate by which callers know the API: for the coordinator's own name and these.
+/// A certificate by which callers know the API: for the coordinator's own name and these, good for so long.
 ///
 /// # Errors
 /// Where a name is none, or there is no randomness to be had.
-pub fn issue_server(authority: &Authority, names: &[String]) -> Result<Issued, AuthorityError> {
+pub fn issue_server(
+    authority: &Authority,
+    names: &[String],
+    ttl: Duration,
+) -> Result<Issued, AuthorityError> {
     let names = names.iter().cloned().chain([COORDINATOR_HOST.to_owned()]);
     let named = CertificateParams::new(names.collect::<Vec<_>>());
-    let mut params = params("Sluice API", LIFETIME);
+    let mut params = params("Sluice API", ttl);
     params.subject_alt_names = named.map_err(AuthorityError::Issue)?.subject_alt_names;
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
     authority.issue(params)
@@ -251,8 +267,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let ca = dir.path().join("ca.pem");
         files::write_public(&ca, &authority.cert_pem()).unwrap();
-        assert!(server_of_cluster(&authority, &ca, &names).is_ok());
-        let issued = issue_server(&authority, &names).unwrap();
+        assert!(server_of_cluster(&authority, &ca, &names, LIFETIME).is_ok());
+        let issued = issue_server(&authority, &names, LIFETIME).unwrap();
         let der = der(&issued);
         let (_, certificate) = X509Certificate::from_der(&der).unwrap();
         let names = certificate.subject_alternative_name().unwrap().unwrap();

@@ -49,7 +49,7 @@ pub use connection::{Connection, FrameReader, FrameWriter};
 pub use endpoint::{Dialer, Handshake, Listener, Visitor};
 pub use error::TransportError;
 pub use files::FileError;
-pub use https::HttpsError;
+pub use https::{HttpsError, HttpsServer};
 pub use identity::{Identity, IdentityError, TlsFiles};
 pub use join::{JoinDialer, Stranger};
 pub use join_line::{JoinLine, LineError};

@@ -18,7 +18,7 @@ pub(super) struct RawHttpTls {
 /// By which certificate callers know the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpTls {
-    /// One that the cluster's authority issues at each start.
+    /// One that the cluster's authority issues, and renews while the coordinator runs.
     Cluster {
         /// Names and addresses by which the API is called, beside those of this machine.
         names: Vec<String>,

@@ -27,6 +27,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sluice_transport::https;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -67,14 +68,14 @@ pub(super) struct Peer {
     pub(super) patience: Patience,
 }
 
-/// How connections are made secret; in the clear where `None`.
-pub type Tls = Option<Arc<sluice_transport::ServerConfig>>;
+/// How connections are made secret, as it is at the moment; in the clear where `None`.
+pub type Tls = Option<watch::Receiver<Arc<sluice_transport::ServerConfig>>>;
 
 /// Answers on `listener` until `api`'s stop; then finishes what is under way.
 pub(super) async fn serve(listener: TcpListener, tls: Tls, api: Api, router: Router) {
     let door = Door {
         router,
-        tls: tls.map(TlsAcceptor::from),
+        tls,
         api: api.clone(),
     };
     let seats = Seats::default();
@@ -105,7 +106,7 @@ pub(super) async fn serve(listener: TcpListener, tls: Tls, api: Api, router: Rou
 #[derive(Clone)]
 struct Door {
     router: Router,
-    tls: Option<TlsAcceptor>,
+    tls: Tls,
     api: Api,
 }
 
@@ -123,6 +124,7 @@ impl Door {
         let Some(tls) = &self.tls else {
             return self.http1(steady, peer).await;
         };
+        let tls = TlsAcceptor::from(Arc::clone(&tls.borrow()));
         let secret = match timeout(HANDSHAKE_LIMIT, tls.accept(steady)).await {
             Ok(Ok(secret)) => secret,
             Ok(Err(error)) => {

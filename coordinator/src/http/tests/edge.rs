@@ -13,7 +13,7 @@ use ureq::tls::{Certificate, ClientCert, PrivateKey, RootCerts, TlsConfig};
 use super::*;
 use crate::config::Overrides;
 use crate::fixture::answer;
-use crate::identity;
+use crate::identity::{self, rollover};
 
 const OWN: &str = "correct-horse-battery";
 
@@ -215,4 +215,25 @@ fn whoever_tries_tokens_is_slowed_and_whoever_has_one_is_not() {
     let right = format!("Bearer {OWN}");
     let response = rig.call("GET", "/v1/steps", &[("authorization", &right)]);
     assert_eq!(response.status(), 200);
+}
+
+#[test]
+fn another_authority_s_certificate_is_shown_without_a_restart() {
+    let (rig, _dir) = guarded(true);
+    let [before, between] = [(); 2].map(|()| caller(&rig.data, None));
+    rollover::rotate(&rig.data).unwrap();
+    assert_eq!(
+        get(&between, &rig, "/v1/whoami", Some(OWN)).1["who"],
+        "admin"
+    );
+    rollover::retire(&rig.data, None, true).unwrap();
+    let after = caller(&rig.data, None);
+    let url = format!("https://{}/healthz", http(&rig));
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    while let Err(error) = after.get(&url).call() {
+        assert!(error.to_string().contains("UnknownIssuer"), "{error}");
+        assert!(std::time::Instant::now() < deadline, "still the old one");
+    }
+    let error = before.get(&url).call().unwrap_err().to_string();
+    assert!(error.contains("UnknownIssuer"), "{error}");
 }
