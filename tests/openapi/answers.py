@@ -428,8 +428,10 @@ def main():
     change(judge)
     close(judge)
     access(judge)
+    node = judge.call(200, "get", "/v1/nodes")["items"][0]["name"]
     judge.call(204, "delete", "/v1/pools/{pool}/policies/{subject}", pool="other", subject="prod")
     judge.call(204, "delete", "/v1/pools/{pool}", pool="other")
+    assert judge.call(200, "post", "/v1/nodes/{node}:revoke", body={}, node=node)["name"] == node
     read_events(judge)
     assert not judge.open, f"never called: {judge.open}"
     print("OK")
