@@ -176,16 +176,11 @@ fn labels_of_admins_are_merged_and_filtered_by() {
 }
 
 #[test]
-fn a_node_is_deleted_only_when_its_agent_is_away() {
+fn a_deleted_node_is_forgotten_with_its_access() {
     let (dev, _folder) = two_hosts();
-    for args in [
-        &["delete", "node", "h1"][..],
-        &["delete", "node", "h1", "--force"],
-    ] {
-        let refused = dev.sluice(args);
-        assert_eq!(refused.code, 1, "{refused:?}");
-        assert!(refused.stderr.contains("stop its agent"), "{refused:?}");
-    }
+    let refused = dev.sluice(&["delete", "node", "h1"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("stop its agent"), "{refused:?}");
     let wrong = dev.sluice(&["delete", "node", "h11"]);
     assert!(wrong.stderr.contains("did you mean `h1`"), "{wrong:?}");
     let wrong = dev.sluice(&["drain", "h11"]);
@@ -209,9 +204,17 @@ fn a_node_is_deleted_only_when_its_agent_is_away() {
         text.contains("gpu       -         4         0     0         0         4"),
         "{text}"
     );
-    // Heard again, it joins as a new one.
+    // Heard again, it is told that it must join anew. One that is linked goes by force, and its link with it.
     kill(agents[0], Signal::SIGCONT);
-    eventually("h2 to join again", || {
-        (names(&dev, &["--state", "ready"]).len() == 2).then_some(())
-    });
+    let turned_away = |node: &str| {
+        let words = format!("the access of node `{node}` was ended");
+        eventually("the node to be turned away", || {
+            let log = fs::read_to_string(dev.folder().join("data/logs/coordinator.log"));
+            log.is_ok_and(|log| log.contains(&words)).then_some(())
+        });
+    };
+    turned_away("h2");
+    assert_eq!(dev.ok(&["delete", "node", "h1", "--force"]), "h1 deleted\n");
+    turned_away("h1");
+    assert_eq!(names(&dev, &[]), [""; 0]);
 }
