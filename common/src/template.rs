@@ -2,13 +2,14 @@
 //! order in which a pool names them; what a platform overrides goes over them, and the step's own over all.
 //!
 //! This file is what is written. How layers become one is in [`merge`], what `{{...}}` may name in [`variable`], what is
-//! refused in [`check`], where a value came from in [`origin`], and what is started of all that in [`launch`]. The
-//! coordinator's core stores templates and says which of them a step stands on.
+//! refused in [`check`], where a value came from in [`origin`], how one is told in `told`, and what is started of all
+//! that in [`launch`]. The coordinator's core stores templates and says which of them a step stands on.
 
 pub mod check;
 pub mod launch;
 pub mod merge;
 pub mod origin;
+mod told;
 pub mod variable;
 
 use alloc::collections::BTreeMap;

@@ -1,12 +1,14 @@
 //! Platforms of pools: as somebody writes them, and as they are shown.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::id::PlatformName;
+use crate::id::{PlatformName, ValidationName};
 use crate::platform::terms::{Declared, HardwareSelector, PlatformTerms};
+use crate::template::Template;
 
 /// A platform in the list of its pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +23,12 @@ pub struct NamedPlatform {
     /// Which GPUs and hosts are of it; all of its pool where it says nothing.
     #[serde(default)]
     pub selector: HardwareSelector,
+    /// What goes over the templates of its pool where a step is granted hardware of it.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Box<Template>>,
+    /// The documents of assertions that steps must keep which may be granted hardware of it, beside those of its pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<ValidationName>,
 }
 
 /// A list that names a platform twice.
@@ -38,11 +46,15 @@ pub fn declared(list: Vec<NamedPlatform>) -> Result<Declared, NamedTwice> {
         name,
         description,
         selector,
+        overrides,
+        validations,
     } in list
     {
         let terms = PlatformTerms {
             description,
             selector,
+            overrides,
+            validations,
         };
         if declared.insert(name.clone(), terms).is_some() {
             return Err(NamedTwice(name));
@@ -72,6 +84,12 @@ pub struct PlatformView {
     /// Which GPUs and hosts are of it, where it is declared.
     #[serde(default)]
     pub selector: Option<HardwareSelector>,
+    /// What goes over the templates of its pool where a step is granted hardware of it.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Box<Template>>,
+    /// The documents of assertions that steps must keep which may be granted hardware of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<ValidationName>,
     /// The nodes that are of it, by name.
     pub nodes: Vec<String>,
     /// GPUs, instances counted each. One may be of several platforms.

@@ -114,6 +114,12 @@ pub enum PutDocument {
         /// Which GPUs and hosts are of it; all of the pool where it says nothing.
         #[serde(default)]
         selector: HardwareSelector,
+        /// What goes over the templates of its pool where a step is granted hardware of it.
+        #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+        overrides: Option<Box<Template>>,
+        /// The documents of assertions that steps must keep which may be granted hardware of it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        validations: Vec<ValidationName>,
         /// The version that it must have; 0 is that it must not be there.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
@@ -281,12 +287,16 @@ impl PutDocument {
         let PlatformTerms {
             description,
             selector,
+            overrides,
+            validations,
         } = terms;
         Self::Platform {
             pool: pool.into(),
             name: name.into(),
             description,
             selector,
+            overrides,
+            validations,
             version: None,
         }
     }

@@ -23,6 +23,9 @@ pub struct ValidationView {
     pub assertions: Vec<Assertion>,
     /// The pools that name it.
     pub pools: Vec<String>,
+    /// The platforms that name it, as `POOL/PLATFORM`.
+    #[serde(default)]
+    pub platforms: Vec<String>,
     /// Counted up with every change; `ETag` and `If-Match` say the same.
     pub version: u64,
 }

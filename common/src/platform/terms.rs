@@ -4,6 +4,7 @@
 use core::fmt;
 use core::str::FromStr;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -12,9 +13,10 @@ use serde::{Deserialize, Serialize};
 use super::range::{Bytes, Range, Version};
 use super::{cpu, of_slug};
 use crate::facts::{self, Host};
-use crate::id::PlatformName;
+use crate::id::{PlatformName, ValidationName};
 use crate::inventory::Gpu;
 use crate::selector::Selector;
+use crate::template::Template;
 
 /// The most platforms that a pool declares: far more than there are kinds of hardware, and little to look at for each
 /// GPU.
@@ -192,6 +194,12 @@ pub struct PlatformTerms {
     pub description: String,
     /// Which GPUs and hosts are of it; all of its pool where it says nothing.
     pub selector: HardwareSelector,
+    /// What goes over the templates of its pool where a step is granted hardware of it.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Box<Template>>,
+    /// The documents of assertions that steps must keep which may be granted hardware of it, beside those of its pool.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub validations: Vec<ValidationName>,
 }
 
 /// What a pool does with a request for a platform of which it has no host.

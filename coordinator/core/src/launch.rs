@@ -7,14 +7,13 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{BYTES_A_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
-use sluice_common::id::{AttemptId, PlatformName};
+use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
-use sluice_common::platform;
 use sluice_common::template::origin::Merged;
 use sluice_common::template::variable::Variable;
 use sluice_common::wire::{Assignment, Gang};
 
-use crate::state::{Attempt, Node, Part, Step};
+use crate::state::{Attempt, Node, Part, State, Step};
 
 /// What a NUMA program takes where nothing is known of where the GPUs are.
 const EVERY_NUMA_NODE: &str = "all";
@@ -23,14 +22,20 @@ const EVERY_NUMA_NODE: &str = "all";
 pub(crate) fn assignment(
     id: &AttemptId,
     (step, attempt, part): (&Step, &Attempt, &Part),
-    node: Option<&Node>,
+    state: &State,
     gang: Gang,
 ) -> Assignment {
     let spec = &step.spec;
-    let ground = ground_of(step, attempt, part, node);
+    let node = state.node(&part.node);
+    let platforms = state.granted(step, attempt, part);
+    let ground = step.grounds.at(&attempt.pool, &platforms);
     let nothing = Merged::default();
     let template = &ground.unwrap_or(&nothing).template;
-    let value = |variable| value(variable, id, (step, attempt, part), node, &gang);
+    let platform = platforms.first().map_or("", |platform| platform.as_str());
+    let value = |variable| match variable {
+        Variable::Platform => Some(platform.to_string()),
+        other => value(other, id, (step, attempt, part), node, &gang),
+    };
     let workdir = template.workdir_of(spec, value);
     let value = |variable| match variable == Variable::Workdir {
         true => workdir.clone(),
@@ -52,32 +57,6 @@ pub(crate) fn assignment(
         gang,
         launch,
     }
-}
-
-/// What lies under a step where it was granted.
-fn ground_of<'a>(
-    step: &'a Step,
-    attempt: &Attempt,
-    part: &Part,
-    node: Option<&Node>,
-) -> Option<&'a Merged> {
-    let granted = platform_of(part, node);
-    step.grounds.at(&attempt.pool, granted.as_ref())
-}
-
-/// The hardware that a part of an attempt was granted; `None` where its host is forgotten.
-pub(crate) fn platform_of(part: &Part, node: Option<&Node>) -> Option<PlatformName> {
-    let node = node?;
-    let first = granted_gpus(part, node).next();
-    Some(
-        match (first, part.gpus.is_empty(), node.inventory.gpus.first()) {
-            (Some(gpu), _, _) => platform::of_slug(&gpu.platform),
-            // It holds none of those that there are.
-            (None, true, Some(gpu)) => platform::of_slug(&gpu.platform),
-            (None, _, None) => platform::cpu(),
-            (None, false, Some(_)) => return None,
-        },
-    )
 }
 
 fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a Gpu> {
@@ -104,7 +83,6 @@ fn value(
         Variable::Name => spec.name.clone(),
         Variable::Subject => spec.subject.to_string(),
         Variable::Pool => attempt.pool.to_string(),
-        Variable::Platform => platform_of(part, node).map_or_else(String::new, String::from),
         Variable::Node => part.node.to_string(),
         Variable::Rank => gang.rank.to_string(),
         Variable::Nodes => gang.hosts.len().to_string(),
@@ -114,8 +92,9 @@ fn value(
         Variable::Memory => bytes(MEMORY_MB),
         Variable::Storage => bytes(STORAGE_MB),
         Variable::Numa => numa(part, node),
-        // The host's to know, the wrapper's, or a mount's.
-        Variable::Workdir
+        // What was said before, the host's to know, the wrapper's, or a mount's.
+        Variable::Platform
+        | Variable::Workdir
         | Variable::Mounts
         | Variable::Privileged
         | Variable::HostNetwork

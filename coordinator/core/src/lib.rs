@@ -32,6 +32,7 @@ mod core;
 mod dealing;
 mod explain;
 mod gpus;
+mod granted;
 mod health;
 mod input;
 mod invariant;

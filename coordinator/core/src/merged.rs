@@ -2,6 +2,8 @@
 //! one before it is submitted. Nothing is decided here.
 
 use alloc::string::String;
+use alloc::vec::Vec;
+use core::slice;
 
 use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::rules::Setting;
@@ -10,10 +12,9 @@ use sluice_common::template::origin::{Merged, Origin, Origins};
 use sluice_common::template::{DefaultResources, Template};
 
 use crate::core::Core;
-use crate::launch::platform_of;
 use crate::market::Request;
 use crate::rules::{fill, settings_origins};
-use crate::state::{Pool, Step};
+use crate::state::{Pool, Step, request};
 use crate::templates::{Grounds, standing_on};
 
 /// A step with all that lies under it.
@@ -34,11 +35,16 @@ impl Core {
     pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> MergedStep {
         let latest = step.latest();
         let part = latest.and_then(|attempt| attempt.parts.first());
-        let platform = part.and_then(|part| platform_of(part, self.state.node(&part.node)));
+        let granted = latest.zip(part);
+        let granted = granted.map(|(attempt, part)| self.state.granted(step, attempt, part));
         let pool = latest.map(|attempt| &attempt.pool).or(pool);
-        let asked = Request::of(step.id.clone(), step.place, &step.spec).platforms;
-        let there = platform.as_ref().or(asked.first());
-        let ground = pool.and_then(|pool| step.grounds.at(pool, there));
+        let asked = || {
+            let asked = pool.map(|pool| self.state.asked_in(pool, &request(step)));
+            asked.into_iter().flatten().take(1).collect()
+        };
+        let platform = granted.as_ref().and_then(|of| of.first().cloned());
+        let there: Vec<PlatformName> = granted.unwrap_or_else(asked);
+        let ground = pool.and_then(|pool| step.grounds.at(pool, &there));
         MergedStep {
             pool: pool.cloned(),
             ..merged(&step.spec, ground, &step.grounds, platform)
@@ -49,12 +55,12 @@ impl Core {
     /// in. It may be barred there all the same: [`Core`] tells when it is submitted.
     pub fn would_merge(&self, spec: &StepSpec, pool: &Pool) -> (StepSpec, MergedStep) {
         let request = Request::of(nobody(), 0, spec);
-        let layers = self.state.layers_of(pool);
-        let ground = layers.first(&request.platforms);
+        let layers = self.state.layers_of(pool, &request);
+        let ground = layers.first();
         let settings = settings_origins(pool, &self.state, &request, spec);
         let mut filled = standing_on(ground, spec).into_owned();
         fill(&pool.rules, &mut filled);
-        let mut grounds = self.grounds(core::iter::once(pool));
+        let mut grounds = self.grounds(&request, core::iter::once(pool));
         grounds.settings = settings;
         let merged = MergedStep {
             pool: Some(pool.name.clone()),
@@ -119,8 +125,8 @@ fn fill_resources(resources: &mut DefaultResources, grounds: &Grounds) {
     let from = |field: &str| {
         let origin = grounds.settings.get(field)?;
         let ground = match origin {
-            Origin::Template { pool, .. } => grounds.at(pool, None),
-            Origin::Override { pool, platform } => grounds.at(pool, Some(platform)),
+            Origin::Template { pool, .. } => grounds.at(pool, &[]),
+            Origin::Override { pool, platform } => grounds.at(pool, slice::from_ref(platform)),
             Origin::Step
             | Origin::Pipeline
             | Origin::Work

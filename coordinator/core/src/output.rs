@@ -28,7 +28,7 @@ use crate::record::Stamped;
 use crate::state::MAX_JOIN_TOKENS;
 use crate::words;
 
-use said::{declared, elsewhere, gpus_of, hosts, in_use, instead, named, standing};
+use said::{declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, standing};
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
 #[expect(
@@ -285,7 +285,8 @@ pub enum Refusal {
     },
     /// A pool names a document of assertions that would not be there.
     #[error(
-        "validation `{validation}` is not there, and pool `{pool}` names it in `validations`: {}",
+        "validation `{validation}` is not there, and {}pool `{pool}` names it in `validations`: {}",
+        of_platform(platform.as_ref()),
         instead(nearest)
     )]
     PoolNamesValidation {
@@ -293,6 +294,8 @@ pub enum Refusal {
         validation: ValidationName,
         /// The pool.
         pool: PoolName,
+        /// The platform of it, where that names it.
+        platform: Option<PlatformName>,
         /// What may have been meant.
         nearest: Option<String>,
     },

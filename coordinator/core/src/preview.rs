@@ -21,9 +21,10 @@ use crate::admit::no_policy;
 use crate::core::Core;
 use crate::input::{NewStep, ReplyId};
 use crate::market::{Before, Never, Pool, Request};
+use crate::merged::MergedStep;
 use crate::output::{Answer, Refusal};
 use crate::record::Record;
-use crate::state::Step;
+use crate::state::{Pool as Terms, Step};
 use crate::validation::{Judged, Outcome};
 use crate::words::shortened;
 use filled::Filled;
@@ -159,9 +160,14 @@ impl Core {
         let market = self.state.market();
         let asked = market.candidates(&request);
         for (name, pool) in asked {
-            let before = Before::of(market, pool, &request);
+            let Some(known) = self.state.pool(name) else {
+                continue;
+            };
+            let (filled, merged) = self.would_merge(&new.spec, known);
+            let asks = request.asking(&filled.request);
+            let before = Before::of(market, pool, &asks);
             let never = before.and_then(|before| before.never(new.spec.allow_pending));
-            let its = self.asked(name, &request, &new.spec, never);
+            let its = self.asked(known, &asks, &new.spec, (&filled, &merged), never);
             all.lines.extend(its.lines);
             all.failed_at = match (all.failed_at, its.failed_at) {
                 (Some(before), Some(now)) => Some(before.max(now)),
@@ -188,22 +194,25 @@ impl Core {
     /// One pool, stage by stage, up to the first that does not let it through.
     fn asked(
         &self,
-        name: &PoolName,
+        pool: &Terms,
         request: &Request,
         spec: &StepSpec,
+        (filled, merged): (&StepSpec, &MergedStep),
         never: Option<Never>,
     ) -> InPool {
+        let name = &pool.name;
         let mut lines = Vec::from([(Stage::Access, self.access(name, request, spec))]);
         if let Some(closed) = self.closed_pool(name) {
             lines.push((Stage::Access, closed));
             let failed_at = Some(Stage::Access);
             return InPool { lines, failed_at };
         }
-        let filled = self.as_filled(name, spec);
-        lines.extend(self.merge_lines(name, spec, &filled));
+        let settings = filled::settings(name.as_str(), &pool.rules, spec, filled);
+        let merge = settings.into_iter().chain(filled::layers(merged));
+        lines.extend(merge.map(|it| (Stage::Merge, merge_line(name, it))));
         let broken = self.broken_rule(name, spec);
         let broken = broken.map(|it| failed(Some(name.clone()), it.code.as_str(), it.message));
-        let judged = self.judged_in(name, request, &filled).into_iter();
+        let judged = self.judged_in(name, request, filled).into_iter();
         let judged = judged.map(|it| assertion(name, it));
         let checks: Vec<Line> = broken.into_iter().chain(judged).collect();
         let invalid = checks.iter().any(|line| line.passage == Passage::Failed);
@@ -261,20 +270,6 @@ impl Core {
         let message = self.state.pool(name)?.rules.maintenance.as_ref()?;
         let message = format!("it takes no new steps: {message}");
         Some(failed(Some(name.clone()), "maintenance", message))
-    }
-
-    fn merge_lines(
-        &self,
-        name: &PoolName,
-        spec: &StepSpec,
-        filled: &StepSpec,
-    ) -> Vec<(Stage, Line)> {
-        let Some(pool) = self.state.pool(name) else {
-            return Vec::new();
-        };
-        let settings = filled::settings(name.as_str(), &pool.rules, spec, filled);
-        let lines = settings.into_iter().map(|it| merge_line(name, it));
-        lines.map(|line| (Stage::Merge, line)).collect()
     }
 
     /// Which of the hosts that it remembers could hold it, were they empty.
@@ -399,11 +394,14 @@ fn failed(pool: Option<PoolName>, about: &str, message: String) -> Line {
 }
 
 fn merge_line(pool: &PoolName, Filled { field, value, from }: Filled) -> Line {
-    passed(pool, field, format!("{value}, from {from}"))
+    passed(pool, &field, format!("{value}, from {from}"))
 }
 
 fn assertion(pool: &PoolName, judged: Judged) -> Line {
-    let about = format!("{}: {}", judged.document, judged.assert);
+    let about = match &judged.platform {
+        Some(platform) => format!("{} of {platform}: {}", judged.document, judged.assert),
+        None => format!("{}: {}", judged.document, judged.assert),
+    };
     match judged.outcome {
         Outcome::Holds => passed(pool, &about, "it holds".to_string()),
         Outcome::Idle => passed(pool, &about, "its `when` does not hold".to_string()),

@@ -398,8 +398,7 @@ impl Core {
     pub(crate) fn send_assignment(&mut self, node: &NodeName, id: &AttemptId) {
         if let Some((step, attempt, part)) = self.live_on(node, id) {
             let gang = self.gang(attempt, part);
-            let there = self.state.node(node);
-            let assignment = launch::assignment(id, (step, attempt, part), there, gang);
+            let assignment = launch::assignment(id, (step, attempt, part), &self.state, gang);
             self.send(node, ToNode::Assign(Box::new(assignment)));
         }
     }

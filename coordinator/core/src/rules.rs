@@ -15,7 +15,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::amount::MCPU;
-use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::id::PoolName;
 use sluice_common::inventory::Capability;
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::{Reason, ReasonCode};
@@ -103,8 +103,8 @@ impl Core {
             let Some(terms) = self.state.pool(name) else {
                 continue;
             };
-            let layers = self.state.layers_of(terms);
-            let there = standing_on(layers.first(&request.platforms), &spec);
+            let layers = self.state.layers_of(terms, request);
+            let there = standing_on(layers.first(), &spec);
             let asks = request.asking(&there.request);
             let before = Before::of(self.state.market(), pool, &asks);
             let never = before.and_then(|before| before.never(spec.allow_pending));
@@ -113,7 +113,7 @@ impl Core {
                     .map(Obstacle::Invalid)
             };
             let never = || never.map(|never| Obstacle::Never(self.never_in(name, &asks, never)));
-            let broken = || obstacle(terms, &layers, &request.platforms, &spec);
+            let broken = || obstacle(terms, &layers, &spec);
             // What is judged first is what the step is, then whether it could ever be granted.
             match invalid().or_else(never).or_else(broken) {
                 None => {
@@ -128,7 +128,9 @@ impl Core {
 
     /// Why the documents of a pool do not let a step in as it would be there.
     fn invalid_as_filled(&self, pool: &Pool, request: &Request, spec: &StepSpec) -> Option<Reason> {
-        if pool.rules.validations.is_empty() {
+        let mut platforms = pool.platforms.values();
+        if pool.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty())
+        {
             return None;
         }
         self.invalid_in(&pool.name, request, &self.as_filled(&pool.name, spec))
@@ -146,12 +148,9 @@ impl Core {
     pub(crate) fn broken_rule(&self, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
         let terms = self.state.pool(pool)?;
         let request = Request::of(crate::merged::nobody(), 0, spec);
-        let layers = self.state.layers_of(terms);
+        let layers = self.state.layers_of(terms, &request);
         let broken = breach(terms, spec);
-        let broken = broken.or_else(|| {
-            let forbidden = layers.forbid(pool, &request.platforms, spec);
-            forbidden.map(Breach::Template)
-        });
+        let broken = broken.or_else(|| layers.forbid(pool, spec).map(Breach::Template));
         broken.map(|breach| breach.reason(pool))
     }
 
@@ -172,18 +171,16 @@ impl Core {
         let others = self.state.pools().values();
         let others = others.filter(|pool| pool.name != preferred.name);
         let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
-            let layers = self.state.layers_of(pool);
+            let layers = self.state.layers_of(pool, request);
             pool.rules.maintenance.is_some()
                 || breach(pool, &as_said).is_some()
-                || layers
-                    .forbid(&pool.name, &request.platforms, &as_said)
-                    .is_some()
+                || layers.forbid(&pool.name, &as_said).is_some()
                 || self.invalid_in(&pool.name, request, &as_said).is_some()
         });
         let open = open
             .into_iter()
             .filter(|pool| request.may_run_in(&pool.name));
-        let mut grounds = self.grounds(core::iter::once(preferred).chain(open));
+        let mut grounds = self.grounds(request, core::iter::once(preferred).chain(open));
         grounds.settings = settings;
         let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
         Admitted::Queued {
@@ -208,8 +205,8 @@ impl Core {
         let bound = known.filter(|(_, pool)| pool.policies.contains_key(&step.spec.subject));
         let why = bound.map(|(name, pool)| {
             let invalid = || self.invalid_in(name, &request, &as_said);
-            let layers = self.state.layers_of(pool);
-            let forbidden = || layers.forbid(name, &request.platforms, &as_said);
+            let layers = self.state.layers_of(pool, &request);
+            let forbidden = || layers.forbid(name, &as_said);
             let rule = breach(pool, &as_said).or_else(|| forbidden().map(Breach::Template));
             let rule = rule.map(|breach| breach.reason(name));
             let why = match (rule.or_else(invalid), &pool.rules.maintenance) {
@@ -227,16 +224,11 @@ impl Core {
     }
 }
 
-fn obstacle(
-    pool: &Pool,
-    layers: &Layers,
-    asked: &[PlatformName],
-    spec: &StepSpec,
-) -> Option<Obstacle> {
+fn obstacle(pool: &Pool, layers: &Layers, spec: &StepSpec) -> Option<Obstacle> {
     let rules = &pool.rules;
     let rule = breach(pool, spec).map(Obstacle::Rule);
     let forbidden = || {
-        let forbidden = layers.forbid(&pool.name, asked, spec);
+        let forbidden = layers.forbid(&pool.name, spec);
         forbidden.map(|it| Obstacle::Rule(Breach::Template(it)))
     };
     let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);

@@ -24,6 +24,7 @@ use sluice_common::template::variable::Variable;
 
 use crate::core::Core;
 use crate::input::{Change, Wanted};
+use crate::market::Request;
 use crate::output::{Refusal, Refused, Terms, Use};
 use crate::record::Record;
 use crate::state::{Pool, State};
@@ -71,12 +72,15 @@ impl Grounds {
         self.merges.is_empty() && self.settings.is_empty()
     }
 
-    /// What lies under the step where this pool grants it hardware of this platform.
-    pub fn at(&self, pool: &PoolName, platform: Option<&PlatformName>) -> Option<&Merged> {
-        let here = || self.places.iter().filter(|place| place.pool == *pool);
-        let exact =
-            here().find(|place| place.platform.is_some() && place.platform.as_ref() == platform);
-        let place = exact.or_else(|| here().find(|place| place.platform.is_none()))?;
+    /// What lies under the step where this pool grants it hardware of these platforms: that of the first of them which
+    /// overrides something, else that of the pool.
+    pub fn at(&self, pool: &PoolName, platforms: &[PlatformName]) -> Option<&Merged> {
+        let here = |platform: Option<&PlatformName>| {
+            let mut places = self.places.iter();
+            places.find(|place| place.pool == *pool && place.platform.as_ref() == platform)
+        };
+        let exact = platforms.iter().find_map(|platform| here(Some(platform)));
+        let place = exact.or_else(|| here(None))?;
         self.merges.get(place.merge)
     }
 
@@ -95,17 +99,25 @@ impl Grounds {
     }
 }
 
-/// What a pool lays under steps.
+/// What a pool lays under a step.
 pub(crate) struct Layers {
     /// On hardware that nothing is overridden for.
-    pub(crate) pool: Merged,
-    /// On platforms that override something.
-    pub(crate) platforms: Vec<(PlatformName, Merged)>,
+    pool: Merged,
+    /// On platforms that override something, of those that it may be granted.
+    platforms: Vec<(PlatformName, Merged)>,
+    /// The platforms that the step asks for there, the one that it likes best first; none where it takes any.
+    asked: Vec<PlatformName>,
 }
 
 impl State {
-    /// What a pool lays under the steps that are submitted now.
-    pub(crate) fn layers_of(&self, pool: &Pool) -> Layers {
+    /// The platforms that a request asks for in a pool, or takes there because it names none.
+    pub(crate) fn asked_in(&self, pool: &PoolName, request: &Request) -> Vec<PlatformName> {
+        let known = self.market().pool(pool);
+        known.map_or_else(Vec::new, |known| known.wanted(request).to_vec())
+    }
+
+    /// What a pool lays under a step that is submitted now.
+    pub(crate) fn layers_of(&self, pool: &Pool, request: &Request) -> Layers {
         let mut merged = Merged::default();
         for name in &pool.rules.templates {
             if let Some(kept) = self.templates().get(name) {
@@ -116,51 +128,57 @@ impl State {
                 merged.put(&kept.template, &origin);
             }
         }
+        let asked = self.asked_in(&pool.name, request);
+        let overriding = pool.platforms.iter();
+        let overriding = overriding.filter(|(name, _)| asked.is_empty() || asked.contains(name));
+        let platforms = overriding.filter_map(|(name, platform)| {
+            let template = platform.terms.overrides.as_ref()?;
+            let origin = Origin::Override {
+                pool: pool.name.clone(),
+                platform: name.clone(),
+            };
+            let mut merged = merged.clone();
+            merged.put(template, &origin);
+            Some((name.clone(), merged))
+        });
         Layers {
+            platforms: platforms.collect(),
             pool: merged,
-            platforms: Vec::new(),
+            asked,
         }
     }
 }
 
 impl Layers {
-    /// On the hardware that a step asks for first.
-    pub(crate) fn first<'a>(&'a self, asked: &[PlatformName]) -> &'a Merged {
-        let overridden = asked
+    /// On the hardware that the step asks for first; where it takes any, nothing is overridden.
+    pub(crate) fn first(&self) -> &Merged {
+        let overridden = self
+            .asked
             .first()
             .and_then(|first| self.platforms.iter().find(|(name, _)| name == first));
         overridden.map_or(&self.pool, |(_, merged)| merged)
     }
 
-    /// On all hardware that a step may be granted.
-    fn all<'a>(
-        &'a self,
-        asked: &'a [PlatformName],
-    ) -> impl Iterator<Item = (Option<&'a PlatformName>, &'a Merged)> {
+    /// On all hardware that the step may be granted.
+    fn all(&self) -> impl Iterator<Item = (Option<&PlatformName>, &Merged)> {
         let overridden = self.platforms.iter();
-        let overridden = overridden.filter(|(name, _)| asked.is_empty() || asked.contains(name));
         let overridden = overridden.map(|(name, merged)| (Some(name), merged));
         // Nothing else is left where each that it asks for is overridden.
         let every = |name: &PlatformName| self.platforms.iter().any(|(it, _)| it == name);
-        let rest = asked.is_empty() || !asked.iter().all(every);
+        let rest = self.asked.is_empty() || !self.asked.iter().all(every);
         rest.then_some((None, &self.pool))
             .into_iter()
             .chain(overridden)
     }
 
     /// The first thing of a step that they do not let be, wherever it may be granted.
-    pub(crate) fn forbid(
-        &self,
-        pool: &PoolName,
-        asked: &[PlatformName],
-        spec: &StepSpec,
-    ) -> Option<Forbidden> {
+    pub(crate) fn forbid(&self, pool: &PoolName, spec: &StepSpec) -> Option<Forbidden> {
         // What may be mounted hangs on nothing else.
         let known = |variable: Variable| {
             let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
             subject.or_else(|| (variable == Variable::Pool).then(|| pool.to_string()))
         };
-        self.all(asked).find_map(|(platform, merged)| {
+        self.all().find_map(|(platform, merged)| {
             let found = merged.template.forbids(spec, known);
             let found = found.or_else(|| too_large(merged, spec))?;
             let message = match platform {
@@ -210,10 +228,14 @@ pub(crate) fn standing_on<'a>(merged: &Merged, spec: &'a StepSpec) -> Cow<'a, St
 
 impl Core {
     /// What lies under a step in each of these pools, that which it prefers first.
-    pub(crate) fn grounds<'a>(&self, pools: impl Iterator<Item = &'a Pool>) -> Grounds {
+    pub(crate) fn grounds<'a>(
+        &self,
+        request: &Request,
+        pools: impl Iterator<Item = &'a Pool>,
+    ) -> Grounds {
         let mut grounds = Grounds::default();
         for pool in pools {
-            let layers = self.state.layers_of(pool);
+            let layers = self.state.layers_of(pool, request);
             if !layers.pool.template.is_empty() {
                 grounds.put(&pool.name, None, layers.pool);
             }

@@ -17,6 +17,7 @@ mod link;
 mod log;
 mod moving;
 mod overlaps;
+mod overrides;
 mod patience;
 mod platforms;
 mod preview;

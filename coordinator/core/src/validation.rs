@@ -43,10 +43,21 @@ pub struct Validation {
     pub version: u64,
 }
 
-/// An assertion, and the document that it is of.
+/// An assertion, the document that it is of, and who names that.
 struct Rule {
     document: ValidationName,
     asserted: Asserted,
+    /// The platform that names it; `None` where its pool does.
+    platform: Option<PlatformName>,
+}
+
+/// What is judged together: a pool's own documents, or with them those of a platform that a step may be granted there.
+struct Court<'a> {
+    pool: &'a PoolName,
+    /// The platform, and whether the step may be granted it only because it takes any.
+    platform: Option<(&'a PlatformName, bool)>,
+    /// The platforms whose hosts are asked; any where there are none.
+    of: Vec<PlatformName>,
 }
 
 /// A host that does not keep all assertions about hosts.
@@ -61,6 +72,8 @@ struct Short<'a> {
 pub struct Judged {
     /// The document.
     pub document: ValidationName,
+    /// The platform that names it; `None` where its pool does.
+    pub platform: Option<PlatformName>,
     /// The assertion as written.
     pub assert: String,
     /// What keeps it: nothing is said where it holds.
@@ -94,73 +107,112 @@ impl Core {
         request: &Request,
         spec: &StepSpec,
     ) -> Option<Reason> {
-        let rules = self.rules_of(pool);
+        let known = self.state.pool(pool)?;
+        let mut courts = self.courts(known, request).into_iter();
+        courts.find_map(|court| self.invalid_before(&court, known, StepFacts(spec)))
+    }
+
+    /// Why a step is not let in by what is judged together.
+    fn invalid_before(
+        &self,
+        court: &Court<'_>,
+        pool: &Pool,
+        step: StepFacts<'_>,
+    ) -> Option<Reason> {
+        let mut rules = self.rules_of(pool, court.platform());
+        if court.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
+            // One host of the platform is to keep all of them.
+            let mut all = self.rules_of(pool, None);
+            all.retain(|rule| rule.asserted.is_about_hosts());
+            rules.splice(0..0, all);
+        }
         let (about_hosts, about_step): (Vec<Rule>, Vec<Rule>) = rules
             .into_iter()
             .partition(|rule| rule.asserted.is_about_hosts());
-        let step = StepFacts(spec);
         let broken = about_step
             .iter()
             .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
         if let Some((rule, failure)) = broken {
-            return Some(rule.broken_by(&failure, pool));
+            return Some(rule.broken_by(&failure, court));
         }
-        self.no_host_keeps(pool, request, step, &about_hosts)
+        self.no_host_keeps(court, pool, step, &about_hosts)
     }
 
-    /// How each assertion of a pool's documents comes out for a step.
+    /// The pool's own documents first, then those of each platform that the step may be granted.
+    fn courts<'a>(&self, pool: &'a Pool, request: &Request) -> Vec<Court<'a>> {
+        let asked = self.state.asked_in(&pool.name, request);
+        let platforms = pool.platforms.iter();
+        let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
+        let may_be = strict.filter(|(name, _)| asked.is_empty() || asked.contains(name));
+        let of_platforms = may_be.map(|(name, _)| Court {
+            pool: &pool.name,
+            platform: Some((name, asked.is_empty())),
+            of: Vec::from([name.clone()]),
+        });
+        let own = Court {
+            pool: &pool.name,
+            platform: None,
+            of: asked.clone(),
+        };
+        core::iter::once(own).chain(of_platforms).collect()
+    }
+
+    /// How each assertion comes out for a step: those of a pool's documents, then those of its platforms'.
     pub fn judged_in(&self, pool: &PoolName, request: &Request, spec: &StepSpec) -> Vec<Judged> {
+        let Some(pool) = self.state.pool(pool) else {
+            return Vec::new();
+        };
         let step = StepFacts(spec);
-        let hosts = self.hosts_for(pool, request);
-        let rules = self.rules_of(pool).into_iter();
-        rules
-            .map(|rule| Judged {
+        let courts = self.courts(pool, request).into_iter();
+        let judged = courts.flat_map(|court| {
+            let hosts = self.hosts_for(pool, &court.of);
+            let rules = self.rules_of(pool, court.platform()).into_iter();
+            rules.map(move |rule| Judged {
                 outcome: outcome(&rule, step, &hosts),
                 document: rule.document,
+                platform: rule.platform,
                 assert: rule.asserted.written.assert,
             })
-            .collect()
+        });
+        judged.collect()
     }
 
-    /// Those of the documents that a pool names. Each was read when it was applied.
-    fn rules_of(&self, pool: &PoolName) -> Vec<Rule> {
-        let pool = self.state.pool(pool);
-        let named = pool.into_iter().flat_map(|pool| &pool.rules.validations);
+    /// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
+    fn rules_of(&self, pool: &Pool, platform: Option<&PlatformName>) -> Vec<Rule> {
+        let named = match platform {
+            None => Some(&pool.rules.validations),
+            Some(platform) => (pool.platforms.get(platform)).map(|it| &it.terms.validations),
+        };
+        let named = named.into_iter().flatten();
         let documents = named.filter_map(|name| Some((name, self.state.validations().get(name)?)));
         let rules = documents.flat_map(|(name, document)| {
             let read = document.terms.read().unwrap_or_default();
             read.into_iter().map(|asserted| Rule {
                 document: name.clone(),
                 asserted,
+                platform: platform.cloned(),
             })
         });
         rules.collect()
     }
 
-    /// What rules may ask of the hosts of a pool that are of a platform which the request is for there.
-    fn hosts_for(&self, pool: &PoolName, request: &Request) -> Vec<NodeFacts> {
-        let market = self.state.market().pool(pool);
-        let wanted = market.map_or(&[][..], |pool| pool.wanted(request));
-        let Some(known) = self.state.pool(pool) else {
-            return Vec::new();
-        };
-        let nodes = self.state.nodes_of(pool);
-        nodes
-            .filter_map(|node| facts(node, known, wanted))
-            .collect()
+    /// What rules may ask of the hosts of a pool that are of one of these platforms.
+    fn hosts_for(&self, pool: &Pool, of: &[PlatformName]) -> Vec<NodeFacts> {
+        let nodes = self.state.nodes_of(&pool.name);
+        nodes.filter_map(|node| facts(node, pool, of)).collect()
     }
 
     fn no_host_keeps(
         &self,
-        pool: &PoolName,
-        request: &Request,
+        court: &Court<'_>,
+        pool: &Pool,
         step: StepFacts<'_>,
         rules: &[Rule],
     ) -> Option<Reason> {
         if rules.is_empty() {
             return None;
         }
-        let hosts = self.hosts_for(pool, request);
+        let hosts = self.hosts_for(pool, &court.of);
         let mut short = Vec::new();
         for node in &hosts {
             let broken = broken_on(rules, step, node);
@@ -173,7 +225,7 @@ impl Core {
             });
         }
         short.sort_by_key(Short::distance);
-        (!short.is_empty()).then(|| told(pool, &short))
+        (!short.is_empty()).then(|| told(court, &short))
     }
 
     pub(crate) fn validation_terms(&self, name: &ValidationName) -> Option<(Terms, u64)> {
@@ -200,15 +252,24 @@ impl Core {
         let known = self.state.validations();
         let pools = self.state.pools().values();
         let mut named = pools.flat_map(|pool| {
-            let names = pool.rules.validations.iter();
-            names.map(|name| (&pool.name, name))
+            let own = pool.rules.validations.iter().map(|name| (None, name));
+            let platforms = pool.platforms.iter();
+            let theirs = platforms.flat_map(|(platform, it)| {
+                let names = it.terms.validations.iter();
+                names.map(move |name| (Some(platform), name))
+            });
+            let all = own.chain(theirs);
+            all.map(|(platform, name)| (&pool.name, platform, name))
         });
-        let Some((pool, validation)) = named.find(|(_, name)| !known.contains_key(*name)) else {
+        let missing = named.find(|(_, _, name)| !known.contains_key(*name));
+        let Some((pool, platform, validation)) = missing else {
             return Ok(());
         };
         let takes = |change: &Change| matches!(&change.wanted, Wanted::NoValidation { validation: gone } if gone == validation);
+        let is_platform = |change: &Change| matches!(&change.wanted, Wanted::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
         let names = |change: &Change| pool_of(&change.wanted) == Some(pool);
         let at = changes.iter().position(takes);
+        let at = at.or_else(|| changes.iter().position(is_platform));
         let at = at.or_else(|| changes.iter().position(names));
         let near = nearest(
             validation.as_str(),
@@ -217,22 +278,54 @@ impl Core {
         let refusal = Refusal::PoolNamesValidation {
             validation: validation.clone(),
             pool: pool.clone(),
+            platform: platform.cloned(),
             nearest: near.map(String::from),
         };
         Err(Refused { at, refusal })
     }
 }
 
+impl Court<'_> {
+    fn platform(&self) -> Option<&PlatformName> {
+        self.platform.map(|(name, _)| name)
+    }
+
+    /// As messages call it.
+    fn name(&self) -> String {
+        let pool = self.pool;
+        match self.platform {
+            None => format!("pool `{pool}`"),
+            Some((name, false)) => format!("platform `{name}` of pool `{pool}`"),
+            Some((name, true)) => format!(
+                "platform `{name}` of pool `{pool}`, which it may be granted as it takes any"
+            ),
+        }
+    }
+
+    fn reason(&self, message: String) -> Reason {
+        let reason = Reason::new(ReasonCode::ValidationFailed, message);
+        let reason = reason.with("pool", self.pool.as_str());
+        match self.platform() {
+            Some(platform) => reason.with("platform", platform.as_str()),
+            None => reason,
+        }
+    }
+}
+
 impl Rule {
     /// Of a step that does not keep it.
-    fn broken_by(&self, failure: &Failure, pool: &PoolName) -> Reason {
+    fn broken_by(&self, failure: &Failure, court: &Court<'_>) -> Reason {
         let written = &self.asserted.written;
         let message = format!(
-            "{} (validation `{}` of pool `{pool}`: {}; {})",
-            written.message, self.document, written.assert, failure.found
+            "{} (validation `{}` of {}: {}; {})",
+            written.message,
+            self.document,
+            court.name(),
+            written.assert,
+            failure.found
         );
-        Reason::new(ReasonCode::ValidationFailed, message)
-            .with("pool", pool.as_str())
+        let reason = court.reason(message);
+        reason
             .with("validation", self.document.as_str())
             .with("assert", written.assert.as_str())
             .with("found", failure.found.as_str())
@@ -257,7 +350,7 @@ impl Short<'_> {
 
 /// That no host keeps all assertions about hosts, with the nearest. The message is that of the first assertion that the
 /// nearest host breaks.
-fn told(pool: &PoolName, short: &[Short<'_>]) -> Reason {
+fn told(court: &Court<'_>, short: &[Short<'_>]) -> Reason {
     let hosts: Vec<String> = short.iter().take(TOLD_HOSTS).map(Short::shown).collect();
     let first = short.first().and_then(|host| host.broken.first());
     let (advice, document) = first.map_or(("", ""), |(rule, _)| {
@@ -269,11 +362,12 @@ fn told(pool: &PoolName, short: &[Short<'_>]) -> Reason {
         more => format!("; and {more} more"),
     };
     let message = format!(
-        "{advice} (no host of pool `{pool}` keeps all of its validations: {}{more})",
+        "{advice} (no host of {} keeps all of its validations: {}{more})",
+        court.name(),
         hosts.join("; ")
     );
-    let reason = Reason::new(ReasonCode::ValidationFailed, message)
-        .with("pool", pool.as_str())
+    let reason = court.reason(message);
+    let reason = reason
         .with("validation", document)
         .with("hosts", short.len() as u64);
     // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.

@@ -27,12 +27,13 @@ const MAX_MESSAGE_CHARS: usize = 1000;
 /// # Errors
 /// The first field that may not hold what it holds, or that contradicts another.
 pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
+    named_once(&written.validations)?;
     let rules = PoolRules {
         maintenance: written.maintenance.map(message).transpose()?,
         defaults: defaults(&written.defaults)?,
         max: maxima(&written.max)?,
         on_preempt_allowed: written.on_preempt_allowed,
-        validations: named_once(written.validations)?,
+        validations: written.validations,
         default_platform: written.default_platform,
         unmatched_platform: written.unmatched_platform,
         templates: templates::named(&written.templates)?,
@@ -43,14 +44,14 @@ pub(super) fn checked(written: RulesWritten) -> Result<PoolRules, FieldError> {
 }
 
 /// Each document once, and no more than a submit should be judged by.
-fn named_once(names: Vec<ValidationName>) -> Result<Vec<ValidationName>, FieldError> {
+pub(super) fn named_once(names: &[ValidationName]) -> Result<(), FieldError> {
     if names.len() > MAX_VALIDATIONS {
         let why = format!("{} documents: the most is {MAX_VALIDATIONS}", names.len());
         return Err(invalid("validations", ErrorCode::InvalidName, &why));
     }
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| !seen.insert(*name)) {
-        None => Ok(names),
+        None => Ok(()),
         Some(twice) => {
             let why = format!("`{twice}` is there twice: leave one of them out");
             Err(invalid("validations", ErrorCode::NamedTwice, &why))

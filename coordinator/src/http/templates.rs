@@ -48,13 +48,19 @@ pub(super) fn named(names: &[String]) -> Result<Vec<TemplateName>, FieldError> {
 /// A template as somebody wrote it, checked.
 pub(super) fn wanted(name: String, terms: Box<Template>) -> Result<Wanted, FieldError> {
     let template = template_name("name", name)?;
+    check("name", &terms)?;
+    Ok(Wanted::Template { template, terms })
+}
+
+/// Whether it may be stored; `whole` is the field that stands for all of it.
+pub(super) fn check(whole: &str, terms: &Template) -> Result<(), FieldError> {
     terms.check()?;
-    let bytes = serde_json::to_vec(&*terms).map_or(usize::MAX, |json| json.len());
+    let bytes = serde_json::to_vec(terms).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_TEMPLATE_BYTES {
         let why = format!("it takes {bytes} bytes: {MAX_TEMPLATE_BYTES} are the most");
-        return Err(invalid("name", ErrorCode::InvalidTemplate, &why));
+        return Err(invalid(whole, ErrorCode::InvalidTemplate, &why));
     }
-    Ok(Wanted::Template { template, terms })
+    Ok(())
 }
 
 /// `GET /v1/templates`: by name.

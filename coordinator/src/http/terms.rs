@@ -170,15 +170,19 @@ fn wanted(document: PutDocument) -> Result<Change, FieldError> {
             name,
             description,
             selector,
+            overrides,
+            validations,
             version,
         } => {
             let terms = PlatformTerms {
                 description,
                 selector,
+                overrides,
+                validations,
             };
             let pool = pool_name("pool", pool)?;
             let platform = platforms::platform_name("name", name)?;
-            let terms = Box::new(terms);
+            let terms = Box::new(platforms::checked("", terms)?);
             let wanted = Wanted::Platform {
                 pool,
                 platform,

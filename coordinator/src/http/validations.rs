@@ -57,12 +57,18 @@ pub(super) fn shown(terms: ValidationTerms) -> TermsView {
 
 fn view(core: &Core, name: &ValidationName, known: &Validation) -> ValidationView {
     let pools = core.state().pools().values();
-    let pools = pools.filter(|pool| pool.rules.validations.contains(name));
+    let naming = pools
+        .clone()
+        .filter(|pool| pool.rules.validations.contains(name));
+    let platforms = pools.flat_map(|pool| pool.platforms.iter().map(move |it| (pool, it)));
+    let platforms = platforms.filter(|(_, (_, it))| it.terms.validations.contains(name));
+    let platforms = platforms.map(|(pool, (platform, _))| format!("{}/{platform}", pool.name));
     ValidationView {
         name: name.to_string(),
         description: known.terms.description.clone(),
         assertions: known.terms.assertions.clone(),
-        pools: pools.map(|pool| pool.name.to_string()).collect(),
+        pools: naming.map(|pool| pool.name.to_string()).collect(),
+        platforms: platforms.collect(),
         version: known.version,
     }
 }

@@ -24,6 +24,10 @@ pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
         let selector = terms.as_ref().map(|it| it.selector.clone());
         PlatformView {
             pool: pool.name.to_string(),
+            overrides: terms.as_ref().and_then(|it| it.overrides.clone()),
+            validations: terms
+                .as_ref()
+                .map_or_else(Vec::new, |it| it.validations.clone()),
             description: terms.map(|it| it.description).unwrap_or_default(),
             declared: has.declared,
             default: has.default,

@@ -139,7 +139,7 @@ pub struct TermsView {
     /// Of a pool: what may happen to its steps when they must give way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_preempt_allowed: Option<BTreeSet<OnPreempt>>,
-    /// Of a pool: the documents of assertions that its steps must keep.
+    /// Of a pool or a platform: the documents of assertions that its steps must keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validations: Option<Vec<ValidationName>>,
     /// Of a document: what it asserts.
@@ -169,6 +169,9 @@ pub struct TermsView {
     /// Of a platform: which GPUs and hosts are of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<HardwareSelector>,
+    /// Of a platform: what goes over the templates of its pool.
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Box<Template>>,
     /// Of a policy: higher is preferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,

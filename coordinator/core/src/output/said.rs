@@ -22,6 +22,11 @@ pub(super) fn hosts(nodes: &[NodeName]) -> String {
     }
 }
 
+/// Before the name of a pool, where it is a platform of it that is spoken of.
+pub(super) fn of_platform(platform: Option<&PlatformName>) -> String {
+    platform.map_or_else(String::new, |it| format!("platform `{it}` of "))
+}
+
 pub(super) fn instead(nearest: &Option<String>) -> String {
     match nearest {
         Some(near) => format!("did you mean `{near}`?"),

@@ -6,12 +6,15 @@ use alloc::vec::Vec;
 
 use sluice_common::rules::{PoolRules, Setting};
 use sluice_common::step::{StepSpec, Work};
+use sluice_common::template::origin::Origin;
 use sluice_common::time::Span;
+
+use crate::merged::MergedStep;
 
 /// A setting of a step as it would run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Filled {
-    pub(crate) field: &'static str,
+    pub(crate) field: String,
     pub(crate) value: String,
     pub(crate) from: String,
 }
@@ -24,7 +27,7 @@ pub(crate) fn settings(
     filled: &StepSpec,
 ) -> Vec<Filled> {
     let filled = Setting::ALL.into_iter().map(|setting| Filled {
-        field: setting.as_str(),
+        field: setting.as_str().to_string(),
         value: value(setting, filled),
         from: match written.unsaid.contains(&setting) {
             false => "the step".to_string(),
@@ -32,6 +35,23 @@ pub(crate) fn settings(
         },
     });
     filled.collect()
+}
+
+/// What templates and platforms lie under it, the step's own apart.
+pub(crate) fn layers(merged: &MergedStep) -> impl Iterator<Item = Filled> {
+    let laid = merged.origins.iter().filter(|(_, origin)| match origin {
+        Origin::Template { .. } | Origin::Override { .. } => true,
+        Origin::Step | Origin::Pipeline | Origin::Work | Origin::Pool { .. } | Origin::BuiltIn => {
+            false
+        }
+    });
+    laid.filter_map(|(field, origin)| {
+        Some(Filled {
+            field: field.clone(),
+            value: merged.template.told(field)?,
+            from: origin.to_string(),
+        })
+    })
 }
 
 fn value(setting: Setting, spec: &StepSpec) -> String {

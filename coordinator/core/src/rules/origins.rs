@@ -19,8 +19,8 @@ pub(crate) fn of_settings(
     request: &Request,
     spec: &StepSpec,
 ) -> Origins {
-    let layers = state.layers_of(pool);
-    let below = layers.first(&request.platforms);
+    let layers = state.layers_of(pool, request);
+    let below = layers.first();
     let there = standing_on(below, spec);
     let unsaid = spec.unsaid.iter();
     let settings = unsaid.filter_map(|setting| {

@@ -384,7 +384,7 @@ fn what_is_so_already_is_not_recorded_and_all_survives_a_restart() {
     let kept = rig
         .step("x")
         .grounds
-        .at(&"best".parse().unwrap(), None)
+        .at(&"best".parse().unwrap(), &[])
         .unwrap();
     assert_eq!(
         kept.template.wrapper.as_deref(),

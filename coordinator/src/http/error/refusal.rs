@@ -81,11 +81,14 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::PoolNamesValidation {
             validation,
             pool,
+            platform,
             nearest,
         } => {
             let pool = text(pool.as_str());
             let mut detail = with_nearest(("validation", text(validation.as_str())), nearest);
             detail.push(("pool", pool));
+            let platform = platform.as_ref().map(|it| ("platform", text(it.as_str())));
+            detail.extend(platform);
             detail
         }
         Refusal::UnknownPolicy { pool, subject } | Refusal::BadPolicy { pool, subject, .. } => {

@@ -101,9 +101,13 @@ fn terms(terms: Terms) -> TermsView {
         Terms::Platform(PlatformTerms {
             description,
             selector,
+            overrides,
+            validations,
         }) => TermsView {
             description: Some(description),
             selector: Some(selector),
+            overrides,
+            validations: Some(validations).filter(|it| !it.is_empty()),
             ..TermsView::default()
         },
         Terms::Template(template) => TermsView {

@@ -1,0 +1,426 @@
+//! What platforms lay over the templates of their pool, and what they assert: for which steps, in which order, and where
+//! it came from.
+
+use alloc::boxed::Box;
+use std::format;
+use std::string::{String, ToString};
+use std::vec;
+use std::vec::Vec;
+
+use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::reason::ReasonCode;
+use sluice_common::request::StepRequest;
+use sluice_common::rules::PoolRules;
+use sluice_common::state::StepState;
+use sluice_common::step::StepSpec;
+use sluice_common::template::Template;
+use sluice_common::validation::ValidationTerms;
+use sluice_common::wire::{Assignment, ToNode};
+
+use super::rig::*;
+use crate::input::PoolWritten;
+use crate::market::Policy;
+use crate::output::Refused;
+use crate::{Answer, Input, NewStep, Passage, Refusal, ReplyId, Wanted};
+
+/// Host `a` has four A100, two of 40 GB before two of 80 GB; host `h` four H100; host `c` none.
+fn mixed(wanted: Vec<Wanted>) -> Rig {
+    let mut rig = Rig::new();
+    rig.start();
+    for (name, model, gpus) in [("a", "a100", 4), ("h", "h100", 4), ("c", "", 0)] {
+        let mut hello = hello(name, gpus, 64);
+        for gpu in &mut hello.inventory.gpus {
+            gpu.platform = model.into();
+            let gib = if model == "a100" && gpu.index < 2 {
+                40
+            } else {
+                80
+            };
+            gpu.memory_bytes = gib << 30;
+        }
+        rig.hello(hello);
+    }
+    let base = r#"{"env":{"A":"base","B":"base"},"wrapper":["nice"],"resources":{"cpu_count":1}}"#;
+    let terms: Template = serde_json::from_str(base).unwrap();
+    let template = Wanted::Template {
+        template: "base".parse().unwrap(),
+        terms: Box::new(terms),
+    };
+    rig.put_policy("default", "s", Policy::default());
+    applied(&mut rig, vec![template, pool(None, &[])]).unwrap();
+    applied(&mut rig, wanted).unwrap();
+    rig
+}
+
+fn applied(rig: &mut Rig, wanted: Vec<Wanted>) -> Result<(), Refusal> {
+    match &rig.apply(wanted).answers[..] {
+        [Answer::Applied(Ok(_))] => Ok(()),
+        [Answer::Applied(Err(Refused { refusal, .. }))] => Err(refusal.clone()),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
+    let rules = PoolRules {
+        templates: vec!["base".parse().unwrap()],
+        default_platform: default.map(|name| name.parse().unwrap()),
+        validations: validations
+            .iter()
+            .map(|name| name.parse().unwrap())
+            .collect(),
+        ..PoolRules::default()
+    };
+    Wanted::Pool {
+        pool: "default".parse().unwrap(),
+        terms: Box::new(PoolWritten {
+            rules,
+            ..PoolWritten::default()
+        }),
+    }
+}
+
+fn platform(name: &str, json: &str) -> Wanted {
+    let terms: PlatformTerms = serde_json::from_str(json).unwrap();
+    Wanted::Platform {
+        pool: "default".parse().unwrap(),
+        platform: name.parse().unwrap(),
+        terms: terms.into(),
+    }
+}
+
+fn validation(name: &str, json: &str) -> Wanted {
+    let terms: ValidationTerms = serde_json::from_str(json).unwrap();
+    terms.read().unwrap();
+    Wanted::Validation {
+        validation: name.parse().unwrap(),
+        terms,
+    }
+}
+
+fn asks(fields: &str) -> StepSpec {
+    let json = format!(r#"{{"command":["train"],"subject":"s"{fields}}}"#);
+    let request: StepRequest = serde_json::from_str(&json).unwrap();
+    request.check().unwrap()
+}
+
+fn assigned(rig: &mut Rig, id: &str, fields: &str) -> Vec<Assignment> {
+    let spec = asks(fields);
+    let steps = vec![NewStep { id: step(id), spec }];
+    let reply = ReplyId(900);
+    let fed = rig.feed(Input::Submit { reply, steps });
+    let told = fed.sent.into_iter().filter_map(|order| match order {
+        ToNode::Assign(assignment) => Some(*assignment),
+        _ => None,
+    });
+    let told: Vec<Assignment> = told.collect();
+    assert!(!told.is_empty(), "{:?}", rig.reason(id));
+    told
+}
+
+/// `NAME=VALUE` of what is told to the first host, and the wrapper.
+fn launched(rig: &mut Rig, id: &str, fields: &str) -> String {
+    let told = assigned(rig, id, fields).remove(0).launch;
+    let env = told
+        .env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    let words: Vec<String> = env.chain(told.wrapper).collect();
+    words.join(" ")
+}
+
+const A100: &str = r#"{"selector":{"gpu_model":"a100"},
+    "override":{"env":{"B":"{{platform}}","C":"a"},"resources":{"cpu_count":2}}}"#;
+const H100: &str = r#"{"selector":{"gpu_model":"h100"},"override":{"env":{"B":"{{platform}}"},"wrapper":["fast"]}}"#;
+
+fn named(gpus: u64, platform: &str) -> String {
+    format!(r#","platform":"{platform}","resources":{{"gpu_count":{gpus}}}"#)
+}
+
+#[test]
+fn an_override_goes_over_the_pool_s_templates_where_hardware_of_it_is_granted() {
+    let mut rig = mixed(vec![platform("a100", A100), platform("h100", H100)]);
+    assert_eq!(
+        launched(&mut rig, "a", &named(1, "a100")),
+        "A=base B=a100 C=a nice"
+    );
+    assert_eq!(
+        launched(&mut rig, "h", &named(1, "h100")),
+        "A=base B=h100 fast"
+    );
+    // In a list, that of the one which it is granted; the step's own goes over all.
+    let second = format!(r#"{},"env":{{"C":"own"}}"#, named(4, "h100,a100"));
+    assert_eq!(rig.state("h"), StepState::Allocated);
+    rig.submit("full", asks(&named(3, "h100"))).unwrap();
+    let less = second.replace(":4", ":1");
+    assert_eq!(launched(&mut rig, "list", &less), "A=base B=a100 nice");
+    // Who takes any has that of the model; on hardware of no platform that overrides, the pool's.
+    let any = r#","resources":{"gpu_count":1}"#;
+    assert_eq!(launched(&mut rig, "any", any), "A=base B=a100 C=a nice");
+    let cpu = r#","platform":"cpu","resources":{"cpu_count":1}"#;
+    assert_eq!(launched(&mut rig, "cpu", cpu), "A=base B=base nice");
+}
+
+#[test]
+fn amounts_are_those_of_the_platform_that_is_named_first_or_is_the_default() {
+    let mut rig = mixed(vec![platform("a100", A100), platform("h100", H100)]);
+    let cores = |rig: &mut Rig, id: &str, fields: &str| {
+        rig.submit(id, asks(fields)).unwrap();
+        let asked = &rig.step(id).spec.request;
+        asked.get(sluice_common::amount::MCPU)
+    };
+    assert_eq!(cores(&mut rig, "a", &named(1, "a100,h100")), 2000);
+    assert_eq!(cores(&mut rig, "h", &named(1, "h100,a100")), 1000);
+    assert_eq!(cores(&mut rig, "any", &named(1, "any")), 1000);
+    assert_eq!(cores(&mut rig, "none", ""), 1000);
+    applied(&mut rig, vec![pool(Some("a100"), &[])]).unwrap();
+    assert_eq!(cores(&mut rig, "default", ""), 2000);
+    let merged = rig.core.merged(rig.step("default"), None);
+    assert_eq!(merged.template.resources.cpu_count, Some(2.0));
+    assert_eq!(
+        merged.origins["resources.cpu_count"].to_string(),
+        "platform a100 of pool default, override"
+    );
+    assert_eq!(
+        merged.origins["env.C"].to_string(),
+        "platform a100 of pool default, override"
+    );
+    assert_eq!(
+        merged.origins["wrapper"].to_string(),
+        "template base of pool default"
+    );
+    assert_eq!(merged.platform.unwrap().as_str(), "a100");
+}
+
+#[test]
+fn of_platforms_that_share_a_gpu_the_one_that_is_asked_for_says_what_holds() {
+    let large = r#"{"selector":{"gpu_model":"a100","gpu_memory":">=80GB"},"override":{"env":{"B":"large"}}}"#;
+    let mut rig = mixed(vec![platform("a100", A100), platform("zz-large", large)]);
+    assert_eq!(
+        launched(&mut rig, "l", &named(1, "zz-large")),
+        "A=base B=large nice"
+    );
+    rig.submit("fill", asks(&named(2, "a100"))).unwrap();
+    let (_, gpus) = rig.placed("fill");
+    assert_eq!(gpus, ["GPU-a-0", "GPU-a-1"]);
+    // The last is of both: as the wide one it stands on what that says, and so does who takes any.
+    assert_eq!(
+        launched(&mut rig, "w", &named(1, "a100")),
+        "A=base B=a100 C=a nice"
+    );
+    rig.cancel("w");
+    rig.status(
+        "a",
+        "w.1",
+        gone(
+            sluice_common::supervision::Exit::Code(0),
+            sluice_common::wire::StopWhy::Cancelled,
+        ),
+    );
+    rig.submit("others", asks(&named(4, "h100"))).unwrap();
+    assert_eq!(
+        launched(&mut rig, "any", &named(1, "any")),
+        "A=base B=a100 C=a nice"
+    );
+}
+
+#[test]
+fn each_part_of_a_gang_stands_on_what_its_own_hardware_says() {
+    let mut rig = mixed(vec![platform("a100", A100)]);
+    let mut second = hello("a2", 4, 64);
+    for gpu in &mut second.inventory.gpus {
+        gpu.platform = "a100".into();
+    }
+    rig.hello(second);
+    let fields = format!(r#"{},"nodes":2"#, named(4, "a100"));
+    let told = assigned(&mut rig, "gang", &fields);
+    assert_eq!(told.len(), 2);
+    assert!(told.iter().all(|it| it.launch.env["C"] == "a"));
+}
+
+#[test]
+fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
+    let mut rig = mixed(vec![platform("a100", A100)]);
+    rig.submit("holds", asks(&named(4, "a100"))).unwrap();
+    rig.submit("waits", asks(&named(1, "a100"))).unwrap();
+    let changed = r#"{"selector":{"gpu_model":"a100"},"override":{"env":{"B":"new"}}}"#;
+    applied(&mut rig, vec![platform("a100", changed)]).unwrap();
+    let fed = rig.status(
+        "a",
+        "holds.1",
+        released(sluice_common::supervision::Exit::Code(0)),
+    );
+    let late = fed.sent.iter().find_map(|order| match order {
+        ToNode::Assign(assignment) => Some(assignment),
+        _ => None,
+    });
+    let late = late.unwrap();
+    assert_eq!(
+        (&*late.launch.env["B"], &*late.launch.env["C"]),
+        ("a100", "a")
+    );
+    assert_eq!(
+        launched(&mut rig, "new", &named(1, "a100")),
+        "A=base B=new nice"
+    );
+    rig.restart(0);
+    let kept = rig.core.state().pool(&"default".parse().unwrap()).unwrap();
+    let kept = &kept.platforms[&"a100".parse().unwrap()].terms;
+    assert_eq!(kept.overrides.as_ref().unwrap().env["B"], "new");
+}
+
+#[test]
+fn what_an_override_does_not_let_be_is_refused_wherever_the_step_may_be_granted_it() {
+    let open = r#"{"selector":{"gpu_model":"a100"},"override":{"privileged_allowed":true,
+        "privileged_argument":"-p","wrapper":["run","{{privileged}}"]}}"#;
+    let mut rig = mixed(vec![platform("a100", open)]);
+    let privileged = |platform: &str| format!(r#"{},"privileged":true"#, named(1, platform));
+    assert_eq!(
+        launched(&mut rig, "a", &privileged("a100")),
+        "A=base B=base run -p"
+    );
+    for (id, platform) in [("any", "any"), ("list", "a100,h100"), ("other", "h100")] {
+        rig.submit(id, asks(&privileged(platform))).unwrap();
+        let reason = rig.reason(id);
+        assert_eq!(reason.code, ReasonCode::PrivilegedNotAllowed, "{platform}");
+        assert_eq!(
+            reason.message,
+            "pool `default`: it asks for `privileged`, which is not allowed there"
+        );
+    }
+}
+
+const STRICT: &str = r#"{"selector":{"gpu_model":"h100"},"validations":["many"]}"#;
+const MANY: &str =
+    r#"{"assertions":[{"assert":"gpu_count >= 2","message":"take two H100 at least"}]}"#;
+
+#[test]
+fn a_step_keeps_the_assertions_of_each_platform_that_it_may_be_granted() {
+    let mut rig = mixed(vec![validation("many", MANY), platform("h100", STRICT)]);
+    let mut told = |id: &str, fields: &str| {
+        rig.submit(id, asks(fields)).unwrap();
+        let reason = rig.reason(id);
+        (reason.code, reason.message)
+    };
+    let failed = ReasonCode::ValidationFailed;
+    assert_eq!(
+        told("one", &named(1, "h100")),
+        (
+            failed,
+            "take two H100 at least (validation `many` of platform `h100` of pool `default`: gpu_count >= 2; \
+             gpu_count is 1)"
+                .to_string()
+        )
+    );
+    assert_eq!(told("list", &named(1, "a100,h100")).0, failed);
+    assert_eq!(
+        told("any", &named(1, "any")).1,
+        "take two H100 at least (validation `many` of platform `h100` of pool `default`, which it may be granted as it \
+         takes any: gpu_count >= 2; gpu_count is 1)"
+    );
+    assert_eq!(told("other", &named(1, "a100")).0, ReasonCode::Allocated);
+    assert_eq!(told("two", &named(2, "h100")).0, ReasonCode::Allocated);
+    applied(&mut rig, vec![pool(Some("h100"), &[])]).unwrap();
+    rig.submit("default", asks(r#","resources":{"gpu_count":1}"#))
+        .unwrap();
+    assert_eq!(rig.code("default"), failed);
+}
+
+#[test]
+fn one_host_of_the_platform_keeps_what_it_and_its_pool_assert_of_hosts() {
+    let half =
+        r#"{"assertions":[{"assert":"cpu_count <= 0.5 * node.cpu_count","message":"half"}]}"#;
+    let roomy = r#"{"assertions":[{"assert":"node.memory >= 64GB","message":"roomy"}]}"#;
+    let own = r#"{"selector":{"gpu_model":"h100"},"validations":["roomy"]}"#;
+    let mut rig = mixed(vec![
+        validation("half", half),
+        validation("roomy", roomy),
+        platform("h100", own),
+        pool(None, &["half"]),
+    ]);
+    // A second host of it has the cores and not the memory; the first the memory and not the cores.
+    let mut poor = hello("h2", 4, 128);
+    poor.inventory.memory_bytes = 1 << 30;
+    for gpu in &mut poor.inventory.gpus {
+        gpu.platform = "h100".into();
+    }
+    rig.hello(poor);
+    let cores =
+        |n: u64| format!(r#","platform":"h100","resources":{{"gpu_count":1,"cpu_count":{n}}}"#);
+    rig.submit("fits", asks(&cores(32))).unwrap();
+    assert_eq!(rig.state("fits"), StepState::Allocated);
+    rig.submit("no", asks(&cores(40))).unwrap();
+    let message = rig.reason("no").message;
+    assert!(
+        message
+            .contains("no host of platform `h100` of pool `default` keeps all of its validations"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_document_that_a_platform_names_is_there() {
+    let mut rig = mixed(vec![validation("many", MANY)]);
+    let wrong = STRICT.replace("many", "manx");
+    let refusal = applied(&mut rig, vec![platform("h100", &wrong)]).unwrap_err();
+    assert_eq!(
+        refusal.to_string(),
+        "validation `manx` is not there, and platform `h100` of pool `default` names it in `validations`: did you mean \
+         `many`?"
+    );
+    applied(&mut rig, vec![platform("h100", STRICT)]).unwrap();
+    let gone = Wanted::NoValidation {
+        validation: "many".parse().unwrap(),
+    };
+    let refusal = applied(&mut rig, vec![gone]).unwrap_err();
+    assert!(
+        matches!(
+            &refusal,
+            Refusal::PoolNamesValidation {
+                platform: Some(_),
+                ..
+            }
+        ),
+        "{refusal}"
+    );
+}
+
+#[test]
+fn a_dry_run_shows_what_a_platform_lays_and_asserts_and_judges_what_is_merged() {
+    let two = r#"{"selector":{"gpu_model":"h100"},"override":{"resources":{"gpu_count":2},"env":{"KEY":"secret"}},
+        "validations":["many"]}"#;
+    let mut rig = mixed(vec![
+        validation("many", MANY),
+        platform("h100", two),
+        pool(Some("h100"), &[]),
+    ]);
+    let fed = rig.feed(Input::Preview {
+        reply: ReplyId(7),
+        step: NewStep {
+            id: step("trial"),
+            spec: asks(""),
+        }
+        .into(),
+    });
+    let [Answer::Previewed(preview)] = &fed.answers[..] else {
+        panic!("{fed:?}");
+    };
+    let lines = preview.stages.iter().flat_map(|stage| &stage.lines);
+    let lines: Vec<String> = lines
+        .filter(|line| line.passage == Passage::Passed)
+        .map(|line| format!("{}: {}", line.about, line.message))
+        .collect();
+    for expected in [
+        "env.KEY: ***, from platform h100 of pool default, override",
+        "resources.gpu_count: 2, from platform h100 of pool default, override",
+        "resources.cpu_count: 1, from template base of pool default",
+        "wrapper: nice, from template base of pool default",
+        "many of h100: gpu_count >= 2: it holds",
+        "h100: one host could hold it: `h`",
+        "allocated: it starts at once, on `h` with 2 GPUs",
+    ] {
+        assert!(
+            lines.iter().any(|line| line == expected),
+            "{expected}: {lines:#?}"
+        );
+    }
+}
