@@ -1,13 +1,14 @@
 //! `sluice apply` and `sluice delete` of pools, policies and templates: changes of terms, all of a call or none, shown before and
 //! after they are made.
 
+mod fields;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde_json::Value;
 use sluice_common::api::{
     ApplyRequest, ApplyView, ChangeOutcome, DeleteDocument, PutDocument, TermsChangeView,
-    TermsKind, TermsView, UseView,
+    TermsKind, UseView,
 };
 use sluice_common::reason::Detail;
 
@@ -239,7 +240,10 @@ fn line(change: &TermsChangeView, dry_run: bool) -> String {
     };
     let dry = if dry_run { " (dry run)" } else { "" };
     let line = format!("{} {word}{dry}", name(change));
-    let (before, after) = (flat(change.before.as_ref()), flat(change.after.as_ref()));
+    let (before, after) = (
+        fields::of(change.before.as_ref()),
+        fields::of(change.after.as_ref()),
+    );
     let fields: Vec<String> = match change.outcome {
         ChangeOutcome::Created => after
             .iter()
@@ -269,63 +273,10 @@ fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, Strin
         .collect()
 }
 
-/// Terms as fields with their values; what says nothing is left out.
-fn flat(terms: Option<&TermsView>) -> BTreeMap<String, String> {
-    let mut fields = BTreeMap::new();
-    let Some(Ok(Value::Object(terms))) = terms.map(serde_json::to_value) else {
-        return fields;
-    };
-    // What a template says are its own fields.
-    let (templates, own): (Vec<_>, Vec<_>) = terms
-        .into_iter()
-        .partition(|(name, it)| name == "template" && it.is_object());
-    let said = templates.into_iter().filter_map(|(_, said)| match said {
-        Value::Object(said) => Some(said),
-        _ => None,
-    });
-    for (name, value) in own.into_iter().chain(said.flatten()) {
-        match value {
-            // Of a role or a binding this is all that there is.
-            Value::Object(all) if matches!(name.as_str(), "role" | "binding") => {
-                let each = all.into_iter();
-                let each = each.map(|(key, value)| (safe(&key), words(&value)));
-                fields.extend(each.filter(|(_, text)| !text.is_empty()));
-            }
-            Value::Object(table) => {
-                let each = table.into_iter();
-                fields.extend(each.map(|(key, n)| (format!("{name}.{}", safe(&key)), words(&n))));
-            }
-            Value::Array(words) if words.is_empty() => {}
-            Value::String(text) if text.is_empty() || text == "0s" => {}
-            Value::String(text) => {
-                fields.insert(name, safe(&text));
-            }
-            other => {
-                fields.insert(name, other.to_string());
-            }
-        }
-    }
-    fields
-}
-
-/// A value within a field: texts without quotes, tables as `key=value`.
-fn words(value: &Value) -> String {
-    match value {
-        Value::String(text) => safe(text),
-        Value::Array(all) => all.iter().map(words).collect::<Vec<_>>().join(" and "),
-        Value::Object(table) => {
-            let each = table.iter();
-            let each = each.map(|(key, value)| format!("{}={}", safe(key), words(value)));
-            each.collect::<Vec<_>>().join(" ")
-        }
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     #[test]
     fn a_refusal_names_the_document_and_its_line_and_not_how_it_was_sent() {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PlatformView, PoolView};
 use sluice_common::platform::terms::HardwareSelector;
+use sluice_common::template::Template;
 
 use super::listed::Listed;
 use super::safe;
@@ -97,10 +98,29 @@ pub(crate) fn describe(platform: &PlatformView, nodes: &[NodeView], out: Out) ->
             "none: it is the platform of a model, declared by nobody",
         ),
     };
+    if !platform.validations.is_empty() {
+        let names = platform.validations.iter().map(|name| safe(name.as_str()));
+        text.field("Validations", names.collect::<Vec<_>>().join(", "));
+    }
+    if let Some(template) = &platform.overrides {
+        text.section("Override", |text| overridden(text, template));
+    }
     if platform.nodes.is_empty() {
         text.field("Nodes", "none is of it");
     }
     text.finish() + &nodes_of(platform, nodes, out)
+}
+
+/// What goes over the templates of its pool, field by field.
+fn overridden(text: &mut Sections, template: &Template) {
+    let fields = template.said();
+    if fields.is_empty() {
+        text.line("nothing");
+    }
+    for field in fields {
+        let told = template.told(&field).unwrap_or_default();
+        text.field(&safe(&field), safe(&told));
+    }
 }
 
 fn said(text: &str) -> Option<String> {

@@ -26,11 +26,18 @@ impl Listed for ValidationView {
         vec![
             safe(&self.name).into(),
             self.assertions.len().to_string().into(),
-            or_dash(Some(&self.pools.join(","))).into(),
+            or_dash(Some(&named_by(self).join(","))).into(),
             or_dash(Some(&self.description)).into(),
             self.version.to_string().into(),
         ]
     }
+}
+
+/// The pools that name it, and the platforms with their pools.
+fn named_by(document: &ValidationView) -> Vec<String> {
+    let mut all = document.pools.clone();
+    all.extend(document.platforms.iter().cloned());
+    all
 }
 
 /// Everything about one document.
@@ -38,7 +45,7 @@ pub(crate) fn describe(document: &ValidationView) -> String {
     let mut text = Sections::default();
     text.field("Name", safe(&document.name))
         .field("Description", safe(&document.description))
-        .field("Pools", or_dash(Some(&document.pools.join(", "))));
+        .field("Pools", or_dash(Some(&named_by(document).join(", "))));
     text.section("Assertions", |text| {
         for (number, it) in (1..).zip(&document.assertions) {
             text.section(&format!("{number}"), |one| {
@@ -60,7 +67,7 @@ mod tests {
 
     fn document() -> ValidationView {
         serde_json::from_value(serde_json::json!({
-            "name": "fits", "description": "", "pools": ["a", "b"], "version": 7, "assertions": [
+            "name": "fits", "description": "", "pools": ["a", "b"], "platforms": ["c/h100"], "version": 7, "assertions": [
                 {"assert": "memory <= 0.9 * node.memory", "message": "leave a tenth"},
                 {"assert": "nodes == 1", "when": "work == \"notebook\"", "message": "one\u{1b} host"},
             ]
@@ -72,12 +79,12 @@ mod tests {
     fn documents_are_listed_and_told_assertion_by_assertion() {
         assert_eq!(
             table(&[document()], now(), Out::plain()),
-            "NAME  ASSERTIONS  POOLS  DESCRIPTION\nfits  2           a,b    -\n"
+            "NAME  ASSERTIONS  POOLS       DESCRIPTION\nfits  2           a,b,c/h100  -\n"
         );
         let expected = "\
 Name:         fits
 Description:  -
-Pools:        a, b
+Pools:        a, b, c/h100
 Assertions:
   1:
     Assert:   memory <= 0.9 * node.memory
