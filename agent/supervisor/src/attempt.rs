@@ -58,6 +58,17 @@ pub enum Epilog {
     Over,
 }
 
+/// How far what templates have run after its program has come. After a restart of the supervisor it begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// It has not begun.
+    Ahead,
+    /// A child runs it.
+    Runs,
+    /// It has ended, or could not be run, or there is none.
+    Over,
+}
+
 /// One attempt.
 #[derive(Debug)]
 pub struct Attempt {
@@ -73,6 +84,8 @@ pub struct Attempt {
     pub freezer: FreezerState,
     /// How far its epilog has come.
     pub epilog: Epilog,
+    /// How far what runs after its program has come.
+    pub after: After,
     /// What hooks are told of it.
     pub hook_words: BTreeMap<String, String>,
     /// How it stands with what it holds on GPUs.
@@ -140,6 +153,7 @@ impl Attempt {
             killing: false,
             freezer: FreezerState::Thawed,
             epilog: Epilog::Ahead,
+            after: After::Over,
             hook_words: BTreeMap::new(),
             moving: Moving::default(),
             frozen: FrozenTime::default(),

@@ -37,6 +37,9 @@ pub struct Handover {
     /// Epilogs that run.
     #[serde(default)]
     pub epilogs: Vec<Epilog>,
+    /// What templates have run after attempts, where it runs.
+    #[serde(default)]
+    pub afters: Vec<Epilog>,
 }
 
 /// An attempt that is a child's.
@@ -73,12 +76,12 @@ pub struct Seen {
     pub tied: bool,
 }
 
-/// A child that runs the epilog of an attempt.
+/// A child that runs the epilog of an attempt, or what templates have run after it.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Epilog {
     /// Which child.
     pub pid: u32,
-    /// Whose epilog.
+    /// After which.
     pub attempt: AttemptId,
 }
 
@@ -185,7 +188,11 @@ mod tests {
                 attempt: attempt.clone(),
                 tied: true,
             }],
-            epilogs: vec![Epilog { pid: 7, attempt }],
+            epilogs: vec![Epilog {
+                pid: 7,
+                attempt: attempt.clone(),
+            }],
+            afters: vec![Epilog { pid: 8, attempt }],
         }
     }
 

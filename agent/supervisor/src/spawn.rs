@@ -10,6 +10,7 @@
 //!
 //! It forks rather than `posix_spawn`s because of the gate; the supervisor's heap is small, so a fork is cheap.
 
+pub mod after;
 pub mod around;
 pub mod beside;
 mod child;
@@ -30,6 +31,7 @@ use nix::unistd::Pid;
 use sluice_common::attempt_dir::{
     CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, OWN_WORKDIR, STEP_DIR,
 };
+use sluice_common::environment::Environment;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
@@ -269,13 +271,13 @@ impl Spawner {
         let identity = self.identities.of(&spec.subject)?;
         let program = child::Program {
             argv: arguments(&spec.command)?,
-            envp: environment(spec, identity, &self.attempt_dir(&spec.attempt))?,
+            envp: environment(&spec.env, identity, &self.attempt_dir(&spec.attempt))?,
             path: spec.env.get("PATH").cloned(),
         };
         let before = around::hooks(&spec.around.before, &program.envp, program.path.as_ref())?;
         let limits = around::rlimits(&spec.around.limits);
         let dir = self.attempt_dir(&spec.attempt);
-        let workdir = workdir(spec, &dir)?;
+        let workdir = workdir(spec.workdir.as_deref(), &dir)?;
         self.make_own(&dir, identity)?;
         // The agent looks at the time of a file in it, and at nothing else.
         make_dir(&dir.join(STEP_DIR), PASSED_THROUGH, Some(identity))?;
@@ -443,11 +445,11 @@ fn arguments(command: &[String]) -> Result<Vec<CString>, SpawnError> {
 
 /// What the step brings, over what its user's entry in the database says; and where it finds what is only known here.
 fn environment(
-    spec: &SpawnSpec,
+    own: &Environment,
     identity: &Identity,
     dir: &Path,
 ) -> Result<Vec<CString>, SpawnError> {
-    let mut env = spec.env.clone();
+    let mut env = own.clone();
     for (name, value) in &identity.variables {
         env.entry((*name).to_owned())
             .or_insert_with(|| value.clone());
@@ -472,8 +474,8 @@ fn environment(
         .collect()
 }
 
-fn workdir(spec: &SpawnSpec, dir: &Path) -> Result<PathBuf, SpawnError> {
-    let Some(workdir) = &spec.workdir else {
+fn workdir(workdir: Option<&str>, dir: &Path) -> Result<PathBuf, SpawnError> {
+    let Some(workdir) = workdir else {
         return Ok(dir.join(OWN_WORKDIR));
     };
     if workdir.contains('\0') {

@@ -5,7 +5,10 @@
 //! ran. Files are written beside their place and renamed into it. Nothing is synced: the host's crash ends every step
 //! and gives the boot a new name, and a supervisor's crash loses no page that was written.
 //!
-//! Environment and command are not kept: they may hold secrets and nobody needs them again.
+//! Environment and command are not kept: they may hold secrets and nobody needs them again, but for what runs after a
+//! step, which is kept apart ([`after`]).
+
+pub mod after;
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -183,6 +186,7 @@ impl Spool {
     /// # Errors
     /// Where it cannot be removed.
     pub fn remove(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
+        self.remove_after(attempt)?;
         let path = self.path_of(attempt);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, e)),

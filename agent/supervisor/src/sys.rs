@@ -98,7 +98,7 @@ pub fn fork_in_group(group: BorrowedFd<'_>, child: impl FnOnce()) -> io::Result<
 
 /// Ends the process without running anything of its parent's: no destructors, no buffers, no hooks.
 #[expect(unsafe_code, reason = "_exit has no safe form")]
-fn exit_now(code: i32) -> ! {
+pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes any number, touches no memory and does not return.
     unsafe { libc::_exit(code) }
 }

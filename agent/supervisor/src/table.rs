@@ -5,8 +5,9 @@
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
 //! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases,
-//! [`pinning`] what keeps them to processors of their own.
+//! [`pinning`] what keeps them to processors of their own, [`after`] what runs when their programs have ended.
 
+mod after;
 mod beside;
 mod freezing;
 mod handing;
@@ -34,7 +35,7 @@ use sluice_common::supervision::{
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
 
-use crate::attempt::{Attempt, Phase};
+use crate::attempt::{After, Attempt, Phase};
 use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
@@ -116,6 +117,7 @@ pub struct Table {
     /// Removes what is kept no longer.
     sweep: Sweep,
     hooking: Hooking,
+    afters: after::Afters,
     /// What moves the memory of GPUs.
     cuda: Cuda,
     execs: beside::Execs,
@@ -254,6 +256,7 @@ impl Table {
         let id = &spec.attempt;
         self.check_pinning(spec)?;
         self.make_way(id)?;
+        let after = self.keep_after(spec)?;
         let processes = around::processes(&spec.around.limits);
         let made = self
             .groups
@@ -264,6 +267,7 @@ impl Table {
         let mut attempt =
             Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
         attempt.hook_words = hooks::told(spec);
+        attempt.after = after;
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);
@@ -302,7 +306,9 @@ impl Table {
     }
 
     fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {
-        let Some(attempt) = self.attempts.get_mut(&id).filter(|a| !a.is_gone()) else {
+        // What runs after the step has its own time, which the agent does not count.
+        let hears = |a: &&mut Attempt| !a.is_gone() && a.after != After::Runs;
+        let Some(attempt) = self.attempts.get_mut(&id).filter(hears) else {
             return;
         };
         attempt.killing |= signal == StopSignal::Kill;
@@ -356,7 +362,7 @@ impl Table {
             if self.sweep.on_child_ended(child.pid, known) {
                 continue;
             }
-            if self.on_exec_ended(child) || self.on_epilog_ended(child.pid) {
+            if self.on_exec_ended(child) || self.on_follower_ended(child) {
                 continue;
             }
             self.on_helper_ended(child.pid, clock::boot_now());

@@ -78,19 +78,6 @@ impl Template {
         }
         check_hooks("hooks.before", self.hooks.before.as_ref())?;
         check_hooks("hooks.after", self.hooks.after.as_ref())?;
-        if self
-            .hooks
-            .after
-            .as_ref()
-            .is_some_and(|after| !after.items().is_empty())
-        {
-            let why = "programs after a step are not run yet: let the wrapper do what must follow, or the host's epilog";
-            return Err(FieldError::new(
-                ErrorCode::UnsupportedField,
-                "hooks.after",
-                why,
-            ));
-        }
         self.resources
             .under(&ResourceSettings::default())
             .demand()?;

@@ -35,6 +35,7 @@ impl Beginning {
                 handover.killing,
                 handover.seen,
                 handover.epilogs,
+                handover.afters,
             )
             .map_err(ServerError::Left)?,
         })

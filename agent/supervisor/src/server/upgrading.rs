@@ -41,6 +41,7 @@ impl Server {
             killing,
             seen,
             epilogs: self.table.hand_over_epilogs(),
+            afters: self.table.hand_over_afters(),
         };
         let mut kept = vec![self.state_dir.lock(), listener.as_fd()];
         kept.extend(self.table.handed());

@@ -22,6 +22,7 @@ pub struct Left {
     pub(super) killing: BTreeSet<AttemptId>,
     pub(super) seen: Vec<Seen>,
     pub(super) epilogs: Vec<Epilog>,
+    pub(super) afters: Vec<Epilog>,
 }
 
 impl Left {
@@ -34,6 +35,7 @@ impl Left {
         killing: BTreeSet<AttemptId>,
         seen: Vec<Seen>,
         epilogs: Vec<Epilog>,
+        afters: Vec<Epilog>,
     ) -> io::Result<Self> {
         let freezing = children.iter().filter(|child| child.freezes);
         let freezing = freezing.map(|child| child.attempt.clone()).collect();
@@ -47,6 +49,7 @@ impl Left {
             killing,
             seen,
             epilogs,
+            afters,
         })
     }
 
@@ -97,6 +100,11 @@ impl Table {
     /// The epilogs that go on while the next program takes over, children of this process as they are.
     pub fn hand_over_epilogs(&self) -> Vec<Epilog> {
         self.hooking.hand_over()
+    }
+
+    /// The same of what templates have run after attempts.
+    pub fn hand_over_afters(&self) -> Vec<Epilog> {
+        self.afters.hand_over()
     }
 
     /// The descriptors that a handover names.

@@ -11,12 +11,13 @@ use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
 
+use super::after::Afters;
 use super::hooking::Hooking;
 use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Left, Owners, Path, Phase, Spawner,
     Spool, Table, TableError, clock, info, process, warn,
 };
-use crate::attempt::Origin;
+use crate::attempt::{After, Origin};
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
@@ -96,6 +97,7 @@ impl Table {
         let sweep = Sweep::new(attempts_dir.clone(), setup.output);
         let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
         hooking.take_over(setup.left.epilogs, &mut attempts);
+        let afters = Afters::take_over(setup.left.afters, &mut attempts);
         let mut table = Self {
             boot_id,
             spool,
@@ -109,6 +111,7 @@ impl Table {
             cap,
             sweep,
             hooking,
+            afters,
             cuda: setup.cuda,
             execs: super::beside::Execs::default(),
             owners,
@@ -155,6 +158,9 @@ fn restore(
         let mut attempt = child.unwrap_or_else(|| take_over(&record, boot_id));
         attempt.killing = left.killing.contains(&id);
         attempt.hook_words = record.hook_words;
+        if spool.has_after(&id) && !attempt.is_gone() {
+            attempt.after = After::Ahead;
+        }
         attempt.moving = Moving::found(record.away);
         attempt.frozen = record.frozen;
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
@@ -165,6 +171,7 @@ fn restore(
         }
         attempts.insert(id, attempt);
     }
+    spool.keep_afters(|id| attempts.get(id).is_some_and(|it| !it.is_gone()))?;
     let damaged = loaded.damaged.into_iter().map(|id| (id, "lost"));
     let missing = left.children.keys().map(|id| (id.clone(), "not there"));
     for (id, how) in damaged.chain(missing) {

@@ -12,7 +12,7 @@ use super::{
     Attempt, AttemptId, AttemptView, BTreeSet, BootMillis, Exit, Phase, StopSignal, Table, chain,
     clock, error, io, process,
 };
-use crate::attempt::{Epilog, Origin};
+use crate::attempt::{After, Epilog, Origin};
 use crate::owner::{Census, Leaders};
 use crate::process::Stat;
 
@@ -175,15 +175,19 @@ impl Table {
     }
 
     fn empty_out(&mut self, origin: Origin, is_left: impl Fn(&AttemptId) -> bool) {
+        let mut followed = Vec::new();
         for (id, attempt) in &mut self.attempts {
             let ended = attempt.origin == origin && attempt.is_ended();
             let empty = ended && !is_left(id) && !self.groups.is_populated(id);
-            if empty && !self.hooking.keeps(id, attempt) {
+            if empty && attempt.after == After::Ahead {
+                followed.push(id.clone());
+            } else if empty && attempt.after == After::Over && !self.hooking.keeps(id, attempt) {
                 attempt.on_empty(self.groups.usage(id));
                 attempt.unsaved = true;
                 self.changed.insert(id.clone());
             }
         }
+        followed.iter().for_each(|id| self.begin_after(id));
     }
 
     /// A child has ended: whether it ran an attempt's epilog.
@@ -238,6 +242,7 @@ impl Table {
             if self.attempts.get(id).is_some_and(Attempt::is_gone) {
                 self.groups.remove(id);
                 self.cap.on_gone(id);
+                self.drop_after(id);
             }
         }
         changed

@@ -8,6 +8,7 @@
     reason = "a test that cannot go on panics, in its helpers too"
 )]
 
+mod after;
 mod births;
 mod client;
 mod compromised;

@@ -1,0 +1,119 @@
+//! Making the child that runs what templates have run after a step's program: in the step's groups, and so within its
+//! limits and behind its fence; as its user; with its environment, in its directory, writing to its output. `table` says
+//! when, and what a failure means: nothing for the outcome, so it is told where the step's own words are.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{Resource, rlim_t};
+use nix::sys::signal::Signal;
+use nix::unistd::{Pid, chdir, getpid, getppid};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::Exit;
+use sluice_common::template::launch::Bound;
+
+use super::around::{self, Hook};
+use super::{SpawnError, Spawner, child, confine, environment, fork_by, host, workdir};
+use crate::config::Rules;
+use crate::groups::entrance::Entrance;
+use crate::identity::Identity;
+use crate::spool::after::After;
+use crate::sys;
+
+/// Under which names hooks are told how the program ended; neither is there where nobody saw.
+const EXIT_CODE: &str = "SLUICE_EXIT_CODE";
+const EXIT_SIGNAL: &str = "SLUICE_EXIT_SIGNAL";
+
+impl Spawner {
+    /// Makes a child that runs hooks to their ends, one after the other, whatever becomes of each. It exits with 0 where
+    /// all went well.
+    ///
+    /// # Errors
+    /// Where a command is impossible or the host has no room.
+    pub fn fork_after(
+        &self,
+        id: &AttemptId,
+        after: &After,
+        exit: &Exit,
+        entrance: &Entrance,
+    ) -> Result<u32, SpawnError> {
+        let identity = self.identities.of(&after.subject)?;
+        let dir = self.attempt_dir(id);
+        let mut env = after.env.clone();
+        let (code, signal) = (exit.code(), exit.signal());
+        env.extend(code.map(|code| (EXIT_CODE.to_owned(), code.to_string())));
+        env.extend(signal.map(|signal| (EXIT_SIGNAL.to_owned(), signal.to_string())));
+        let envp = environment(&env, identity, &dir)?;
+        let hooks = around::hooks(&after.hooks, &envp, env.get("PATH"))?;
+        let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
+        let child = Child {
+            supervisor: getpid(),
+            entrance,
+            streams: [&self.null, &stdout, &stderr],
+            open_files: self.open_files,
+            identity,
+            rules: &self.identities.rules,
+            workdir: &workdir(after.workdir.as_deref(), &dir)?,
+            limits: &around::rlimits(&after.limits),
+            hooks: &hooks,
+        };
+        // Not born there: what is born in a group of version 2 that was killed once is killed by some kernels, however
+        // long ago that was. It enters before it does anything else.
+        let forked = fork_by(None, |inside| child.run(inside));
+        host(|| "make a process".to_owned(), forked)
+    }
+}
+
+/// What the child is born with.
+struct Child<'a> {
+    supervisor: Pid,
+    entrance: &'a Entrance,
+    streams: [&'a File; 3],
+    open_files: (rlim_t, rlim_t),
+    identity: &'a Identity,
+    rules: &'a Rules,
+    workdir: &'a Path,
+    limits: &'a [(Resource, &'a Bound)],
+    hooks: &'a [Hook<'a>],
+}
+
+impl Child<'_> {
+    /// Runs them. Comes back only where something went wrong.
+    fn run(&self, was_born_inside: bool) {
+        let prepared = self.prepare(was_born_inside);
+        let Err(why) = prepared.and_then(|()| self.run_all()) else {
+            sys::exit_now(0);
+        };
+        let _nobody_is_told_otherwise = writeln!(std::io::stderr(), "sluice: {why}");
+    }
+
+    fn prepare(&self, was_born_inside: bool) -> Result<(), String> {
+        self.entrance.enter(was_born_inside)?;
+        let streams = self.streams.map(AsFd::as_fd);
+        child::let_go(streams, &[], self.open_files)?;
+        confine::become_user(self.identity, self.rules)?;
+        // The next supervisor runs them anew. Said after the change of the user, which takes it back.
+        set_pdeathsig(Signal::SIGKILL)
+            .map_err(|e| format!("hooks cannot be tied to their host: {}", e.desc()))?;
+        if getppid() != self.supervisor {
+            return Err("hooks after the step were not run: nobody waits for them".to_owned());
+        }
+        // A directory that the step itself has removed is no reason not to clean up.
+        let _somewhere_else = chdir(self.workdir).or_else(|_| chdir("/"));
+        confine::check_workdir(self.rules)?;
+        around::lower(self.limits)
+    }
+
+    /// One that fails keeps none of the others.
+    fn run_all(&self) -> Result<(), String> {
+        let failed = self.hooks.iter().filter_map(|hook| hook.to_end().err());
+        let failed: Vec<String> = failed.collect();
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(format!("after the step, {}", failed.join("; "))),
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What must outlive a step's program, and the supervisor, so that what its templates have run after it can be run: one
+//! file for each attempt that has such hooks, and for no others. It holds the step's environment, which may hold
+//! secrets, so it is the supervisor's alone to read and goes when nothing of the attempt is left.
+
+use std::fs;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use sluice_common::environment::Environment;
+use sluice_common::id::{AttemptId, Subject};
+use sluice_common::supervision::SpawnSpec;
+use sluice_common::template::launch::{Bound, HookRun};
+
+use super::{Spool, SpoolError, failed, read_json};
+
+/// No record's file: those end otherwise.
+const SUFFIX: &str = ".after";
+
+/// What is run after an attempt's program, and with what around it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct After {
+    /// On whose behalf.
+    pub subject: Subject,
+    /// As the program had it, but for what this host adds.
+    pub env: Environment,
+    /// As the program had it; `None` is the attempt's own.
+    #[serde(default)]
+    pub workdir: Option<String>,
+    /// Limits of each process.
+    #[serde(default)]
+    pub limits: Vec<Bound>,
+    /// In their order; one at least.
+    pub hooks: Vec<HookRun>,
+}
+
+impl After {
+    /// What runs after an attempt, where anything does.
+    pub fn of(spec: &SpawnSpec) -> Option<Self> {
+        let hooks = spec.around.after.clone();
+        (!hooks.is_empty()).then(|| Self {
+            subject: spec.subject.clone(),
+            env: spec.env.clone(),
+            workdir: spec.workdir.clone(),
+            limits: spec.around.limits.clone(),
+            hooks,
+        })
+    }
+}
+
+impl Spool {
+    /// Keeps it. It must be there before the program may run.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn save_after(&self, attempt: &AttemptId, after: &After) -> Result<(), SpoolError> {
+        self.write_json(&self.path_of_after(attempt), after)
+    }
+
+    /// Whether anything runs after an attempt.
+    pub fn has_after(&self, attempt: &AttemptId) -> bool {
+        self.path_of_after(attempt).exists()
+    }
+
+    /// Reads it again.
+    ///
+    /// # Errors
+    /// Where it is not there, or is damaged.
+    pub fn load_after(&self, attempt: &AttemptId) -> io::Result<After> {
+        read_json(&self.path_of_after(attempt))
+    }
+
+    /// Drops it, if it is there.
+    ///
+    /// # Errors
+    /// Where it cannot be removed.
+    pub fn remove_after(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
+        let path = self.path_of_after(attempt);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, e)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// Drops what is kept of attempts of which nothing is left, or that never began.
+    ///
+    /// # Errors
+    /// Where the directory cannot be listed, or something not be removed.
+    pub fn keep_afters(&self, live: impl Fn(&AttemptId) -> bool) -> Result<(), SpoolError> {
+        let listing = |e| failed("list", &self.dir, e);
+        for entry in fs::read_dir(&self.dir).map_err(listing)? {
+            let name = entry.map_err(listing)?.file_name();
+            let stem = name.to_str().and_then(|name| name.strip_suffix(SUFFIX));
+            let id = stem.and_then(|stem| stem.parse::<AttemptId>().ok());
+            if let Some(id) = id.filter(|id| !live(id)) {
+                self.remove_after(&id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path_of_after(&self, attempt: &AttemptId) -> std::path::PathBuf {
+        self.dir.join(format!("{attempt}{SUFFIX}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_common::time::Span;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_runs_after_an_attempt_is_kept_for_nobody_else_and_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::open(dir.path()).unwrap();
+        let id: AttemptId = "a.1".parse().unwrap();
+        let after = After {
+            subject: Subject::new("s").unwrap(),
+            env: Environment::from([("TOKEN".to_owned(), "secret".to_owned())]),
+            workdir: None,
+            limits: Vec::new(),
+            hooks: vec![HookRun {
+                name: "1".to_owned(),
+                command: vec!["true".to_owned()],
+                timeout: Span::from_secs(1),
+            }],
+        };
+        spool.save_after(&id, &after).unwrap();
+        let mode = fs::metadata(spool.path_of_after(&id))
+            .unwrap()
+            .permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600);
+        assert_eq!(spool.load_after(&id).unwrap(), after);
+        assert!(spool.load().unwrap().damaged.is_empty(), "it is no record");
+        spool.remove_after(&id).unwrap();
+        spool.remove_after(&id).unwrap();
+        assert!(!spool.has_after(&id));
+        spool.save_after(&id, &after).unwrap();
+        spool.keep_afters(|known| *known == id).unwrap();
+        assert!(spool.has_after(&id));
+        spool.keep_afters(|_| false).unwrap();
+        assert!(!spool.has_after(&id));
+    }
+}
