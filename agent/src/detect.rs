@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::{GpuHealth, GpuLook, Input, Seen};
-use sluice_common::inventory::{HostReading, Inventory, Readings};
+use sluice_common::inventory::{self, HostReading, Inventory, Readings};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
@@ -218,9 +218,15 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     inventory
 }
 
+/// What steps are not given is told beside what they are. More than there is cannot be kept.
 fn keep_back(reserve: &Reserve, inventory: &mut Inventory) {
-    inventory.cpus = inventory.cpus.saturating_sub(reserve.cpus);
-    inventory.memory_bytes = inventory.memory_bytes.saturating_sub(reserve.memory_bytes);
+    let kept = inventory::Reserve {
+        cpus: reserve.cpus.min(inventory.cpus),
+        memory_bytes: reserve.memory_bytes.min(inventory.memory_bytes),
+    };
+    inventory.cpus -= kept.cpus;
+    inventory.memory_bytes -= kept.memory_bytes;
+    inventory.reserve = kept;
 }
 
 fn host_reading(state_dir: &Path) -> HostReading {
@@ -404,6 +410,15 @@ mod tests {
         let rest = found(dir.path(), None, &reserve).await;
         assert_eq!(rest.cpus, whole.cpus - 1);
         assert_eq!(rest.memory_bytes, whole.memory_bytes - (1 << 20));
+        let told = (rest.reserve.cpus, rest.reserve.memory_bytes);
+        assert_eq!(told, (1, 1 << 20), "it is told with the rest");
+        let much = Reserve {
+            cpus: u32::MAX,
+            memory_bytes: u64::MAX,
+        };
+        let none = found(dir.path(), None, &much).await;
+        assert_eq!((none.cpus, none.memory_bytes), (0, 0));
+        assert_eq!(none.reserve.cpus, whole.cpus, "no more than there is");
     }
 
     #[tokio::test]

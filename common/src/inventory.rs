@@ -50,6 +50,27 @@ pub struct Inventory {
     pub gpus: Vec<Gpu>,
     /// What could not be read and why, in words for an admin. Empty where everything answered.
     pub notes: Vec<String>,
+    /// What its admin keeps from steps for the host itself. It is taken off `cpus` and `memory_bytes` already.
+    #[serde(default)]
+    pub reserve: Reserve,
+}
+
+/// What of a host steps are not given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Reserve {
+    /// Logical processors.
+    pub cpus: u32,
+    /// Memory, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Reserve {
+    /// Whether steps are given all that there is.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// One GPU, or one instance of a GPU that is cut by MIG: what a step can be granted.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use sluice_common::api::{GpuView, HostView};
-use sluice_common::inventory::GpuReading;
+use sluice_common::inventory::{GpuReading, Reserve};
 
 use super::listed::{Listed, table};
 use super::sections::Sections;
@@ -161,6 +161,7 @@ pub(crate) fn facts(text: &mut Sections, host: &HostView) {
                 host.reading.map(|r| r.storage_free_bytes),
             ),
         )
+        .optional("Kept back", kept_back(host))
         .optional(
             "Load",
             host.reading
@@ -176,6 +177,21 @@ pub(crate) fn facts(text: &mut Sections, host: &HostView) {
     for note in &host.notes {
         text.field("Note", safe(note));
     }
+}
+
+/// What steps are not given.
+fn kept_back(host: &HostView) -> Option<String> {
+    let Reserve { cpus, memory_bytes } = host.reserve;
+    let (cpus, memory) = (format!("{cpus} processors"), amounts::bytes(memory_bytes));
+    let kept = match (host.reserve.cpus, memory_bytes) {
+        (0, 0) => return None,
+        (_, 0) => cpus,
+        (0, _) => memory,
+        (_, _) => format!("{cpus} and {memory}"),
+    };
+    Some(format!(
+        "{kept} for the host itself (`reserve` of its agent)"
+    ))
 }
 
 fn free_of(total: u64, free: Option<u64>) -> String {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use crate::inventory::{
-    Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
+    Capability, Gpu, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings, Reserve,
 };
 
 /// A host. The fields of [`Inventory`], and beside the host and beside each GPU what was last read of it.
@@ -44,6 +44,9 @@ pub struct HostView {
     pub gpus: Vec<GpuView>,
     /// What could not be read and why.
     pub notes: Vec<String>,
+    /// What its admin keeps from steps for the host itself; `cpus` and `memory_bytes` are without it.
+    #[serde(skip_serializing_if = "Reserve::is_empty")]
+    pub reserve: Reserve,
     /// How the host does; absent until it has told.
     pub reading: Option<HostReading>,
 }
@@ -105,6 +108,7 @@ impl HostView {
                 .map(|gpu| GpuView::of(gpu, readings))
                 .collect(),
             notes: inventory.notes.clone(),
+            reserve: inventory.reserve,
             reading: readings.map(|readings| readings.host),
         }
     }

@@ -35,10 +35,6 @@ pub struct ApplyRequest {
 }
 
 /// A pool, a policy, a template or the cluster as somebody writes it.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a document is read once and taken apart: a box would save nothing"
-)]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]

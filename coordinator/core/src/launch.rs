@@ -32,9 +32,9 @@ pub(crate) fn assignment(
     let nothing = Merged::default();
     let template = &ground.unwrap_or(&nothing).template;
     let platform = platforms.first().map_or("", |platform| platform.as_str());
-    let value = |variable| match variable {
-        Variable::Platform => Some(platform.to_string()),
-        other => value(other, id, (step, attempt, part), node, &gang),
+    let value = |variable| match variable == Variable::Platform {
+        true => Some(platform.to_string()),
+        false => value(variable, id, (step, attempt, part), node, &gang),
     };
     let workdir = template.workdir_of(spec, value);
     let value = |variable| match variable == Variable::Workdir {

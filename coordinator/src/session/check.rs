@@ -101,6 +101,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
         memory_bytes: _,
         storage_bytes: _,
         capabilities: _,
+        reserve: _,
     } = inventory;
     for text in [kernel, os, arch, cpu_model]
         .into_iter()

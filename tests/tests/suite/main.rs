@@ -10,6 +10,7 @@ mod crash;
 mod exec;
 mod explain;
 mod fencing;
+mod followed;
 mod gpus;
 mod guide;
 mod hooks;

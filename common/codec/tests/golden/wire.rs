@@ -11,6 +11,7 @@ use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
+    Reserve,
 };
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::Exit;
@@ -146,6 +147,10 @@ fn inventory() -> Inventory {
             }],
         }],
         notes: vec!["slow".into()],
+        reserve: Reserve {
+            cpus: 2,
+            memory_bytes: 1 << 33,
+        },
     }
 }
 
@@ -180,6 +185,7 @@ const INVENTORY: &str = "
         c3000000 01000000      #     number
     0100000000000000           # notes: one
       0400000000000000 'slow'
+    02000000 0000000002000000  # reserve: cpus, memory_bytes
 ";
 
 #[test]
