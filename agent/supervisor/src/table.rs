@@ -221,7 +221,7 @@ impl Table {
             return refused(spec, why.to_owned());
         }
         let attempt = self.make(spec, now);
-        attempt.log_birth(id);
+        restore::log_birth(id, &attempt);
         if attempt.is_gone() {
             self.changed.insert(id.clone());
         } else {
@@ -489,18 +489,4 @@ fn refused(spec: &SpawnSpec, why: String) -> Option<AttemptView> {
 fn no_group(error: GroupError) -> SpawnError {
     let (action, why) = error.into_parts();
     SpawnError::Host { action, why }
-}
-
-impl Attempt {
-    fn log_birth(&self, id: &AttemptId) {
-        match self.phase() {
-            Phase::Starting(process, _) => {
-                info!(step = %id.step, attempt = id.number, pid = process.pid, "process started")
-            }
-            Phase::Gone(end) => {
-                info!(step = %id.step, attempt = id.number, exit = ?end.exit, "process not started")
-            }
-            Phase::Running(..) | Phase::Ended(_) => {}
-        }
-    }
 }

@@ -183,6 +183,19 @@ fn restore(
     Ok(attempts)
 }
 
+/// What became of a spawn.
+pub(super) fn log_birth(id: &AttemptId, attempt: &Attempt) {
+    match attempt.phase() {
+        Phase::Starting(process, _) => {
+            info!(step = %id.step, attempt = id.number, pid = process.pid, "process started")
+        }
+        Phase::Gone(end) => {
+            info!(step = %id.step, attempt = id.number, exit = ?end.exit, "process not started")
+        }
+        Phase::Running(..) | Phase::Ended(_) => {}
+    }
+}
+
 fn log_taken_over(id: &AttemptId, attempt: &Attempt) {
     match attempt.phase() {
         Phase::Running(process, _) => {

@@ -108,13 +108,18 @@ fn assigned(rig: &mut Rig, id: &str, fields: &str) -> Vec<Assignment> {
     let steps = vec![NewStep { id: step(id), spec }];
     let reply = ReplyId(900);
     let fed = rig.feed(Input::Submit { reply, steps });
-    let told = fed.sent.into_iter().filter_map(|order| match order {
-        ToNode::Assign(assignment) => Some(*assignment),
-        _ => None,
-    });
-    let told: Vec<Assignment> = told.collect();
+    let told: Vec<Assignment> = orders(&fed.sent).collect();
     assert!(!told.is_empty(), "{:?}", rig.reason(id));
     told
+}
+
+fn orders(sent: &[ToNode]) -> impl Iterator<Item = Assignment> {
+    sent.iter().filter_map(|order| {
+        let ToNode::Assign(assignment) = order else {
+            return None;
+        };
+        Some((**assignment).clone())
+    })
 }
 
 /// `NAME=VALUE` of what is told to the first host, and the wrapper.
@@ -249,10 +254,7 @@ fn a_change_of_an_override_concerns_what_is_submitted_after_it() {
         "holds.1",
         released(sluice_common::supervision::Exit::Code(0)),
     );
-    let late = fed.sent.iter().find_map(|order| match order {
-        ToNode::Assign(assignment) => Some(assignment),
-        _ => None,
-    });
+    let late = orders(&fed.sent).next();
     let late = late.unwrap();
     assert_eq!(
         (&*late.launch.env["B"], &*late.launch.env["C"]),
