@@ -291,6 +291,7 @@ fn hello_of_a_new_host() {
         0000000000000000 0000000000000000   # memory_bytes, storage_bytes
         0000000000000000 00 00              # capabilities, driver, cuda
         0000000000000000 0000000000000000   # gpus, notes
+        00000000 0000000000000000           # reserve
         0000000000000000                    # attempts
         0000000000000000 00                 # gpu_states
     ";
