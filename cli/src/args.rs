@@ -121,7 +121,7 @@ pub(crate) enum Command {
     Exec(ExecArgs),
     /// Cancel steps. A step that has ended already is left as it is.
     #[command(after_help = examples::CANCEL)]
-    Cancel(SteerArgs),
+    Cancel(CancelArgs),
     /// Freeze steps, or hold back those that wait, until they are resumed.
     #[command(after_help = examples::SUSPEND)]
     Suspend(SteerArgs),
@@ -345,6 +345,16 @@ pub(crate) struct ExplainArgs {
     /// Which step.
     #[arg(value_name = "STEP", value_parser = step_id)]
     pub(crate) step: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CancelArgs {
+    /// Which.
+    #[arg(value_name = "STEP", value_parser = step_id, required = true)]
+    pub(crate) steps: Vec<String>,
+    /// Kill what is left after this time, if that is sooner than their own grace; also those that are stopping already.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) grace: Option<Duration>,
 }
 
 #[derive(Debug, clap::Args)]

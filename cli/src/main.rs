@@ -83,7 +83,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
     }
     let chosen = args.context.as_deref();
     let client = || context::load(chosen).and_then(Client::new);
-    let steer = |verb, args: &args::SteerArgs| commands::steer::run(&client()?, verb, args, out);
+    let steer = |verb, steps: &[String]| commands::steer::run(&client()?, verb, steps, out);
     match args.command {
         Command::Dev(args) => dev::run(&args, out),
         Command::Run(args) => commands::run::run(&client()?, args, out),
@@ -94,10 +94,10 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Logs(args) => commands::logs::run(&client()?, &args, out),
         Command::Attach(args) => commands::run::attach(&client()?, &args, out),
         Command::Exec(args) => commands::exec::run(&client()?, &args, out),
-        Command::Cancel(args) => steer(StepVerb::Cancel, &args),
-        Command::Suspend(args) => steer(StepVerb::Suspend, &args),
-        Command::Resume(args) => steer(StepVerb::Resume, &args),
-        Command::Requeue(args) => steer(StepVerb::Requeue, &args),
+        Command::Cancel(args) => steer(StepVerb::Cancel { grace: args.grace }, &args.steps),
+        Command::Suspend(args) => steer(StepVerb::Suspend, &args.steps),
+        Command::Resume(args) => steer(StepVerb::Resume, &args.steps),
+        Command::Requeue(args) => steer(StepVerb::Requeue, &args.steps),
         Command::Cordon(args) => commands::cordon::cordon(&client()?, &args, out),
         Command::Uncordon(args) => commands::cordon::uncordon(&client()?, &args, out),
         Command::Move(args) => commands::relocate::run(&client()?, &args, out),

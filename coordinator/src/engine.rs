@@ -28,7 +28,7 @@ use coordinator_core::{
     Answer, Book, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, TimerKey,
 };
 use sluice_common::access::AuditEntry;
-use sluice_common::id::{ClusterId, NodeName, StepId};
+use sluice_common::id::{ClusterId, NodeName};
 use sluice_common::proof::Claim;
 use sluice_common::time::Time;
 use sluice_common::wire::{Command, Greeting, Hello};
@@ -131,10 +131,6 @@ type ReplyFn = Box<dyn FnOnce(&Core, Answer) + Send>;
 enum Message {
     Submit {
         steps: Vec<NewStep>,
-        reply: ReplyFn,
-    },
-    Cancel {
-        step: StepId,
         reply: ReplyFn,
     },
     /// Of a pool, a policy, a node or a step.
@@ -321,10 +317,6 @@ impl Engine {
             Message::Submit { steps, reply } => {
                 let reply = self.expect_reply(reply);
                 self.handle(Input::Submit { reply, steps });
-            }
-            Message::Cancel { step, reply } => {
-                let reply = self.expect_reply(reply);
-                self.handle(Input::Cancel { reply, step });
             }
             Message::Change { input, reply } => {
                 let reply = self.expect_reply(reply);

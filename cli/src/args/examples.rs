@@ -129,6 +129,7 @@ failed or the program could not be started. Ctrl-C ends it. There is no terminal
 pub(super) const CANCEL: &str = "\
 Examples:
   sluice cancel k3v9
+  sluice cancel --grace 0s k3v9
   sluice cancel $(sluice get steps --name eval -o name)";
 
 pub(super) const SUSPEND: &str = "\

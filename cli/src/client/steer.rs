@@ -1,5 +1,7 @@
 //! Calls that change what a step does.
 
+use std::time::Duration;
+
 use sluice_common::api::StepView;
 
 use super::{ApiError, Client, segment};
@@ -14,17 +16,23 @@ pub(crate) enum StepVerb {
     /// It starts anew.
     Requeue,
     /// It is stopped for good.
-    Cancel,
+    Cancel {
+        /// After how long what is left of it is killed, where that is sooner than its own grace.
+        grace: Option<Duration>,
+    },
 }
 
 impl Client {
     /// `POST /v1/steps/{id}:suspend`, `:resume`, `:requeue` and `:cancel`.
     pub(crate) fn steer(&self, id: &str, verb: StepVerb) -> Result<StepView, ApiError> {
         let verb = match verb {
-            StepVerb::Suspend => "suspend",
-            StepVerb::Resume => "resume",
-            StepVerb::Requeue => "requeue",
-            StepVerb::Cancel => "cancel",
+            StepVerb::Suspend => "suspend".to_owned(),
+            StepVerb::Resume => "resume".to_owned(),
+            StepVerb::Requeue => "requeue".to_owned(),
+            StepVerb::Cancel { grace: None } => "cancel".to_owned(),
+            StepVerb::Cancel { grace: Some(grace) } => {
+                format!("cancel?grace_period={}ms", grace.as_millis())
+            }
         };
         self.post(
             &format!("/v1/steps/{}:{verb}", segment(id)),

@@ -4,7 +4,6 @@
 use sluice_common::api::StepView;
 
 use super::outage_note;
-use crate::args::SteerArgs;
 use crate::client::{Client, Patience, StepVerb};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
@@ -14,12 +13,12 @@ use crate::{render, show};
 pub(crate) fn run(
     client: &Client,
     verb: StepVerb,
-    args: &SteerArgs,
+    steps: &[String],
     out: Out,
 ) -> Result<u8, Failure> {
     let mut views = Vec::new();
     let mut failed = false;
-    for id in &args.steps {
+    for id in steps {
         let steer = || client.steer(id, verb);
         match client.keep_trying(Patience::CHANGE, outage_note(out), steer) {
             Ok(view) => views.push(view),
@@ -35,7 +34,7 @@ pub(crate) fn run(
 
 fn line(step: &StepView, verb: StepVerb, out: Out) -> String {
     // What is cancelled is held by nobody's wish any more.
-    let held = step.held && verb != StepVerb::Cancel;
+    let held = step.held && !matches!(verb, StepVerb::Cancel { .. });
     format!(
         "{} {}{}",
         render::safe(&step.id),

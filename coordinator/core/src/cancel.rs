@@ -1,8 +1,10 @@
 //! Callers cancel steps. A cancel is answered as soon as it is stored; what holds units is told to stop and ends when
-//! its host says so, for the core never claims what it does not know.
+//! its host says so, for the core never claims what it does not know. One that is stopping already is hurried by a cancel
+//! with a shorter grace, and by nothing else: repeats are harmless.
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
+use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
 
 use crate::core::Core;
@@ -12,19 +14,19 @@ use crate::record::Record;
 use crate::words;
 
 impl Core {
-    pub(crate) fn on_cancel(&mut self, reply: ReplyId, id: StepId) {
+    pub(crate) fn on_cancel(&mut self, reply: ReplyId, id: StepId, grace: Option<Span>) {
         let answer = match self.state.step(&id) {
             None => Err(Refusal::UnknownStep { step: id }),
             Some(step) => {
                 let state = step.state;
-                self.cancel(&id, state);
+                self.cancel(&id, state, grace);
                 Ok(id)
             }
         };
         self.reply(reply, Answer::Cancelled(answer));
     }
 
-    fn cancel(&mut self, id: &StepId, state: StepState) {
+    fn cancel(&mut self, id: &StepId, state: StepState, grace: Option<Span>) {
         match state {
             StepState::Queued => self.record(Record::StepEnded {
                 step: id.clone(),
@@ -37,7 +39,7 @@ impl Core {
             | StepState::Suspending
             | StepState::Suspended
             | StepState::Resuming
-            | StepState::Stopping => self.cancel_attempt(id),
+            | StepState::Stopping => self.cancel_attempt(id, grace),
             StepState::Succeeded
             | StepState::Failed
             | StepState::Cancelled
@@ -46,16 +48,23 @@ impl Core {
         }
     }
 
-    fn cancel_attempt(&mut self, id: &StepId) {
+    fn cancel_attempt(&mut self, id: &StepId, grace: Option<Span>) {
         let Some(step) = self.state.step(id) else {
             return;
         };
         let Some(attempt) = step.live() else {
             return;
         };
-        match attempt.stopping {
+        let why = match attempt.stopping {
             // It is on its way out, and how it ends is settled.
-            Some(StopWhy::Cancelled | StopWhy::TimedOut) => return,
+            Some(why @ (StopWhy::Cancelled | StopWhy::TimedOut)) => {
+                let ends = attempt.grace_ends(step);
+                let sooner = |grace| ends.is_none_or(|ends| self.now + grace < ends);
+                if !grace.is_some_and(sooner) {
+                    return;
+                }
+                why
+            }
             Some(
                 StopWhy::Drained
                 | StopWhy::Preempted
@@ -66,9 +75,9 @@ impl Core {
                 | StopWhy::NotSuspended
                 | StopWhy::SuspendedTooLong,
             )
-            | None => {}
-        }
+            | None => StopWhy::Cancelled,
+        };
         let attempt = step.attempt_id(attempt.number);
-        self.stop_attempt(&attempt, StopWhy::Cancelled, None);
+        self.stop_attempt_within(&attempt, why, None, grace);
     }
 }

@@ -151,7 +151,7 @@ impl Core {
         match input {
             Input::Submit { reply, steps } => self.on_submit(reply, steps),
             Input::Preview { reply, step } => self.on_preview(reply, *step),
-            Input::Cancel { reply, step } => self.on_cancel(reply, step),
+            Input::Cancel { reply, step, grace } => self.on_cancel(reply, step, grace),
             Input::Steer { reply, step, steer } => self.on_steer(reply, step, steer),
             Input::NodeHello {
                 session,

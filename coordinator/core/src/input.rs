@@ -57,6 +57,8 @@ pub enum Input {
         reply: ReplyId,
         /// Which.
         step: StepId,
+        /// After how long what is left of it is killed, where that is sooner than it would be.
+        grace: Option<Span>,
     },
     /// Somebody suspends a step, resumes it or has it start anew.
     Steer {

@@ -69,7 +69,7 @@ impl Core {
         if let Some((step, attempt, _)) = self.live_on(node, id)
             && let Some(why) = attempt.stopping
         {
-            let grace = step.spec.grace;
+            let grace = attempt.grace(step);
             self.send_stop(node, id, why, grace);
         }
     }
@@ -211,6 +211,7 @@ impl Core {
                 attempt: id.clone(),
                 why,
                 by: None,
+                grace: None,
             });
             // What a host stops by itself is stopped on the others too.
             self.send_stops(id, why, Some(node));
@@ -284,10 +285,22 @@ impl Core {
 
     /// Records that an attempt is to stop and tells every host on which it has not ended.
     pub(crate) fn stop_attempt(&mut self, id: &AttemptId, why: StopWhy, by: Option<StepId>) {
+        self.stop_attempt_within(id, why, by, None);
+    }
+
+    /// The same, with a grace of its own where that is the shorter one.
+    pub(crate) fn stop_attempt_within(
+        &mut self,
+        id: &AttemptId,
+        why: StopWhy,
+        by: Option<StepId>,
+        grace: Option<Span>,
+    ) {
         self.record(Record::Stopping {
             attempt: id.clone(),
             why,
             by,
+            grace,
         });
         self.send_stops(id, why, None);
     }
@@ -297,8 +310,9 @@ impl Core {
         let Some(step) = self.state.step(&id.step) else {
             return;
         };
-        let grace = step.spec.grace;
-        let parts = step.attempt(id.number).into_iter();
+        let attempt = step.attempt(id.number);
+        let grace = attempt.map_or(step.spec.grace, |attempt| attempt.grace(step));
+        let parts = attempt.into_iter();
         let hosts = parts.flat_map(Attempt::unended).map(|part| &part.node);
         let hosts = hosts.filter(|host| Some(*host) != but);
         for host in hosts.cloned().collect::<Vec<NodeName>>() {

@@ -202,6 +202,9 @@ pub enum Record {
         /// The step that it gives way to, where it does.
         #[serde(default)]
         by: Option<StepId>,
+        /// After how long what is left of it is killed, where whoever stops it said so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        grace: Option<Span>,
     },
     /// An attempt's process has ended; its units are not free yet.
     Ended {

@@ -9,6 +9,7 @@ use coordinator_core::{
 use sluice_common::access::AuditEntry;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::proof::Claim;
+use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -85,13 +86,14 @@ impl EngineHandle {
         self.call(Message::Change { input, reply }, answer).await
     }
 
-    /// Cancels a step. `view` as in [`EngineHandle::submit`].
+    /// Cancels a step, with a `grace` where that is to be shorter than its own. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
     /// Where the engine ended first.
     pub async fn cancel<R: Send + 'static>(
         &self,
         step: StepId,
+        grace: Option<Span>,
         view: impl FnOnce(&Core, Result<StepId, Refusal>) -> R + Send + 'static,
     ) -> Result<R, EngineGone> {
         let (tell, answer) = oneshot::channel();
@@ -101,7 +103,8 @@ impl EngineHandle {
             };
             let _caller_may_be_gone = tell.send(view(core, result));
         });
-        self.call(Message::Cancel { step, reply }, answer).await
+        let input = Box::new(move |reply| Input::Cancel { reply, step, grace });
+        self.call(Message::Change { input, reply }, answer).await
     }
 
     /// Suspends a step, resumes it or has it start anew. `view` as in [`EngineHandle::submit`].

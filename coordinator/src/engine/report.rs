@@ -115,7 +115,9 @@ impl Report {
                 attempt: AttemptId { step, number },
                 ..
             } => debug!(%step, attempt = number, "step saved its work"),
-            Record::Stopping { attempt, why, by } => stopping(attempt, *why, by.as_ref()),
+            Record::Stopping {
+                attempt, why, by, ..
+            } => stopping(attempt, *why, by.as_ref()),
             Record::Ended {
                 attempt: AttemptId { step, number },
                 node,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sluice_common::id::{BootId, PoolName};
+use sluice_common::id::{BootId, PoolName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::time::Span;
@@ -167,14 +167,14 @@ async fn whoever_waits_for_a_step_is_woken_by_its_records_alone() {
             .await
             .is_err()
     );
-    let cancelled = engine.cancel(a.clone(), |core, result| {
+    let cancelled = engine.cancel(a.clone(), None, |core, result| {
         let step = result.unwrap();
         core.state().step(&step).unwrap().state
     });
     assert_eq!(cancelled.await.unwrap(), StepState::Cancelled);
     timeout(SOON, interest.news()).await.unwrap();
     drop(interest);
-    let unknown = engine.cancel(StepId::new("x").unwrap(), |_, result| result.is_err());
+    let unknown = engine.cancel(StepId::new("x").unwrap(), None, |_, result| result.is_err());
     assert!(unknown.await.unwrap());
 }
 

@@ -9,6 +9,7 @@ use coordinator_core::{Core, PartPhase, Refusal, Steer, Step};
 use serde::Deserialize;
 use sluice_common::api::StepView;
 use sluice_common::id::StepId;
+use sluice_common::limit::MAX_GRACE;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use tokio::time::timeout;
@@ -16,7 +17,7 @@ use tokio::time::timeout;
 use super::Api;
 use super::access::Caller;
 use super::error::ApiError;
-use super::params::{self, NoParams, Params, Segment};
+use super::params::{self, Params, Segment};
 use super::verbs::STEPS;
 use crate::view;
 
@@ -32,6 +33,12 @@ pub(super) struct WaitParams {
     #[serde(rename = "for")]
     state: Option<String>,
     timeout: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct StopParams {
+    grace_period: Option<String>,
 }
 
 /// `GET /v1/steps/{id}` and `GET /v1/steps/{id}:wait`.
@@ -60,15 +67,21 @@ pub(super) async fn act(
     State(api): State<Api>,
     caller: Caller,
     Segment(segment): Segment,
-    _: NoParams,
+    // Judged after the verb, as above.
+    params: Result<Params<StopParams>, ApiError>,
 ) -> Result<Json<StepView>, ApiError> {
     let (id, verb) = STEPS.split(&segment, "POST")?;
     let id = params::step_id(id)?;
+    let grace = grace(params?.0)?;
+    if grace.is_some() && verb != Some("cancel") {
+        let belongs = "`grace_period` belongs to `/v1/steps/ID:cancel`";
+        return Err(params::invalid("grace_period", belongs));
+    }
     match verb {
         Some("suspend") => steer(&api, id, Steer::Suspend).await,
         Some("resume") => steer(&api, id, Steer::Resume).await,
         Some("requeue") => steer(&api, id, Steer::Requeue).await,
-        _ => cancel(&api, id).await,
+        _ => cancel(&api, id, grace).await,
     }
     .map(|view| Json(caller.seen(view)))
 }
@@ -91,9 +104,20 @@ async fn read(api: &Api, id: StepId) -> Result<StepView, ApiError> {
     known(id, view)
 }
 
-async fn cancel(api: &Api, id: StepId) -> Result<StepView, ApiError> {
+fn grace(params: StopParams) -> Result<Option<Span>, ApiError> {
+    let grace: Option<Span> = params::read("grace_period", params.grace_period.as_deref())?;
+    match grace {
+        Some(long) if long > MAX_GRACE => {
+            let why = format!("{long} is longer than {MAX_GRACE}");
+            Err(params::invalid("grace_period", why))
+        }
+        grace => Ok(grace),
+    }
+}
+
+async fn cancel(api: &Api, id: StepId, grace: Option<Span>) -> Result<StepView, ApiError> {
     let asked = id.clone();
-    let cancelled = api.engine().cancel(id, move |core, result| {
+    let cancelled = api.engine().cancel(id, grace, move |core, result| {
         result
             .map(|_| view::step_by_id(core, &asked))
             .map(|view| (asked, view))

@@ -31,6 +31,7 @@ mod rules;
 mod scenarios;
 mod sim;
 mod simulate;
+mod stopping;
 mod supervision;
 mod survival;
 mod suspend;

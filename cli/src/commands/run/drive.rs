@@ -30,6 +30,8 @@ const OUTPUT_PATIENCE: Duration = Duration::from_secs(30);
 const REQUEUED_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a step may wait before that is said where nobody watches.
 const QUIET: Duration = Duration::from_secs(2);
+/// With the grace that the step has.
+const CANCEL: StepVerb = StepVerb::Cancel { grace: None };
 /// How long a cancel may take when nobody is left to tell of it.
 const PARTING: Patience = Patience::For(Duration::from_secs(5));
 
@@ -296,7 +298,7 @@ impl<'a> Run<'a> {
         if self.bond != Bond::Own {
             signals::end_like_a_closed_pipe();
         }
-        let cancel = || self.client.steer(&self.step.id, StepVerb::Cancel);
+        let cancel = || self.client.steer(&self.step.id, CANCEL);
         if let Err(error) = self.client.keep_trying(PARTING, |_| (), cancel) {
             let id = safe(&self.step.id);
             self.out
@@ -328,11 +330,8 @@ impl<'a> Run<'a> {
         ));
         let (client, id, send) = (self.client.clone(), self.step.id.clone(), self.send.clone());
         thread::spawn(move || {
-            let answer = client.keep_trying(
-                Patience::Endless,
-                |_| (),
-                || client.steer(&id, StepVerb::Cancel),
-            );
+            let answer =
+                client.keep_trying(Patience::Endless, |_| (), || client.steer(&id, CANCEL));
             let _ = send.send(Event::Cancelled(answer.map(drop)));
         });
     }

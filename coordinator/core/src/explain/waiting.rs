@@ -88,8 +88,7 @@ impl Core {
 
 /// When what is left of an attempt that is being stopped is killed.
 pub(super) fn grace_ends(step: &Step, attempt: &Attempt) -> Option<sluice_common::time::Time> {
-    let told = attempt.stopping_at.filter(|_| !attempt.has_ended())?;
-    Some(told + step.spec.grace)
+    attempt.grace_ends(step).filter(|_| !attempt.has_ended())
 }
 
 fn spares<'a>(request: &Request, holders: &[Holder<'a>]) -> Vec<Spare<'a>> {

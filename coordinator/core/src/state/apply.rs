@@ -159,9 +159,12 @@ impl State {
                 node,
                 process,
             } => self.on_started(at, attempt, node, *process),
-            Record::Stopping { attempt, why, by } => {
-                self.on_stopping(at, attempt, *why, by.as_ref())
-            }
+            Record::Stopping {
+                attempt,
+                why,
+                by,
+                grace,
+            } => self.on_stopping(at, attempt, (*why, *grace), by.as_ref()),
             Record::Checkpointed { attempt, saved_at } => self.on_checkpointed(attempt, *saved_at),
             Record::Ended { attempt, node, end } => self.on_ended(attempt, node, end),
             Record::Released { attempt, node } => self.on_released(at, attempt, node),
@@ -298,6 +301,7 @@ impl State {
             saved_at: None,
             stopping: None,
             stopping_at: None,
+            stop_grace: None,
             preempted_by: None,
             backfill: backfill.clone(),
             port,
@@ -338,14 +342,21 @@ impl State {
         Ok(())
     }
 
-    fn on_stopping(&mut self, at: Time, id: &AttemptId, why: StopWhy, by: Option<&StepId>) -> Fit {
+    fn on_stopping(
+        &mut self,
+        at: Time,
+        id: &AttemptId,
+        (why, grace): (StopWhy, Option<Span>),
+        by: Option<&StepId>,
+    ) -> Fit {
         let step = step_mut(&mut self.kept.steps, &id.step)?;
+        let own = step.spec.grace;
         let attempt = attempt_mut(step, id)?;
         need(!attempt.has_ended(), || {
             format!("attempt {id} has ended already")
         })?;
         attempt.stopping = Some(why);
-        attempt.stopping_at = Some(at);
+        attempt.on_told_to_stop(at, grace, own);
         attempt.preempted_by = by.cloned().or(attempt
             .preempted_by
             .take()

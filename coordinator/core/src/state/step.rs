@@ -10,7 +10,7 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
 use crate::cluster::Home;
@@ -91,6 +91,9 @@ pub struct Attempt {
     /// When it was told to stop, by the coordinator's clock.
     #[serde(default)]
     pub stopping_at: Option<Time>,
+    /// After how long from then what is left of it is killed, where that is sooner than its step has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace: Option<Span>,
     /// The step that it gives way to, or gave.
     #[serde(default)]
     pub preempted_by: Option<StepId>,
@@ -209,6 +212,31 @@ impl Step {
 }
 
 impl Attempt {
+    /// How long it has to end once it was told to.
+    pub fn grace(&self, step: &Step) -> Span {
+        self.grace_within(step.spec.grace)
+    }
+
+    fn grace_within(&self, own: Span) -> Span {
+        self.stop_grace.map_or(own, |grace| grace.min(own))
+    }
+
+    /// When what is left of it is killed, where it was told to stop.
+    pub fn grace_ends(&self, step: &Step) -> Option<Time> {
+        Some(self.stopping_at? + self.grace(step))
+    }
+
+    /// It was told to stop at `at`, perhaps not for the first time: what ends sooner holds, as it does on its hosts. `own`
+    /// is the grace that its step has.
+    pub(crate) fn on_told_to_stop(&mut self, at: Time, grace: Option<Span>, own: Span) {
+        let before = self.stopping_at.map(|told| told + self.grace_within(own));
+        let ends = at + grace.map_or(own, |grace| grace.min(own));
+        if before.is_none_or(|before| ends < before) {
+            self.stopping_at = Some(at);
+            self.stop_grace = grace;
+        }
+    }
+
     /// Whether every part has ended.
     pub fn has_ended(&self) -> bool {
         self.parts.iter().all(|p| p.phase >= PartPhase::Ended)

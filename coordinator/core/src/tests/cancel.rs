@@ -5,6 +5,7 @@ use alloc::vec;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
+use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy};
 
 use super::rig::*;
@@ -57,6 +58,62 @@ fn what_holds_units_is_told_to_stop_and_a_second_cancel_is_harmless() {
         rig.status("n", "a.1", running());
         assert_eq!(rig.state("a"), StepState::Stopping);
     }
+}
+
+#[test]
+fn a_shorter_grace_hurries_one_that_is_stopping_and_a_longer_one_does_not() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let fed = rig.cancel_within("a", Some(60));
+    assert_eq!(
+        fed.orders,
+        ["stop a.1 Cancelled 7s"],
+        "its own is the shorter one"
+    );
+    let began = rig.step("a").attempts[0].stopping_at.unwrap();
+    rig.pass(1);
+    for grace in [None, Some(6), Some(60)] {
+        let fed = rig.cancel_within("a", grace);
+        assert!(fed.records.is_empty() && fed.orders.is_empty(), "{grace:?}");
+    }
+    let fed = rig.cancel_within("a", Some(2));
+    assert_eq!(fed.types(), ["stopping"]);
+    assert_eq!(fed.orders, ["stop a.1 Cancelled 2s"]);
+    let ends = |rig: &Rig| {
+        let step = rig.step("a");
+        step.attempts[0].grace_ends(step).unwrap()
+    };
+    assert_eq!(ends(&rig), began + Span::from_secs(3));
+    // It is said again to an agent that may not have heard of it, and outlives a restart.
+    rig.restart(0);
+    assert_eq!(ends(&rig), began + Span::from_secs(3));
+    let fed = rig.hello(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    let mut orders = fed.orders.iter();
+    assert!(
+        orders.any(|order| order == "stop a.1 Cancelled 2s"),
+        "{:?}",
+        fed.orders
+    );
+    let fed = rig.cancel_within("a", Some(0));
+    assert_eq!(fed.orders, ["stop a.1 Cancelled 0s"]);
+    let end = end(Exit::Signal(9), Some(StopWhy::Cancelled));
+    rig.status("n", "a.1", AttemptPhase::Ended(end));
+    cancelled_now(&rig);
+}
+
+#[test]
+fn what_stops_by_its_timeout_is_hurried_and_stays_timed_out() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.status("n", "a.1", stopping(StopWhy::TimedOut));
+    assert!(rig.cancel("a").orders.is_empty());
+    let fed = rig.cancel_within("a", Some(0));
+    assert_eq!(fed.orders, ["stop a.1 TimedOut 0s"]);
+    let end = end(Exit::Signal(9), Some(StopWhy::TimedOut));
+    rig.status("n", "a.1", AttemptPhase::Ended(end));
+    assert_eq!(rig.code("a"), ReasonCode::TimedOut);
 }
 
 #[test]

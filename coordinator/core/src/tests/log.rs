@@ -88,6 +88,7 @@ fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
                 attempt: super::rig::attempt("a.2"),
                 why: StopWhy::Drained,
                 by: None,
+                grace: None,
             },
             "no attempt a.2",
         ),

@@ -350,7 +350,7 @@ fn play(rig: &mut Rig, event: Event) {
             dry_run,
         } => change_terms(rig, change, gpus, force, dry_run),
         Event::Cancel { id } => {
-            rig.cancel(&format!("s{id}"));
+            rig.cancel_within(&format!("s{id}"), (id % 2 == 0).then_some(u64::from(id)));
         }
         Event::Steer { id, steer } => {
             rig.steer(&format!("s{id}"), steer);

@@ -262,9 +262,15 @@ impl Rig {
     }
 
     pub(super) fn cancel(&mut self, id: &str) -> Fed {
+        self.cancel_within(id, None)
+    }
+
+    /// With a grace of so many seconds.
+    pub(super) fn cancel_within(&mut self, id: &str, grace: Option<u64>) -> Fed {
         self.feed(Input::Cancel {
             reply: ReplyId(2),
             step: step(id),
+            grace: grace.map(Span::from_secs),
         })
     }
 

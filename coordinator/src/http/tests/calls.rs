@@ -255,6 +255,28 @@ fn a_wait_ends_with_the_step_or_with_its_time() {
     });
     let (status, again) = rig.post("/v1/steps/a:cancel", "");
     assert_eq!((status, &again["state"]), (200, &json!("cancelled")));
+    let (status, again) = rig.post("/v1/steps/a:cancel?grace_period=0s", "");
+    assert_eq!((status, &again["state"]), (200, &json!("cancelled")));
+}
+
+#[test]
+fn a_grace_is_for_cancels_and_as_long_as_any_may_be() {
+    let rig = Rig::start();
+    rig.submit("a");
+    for (call, said) in [
+        ("a:cancel?grace_period=9d", "9d is longer than"),
+        ("a:cancel?grace_period=soon", "soon"),
+        (
+            "a:suspend?grace_period=1s",
+            "belongs to `/v1/steps/ID:cancel`",
+        ),
+        ("a:cancel?grace=1s", "grace_period"),
+    ] {
+        let (status, answer) = rig.post(&format!("/v1/steps/{call}"), "");
+        let message = answer["error"]["message"].as_str().unwrap();
+        assert!(status == 400 && message.contains(said), "{call}: {answer}");
+    }
+    assert_eq!(rig.get("/v1/steps/a").1["state"], "queued");
 }
 
 #[test]

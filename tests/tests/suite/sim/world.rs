@@ -581,6 +581,7 @@ impl World {
             self.decide(Input::Cancel {
                 reply: ReplyId(1000 + number),
                 step: id,
+                grace: None,
             });
         }
     }
