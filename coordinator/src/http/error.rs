@@ -1,5 +1,6 @@
 //! Every error that the API answers with: its code, its status and its words.
 
+mod detail;
 mod refusal;
 
 use axum::Json;
@@ -11,13 +12,12 @@ use sluice_common::access::{Resource, Verb};
 use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::RoleName;
-use sluice_common::reason::Detail;
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
 use crate::engine::EngineGone;
 use crate::store::ReadError;
-use refusal::{code_of, detail_of};
+use refusal::code_of;
 
 /// An error of a call.
 #[derive(Debug, thiserror::Error)]
@@ -374,68 +374,6 @@ impl ApiError {
         }
     }
 
-    /// The names and numbers in the message.
-    fn detail(&self) -> Vec<(&'static str, Detail)> {
-        match self {
-            ApiError::Forbidden { verb, resource, .. } => vec![
-                ("verb", text(verb.as_str())),
-                ("resource", text(resource.as_str())),
-            ],
-            ApiError::RateLimited { after_s: s, .. } | ApiError::BodyTooSlow { limit_s: s } => {
-                vec![("seconds", Detail::Number(*s))]
-            }
-            ApiError::GivesMore { role, .. } | ApiError::GivesPast { role, .. } => {
-                vec![("role", text(role.as_str()))]
-            }
-            ApiError::Unauthorized { .. }
-            | ApiError::ForeignOrigin
-            | ApiError::CannotIssue
-            | ApiError::Stopping
-            | ApiError::Internal { .. } => Vec::new(),
-            ApiError::UnknownRoute { path } | ApiError::MethodNotAllowed { path, .. } => {
-                vec![("path", text(path))]
-            }
-            ApiError::BodyTooLarge { limit } | ApiError::InvalidIdempotencyKey { limit } => {
-                vec![("limit", number(*limit))]
-            }
-            ApiError::InvalidBody { field, .. } => vec![("field", text(field))],
-            ApiError::UnknownField { field, nearest, .. } => {
-                with_nearest(("field", text(field)), nearest)
-            }
-            ApiError::TooManySteps { count, limit } => {
-                vec![("count", number(*count)), ("limit", number(*limit))]
-            }
-            ApiError::UnknownParameter { name, nearest, .. } => {
-                with_nearest(("parameter", text(name)), nearest)
-            }
-            ApiError::InvalidParameter { name, .. } => vec![("parameter", text(name))],
-            ApiError::Field(error) => vec![("field", text(&error.field))],
-            ApiError::Refused(refusal) => detail_of(refusal),
-            ApiError::TermsRefused { at, refusal } => {
-                let at = at.map(|at| ("change", number(at)));
-                detail_of(refusal).into_iter().chain(at).collect()
-            }
-            ApiError::UnknownNode { node }
-            | ApiError::NodeUnreachable { node }
-            | ApiError::ExecUnreachable { node }
-            | ApiError::ExecRefused { node, .. }
-            | ApiError::OutputUnavailable { node, .. } => vec![("node", text(node))],
-            ApiError::NotRunning { step, state } => {
-                vec![("step", text(step)), ("state", text(state.as_str()))]
-            }
-            ApiError::UnknownPool { pool } => vec![("pool", text(pool))],
-            ApiError::UnknownTemplate { template } => vec![("template", text(template))],
-            ApiError::UnknownAttempt { latest, .. } => {
-                vec![("latest", Detail::Number(u64::from(*latest)))]
-            }
-            ApiError::OffsetBeyondEnd { offset, end } => vec![
-                ("offset", Detail::Number(*offset)),
-                ("end", Detail::Number(*end)),
-            ],
-            ApiError::EventsGone { first } => vec![("first", Detail::Number(*first))],
-        }
-    }
-
     /// The body that says it.
     pub fn body(&self) -> ErrorBody {
         let detail = self.detail().into_iter();
@@ -449,22 +387,6 @@ impl ApiError {
             },
         }
     }
-}
-
-fn text(text: &str) -> Detail {
-    Detail::Text(text.to_owned())
-}
-
-fn number(number: usize) -> Detail {
-    Detail::Number(number as u64)
-}
-
-fn with_nearest(
-    what: (&'static str, Detail),
-    nearest: &Option<String>,
-) -> Vec<(&'static str, Detail)> {
-    let near = nearest.as_ref().map(|near| ("nearest", text(near)));
-    std::iter::once(what).chain(near).collect()
 }
 
 impl IntoResponse for ApiError {

@@ -5,7 +5,7 @@ use sluice_common::error_code::ErrorCode;
 use sluice_common::id::StepId;
 use sluice_common::reason::Detail;
 
-use super::{number, text, with_nearest};
+use super::detail::{number, text, with_nearest};
 
 /// How many steps a detail names.
 const NAMED_STEPS: usize = 100;
