@@ -29,8 +29,8 @@ use crate::store::DEFAULT_RETENTION;
 pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
 use http_tls::RawHttpTls;
-pub use oidc::OidcConfig;
 use oidc::RawOidc;
+pub use oidc::{KeySource, OidcConfig};
 
 /// Where agents dial in unless the config says otherwise.
 const DEFAULT_QUIC: &str = "127.0.0.1:7443";

@@ -1,6 +1,9 @@
 //! `[oidc]`: the issuer whose tokens are taken beside the coordinator's own.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
+
+use axum::http::Uri;
 
 use serde::Deserialize;
 use sluice_common::time::Span;
@@ -16,7 +19,9 @@ const MAX_LEEWAY: Span = Span::from_secs(600);
 pub(super) struct RawOidc {
     issuer: String,
     audience: String,
-    jwks_file: PathBuf,
+    jwks_file: Option<PathBuf>,
+    jwks_url: Option<String>,
+    jwks_ca: Option<PathBuf>,
     leeway: Option<String>,
     name_claim: Option<String>,
 }
@@ -28,12 +33,26 @@ pub struct OidcConfig {
     pub issuer: String,
     /// What `aud` must be or hold.
     pub audience: String,
-    /// Its public keys, in the form of JWKS.
-    pub jwks_file: PathBuf,
+    /// Where its public keys are, in the form of JWKS.
+    pub keys: KeySource,
     /// By how much clocks may differ.
     pub leeway: Span,
     /// The claim that names the user.
     pub name_claim: String,
+}
+
+/// Where the public keys of an issuer are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// In a file that somebody keeps up to date.
+    File(PathBuf),
+    /// At the issuer itself.
+    Url {
+        /// `https`, or `http` of this machine.
+        url: String,
+        /// The authorities under one of which it must be known; those of the system where `None`.
+        ca: Option<PathBuf>,
+    },
 }
 
 impl RawOidc {
@@ -49,6 +68,7 @@ impl RawOidc {
                 ));
             }
         }
+        let keys = source(self.jwks_file, self.jwks_url, self.jwks_ca)?;
         let leeway = span("oidc.leeway", self.leeway, DEFAULT_LEEWAY)?;
         if leeway > MAX_LEEWAY {
             let message =
@@ -58,9 +78,92 @@ impl RawOidc {
         Ok(OidcConfig {
             issuer: self.issuer,
             audience: self.audience,
-            jwks_file: self.jwks_file,
+            keys,
             leeway,
             name_claim: self.name_claim.unwrap_or_else(|| "sub".to_owned()),
         })
+    }
+}
+
+fn source(
+    file: Option<PathBuf>,
+    url: Option<String>,
+    ca: Option<PathBuf>,
+) -> Result<KeySource, ConfigError> {
+    match (file, url) {
+        (Some(_), None) if ca.is_some() => Err(invalid(
+            "oidc.jwks_ca",
+            "it is for `jwks_url`: a file is trusted as it is",
+        )),
+        (Some(file), None) => Ok(KeySource::File(file)),
+        (None, Some(url)) if is_trusted(&url) => Ok(KeySource::Url { url, ca }),
+        (None, Some(url)) => Err(invalid(
+            "oidc.jwks_url",
+            format!(
+                "`{url}` is no `https://` address: whoever is between could sign as the issuer"
+            ),
+        )),
+        (Some(_), Some(_)) => Err(invalid(
+            "oidc.jwks_url",
+            "`jwks_file` is there too: leave one of them out",
+        )),
+        (None, None) => Err(invalid(
+            "oidc.jwks_url",
+            "write it, or `jwks_file`: the issuer's keys must come from somewhere",
+        )),
+    }
+}
+
+/// Whether nobody is between this machine and an address, or could say anything in its place.
+fn is_trusted(url: &str) -> bool {
+    let Ok(url) = url.parse::<Uri>() else {
+        return false;
+    };
+    let host = url.host().unwrap_or_default();
+    let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+    let here = address.is_ok_and(|address| address.is_loopback());
+    match url.scheme_str() {
+        Some("https") => !host.is_empty(),
+        Some("http") => here,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_come_from_one_place_that_nobody_can_stand_before() {
+        let file = || Some(PathBuf::from("/etc/jwks.json"));
+        let url = |text: &str| Some(text.to_owned());
+        let told = |file, text: Option<String>, ca| match source(file, text, ca) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        };
+        for good in [
+            "https://id.example/certs",
+            "http://127.0.0.1:8080/certs",
+            "http://[::1]/certs",
+        ] {
+            assert_eq!(told(None, url(good), None), "", "{good}");
+        }
+        for bad in [
+            "http://id.example/certs",
+            "http://127.0.0.1.evil.example/",
+            "ftp://x/",
+            "https://",
+            "certs",
+            "",
+        ] {
+            assert!(
+                told(None, url(bad), None).contains("no `https://`"),
+                "{bad}"
+            );
+        }
+        assert_eq!(told(file(), None, None), "");
+        assert!(told(file(), url("https://x/"), None).contains("leave one"));
+        assert!(told(None, None, None).contains("must come from somewhere"));
+        assert!(told(file(), None, file()).contains("`jwks_url`"));
     }
 }

@@ -77,7 +77,8 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
     let params = request.extract_parts::<RawPathParams>().await;
     let call = Call::of(&request);
     let from = peer(&request);
-    let caller = known(&api, &request, from.clone());
+    let evidence = Evidence::of(&request);
+    let caller = known(&api, evidence, from.clone()).await;
     let who = caller
         .as_ref()
         .map_or(NOBODY.to_owned(), |caller| caller.who().to_string());
@@ -178,21 +179,42 @@ async fn note_refusal(
     let _stopping = api.engine().audit(entry).await;
 }
 
+/// What a call shows of who makes it.
+struct Evidence {
+    token: Option<Vec<u8>>,
+    /// Of the connection's certificate.
+    user: Option<String>,
+    cross_site: bool,
+}
+
+impl Evidence {
+    fn of(request: &Request) -> Self {
+        Self {
+            token: shown(request.headers()).map(<[u8]>::to_vec),
+            user: user(request),
+            cross_site: is_cross_site(request),
+        }
+    }
+}
+
 /// Who calls.
-fn known(api: &Api, request: &Request, from: String) -> Result<Caller, ApiError> {
+async fn known(api: &Api, evidence: Evidence, from: String) -> Result<Caller, ApiError> {
+    let Evidence {
+        token,
+        user,
+        cross_site,
+    } = evidence;
     let book = api.engine().book();
-    let who = match shown(request.headers()) {
-        Some(secret) => of_token(api, &book, secret)?,
-        None => match user(request) {
-            // A browser shows a certificate whatever page calls; a token it shows to those alone who have it.
-            Some(_) if is_cross_site(request) => return Err(ApiError::ForeignOrigin),
-            Some(user) => Who::Certificate(user),
-            None if api.0.credentials.are_none() => Who::Local,
-            None => {
-                let why = "nothing is shown";
-                return Err(ApiError::Unauthorized { why });
-            }
-        },
+    let who = match (token, user) {
+        (Some(secret), _) => of_token(api, &book, &secret).await?,
+        // A browser shows a certificate whatever page calls; a token it shows to those alone who have it.
+        (None, Some(_)) if cross_site => return Err(ApiError::ForeignOrigin),
+        (None, Some(user)) => Who::Certificate(user),
+        (None, None) if api.0.credentials.are_none() => Who::Local,
+        (None, None) => {
+            let why = "nothing is shown";
+            return Err(ApiError::Unauthorized { why });
+        }
     };
     Ok(Caller::new(who, from, &book))
 }
@@ -203,7 +225,7 @@ fn user(request: &Request) -> Option<String> {
 }
 
 /// Of whom a token is.
-fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
+async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
     let shown = &digest_of(secret);
     let credentials = &api.0.credentials;
     if credentials.admin.as_ref() == Some(shown) {
@@ -215,7 +237,7 @@ fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
         let signed = std::str::from_utf8(secret).ok();
         let signed = signed.filter(|text| text.matches('.').count() == 2);
         if let (Some(Issuer(issuer)), Some(text)) = (&credentials.issuer, signed) {
-            let found = issuer.identify(text);
+            let found = issuer.identify(text).await;
             return found
                 .map(Who::Claims)
                 .map_err(|why| ApiError::Unauthorized { why });

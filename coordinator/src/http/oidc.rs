@@ -1,21 +1,20 @@
 //! Tokens of an OpenID Connect issuer: signed by one of its keys, for this API, valid now. Their claims say who it is;
 //! bindings say what he may do.
 //!
-//! Keys come from a file in the form of JWKS, which is read again when it has changed, so that keys can be rotated.
-//! Algorithms are those with a public key alone: a token that is signed with nothing, or with a secret, is no token.
+//! Where keys come from is `oidc/keys.rs`'s. Algorithms are those with a public key alone: a token that is signed with nothing, or with a secret, is no token.
+
+mod keys;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::SystemTime;
 
-use jsonwebtoken::jwk::{AlgorithmParameters, Jwk, JwkSet};
+use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::Value;
 use sluice_common::time::Time;
 
 use crate::config::OidcConfig;
+use keys::Keys;
+pub use keys::KeysError;
 
 /// What a token may be signed with.
 const ALGORITHMS: [Algorithm; 9] = [
@@ -38,35 +37,7 @@ const MAX_DEPTH: usize = 4;
 #[derive(Debug)]
 pub(super) struct Oidc {
     config: OidcConfig,
-    keys: Mutex<Keys>,
-}
-
-#[derive(Debug, Default)]
-struct Keys {
-    /// When the file was changed last.
-    changed: Option<SystemTime>,
-    set: Vec<Jwk>,
-}
-
-/// Why there are no keys.
-#[derive(Debug, thiserror::Error)]
-pub enum KeysError {
-    /// The file cannot be read.
-    #[error("oidc.jwks_file: cannot read {}", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The file holds no keys.
-    #[error("oidc.jwks_file: {} is no list of public keys in the form of JWKS", path.display())]
-    Malformed {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: serde_json::Error,
-    },
+    keys: Keys,
 }
 
 /// Who a token says that he is.
@@ -79,12 +50,12 @@ pub(super) struct Identified {
 
 impl Oidc {
     pub(super) fn new(config: OidcConfig) -> Result<Self, KeysError> {
-        let keys = Mutex::new(read(&config.jwks_file)?);
+        let keys = Keys::from(config.keys.clone())?;
         Ok(Self { config, keys })
     }
 
     /// Whom a token identifies.
-    pub(super) fn identify(&self, token: &str) -> Result<Identified, &'static str> {
+    pub(super) async fn identify(&self, token: &str) -> Result<Identified, &'static str> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("the token is too long");
         }
@@ -92,7 +63,7 @@ impl Oidc {
         if !ALGORITHMS.contains(&header.alg) {
             return Err("the token is signed with an algorithm that is not taken");
         }
-        let keys = self.keys();
+        let keys = self.keys.with(header.kid.as_deref()).await;
         let mut keys = keys.iter().filter(|key| match &header.kid {
             Some(id) => key.common.key_id.as_ref() == Some(id),
             None => true,
@@ -148,37 +119,6 @@ impl Oidc {
             claims: flat,
         })
     }
-
-    /// The keys, as the file has them now. Where it cannot be read just now, those that were read last.
-    fn keys(&self) -> Vec<Jwk> {
-        let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let file = &self.config.jwks_file;
-        let changed = fs::metadata(file).and_then(|data| data.modified()).ok();
-        if changed.is_some() && changed != keys.changed {
-            match read(file) {
-                Ok(newer) => *keys = newer,
-                Err(error) => tracing::warn!("{error}: the keys that were read last stay"),
-            }
-        }
-        keys.set.clone()
-    }
-}
-
-fn read(file: &PathBuf) -> Result<Keys, KeysError> {
-    let failed = |source| KeysError::Read {
-        path: file.clone(),
-        source,
-    };
-    let changed = fs::metadata(file).and_then(|data| data.modified()).ok();
-    let text = fs::read(file).map_err(failed)?;
-    let set: JwkSet = serde_json::from_slice(&text).map_err(|source| KeysError::Malformed {
-        path: file.clone(),
-        source,
-    })?;
-    // A secret would let whoever can verify sign as well.
-    let public = |key: &Jwk| !matches!(key.algorithm, AlgorithmParameters::OctetKey(_));
-    let set = set.keys.into_iter().filter(public).collect();
-    Ok(Keys { changed, set })
 }
 
 /// Claims by name, those within others with a dot between, each with all of its values as texts.
@@ -209,7 +149,11 @@ fn flatten(name: &str, value: &Value, depth: usize, found: &mut BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::time::SystemTime;
+
     use super::*;
+    use crate::config::KeySource;
     use jsonwebtoken::{EncodingKey, Header, encode};
     use ring::signature::{Ed25519KeyPair, KeyPair};
     use serde_json::json;
@@ -254,7 +198,7 @@ mod tests {
         let config = OidcConfig {
             issuer: "https://id.example".into(),
             audience: "sluice".into(),
-            jwks_file,
+            keys: KeySource::File(jwks_file),
             leeway: Span::from_secs(30),
             name_claim: "preferred_username".into(),
         };
@@ -277,17 +221,21 @@ mod tests {
         encode(&header, claims, &issuer.key).unwrap()
     }
 
-    #[test]
-    fn a_token_of_the_issuer_says_who_and_what_he_is() {
+    #[tokio::test]
+    async fn a_token_of_the_issuer_says_who_and_what_he_is() {
         let issuer = issuer();
-        let found = issuer.oidc.identify(&signed(&issuer, &claims())).unwrap();
+        let found = issuer
+            .oidc
+            .identify(&signed(&issuer, &claims()))
+            .await
+            .unwrap();
         assert_eq!(found.name, "alice");
         assert_eq!(found.claims["groups"], ["ml", "ops"]);
         assert_eq!(found.claims["realm_access.roles"], ["gpu"]);
     }
 
-    #[test]
-    fn a_token_of_another_time_service_or_issuer_is_refused() {
+    #[tokio::test]
+    async fn a_token_of_another_time_service_or_issuer_is_refused() {
         let issuer = issuer();
         for (name, value, why) in [
             ("exp", json!(now() - 31), "has expired"),
@@ -298,31 +246,47 @@ mod tests {
         ] {
             let mut claims = claims();
             claims[name] = value;
-            let refused = issuer.oidc.identify(&signed(&issuer, &claims)).unwrap_err();
+            let refused = issuer
+                .oidc
+                .identify(&signed(&issuer, &claims))
+                .await
+                .unwrap_err();
             assert!(refused.contains(why), "{name}: {refused}");
         }
         let mut late = claims();
         late["exp"] = json!(now() - 5);
         assert!(
-            issuer.oidc.identify(&signed(&issuer, &late)).is_ok(),
+            issuer.oidc.identify(&signed(&issuer, &late)).await.is_ok(),
             "clocks differ a little"
         );
         let mut endless = claims();
         endless.as_object_mut().unwrap().remove("exp");
-        assert!(issuer.oidc.identify(&signed(&issuer, &endless)).is_err());
+        assert!(
+            issuer
+                .oidc
+                .identify(&signed(&issuer, &endless))
+                .await
+                .is_err()
+        );
     }
 
-    #[test]
-    fn what_is_signed_with_nothing_or_with_a_secret_is_refused() {
+    #[tokio::test]
+    async fn what_is_signed_with_nothing_or_with_a_secret_is_refused() {
         let issuer = issuer();
         let body = base64url(claims().to_string().as_bytes());
         let none = base64url(br#"{"alg":"none"}"#);
-        assert!(issuer.oidc.identify(&format!("{none}.{body}.")).is_err());
+        assert!(
+            issuer
+                .oidc
+                .identify(&format!("{none}.{body}."))
+                .await
+                .is_err()
+        );
         for (kid, secret) in [("shared", &b"known to all"[..]), ("one", &issuer.public)] {
             let mut header = Header::new(Algorithm::HS256);
             header.kid = Some(kid.into());
             let token = encode(&header, &claims(), &EncodingKey::from_secret(secret)).unwrap();
-            let refused = issuer.oidc.identify(&token).unwrap_err();
+            let refused = issuer.oidc.identify(&token).await.unwrap_err();
             assert!(refused.contains("algorithm"), "{refused}");
         }
         let good = signed(&issuer, &claims());
@@ -333,16 +297,17 @@ mod tests {
             issuer
                 .oidc
                 .identify(&format!("{head}.{forged}.{signature}"))
+                .await
                 .is_err()
         );
-        assert!(issuer.oidc.identify(&"x".repeat(100_000)).is_err());
+        assert!(issuer.oidc.identify(&"x".repeat(100_000)).await.is_err());
     }
 
-    #[test]
-    fn keys_are_read_again_when_their_file_has_changed() {
+    #[tokio::test]
+    async fn keys_are_read_again_when_their_file_has_changed() {
         let issuer = issuer();
         let token = signed(&issuer, &claims());
-        assert!(issuer.oidc.identify(&token).is_ok());
+        assert!(issuer.oidc.identify(&token).await.is_ok());
         let file = issuer.dir.path().join("jwks.json");
         fs::write(&file, r#"{"keys":[]}"#).unwrap();
         let later = SystemTime::now() + std::time::Duration::from_secs(5);
@@ -352,7 +317,7 @@ mod tests {
             .unwrap()
             .set_modified(later)
             .unwrap();
-        let refused = issuer.oidc.identify(&token).unwrap_err();
+        let refused = issuer.oidc.identify(&token).await.unwrap_err();
         assert!(refused.contains("does not have"), "{refused}");
     }
 }
