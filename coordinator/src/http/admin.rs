@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, Input, NodeChange, Refusal};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use sluice_common::access::{Ask, At, Resource, Verb};
 use sluice_common::api::{
     CordonRequest, DrainRequest, LabelsRequest, MoveRequest, NodeView, UncordonRequest,
 };
@@ -21,6 +22,7 @@ use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
 use sluice_common::time::Span;
 
+use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, NoParams, Params, Segment};
 use super::verbs::NODES;
@@ -34,6 +36,7 @@ const MAX_REASON_BYTES: usize = 1024;
 /// 204 where the access has ended of a node that has never been linked, so that there is none to show.
 pub(super) async fn act(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     _: NoParams,
     request: Request,
@@ -43,7 +46,7 @@ pub(super) async fn act(
     let change = match verb {
         Some("cordon") => cordon(optional(&json)?)?,
         Some("drain") => drain(optional(&json)?)?,
-        Some("move") => to_pool(body::parse(&json, "")?)?,
+        Some("move") => to_pool(&caller, body::parse(&json, "")?)?,
         Some("revoke") => {
             let NothingSaid {} = optional(&json)?;
             NodeChange::Revoke
@@ -96,9 +99,17 @@ fn drain(DrainRequest { reason, deadline }: DrainRequest) -> Result<NodeChange, 
     })
 }
 
-fn to_pool(request: MoveRequest) -> Result<NodeChange, ApiError> {
+/// Whoever takes a node out of a pool was judged by its place; he must have the right where it goes, too.
+fn to_pool(caller: &Caller, request: MoveRequest) -> Result<NodeChange, ApiError> {
     let pool = PoolName::new(request.pool);
     let pool = pool.map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error.to_string()))?;
+    let there = Ask {
+        verb: Verb::Move,
+        resource: Resource::Nodes,
+        pool: At::This(pool.as_str()),
+        subject: At::Nowhere,
+    };
+    caller.need(&there, None)?;
     Ok(NodeChange::Move {
         pool,
         reason: check_reason(request.reason)?,

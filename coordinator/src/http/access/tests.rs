@@ -336,6 +336,24 @@ fn nobody_gives_more_than_he_has() {
 }
 
 #[test]
+fn a_node_is_moved_by_whoever_may_in_both_pools() {
+    let guarded = Guarded::furnished();
+    let _agent = guarded.rig.agent("n", 1);
+    let moves = |token: &str| {
+        let answer = guarded.call(token, "POST", "/v1/nodes/n:move", r#"{"pool":"serve"}"#);
+        (answer.0, answer.1.to_string())
+    };
+    for (name, pools) in [("from", &["default"][..]), ("to", &["serve"])] {
+        let token = guarded.token(name, "operator", pools, &[]);
+        let (status, why) = moves(&token);
+        assert_eq!(status, 403, "{name}: {why}");
+    }
+    let both = guarded.token("both", "operator", &["default", "serve"], &[]);
+    let (status, why) = moves(&both);
+    assert_eq!(status, 200, "{why}");
+}
+
+#[test]
 fn roles_and_bindings_are_kept_and_what_denies_wins() {
     let mut guarded = Guarded::furnished();
     let apply = json!({ "put": [
