@@ -17,6 +17,15 @@ pub const HIDDEN: &str = "***";
 #[serde(transparent)]
 pub struct Environment(BTreeMap<String, String>);
 
+impl Environment {
+    /// The same variables, with what is told in place of their values.
+    #[must_use]
+    pub fn hidden(&self) -> Self {
+        let names = self.0.keys().cloned();
+        names.map(|name| (name, String::from(HIDDEN))).collect()
+    }
+}
+
 impl fmt::Debug for Environment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hidden = format_args!("{HIDDEN}");

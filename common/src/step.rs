@@ -217,3 +217,18 @@ fn free() -> bool {
 fn is_false(value: &bool) -> bool {
     !value
 }
+/// Writes a step without the values of its variables, for a text that many may read.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn without_values<S: serde::Serializer>(
+    spec: &StepSpec,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    if spec.env.is_empty() {
+        return spec.serialize(serializer);
+    }
+    let mut told = spec.clone();
+    told.env = spec.env.hidden();
+    told.serialize(serializer)
+}

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use coordinator_core::{Core, Input, NewStep, Output, ReplyId, Settings, Stamped, State};
+use sluice_common::environment::Environment;
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
@@ -79,10 +80,17 @@ impl Scribe {
 
     /// The records of one submit.
     pub(crate) fn submit(&mut self, id: &str) -> Vec<Stamped> {
+        self.submit_with(id, Environment::default())
+    }
+
+    /// The same of a step with variables.
+    pub(crate) fn submit_with(&mut self, id: &str, env: Environment) -> Vec<Stamped> {
         self.now += 1;
+        let mut new = step(id);
+        new.spec.env = env;
         let input = Input::Submit {
             reply: ReplyId(self.now),
-            steps: vec![step(id)],
+            steps: vec![new],
         };
         self.core.handle(Time::from_unix_millis(self.now), input);
         self.drain()

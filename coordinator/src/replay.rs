@@ -8,8 +8,7 @@ mod tests;
 use std::path::Path;
 
 use coordinator_core::{Core, Record, Stamped, State};
-use sluice_common::api::{ChangeView, ChangesView, PolicyView, ReplayView, StepView, timestamp};
-use sluice_common::environment::HIDDEN;
+use sluice_common::api::{ChangeView, ChangesView, PolicyView, ReplayView, timestamp};
 use sluice_common::id::StepId;
 
 use crate::config::{Overrides, RawConfig};
@@ -88,7 +87,7 @@ fn core(state: State) -> Core {
 fn of_step(core: &Core, step: &StepId, empty: ReplayView) -> ReplayView {
     let steps = core.state().step(step).into_iter();
     ReplayView {
-        steps: steps.map(|step| hidden(view::step(core, step))).collect(),
+        steps: steps.map(|step| view::step(core, step)).collect(),
         ..empty
     }
 }
@@ -106,7 +105,7 @@ fn of_all(core: &Core, empty: ReplayView) -> ReplayView {
         nodes: nodes.map(|node| view::node(core, node, None)).collect(),
         steps: state
             .steps_after(0)
-            .map(|step| hidden(view::step(core, step)))
+            .map(|step| view::step(core, step))
             .collect(),
         ..empty
     }
@@ -118,14 +117,6 @@ fn policies(core: &Core) -> Vec<PolicyView> {
     bound
         .filter_map(|(pool, subject)| view::policy(core, pool, subject))
         .collect()
-}
-
-/// As in the stream of events: the names of variables are told, their values are not.
-fn hidden(mut step: StepView) -> StepView {
-    for value in step.env.values_mut() {
-        HIDDEN.clone_into(value);
-    }
-    step
 }
 
 /// What the records after `from` changed, up to `to`; of `step` alone where one is named.

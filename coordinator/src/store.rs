@@ -1,7 +1,8 @@
 //! The log of what happened, kept in one file: the only room that knows redb.
 //!
-//! Three tables. `log` holds every [`Stamped`] record by its number, `snapshot` the last two states by the number of
-//! the last record in them, `meta` the format and the cluster's id. Every value is a line of text, a checksum and JSON
+//! Four tables. `log` holds every [`Stamped`] record by its number, `snapshot` the last two states by the number of
+//! the last record in them, `meta` the format and the cluster's id, `environment` the variables of each remembered step
+//! by its id: their values, which may be secrets, stand nowhere else, and go when the step is forgotten. Every value is a line of text, a checksum and JSON
 //! (see [`line`]), because redb gives back a flipped byte without a word and because a log that a person can read is
 //! half of a repair.
 //!
@@ -27,7 +28,7 @@ mod whole;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coordinator_core::{Stamped, State};
+use coordinator_core::{Record, Stamped, State};
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sluice_common::id::ClusterId;
@@ -42,10 +43,11 @@ use tip::Tip;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
 const SNAPSHOT: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("snapshot");
+const ENVIRONMENT: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("environment");
 const META: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("meta");
 
 /// The layout of the tables. A store of another one is refused, never guessed at.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Records between two snapshots. A restart reads at most this many records beyond a snapshot, well below a second;
 /// writing a snapshot costs tens of milliseconds, so rarer is better.
@@ -140,8 +142,15 @@ impl Store {
         let txn = self.db.begin_write()?;
         {
             let mut log = txn.open_table(LOG)?;
-            for record in records {
-                log.insert(record.seq, line::seal(record).as_slice())?;
+            let mut environment = txn.open_table(ENVIRONMENT)?;
+            for stamped in records {
+                log.insert(stamped.seq, line::seal(stamped).as_slice())?;
+                if let Some((step, values)) = stamped.record.environment() {
+                    environment.insert(step.as_str(), line::seal(values).as_slice())?;
+                }
+                if let Record::StepForgotten { step } = &stamped.record {
+                    environment.remove(step.as_str())?;
+                }
             }
         }
         Ok(txn.commit()?)
@@ -204,6 +213,7 @@ fn make_tables(db: &Database, cluster: &ClusterId) -> Result<(), redb::Error> {
     {
         txn.open_table(LOG)?;
         txn.open_table(SNAPSHOT)?;
+        txn.open_table(ENVIRONMENT)?;
         let mut meta = txn.open_table(META)?;
         meta.insert("format", line::seal(&FORMAT).as_slice())?;
         meta.insert("cluster", line::seal(cluster).as_slice())?;

@@ -24,7 +24,7 @@ use sluice_common::proof::{Fingerprint, Generation, SecretHash};
 use sluice_common::reason::Reason;
 use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
-use sluice_common::step::StepSpec;
+use sluice_common::step::{StepSpec, without_values};
 use sluice_common::template::Template;
 use sluice_common::time::{Span, Time};
 use sluice_common::validation::ValidationTerms;
@@ -129,7 +129,8 @@ pub enum Record {
     StepQueued {
         /// Its id.
         step: StepId,
-        /// What to run.
+        /// What to run. The values of its variables are never written with it: they are kept apart.
+        #[serde(serialize_with = "without_values")]
         spec: StepSpec,
         /// Pools whose rules did not let it in.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -145,7 +146,8 @@ pub enum Record {
     StepRejected {
         /// Its id.
         step: StepId,
-        /// What it asked for.
+        /// What it asked for, written like that of [`Record::StepQueued`].
+        #[serde(serialize_with = "without_values")]
         spec: StepSpec,
         /// Why, with the numbers.
         reason: Reason,

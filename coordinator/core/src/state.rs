@@ -18,6 +18,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::amount::Amounts;
+use sluice_common::environment::Environment;
 use sluice_common::id::{
     AttemptId, Epoch, NodeName, PlatformName, PoolName, StepId, TemplateName, ValidationName,
 };
@@ -170,6 +171,28 @@ impl State {
     /// A step.
     pub fn step(&self, id: &StepId) -> Option<&Step> {
         self.kept.steps.get(id)
+    }
+
+    /// Gives steps the values of their variables back, which are kept apart from what is written of them.
+    ///
+    /// The first step for whose variables there is nothing, or other ones.
+    ///
+    /// # Errors
+    /// Those of whoever keeps them.
+    pub fn give_environments<E>(
+        &mut self,
+        mut kept: impl FnMut(&StepId) -> Result<Option<Environment>, E>,
+    ) -> Result<Option<StepId>, E> {
+        for (id, step) in &mut self.kept.steps {
+            if step.spec.env.is_empty() {
+                continue;
+            }
+            match kept(id)? {
+                Some(values) if values.keys().eq(step.spec.env.keys()) => step.spec.env = values,
+                Some(_) | None => return Ok(Some(id.clone())),
+            }
+        }
+        Ok(None)
     }
 
     /// The remembered steps whose [`Step::place`] is after `place`, those first that were submitted first.

@@ -17,7 +17,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::access::TokenDigest;
 use sluice_common::api::Page;
-use sluice_common::environment::HIDDEN;
 use sluice_common::id::{NodeName, StepId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -168,22 +167,15 @@ impl Reading {
     }
 }
 
-/// What steps are given in their environment is for whoever has the right to it, not for all who follow what happens:
-/// the names are told, the values are not. Nor is by what a token is known again.
+/// By what a token is known again is for nobody. The values of variables are not in the log at all.
 fn hide_secrets(event: &mut Event) {
-    match &mut event.record.record {
-        Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. }
-            if !spec.env.is_empty() =>
-        {
-            for value in spec.env.values_mut() {
-                HIDDEN.clone_into(value);
-            }
-        }
-        Record::AccessChanged {
-            change: AccessChange::ApiTokenCreated { terms, .. },
-        } => terms.digest = TokenDigest::hidden(),
-        _ => return,
-    }
+    let Record::AccessChanged {
+        change: AccessChange::ApiTokenCreated { terms, .. },
+    } = &mut event.record.record
+    else {
+        return;
+    };
+    terms.digest = TokenDigest::hidden();
     event.json =
         serde_json::to_string(&event.record).expect("a record that was read can be written");
 }

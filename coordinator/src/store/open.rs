@@ -14,7 +14,9 @@ use super::guard::guarded;
 use super::line::{self, Damage};
 use super::lock::DirLock;
 use super::tip::Tip;
-use super::{FORMAT, LOG, META, Recovered, SNAPSHOT, Snapshot, Store, StoreError, make_tables};
+use super::{
+    ENVIRONMENT, FORMAT, LOG, META, Recovered, SNAPSHOT, Snapshot, Store, StoreError, make_tables,
+};
 
 /// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is hot.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
@@ -183,7 +185,33 @@ fn load(db: &impl ReadableDatabase, file: &Path) -> Result<(Recovered, u64), Sto
         recovered.last_at = snapshot.at;
     }
     read_log(&txn, file, &mut recovered)?;
+    give_environments(&txn, file, &mut recovered.state)?;
     Ok((recovered, last_snapshot))
+}
+
+/// Gives steps the values of their variables; the checksums of all of them are looked at.
+fn give_environments(
+    txn: &ReadTransaction,
+    file: &Path,
+    state: &mut State,
+) -> Result<(), StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let damaged =
+        |step: &str, damage| StoreError::damaged_record(file, "environment", step, damage);
+    let kept = table(txn, file, ENVIRONMENT)?;
+    for entry in kept.iter().map_err(opening)? {
+        let (step, line) = entry.map_err(opening)?;
+        line::unseal(line.value()).map_err(|damage| damaged(step.value(), damage))?;
+    }
+    let lacking = state.give_environments(|step| {
+        let value = kept.get(step.as_str()).map_err(opening)?;
+        let values = value.map(|value| line::parse(value.value())).transpose();
+        values.map_err(|damage| damaged(step.as_str(), damage))
+    })?;
+    match lacking {
+        None => Ok(()),
+        Some(step) => Err(damaged(step.as_str(), Damage::Missing)),
+    }
 }
 
 /// A table that every store has: without it the file is no store of ours.

@@ -1,5 +1,6 @@
 //! The store's contract: what was appended is there after any death, and what is damaged does not open.
 
+mod apart;
 mod crash;
 mod damage;
 mod past;

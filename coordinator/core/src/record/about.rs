@@ -1,6 +1,7 @@
 //! What a record is about: the step, the nodes that it names, the pool. Who reads the log asks it by these, and who may
 //! hear of it hangs on them.
 
+use sluice_common::environment::Environment;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::step::StepSpec;
 
@@ -110,6 +111,25 @@ impl Record {
             | About::Templates
             | About::Validations
             | About::Joining(_)
+            | About::Access
+            | About::Audit => None,
+        }
+    }
+
+    /// A step and the variables that it was submitted with, where it was.
+    pub fn environment(&self) -> Option<(&StepId, &Environment)> {
+        match self.about() {
+            About::Submitted(step, spec) if !spec.env.is_empty() => Some((step, &spec.env)),
+            About::Submitted(..)
+            | About::Step(_)
+            | About::Attempt(..)
+            | About::Node(_)
+            | About::Joining(_)
+            | About::Pool(_)
+            | About::Policy(..)
+            | About::Cluster
+            | About::Templates
+            | About::Validations
             | About::Access
             | About::Audit => None,
         }

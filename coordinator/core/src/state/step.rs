@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
-use sluice_common::step::StepSpec;
+use sluice_common::step::{StepSpec, without_values};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
@@ -29,7 +29,11 @@ pub(crate) const DEFAULT_POOL: &str = "default";
 pub struct Step {
     /// Its id.
     pub id: StepId,
-    /// What to run.
+    /// What to run. The values of its variables are not written with it, and are given back by
+    /// [`State::give_environments`].
+    ///
+    /// [`State::give_environments`]: super::State::give_environments
+    #[serde(serialize_with = "without_values")]
     pub spec: StepSpec,
     /// Its place in every queue: the number of the record that accepted it. A requeued step keeps it.
     pub place: u64,

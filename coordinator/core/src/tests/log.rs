@@ -9,7 +9,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopWhy;
 
 use super::rig::*;
-use crate::{Record, Stamped, State};
+use crate::{Misfit, Record, Stamped, State};
 
 #[test]
 fn a_record_that_does_not_follow_is_refused_by_number_and_name() {
@@ -186,7 +186,10 @@ fn an_empty_snapshot_and_the_whole_log_are_the_same_as_none() {
     let mut rig = Rig::one_node(2, 4);
     rig.submit("a", spec(1, 1000)).unwrap();
     let json = serde_json::to_string(rig.core.state()).unwrap();
-    let back: State = serde_json::from_str(&json).unwrap();
+    let mut back: State = serde_json::from_str(&json).unwrap();
+    let env = rig.step("a").spec.env.clone();
+    let given = back.give_environments(|_| Ok::<_, Misfit>(Some(env.clone())));
+    assert_eq!(given.unwrap(), None);
     assert_eq!(&back, rig.core.state(), "what is derived is built again");
     assert_eq!(
         back.used_on(&node("n")),

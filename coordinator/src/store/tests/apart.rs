@@ -1,0 +1,94 @@
+//! The values of steps' variables: in a table of their own, nowhere else, and as well kept as the rest.
+
+use sluice_common::environment::Environment;
+use sluice_common::id::StepId;
+
+use super::*;
+
+/// What no look at records may bring to light.
+fn values() -> Environment {
+    Environment::from([("TOKEN".into(), "planted".into())])
+}
+
+/// Two steps with variables, a snapshot between them.
+fn filled() -> (tempfile::TempDir, Store, Scribe) {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    store.append(&scribe.submit_with("s", values())).unwrap();
+    store.snapshot(scribe.state()).unwrap();
+    store.append(&scribe.submit_with("t", values())).unwrap();
+    (dir, store, scribe)
+}
+
+/// Of which steps variables are kept.
+fn kept(dir: &Path) -> Vec<String> {
+    let db = Database::open(dir.join("store.redb")).unwrap();
+    let txn = redb::ReadableDatabase::begin_read(&db).unwrap();
+    let table = txn.open_table(ENVIRONMENT).unwrap();
+    let entries = table.iter().unwrap().map(|entry| entry.unwrap());
+    entries.map(|(step, _)| step.value().to_owned()).collect()
+}
+
+#[test]
+fn records_and_snapshots_name_variables_and_hold_no_values() {
+    let (dir, store, scribe) = filled();
+    let events = store.reader().read(0, 100).unwrap();
+    assert!(events.iter().any(|event| event.json.contains("TOKEN")));
+    assert!(events.iter().all(|event| !event.json.contains("planted")));
+    let snapshot = serde_json::to_string(scribe.state()).unwrap();
+    assert!(snapshot.contains("TOKEN") && !snapshot.contains("planted"));
+    drop(store);
+    let past = Past::open(dir.path()).unwrap();
+    let (state, _) = past.fold(past.last()).unwrap();
+    for id in ["s", "t"] {
+        let id: StepId = id.parse().unwrap();
+        assert_eq!(state.step(&id).unwrap().spec.env, values().hidden());
+    }
+}
+
+#[test]
+fn a_restart_has_them_again_and_they_go_with_their_step() {
+    let (dir, store, scribe) = filled();
+    drop(store);
+    let (mut store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+    assert_eq!(recovered.state, *scribe.state());
+    let step = "s".parse().unwrap();
+    assert_eq!(recovered.state.step(&step).unwrap().spec.env, values());
+    let seq = recovered.last_seq + 1;
+    let at = recovered.last_at;
+    let record = Record::StepForgotten { step };
+    store.append(&[Stamped { seq, at, record }]).unwrap();
+    drop(store);
+    assert_eq!(kept(dir.path()), ["t"]);
+}
+
+#[test]
+fn a_step_whose_variables_are_lost_or_others_stops_the_start() {
+    type Spoil = fn(&mut redb::Table<'_, &'static str, &'static [u8]>);
+    let spoils: [(&str, Spoil); 3] = [
+        ("it is missing", |table| drop(table.remove("t").unwrap())),
+        ("it is missing", |table| {
+            let other = line::seal(&Environment::from([("OTHER".into(), "x".into())]));
+            table.insert("t", other.as_slice()).unwrap();
+        }),
+        ("the checksum says", |table| {
+            let mut bent = table.get("t").unwrap().unwrap().value().to_vec();
+            *bent.last_mut().unwrap() ^= 4;
+            table.insert("t", bent.as_slice()).unwrap();
+        }),
+    ];
+    for (expected, spoil) in spoils {
+        let (dir, store, _) = filled();
+        drop(store);
+        let db = Database::open(dir.path().join("store.redb")).unwrap();
+        let txn = db.begin_write().unwrap();
+        spoil(&mut txn.open_table(ENVIRONMENT).unwrap());
+        txn.commit().unwrap();
+        drop(db);
+        let error = Store::open(dir.path(), DEFAULT_RETENTION).map(|_| ());
+        let error = format!("{:#}", anyhow::Error::from(error.unwrap_err()));
+        assert!(error.contains("table `environment`, record t"), "{error}");
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("planted"), "{error}");
+    }
+}
