@@ -3,9 +3,12 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::unistd::{geteuid, setgid, setgroups, setuid};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::join::{Credentials, JoinReply, JoinRequest};
 use sluice_transport::join_line::MAX_LINE_CHARS;
@@ -62,6 +65,8 @@ pub(crate) enum JoinError {
     Refused { message: String, later: bool },
     #[error(transparent)]
     Kept(#[from] KeptError),
+    #[error("cannot become the user to whom {} belongs, who must be able to renew what is kept there", dir.display())]
+    Become { dir: PathBuf, source: Errno },
 }
 
 impl JoinError {
@@ -76,7 +81,8 @@ impl JoinError {
             | Self::OtherNode { .. }
             | Self::Joined { .. }
             | Self::Key(_)
-            | Self::Kept(_) => false,
+            | Self::Kept(_)
+            | Self::Become { .. } => false,
         }
     }
 }
@@ -104,6 +110,23 @@ fn read(from: &str, source: impl Read) -> Result<JoinLine, JoinError> {
         source,
     })?;
     Ok(text.parse()?)
+}
+
+/// Root may have this host join, and goes on as the agent's user: it is his directory, where he may have laid links to
+/// what is not his, and he must be able to renew what is kept there. A directory that is not there yet stays root's.
+pub(crate) fn become_owner(state_dir: &Path) -> Result<(), JoinError> {
+    let Ok(owner) = fs::metadata(state_dir) else {
+        return Ok(());
+    };
+    if !geteuid().is_root() || owner.uid() == 0 {
+        return Ok(());
+    }
+    let gone = setgroups(&[]).and_then(|()| setgid(owner.gid().into()));
+    let gone = gone.and_then(|()| setuid(owner.uid().into()));
+    gone.map_err(|source| JoinError::Become {
+        dir: state_dir.to_owned(),
+        source,
+    })
 }
 
 /// Joins with this line: who this host is then.

@@ -9,7 +9,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -28,8 +28,6 @@ pub(crate) struct Kept {
 pub(crate) enum KeptError {
     #[error("cannot make {}", path.display())]
     Dir { path: PathBuf, source: io::Error },
-    #[error("cannot give {} to the agent's user", path.display())]
-    Owner { path: PathBuf, source: io::Error },
     #[error(transparent)]
     File(#[from] FileError),
     #[error("what the coordinator has issued cannot be used")]
@@ -96,8 +94,7 @@ impl Kept {
         let joined = joined.expect("addresses are JSON");
         write_public(&dir.join("join.json"), &joined)?;
         self.trust(&given.authorities)?;
-        self.renew(given, key_pem)?;
-        self.hand_over()
+        self.renew(given, key_pem)
     }
 
     /// Trusts these authorities from now on.
@@ -123,24 +120,6 @@ impl Kept {
         let _gone_already = fs::remove_file(&trial);
         good?;
         Ok(write_private(&self.files().cert, &both)?)
-    }
-
-    /// Root may have this host join; the agent, which is not root, must be able to read and renew what came of it.
-    fn hand_over(&self) -> Result<(), KeptError> {
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| KeptError::Owner { path, source }
-        };
-        let owner = fs::metadata(&self.state_dir).map_err(failed(&self.state_dir))?;
-        if !nix::unistd::geteuid().is_root() || owner.uid() == 0 {
-            return Ok(());
-        }
-        let dir = self.dir();
-        let files = ["ca.pem", "node.pem", "join.json"].map(|name| dir.join(name));
-        for path in files.iter().chain([&dir]) {
-            chown(path, Some(owner.uid()), Some(owner.gid())).map_err(failed(path))?;
-        }
-        Ok(())
     }
 }
 

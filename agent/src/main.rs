@@ -232,6 +232,7 @@ fn join_by_hand(
         Some(line) => line.parse()?,
         None => join::from_stdin()?,
     };
+    join::become_owner(&applicant.state_dir)?;
     let as_whom = on_a_runtime()?.block_on(join::join(&applicant, &line, anew))?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "joined as {as_whom}")?;

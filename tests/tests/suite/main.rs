@@ -15,6 +15,7 @@ mod gpus;
 mod guide;
 mod hooks;
 mod hosts;
+mod join;
 mod logging;
 mod metrics;
 mod moves;

@@ -1,0 +1,176 @@
+//! Hosts join with the line that an admin pastes, by the programs that are installed: what they keep, what is refused and
+//! told at both ends, and what root does for a user who may mean no good.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, chown, symlink};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use sluice_tests::{Dev, binaries, eventually};
+
+/// What `sluice-agent join` said, and whether this host has joined.
+struct Tried {
+    joined: bool,
+    said: String,
+}
+
+/// Joins as `node` with the line on standard input, by an agent whose state is in `state_dir`.
+fn join(state_dir: &Path, node: &str, line: &str, flags: &[&str]) -> Tried {
+    let mut agent = Command::new(binaries().join("sluice-agent"));
+    agent
+        .args(["--config", "/nonexistent/agent.toml", "--node", node])
+        .args(flags)
+        .arg("--state-dir")
+        .arg(state_dir)
+        .arg("join")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = agent.spawn().unwrap();
+    // One who refuses early does not read it.
+    let _unread = child.stdin.take().unwrap().write_all(line.as_bytes());
+    let output = child.wait_with_output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    Tried {
+        joined: output.status.success(),
+        said: String::from_utf8(said).unwrap(),
+    }
+}
+
+/// A token: its id, and the line that is pasted.
+struct Token {
+    id: String,
+    line: String,
+}
+
+fn token(dev: &Dev, flags: &[&str]) -> Token {
+    let create = ["token", "create", "-o", "json", "--pool", "default"];
+    let made: Value = serde_json::from_str(&dev.ok(&[&create[..], flags].concat())).unwrap();
+    Token {
+        id: made["token"]["id"].as_str().unwrap().to_owned(),
+        line: made["line"].as_str().unwrap().to_owned(),
+    }
+}
+
+/// The states of all tokens that the list shows.
+fn states(dev: &Dev) -> String {
+    let listed: Value = serde_json::from_str(&dev.ok(&["token", "list", "-o", "json"])).unwrap();
+    let items = listed["items"].as_array().unwrap().iter();
+    let states: Vec<&str> = items
+        .map(|token| token["state"].as_str().unwrap())
+        .collect();
+    states.join(" ")
+}
+
+#[test]
+fn what_is_refused_is_told_to_the_host_and_to_the_admin() {
+    let dev = Dev::start();
+    let at = |name: &str| dev.folder().join(name);
+    let open = token(&dev, &["--uses", "2"]);
+    let first = join(&at("a"), "a", &open.line, &[]);
+    assert!(first.joined, "{}", first.said);
+    assert!(
+        first.said.contains("joined as node a of pool default"),
+        "{}",
+        first.said
+    );
+    let kept = fs::metadata(at("a").join("tls/node.pem")).unwrap();
+    assert_eq!(kept.mode() & 0o777, 0o600);
+
+    let used_up = token(&dev, &[]);
+    assert!(join(&at("b"), "b", &used_up.line, &[]).joined);
+    let revoked = token(&dev, &[]);
+    dev.ok(&["token", "revoke", &revoked.id]);
+    let expired = token(&dev, &["--ttl", "1s"]);
+    eventually("the token to expire", || {
+        states(&dev).contains("expired").then_some(())
+    });
+    let only = token(&dev, &["--node", "c"]);
+    let half = &open.line[..open.line.len() / 2];
+    let forged = open
+        .line
+        .replacen("sluice-join-1.", "sluice-join-1.AAAA", 1);
+    let cases: [(&str, &str, &[&str], &str); 8] = [
+        ("late", &used_up.line, &[], "is used up, it was for 1"),
+        ("late", &revoked.line, &[], "was revoked"),
+        ("late", &expired.line, &[], " ago: make another"),
+        ("d", &only.line, &[], "lets in node `c` alone"),
+        (
+            "late",
+            &open.line,
+            &["--pool", "other"],
+            "is for pool `default`",
+        ),
+        ("a", &open.line, &[], "node `a` is there already"),
+        ("late", half, &[], "is cut off"),
+        ("late", &forged, &[], "copy"),
+    ];
+    for (node, line, flags, words) in cases {
+        let refused = join(&at("refused"), node, line, flags);
+        assert!(!refused.joined, "{words}: {}", refused.said);
+        assert!(refused.said.contains(words), "{words}: {}", refused.said);
+        assert!(!at("refused").join("tls/node.pem").exists(), "{words}");
+    }
+    // Those of a secret that some token has are seen by whoever made it.
+    let events = dev.ok(&["get", "events", "-o", "json"]);
+    for words in [
+        "used up",
+        "was revoked",
+        " ago: make another",
+        "is for pool",
+        "is there already",
+    ] {
+        assert!(events.contains(words), "{words}: {events}");
+    }
+    assert_eq!(events.matches("join_refused").count(), 5, "{events}");
+    let log = fs::read_to_string(at("data/logs/coordinator.log")).unwrap();
+    for token in [&open, &used_up, &revoked, &expired, &only] {
+        let line = token.line.trim();
+        let secret = &line[line.len() / 2..];
+        assert!(
+            !events.contains(secret) && !log.contains(secret),
+            "a secret is told"
+        );
+    }
+}
+
+/// Root joins for an agent's user, who has laid a link where the certificate is to be.
+#[test]
+fn root_writes_nothing_for_an_agent_s_user_where_that_user_may_not() {
+    if !nix::unistd::geteuid().is_root() {
+        // Nobody else can join for another user.
+        return;
+    }
+    let dev = Dev::start();
+    let open = token(&dev, &["--uses", "2"]);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(
+        folder.path(),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let [state, precious] = ["state", "precious"].map(|name| folder.path().join(name));
+    for dir in [&state, &precious] {
+        fs::create_dir(dir).unwrap();
+    }
+    let agent = 64_123;
+    chown(&state, Some(agent), Some(agent)).unwrap();
+    symlink(&precious, state.join("tls")).unwrap();
+    let deceived = join(&state, "n", &open.line, &[]);
+    assert!(!deceived.joined, "{}", deceived.said);
+    assert_eq!(fs::read_dir(&precious).unwrap().count(), 0);
+    assert_eq!(fs::metadata(&precious).unwrap().uid(), 0);
+
+    fs::remove_file(state.join("tls")).unwrap();
+    let joined = join(&state, "m", &open.line, &[]);
+    assert!(joined.joined, "{}", joined.said);
+    for file in ["tls", "tls/node.pem", "tls/ca.pem", "tls/join.json"] {
+        assert_eq!(
+            fs::metadata(state.join(file)).unwrap().uid(),
+            agent,
+            "{file}"
+        );
+    }
+}
