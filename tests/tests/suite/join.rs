@@ -1,14 +1,15 @@
 //! Hosts join with the line that an admin pastes, by the programs that are installed: what they keep, what is refused and
 //! told at both ends, and what root does for a user who may mean no good.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::Value;
-use sluice_tests::{Dev, binaries, eventually};
+use sluice_tests::{Dev, binaries, eventually, eventually_within};
 
 /// What `sluice-agent join` said, and whether this host has joined.
 struct Tried {
@@ -173,4 +174,103 @@ fn root_writes_nothing_for_an_agent_s_user_where_that_user_may_not() {
             "{file}"
         );
     }
+}
+
+/// Ends with the test, whatever becomes of it.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ended_already = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A daemon that writes its log to `log`; what it says on standard output goes to `said`.
+fn daemon(program: &str, args: &[&str], log: &Path, said: Stdio) -> Daemon {
+    let mut command = Command::new(binaries().join(program));
+    command.args(args).stdin(Stdio::null()).stdout(said);
+    command.stderr(File::create(log).unwrap());
+    Daemon(command.spawn().unwrap())
+}
+
+fn run(program: &str, args: &[&str]) -> String {
+    let mut command = Command::new(binaries().join(program));
+    let output = command.args(args).output().unwrap();
+    let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success(), "{program} {args:?}: {said}");
+    said
+}
+
+#[test]
+fn certificates_are_renewed_under_a_link_that_lives_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let text = |name: &str| at(name).to_str().unwrap().to_owned();
+    let read = |name: &str| fs::read_to_string(at(name)).unwrap_or_default();
+    let config = format!(
+        "quic = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nnode_cert_ttl = \"60s\"\n[http_tls]\n",
+        text("data")
+    );
+    fs::write(at("coordinator.toml"), config).unwrap();
+    run("sluice-coordinator", &["init", "--data-dir", &text("data")]);
+    let config = ["--config", &text("coordinator.toml")];
+    let said = File::create(at("ready")).unwrap().into();
+    let _coordinator = daemon("sluice-coordinator", &config, &at("coordinator.log"), said);
+    let http = eventually("the coordinator to be ready", || {
+        let said = read("ready");
+        let (_, addresses) = said.split_once("ready ")?;
+        let addresses: Value = serde_json::from_str(addresses).ok()?;
+        Some(addresses["http"].as_str()?.to_owned())
+    });
+    let context = text("context.json");
+    let ca = text("data/tls/ca.pem");
+    let login = format!("https://{http}");
+    run(
+        "sluice",
+        &["login", &login, "--ca", &ca, "--context", &context],
+    );
+    let made = run("sluice", &["token", "create", "--context", &context]);
+    let line = made.lines().last().unwrap();
+    let joined = join(&at("agent"), "n", line, &[]);
+    assert!(joined.joined, "{}", joined.said);
+    let first = read("agent/tls/node.pem");
+    let own = read("data/tls/coordinator.pem");
+
+    let (state, spool) = (text("agent"), text("supervisor"));
+    let supervisor = ["--state-dir", &spool];
+    let _supervisor = daemon(
+        "sluice-supervisor",
+        &supervisor,
+        &at("supervisor.log"),
+        Stdio::null(),
+    );
+    fs::write(at("agent.toml"), "").unwrap();
+    let agent = [
+        "--config",
+        &text("agent.toml"),
+        "--state-dir",
+        &state,
+        "--supervisor-socket",
+        &text("supervisor/supervisor.sock"),
+    ];
+    let _agent = daemon("sluice-agent", &agent, &at("agent.log"), Stdio::null());
+    // The first of the coordinator's own is good for days, and those that were issued for 60 s are due after 40 s.
+    let patience = Duration::from_secs(120);
+    eventually_within(patience, "the node to have another certificate", || {
+        (read("agent/tls/node.pem") != first).then_some(())
+    });
+    eventually_within(patience, "the API to show another certificate", || {
+        let shown = "callers of the API are shown a new certificate";
+        read("coordinator.log").contains(shown).then_some(())
+    });
+    assert_eq!(read("data/tls/coordinator.pem"), own);
+    let nodes = run(
+        "sluice",
+        &["get", "nodes", "-o", "name", "--context", &context],
+    );
+    assert_eq!(nodes, "node/n\n");
+    let log = read("coordinator.log");
+    assert_eq!(log.matches("node linked").count(), 1, "{log}");
+    assert!(!log.contains("link closed"), "{log}");
 }
