@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the Debian packages: packaging/build-deb.sh [OUT]. They come to OUT, target/deb by default.
 # Needs Rust, a C compiler, dpkg-dev, debhelper and help2man. SLUICE_BINARIES=DIR packs the programs of DIR in place of a release
-# build. SOURCE_DATE_EPOCH says the time of the files; the last commit's otherwise.
+# build. SLUICE_REVISION=N makes packages that are newer than those of a smaller N, or of none, with the same version.
+# SOURCE_DATE_EPOCH says the time of the files; the last commit's otherwise.
 set -euo pipefail
 repo=$(cd "$(dirname "$0")/.." && pwd)
 out=$(mkdir -p "${1:-$repo/target/deb}" && cd "${1:-$repo/target/deb}" && pwd)
@@ -27,7 +28,7 @@ src=$work/sluice
 mkdir "$src"
 cp -r "$repo/packaging/debian" "$src/debian"
 cat >"$src/debian/changelog" <<EOF
-sluice ($version) unstable; urgency=medium
+sluice ($version${SLUICE_REVISION:++$SLUICE_REVISION}) unstable; urgency=medium
 
   * Built from $(git -C "$repo" describe --always --dirty 2>/dev/null || echo "a source tree").
 

@@ -40,7 +40,17 @@ leave() {
 trap leave EXIT
 trap 'exit 130' INT TERM HUP
 
-# The second disk: what a package would install, and the scenario.
+# The second disk of `packages`: two builds of the packages, of which the second is newer.
+build_packages() {
+    mkdir -p "$work/bin"
+    for name in sluice sluice-agent sluice-coordinator sluice-supervisor; do strip -o "$work/bin/$name" "$binaries/$name"; done
+    for revision in 1 2; do
+        SLUICE_BINARIES=$work/bin SLUICE_REVISION=$revision \
+            "$here/packaging/build-deb.sh" "$work/payload/deb/$revision" >/dev/null
+    done
+}
+
+# The second disk of others: what a package would install.
 install_tree() {
     local root=$work/payload/root
     mkdir -p "$root"/usr/bin "$root"/usr/lib/{systemd/system,sysusers.d,tmpfiles.d} "$root"/etc/sluice
@@ -52,14 +62,17 @@ install_tree() {
     [ "$release" = bookworm ] || cp -r "$here"/packaging/systemd-254/* "$root/usr/lib/systemd/system/"
     cp "$here/packaging/sysusers.d/"* "$root/usr/lib/sysusers.d/"
     cp "$here/packaging/tmpfiles.d/"* "$root/usr/lib/tmpfiles.d/"
-    cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"
-    ln -s "$scenario.sh" "$work/payload/scenario"
     # Stand-ins for NVIDIA's libraries, for the scenario that needs them.
     mkdir "$work/payload/standin"
     for name in "$binaries"/libsluice_{nvml,cuda}_standin.so; do
         [ ! -e "$name" ] || strip -o "$work/payload/standin/${name##*/}" "$name"
     done
     cp "$here"/tests/nvml/hosts/l40sx4.json "$work/payload/standin/"
+}
+
+seal() {
+    cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"
+    ln -s "$scenario.sh" "$work/payload/scenario"
     truncate -s 256M "$work/payload.img"
     mkfs.ext4 -q -O ^has_journal -E root_owner=0:0 -d "$work/payload" "$work/payload.img"
 }
@@ -86,7 +99,8 @@ boot() {
     [ "$code" != 124 ] || { echo "run: the limit of ${limit}s has passed; see $console" >&2; exit 124; }
 }
 
-install_tree
+if [ "$scenario" = packages ]; then build_packages; else install_tree; fi
+seal
 boot
 ! grep -aq 'Kernel panic' "$console" || { echo "run: the guest's kernel has panicked; see $console" >&2; exit 125; }
 code=$(sed -n 's/^exit: \([0-9]*\)\r*$/\1/p' "$work/said" | tail -n 1)
