@@ -29,6 +29,7 @@ memory_bites() {
     field "$step" '"\(.reason) \(.exit)"'
     field "$step" .reason | grep -q out_of_memory
     eventually 10 'the group to be gone' has_no_group "$step"
+    [ -z "$(pgrep -x tail)" ]
 }
 
 # One process of several is taken; the step is what ran out of memory, and all of it ends.
@@ -39,6 +40,7 @@ memory_of_a_child_bites() {
     field "$step" '"\(.reason) \(.exit)"'
     field "$step" .reason | grep -q out_of_memory
     eventually 10 'the group to be gone' has_no_group "$step"
+    [ -z "$(pgrep -x tail)" ]
 }
 
 processor_bites() {

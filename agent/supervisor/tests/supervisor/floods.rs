@@ -10,6 +10,7 @@ use sluice_common::wire::LogStream;
 
 use crate::client::spec;
 use crate::host::{Host, until};
+use crate::zoo::marked;
 
 const MIB: u64 = 1 << 20;
 
@@ -65,6 +66,8 @@ fn of_a_flood_the_newest_part_is_kept_where_it_was_written() {
             && !host.output(&spec.attempt, "stderr").is_empty()
     });
     assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(0));
+    until("its groups are gone", || host.groups().is_empty());
+    assert_eq!(marked(&spec.attempt), 0);
 
     let dir = host.attempt_dir(&spec.attempt);
     let stdout = File::open(dir.join("stdout")).unwrap();

@@ -12,7 +12,7 @@ use crate::client::{Client, sh, spec};
 use crate::host::{Host, lives, open_files, until};
 
 /// Processes that carry the marks of an attempt.
-fn marked(id: &AttemptId) -> usize {
+pub(crate) fn marked(id: &AttemptId) -> usize {
     let of = Mark::Of(id.clone());
     let all = process::all().unwrap();
     let theirs = all
@@ -37,7 +37,8 @@ fn ends_clean(host: &Host, client: &mut Client, id: &AttemptId, how: &Exit) {
     client.signal(id, StopSignal::Kill);
     assert_eq!(client.wait_gone(id).exit, *how);
     assert_eq!(marked(id), 0);
-    assert_eq!(host.groups(), Vec::<std::path::PathBuf>::new());
+    // The kernel lets go of a group a moment after its last process.
+    until("its groups are gone", || host.groups().is_empty());
 }
 
 #[test]
@@ -116,6 +117,44 @@ fn one_that_ignores_sigterm_runs_on_until_it_is_killed() {
     until("it was asked", || said("asked"));
     client.wait_running(&deaf.attempt);
     ends_clean(&host, &mut client, &deaf.attempt, &Exit::Signal(9));
+}
+
+#[test]
+fn one_that_fills_its_disk_ends_as_it_says_and_so_does_another() {
+    let host = Host::start();
+    let mut client = host.client();
+    if !nix::unistd::geteuid().is_root() {
+        // Nobody else can make a disk.
+        return;
+    }
+    // The mount is the step's own: it goes with the last process that sees it.
+    let fill = "mkdir small && mount -t tmpfs -o size=2m tmpfs small && cd small || exit 1; \
+                cat /dev/zero > all 2>../why; echo $?; (cat /dev/zero > more) 2>/dev/null; \
+                (setsid sh -c 'while :; do cat /dev/zero > again; done' 2>/dev/null &); ";
+    for (id, then, how) in [
+        ("full.1", "exec sleep 1000", Exit::Signal(9)),
+        ("full.2", "exit 7", Exit::Code(7)),
+    ] {
+        let full = spec(
+            id,
+            &["unshare", "--mount", "sh", "-c", &format!("{fill}{then}")],
+        );
+        client.spawn(&full);
+        let said = host.attempt_dir(&full.attempt).join("stdout");
+        until("it was told that there is no room", || {
+            fs::read_to_string(&said).is_ok_and(|said| said == "1\n")
+        });
+        let why = host.attempt_dir(&full.attempt).join("work/why");
+        let why = fs::read_to_string(why).unwrap();
+        assert!(why.contains("No space left on device"), "{why}");
+        let other = sh(&format!("beside.{}", full.attempt.number), "exit 3");
+        client.spawn(&other);
+        assert_eq!(client.wait_gone(&other.attempt).exit, Exit::Code(3));
+        if matches!(how, Exit::Code(_)) {
+            client.wait_ended(&full.attempt);
+        }
+        ends_clean(&host, &mut client, &full.attempt, &how);
+    }
 }
 
 #[test]
