@@ -377,7 +377,7 @@ impl Table {
         };
         let now = clock::wall_now();
         if let Some(Reported::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
-            let exit = self.hooking.on_start_failed(exit);
+            let exit = self.hooking.on_start_failed(&id.step, exit);
             if let Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) = &exit
             {
                 info!(step = %id.step, attempt = id.number, "process not started: {why}");
@@ -414,7 +414,7 @@ impl Table {
             Phase::Starting(..) => {
                 if attempt.report_mut().map(|report| report.read()) == Some(Reported::Started) {
                     attempt.on_started();
-                    self.hooking.on_started();
+                    self.hooking.on_started(&id.step);
                     self.changed.insert(id.clone());
                     self.freeze_late(id);
                 }

@@ -472,6 +472,7 @@ fn request(job: Job, place: u64) -> Request {
         pool: job.pool,
         suspends: job.on_preempt == OnPreempt::Suspend,
         resumes: None,
+        shuns: BTreeSet::new(),
         takes_default: false,
         platforms: job.platforms,
         barred: BTreeSet::new(),

@@ -38,9 +38,14 @@ impl Hooks {
     }
 
     fn dev(&self) -> Dev {
+        self.dev_of(Vec::new())
+    }
+
+    fn dev_of(&self, files: Vec<PathBuf>) -> Dev {
         let config = self.path("supervisor.toml").display().to_string();
         Dev::with(DevOptions {
             variables: vec![("SLUICE_SUPERVISOR_CONFIG", config)],
+            files,
             ..DevOptions::default()
         })
     }
@@ -110,6 +115,26 @@ fn a_step_whose_prolog_fails_waits_and_its_host_is_closed_after_some_in_a_row() 
     dev.ok(&["uncordon", node["name"].as_str().unwrap()]);
     let step = dev.step_in("a", &["succeeded"]);
     assert_eq!(step["attempts"].as_array().unwrap().len(), 3, "{step}");
+}
+
+#[test]
+fn a_step_whose_prolog_fails_on_one_host_runs_on_another() {
+    let hooks = Hooks::new(
+        "echo $SLUICE_HOOK_NODE >> tried; [ \"$(head -1 tried)\" != $SLUICE_HOOK_NODE ]",
+        "true",
+        "prolog_failures_max = 9\n",
+    );
+    let hosts = hooks.path("hosts.yaml");
+    let two = "{kind: host, name: h1, pool: p}\n---\n{kind: host, name: h2, pool: p}\n---\n\
+               {kind: policy, pool: p, subject: default}\n";
+    fs::write(&hosts, two).unwrap();
+    let dev = hooks.dev_of(vec![hosts]);
+    submit(&dev, "a", "echo $SLUICE_NODE");
+    let step = dev.step_in("a", &["succeeded", "failed"]);
+    assert_eq!(step["state"], "succeeded", "{step}");
+    let tried = lines(&hooks.path("tried"));
+    assert_eq!(tried.len(), 2, "one attempt on each: {tried:?}");
+    assert_eq!(dev.ok(&["logs", "a"]).trim(), tried[1]);
 }
 
 /// Who writes `$$` into this file.

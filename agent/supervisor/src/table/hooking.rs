@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sluice_common::id::AttemptId;
+use sluice_common::id::{AttemptId, StepId};
 use sluice_common::supervision::Exit;
 use tracing::error;
 
@@ -13,6 +13,9 @@ use crate::handover;
 use crate::hooks::Hooks;
 use crate::hooks::run::{Run, start_epilog};
 
+/// Steps whose prologs are counted. One that is tried elsewhere with success is never heard of here again.
+const MAX_FAILED_STEPS: usize = 1024;
+
 /// Hooks, and those that run.
 #[derive(Debug)]
 pub(super) struct Hooking {
@@ -20,6 +23,8 @@ pub(super) struct Hooking {
     words_in: PathBuf,
     /// Prologs that failed since one went well.
     failed_prologs: u32,
+    /// The same of each step: one that comes back again and again would not be stopped by others that go well.
+    failed_of: BTreeMap<StepId, u32>,
     /// Epilogs that run, by process.
     epilogs: BTreeMap<u32, AttemptId>,
 }
@@ -31,26 +36,33 @@ impl Hooking {
             hooks,
             words_in,
             failed_prologs: 0,
+            failed_of: BTreeMap::new(),
             epilogs: BTreeMap::new(),
         }
     }
 
-    /// A start has failed. Where prologs fail one after the other, it is the host that fails.
-    pub(super) fn on_start_failed(&mut self, exit: Exit) -> Exit {
+    /// A start has failed. Where prologs fail one after the other, of all steps or of one, it is the host that fails.
+    pub(super) fn on_start_failed(&mut self, step: &StepId, exit: Exit) -> Exit {
         let Exit::PrologFailed(why) = exit else {
             return exit;
         };
         self.failed_prologs = self.failed_prologs.saturating_add(1);
-        if self.failed_prologs < self.hooks.failures_max {
+        if self.failed_of.len() >= MAX_FAILED_STEPS {
+            self.failed_of.clear();
+        }
+        let of_step = self.failed_of.entry(step.clone()).or_default();
+        *of_step = of_step.saturating_add(1);
+        let times = self.failed_prologs.max(*of_step);
+        if times < self.hooks.failures_max {
             return Exit::PrologFailed(why);
         }
-        let times = self.failed_prologs;
         Exit::HostFailed(format!("its prolog failed, {times} in a row: {why}"))
     }
 
     /// A program runs, so its prolog went well.
-    pub(super) fn on_started(&mut self) {
+    pub(super) fn on_started(&mut self, step: &StepId) {
         self.failed_prologs = 0;
+        self.failed_of.remove(step);
     }
 
     /// Nothing is left of an attempt: whether its epilog keeps it all the same. It begins now, unless it does already.
@@ -121,12 +133,33 @@ mod tests {
         };
         let mut hooking = Hooking::new(hooks, PathBuf::new());
         let failed = || Exit::PrologFailed("no disk".to_owned());
-        assert_eq!(hooking.on_start_failed(failed()), failed());
-        hooking.on_started();
-        assert_eq!(hooking.on_start_failed(failed()), failed());
+        let [a, b, c] = ["a", "b", "c"].map(|id| StepId::new(id).unwrap());
+        assert_eq!(hooking.on_start_failed(&a, failed()), failed());
+        hooking.on_started(&b);
+        assert_eq!(hooking.on_start_failed(&c, failed()), failed());
         let step_s = Exit::StartFailed("no such program".to_owned());
-        assert_eq!(hooking.on_start_failed(step_s.clone()), step_s);
-        let host_s = hooking.on_start_failed(failed());
-        assert!(matches!(&host_s, Exit::HostFailed(why) if why.contains("2 in a row: no disk")));
+        assert_eq!(hooking.on_start_failed(&b, step_s.clone()), step_s);
+        let of_host =
+            |exit| matches!(exit, Exit::HostFailed(why) if why.contains("2 in a row: no disk"));
+        assert!(of_host(hooking.on_start_failed(&b, failed())));
+        hooking.on_started(&b);
+        assert!(
+            of_host(hooking.on_start_failed(&a, failed())),
+            "its own second"
+        );
+    }
+
+    #[test]
+    fn no_more_steps_are_counted_than_may_be() {
+        let hooks = Hooks {
+            failures_max: u32::MAX,
+            ..Hooks::default()
+        };
+        let mut hooking = Hooking::new(hooks, PathBuf::new());
+        for n in 0..=MAX_FAILED_STEPS {
+            let step = StepId::new(format!("s{n}")).unwrap();
+            hooking.on_start_failed(&step, Exit::PrologFailed(String::new()));
+        }
+        assert_eq!(hooking.failed_of.len(), 1);
     }
 }

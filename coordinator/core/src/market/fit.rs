@@ -221,8 +221,8 @@ impl<'a> Before<'a> {
         })
     }
 
-    /// The hosts that fit it best out of what is free beyond `kept`, as many as it needs: those where it strands the
-    /// fewest GPUs, and of these the tightest.
+    /// The hosts that fit it best out of what is free beyond `kept`, as many as it needs: those that it does not shun, then
+    /// those where it strands the fewest GPUs, and of these the tightest.
     pub(crate) fn hosts(&self, kept: &Kept) -> Option<Vec<NodeName>> {
         if !self.pool_covers(kept) {
             return None;
@@ -235,7 +235,7 @@ impl<'a> Before<'a> {
         let appetite = &self.pool.appetite;
         let wanted = self.request.hosts as usize;
         let looked_at = if appetite.is_unknown() {
-            wanted
+            wanted.saturating_add(self.request.shuns.len())
         } else {
             wanted.max(LOOK)
         };
@@ -246,10 +246,12 @@ impl<'a> Before<'a> {
         let left = |(node, free): (&'a NodeName, HostUnits)| (node, free.less(kept_on(node)));
         let fitting = self.shelf().free.covering(each).map(left);
         let fitting = fitting.filter(|(_, free)| free.cover(each)).take(looked_at);
-        let offers = fitting.map(|(node, free)| (appetite.stranded_by(each, free), node));
-        let mut offers: Vec<(i128, &NodeName)> = offers.collect();
+        let shuns = |node: &NodeName| self.request.shuns.contains(node);
+        let offers =
+            fitting.map(|(node, free)| ((shuns(node), appetite.stranded_by(each, free)), node));
+        let mut offers: Vec<((bool, i128), &NodeName)> = offers.collect();
         // They came tightest first, and of those that strand alike they stay so.
-        offers.sort_by_key(|(stranded, _)| *stranded);
+        offers.sort_by_key(|(worth, _)| *worth);
         let hosts: Vec<NodeName> = offers
             .into_iter()
             .take(wanted)

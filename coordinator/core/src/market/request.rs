@@ -36,6 +36,8 @@ pub struct Request {
     pub pool: Option<PoolName>,
     /// Pools in which it may not run, whoever has a policy there.
     pub barred: BTreeSet<PoolName>,
+    /// Hosts that it takes only where no other has room for it: their prolog has failed before it.
+    pub shuns: BTreeSet<NodeName>,
     /// Whether it would rather be frozen than stopped when it gives way.
     pub suspends: bool,
     /// The frozen run that it would go on with; `None` where it would start anew.
@@ -117,6 +119,7 @@ impl Request {
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
             barred: BTreeSet::new(),
+            shuns: BTreeSet::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
             platforms: asked_by(spec),
@@ -201,6 +204,7 @@ mod tests {
             demand: demand(&each, 2),
             pool: None,
             barred: BTreeSet::new(),
+            shuns: BTreeSet::new(),
             suspends: false,
             resumes: None,
             platforms: Vec::new(),

@@ -12,6 +12,7 @@ use sluice_common::inventory::{Capability, Gpu};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::platform::terms::{self, Declared};
 use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
 
 use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use super::{HostUnits, Kept, Node, Pool};
@@ -146,7 +147,10 @@ impl Index {
     }
 
     pub(super) fn enqueue(&mut self, step: &Step) {
-        self.market.enqueue(request(step));
+        let mut request = request(step);
+        // Of no meaning for one that runs.
+        request.shuns = shunned(step);
+        self.market.enqueue(request);
     }
 
     pub(super) fn dequeue(&mut self, step: &Step) {
@@ -422,4 +426,14 @@ pub(crate) fn request(step: &Step) -> Request {
     let mut request = Request::of(step.id.clone(), step.place, &step.spec);
     request.barred = step.barred.clone();
     step.home.send(request)
+}
+
+/// The hosts whose prolog failed before it: it is tried elsewhere first.
+fn shunned(step: &Step) -> BTreeSet<NodeName> {
+    let parts = step.attempts.iter().flat_map(|attempt| &attempt.parts);
+    let failed = parts.filter(|part| {
+        let end = part.end.as_ref();
+        end.is_some_and(|end| matches!(end.exit, Exit::PrologFailed(_)))
+    });
+    failed.map(|part| part.node.clone()).collect()
 }

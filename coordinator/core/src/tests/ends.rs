@@ -333,3 +333,28 @@ fn a_host_that_cannot_start_steps_is_closed_and_keeps_nobody_s_step() {
         "{fed:?}"
     );
 }
+
+#[test]
+fn one_whose_prolog_failed_is_tried_elsewhere_first() {
+    let no_disk = || ended(Exit::PrologFailed("no disk".into()));
+    let mut rig = Rig::one_node(2, 4);
+    rig.hello(hello("o", 4, 8));
+    // The tightest, but for what went wrong there.
+    rig.submit("a", spec(1, 1000)).unwrap();
+    assert_eq!(rig.placed("a").0, "n");
+    rig.status("n", "a.1", no_disk());
+    rig.status("n", "a.1", released(Exit::PrologFailed("no disk".into())));
+    assert_eq!(rig.placed("a").0, "o");
+    rig.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(rig.placed("b").0, "n", "nobody else shuns it");
+    // It outlives a restart, and binds nobody where there is no other room.
+    rig.restart(0);
+    rig.hello(hello("n", 2, 4));
+    rig.hello(hello("o", 4, 8));
+    rig.status("o", "a.2", released(Exit::PrologFailed("no disk".into())));
+    assert_eq!(
+        rig.step("a").attempts.len(),
+        3,
+        "all have failed it: it goes on all the same"
+    );
+}

@@ -102,7 +102,7 @@ enum Event {
 }
 
 fn event() -> impl Strategy<Value = Event> {
-    let lie = (0u8..8, 1u8..4, 0u8..18);
+    let lie = (0u8..8, 1u8..4, 0u8..19);
     let steer = prop::sample::select(vec![Steer::Suspend, Steer::Resume, Steer::Requeue]);
     let patience = prop::option::weighted(0.3, prop_oneof![Just(0u64), 1u64..400]);
     let kind = (
@@ -125,10 +125,10 @@ fn event() -> impl Strategy<Value = Event> {
             prop::collection::vec(lie, 0..4)).prop_map(
             |(node, gpus, reboot, honest, lies)| Event::Hello { node, gpus, reboot, honest, lies }
         ),
-        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..18).prop_map(
+        3 => (0u8..3, 0u8..8, 1u8..4, 0u8..19).prop_map(
             |(node, id, attempt, phase)| Event::Status { node, id, attempt, phase }
         ),
-        14 => (0u8..8, any::<prop::sample::Index>(), 0u8..18).prop_map(
+        14 => (0u8..8, any::<prop::sample::Index>(), 0u8..19).prop_map(
             |(id, part, phase)| Event::Progress { id, part, phase }
         ),
         1 => (0u8..3, 0u32..4).prop_map(|(node, gpus)| Event::Inventory { node, gpus }),
@@ -200,6 +200,7 @@ fn phase(number: u8) -> AttemptPhase {
             started: process(),
             why: SuspendFailure::TimedOut,
         },
+        17 => ended(Exit::PrologFailed(String::from("no"))),
         _ => released(Exit::Code(0)),
     }
 }

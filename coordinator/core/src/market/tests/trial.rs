@@ -512,6 +512,7 @@ fn request(ask: &Ask) -> Request {
         suspends: ask.suspends,
         resumes: None,
         platforms: ask.platforms.clone(),
+        shuns: BTreeSet::new(),
         takes_default: false,
         barred: BTreeSet::new(),
     }
