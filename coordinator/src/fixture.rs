@@ -56,10 +56,7 @@ pub(crate) fn settings() -> Settings {
 pub(crate) fn step(id: &str) -> NewStep {
     let json = format!(r#"{{"command":["echo","{id}"],"resources":{{"cpu_count":0.1}}}}"#);
     let request: StepRequest = serde_json::from_str(&json).unwrap();
-    NewStep {
-        id: StepId::new(id).unwrap(),
-        spec: request.check().unwrap(),
-    }
+    NewStep::new(StepId::new(id).unwrap(), request.check().unwrap())
 }
 
 /// A core that makes records.

@@ -1,5 +1,6 @@
 //! Which steps a list is to hold, in the words of the API.
 
+use sluice_common::selector::Selector;
 use sluice_common::step::Work;
 
 use super::Query;
@@ -17,6 +18,8 @@ pub(crate) struct StepFilter {
     pub(crate) node: Option<String>,
     /// Of this kind of work.
     pub(crate) work: Option<Work>,
+    /// Of labels that say this.
+    pub(crate) labels: Option<Selector>,
 }
 
 impl StepFilter {
@@ -29,6 +32,7 @@ impl StepFilter {
             ("pool", self.pool.clone()),
             ("node", self.node.clone()),
             ("work", self.work.map(|work| work.to_string())),
+            ("labels", self.labels.as_ref().map(Selector::to_string)),
         ];
         let asked = fields.into_iter();
         asked

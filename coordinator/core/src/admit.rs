@@ -29,7 +29,11 @@ impl Core {
     }
 
     pub(crate) fn submit(&mut self, new: NewStep) -> Result<Submitted, Refusal> {
-        let NewStep { id: step, spec } = new;
+        let NewStep {
+            id: step,
+            spec,
+            past_maintenance,
+        } = new;
         if let Some(old) = self.state.step(&step) {
             return match first_difference(&old.spec, &spec) {
                 None => Ok(Submitted {
@@ -43,7 +47,7 @@ impl Core {
             };
         }
         let id = step.clone();
-        self.record(match self.admit(&step, spec)? {
+        self.record(match self.admit(&step, spec, past_maintenance)? {
             Admitted::Queued {
                 spec,
                 barred,
@@ -66,12 +70,17 @@ impl Core {
     }
 
     /// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
-    fn admit(&self, step: &StepId, spec: StepSpec) -> Result<Admitted, Refusal> {
+    fn admit(
+        &self,
+        step: &StepId,
+        spec: StepSpec,
+        past_maintenance: bool,
+    ) -> Result<Admitted, Refusal> {
         match self.admit_at_all(&spec) {
             Ok(()) => {
                 let home = self.home_of(&spec);
                 let request = home.send(Request::of(step.clone(), 0, &spec));
-                self.admit_by_rules(&request, home, spec)
+                self.admit_by_rules(&request, home, spec, past_maintenance)
             }
             Err(reason) => Ok(Admitted::Rejected { spec, reason }),
         }

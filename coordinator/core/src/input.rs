@@ -354,6 +354,19 @@ pub struct NewStep {
     pub id: StepId,
     /// What to run.
     pub spec: StepSpec,
+    /// Whether maintenance is no matter to whoever submits it: he may change the pools that it may run in.
+    pub past_maintenance: bool,
+}
+
+impl NewStep {
+    /// A step of somebody whom maintenance keeps out.
+    pub fn new(id: StepId, spec: StepSpec) -> Self {
+        Self {
+            id,
+            spec,
+            past_maintenance: false,
+        }
+    }
 }
 
 /// What a timer is for. Setting one again replaces it.

@@ -167,7 +167,7 @@ impl Core {
             let asks = request.asking(&filled.request);
             let before = Before::of(market, pool, &asks);
             let never = before.and_then(|before| before.never(new.spec.allow_pending));
-            let its = self.asked(known, &asks, &new.spec, (&filled, &merged), never);
+            let its = self.asked(known, &asks, new, (&filled, &merged), never);
             all.lines.extend(its.lines);
             all.failed_at = match (all.failed_at, its.failed_at) {
                 (Some(before), Some(now)) => Some(before.max(now)),
@@ -196,16 +196,18 @@ impl Core {
         &self,
         pool: &Terms,
         request: &Request,
-        spec: &StepSpec,
+        new: &NewStep,
         (filled, merged): (&StepSpec, &MergedStep),
         never: Option<Never>,
     ) -> InPool {
-        let name = &pool.name;
+        let (name, spec) = (&pool.name, &new.spec);
         let mut lines = Vec::from([(Stage::Access, self.access(name, request, spec))]);
-        if let Some(closed) = self.closed_pool(name) {
+        if let Some(closed) = closed_pool(pool, new.past_maintenance) {
+            let failed_at = (closed.passage == Passage::Failed).then_some(Stage::Access);
             lines.push((Stage::Access, closed));
-            let failed_at = Some(Stage::Access);
-            return InPool { lines, failed_at };
+            if failed_at.is_some() {
+                return InPool { lines, failed_at };
+            }
         }
         let settings = filled::settings(name.as_str(), &pool.rules, spec, filled);
         let merge = settings.into_iter().chain(filled::layers(merged));
@@ -264,12 +266,6 @@ impl Core {
             message.push_str("; the cluster's defaults send it here");
         }
         passed(name, "policy", message)
-    }
-
-    fn closed_pool(&self, name: &PoolName) -> Option<Line> {
-        let message = self.state.pool(name)?.rules.maintenance.as_ref()?;
-        let message = format!("it takes no new steps: {message}");
-        Some(failed(Some(name.clone()), "maintenance", message))
     }
 
     /// Which of the hosts that it remembers could hold it, were they empty.
@@ -352,6 +348,20 @@ impl Core {
         };
         pools.into_iter().map(place).collect()
     }
+}
+
+fn closed_pool(pool: &Terms, past_maintenance: bool) -> Option<Line> {
+    let message = pool.rules.maintenance.as_ref()?;
+    Some(match past_maintenance {
+        true => {
+            let message = format!("it takes new steps of its admins alone: {message}");
+            passed(&pool.name, "maintenance", message)
+        }
+        false => {
+            let message = format!("it takes no new steps: {message}");
+            failed(Some(pool.name.clone()), "maintenance", message)
+        }
+    })
 }
 
 /// The hosts that could hold a request, were they empty, those first that it likes best.

@@ -97,6 +97,7 @@ impl Core {
         request: &Request,
         home: Home,
         spec: StepSpec,
+        past_maintenance: bool,
     ) -> Result<Admitted, Refusal> {
         let mut obstacles = Vec::new();
         for (name, pool) in self.state.market().candidates(request) {
@@ -114,11 +115,12 @@ impl Core {
             };
             let never = || never.map(|never| Obstacle::Never(self.never_in(name, &asks, never)));
             let broken = || obstacle(terms, &layers, &spec);
+            let closed = || closed(terms).filter(|_| !past_maintenance);
             // What is judged first is what the step is, then whether it could ever be granted.
-            match invalid().or_else(never).or_else(broken) {
+            match invalid().or_else(never).or_else(broken).or_else(closed) {
                 None => {
                     let there = there.into_owned();
-                    return Ok(self.queued_under(terms, home, request, there));
+                    return Ok(self.queued_under(terms, home, request, there, past_maintenance));
                 }
                 Some(obstacle) => obstacles.push((name.clone(), obstacle)),
             }
@@ -161,6 +163,7 @@ impl Core {
         home: Home,
         request: &Request,
         mut spec: StepSpec,
+        past_maintenance: bool,
     ) -> Admitted {
         let settings = origins::of_settings(preferred, &self.state, request, &spec);
         fill(&preferred.rules, &mut spec);
@@ -172,7 +175,7 @@ impl Core {
         let others = others.filter(|pool| pool.name != preferred.name);
         let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
             let layers = self.state.layers_of(pool, request);
-            pool.rules.maintenance.is_some()
+            !past_maintenance && pool.rules.maintenance.is_some()
                 || breach(pool, &as_said).is_some()
                 || layers.forbid(&pool.name, &as_said).is_some()
                 || self.invalid_in(&pool.name, request, &as_said).is_some()
@@ -225,14 +228,16 @@ impl Core {
 }
 
 fn obstacle(pool: &Pool, layers: &Layers, spec: &StepSpec) -> Option<Obstacle> {
-    let rules = &pool.rules;
     let rule = breach(pool, spec).map(Obstacle::Rule);
     let forbidden = || {
         let forbidden = layers.forbid(&pool.name, spec);
         forbidden.map(|it| Obstacle::Rule(Breach::Template(it)))
     };
-    let closed = || rules.maintenance.clone().map(Obstacle::Maintenance);
-    rule.or_else(forbidden).or_else(closed)
+    rule.or_else(forbidden)
+}
+
+fn closed(pool: &Pool) -> Option<Obstacle> {
+    pool.rules.maintenance.clone().map(Obstacle::Maintenance)
 }
 
 /// Where a pool would take it but for its maintenance, it may be submitted again. Else it is rejected, for the reason of

@@ -39,8 +39,8 @@ pub(super) async fn one(
     if dry_run {
         return preview(&api, &caller, body::parse(&json, "")?).await;
     }
-    let step = understand(body::parse(&json, "")?, key.as_deref(), 0)?;
-    permit(&caller, &step)?;
+    let mut step = understand(body::parse(&json, "")?, key.as_deref(), 0)?;
+    permit(&caller, &mut step)?;
     let id = Some(step.id.as_str());
     let what = (Verb::Create, Resource::Steps);
     caller.note(&api, what, id).await?;
@@ -65,11 +65,8 @@ pub(super) async fn one(
 /// Under an id that nobody has: whether the step's own is taken says nothing of the step.
 async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Response, ApiError> {
     request.chosen_id()?;
-    let step = NewStep {
-        id: ids::draw()?,
-        spec: request.check()?,
-    };
-    permit(caller, &step)?;
+    let mut step = NewStep::new(ids::draw()?, request.check()?);
+    permit(caller, &mut step)?;
     let preview = api.engine().preview(step, view::preview).await?;
     Ok(Json(preview).into_response())
 }
@@ -97,8 +94,8 @@ pub(super) async fn batch(
     let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
     let understood = understand_batch(&json, key.as_deref())?.into_iter();
     let understood = understood.map(|step| {
-        let step = step?;
-        permit(&caller, &step).map(|()| step)
+        let mut step = step?;
+        permit(&caller, &mut step).map(|()| step)
     });
     let (good, bad): (Vec<_>, Vec<_>) = (0..).zip(understood).partition(|(_, step)| step.is_ok());
     let (places, steps): (Vec<usize>, Vec<NewStep>) = good
@@ -148,9 +145,12 @@ fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<String>, ApiEr
     })
 }
 
-/// Refuses a step that its caller may not submit: where it names no pool, it must be free to run in any.
-fn permit(caller: &Caller, step: &NewStep) -> Result<(), ApiError> {
+/// Refuses a step that its caller may not submit: where it names no pool, it must be free to run in any. Maintenance is
+/// no matter to those who could end it.
+fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
     let pool = step.spec.pool.as_ref();
+    let there = pool.map_or(At::Everywhere, |pool| At::This(pool.as_str()));
+    step.past_maintenance = caller.may(Verb::Update, Resource::Pools, there, At::Nowhere);
     let ask = Ask {
         verb: Verb::Create,
         resource: Resource::Steps,
@@ -197,7 +197,7 @@ fn understand(request: StepRequest, key: Option<&str>, place: usize) -> Result<N
         (None, None) => ids::draw()?,
     };
     let spec = request.check()?;
-    Ok(NewStep { id, spec })
+    Ok(NewStep::new(id, spec))
 }
 
 /// The step as it stands. One that was rejected may have been forgotten again, where very few are kept.

@@ -32,6 +32,19 @@ fn apply(folder: &tempfile::TempDir, dev: &Dev, text: &str) -> String {
     dev.ok(&["apply", "-f", file.to_str().unwrap()])
 }
 
+/// What a command that fails says to somebody who may submit for `stranger` and no more.
+fn as_user(folder: &tempfile::TempDir, dev: &Dev, args: &[&str]) -> String {
+    let role = ["--role", "submitter", "--subject", "stranger"];
+    let token = dev.ok(&[&["api-token", "create", "user"][..], &role].concat());
+    let own = fs::read_to_string(&dev.context).unwrap();
+    let file = folder.path().join("user.json");
+    fs::write(&file, own.replace(&dev.token(), token.trim())).unwrap();
+    let ran = dev.command(args).env("SLUICE_CONTEXT", file).output();
+    let ran = ran.unwrap();
+    assert_eq!(ran.status.code(), Some(1), "{ran:?}");
+    String::from_utf8(ran.stderr).unwrap()
+}
+
 /// A step of a subject that nobody has bound to any pool.
 fn submit<'a>(id: &'a str, more: &[&'a str], command: &[&'a str]) -> Vec<&'a str> {
     let first = ["submit", "--subject", "stranger", "--id", id];
@@ -98,13 +111,14 @@ fn maintenance_is_told_to_whoever_submits_and_ends_when_it_is_left_out() {
         "{said}"
     );
     assert!(said.contains("max.timeout 1h -> none"), "{said}");
-    let told = dev.sluice(&submit("c", &[], &["true"]));
-    assert_eq!(told.code, 1);
-    assert!(
-        told.stderr.contains("new racks until noon"),
-        "{}",
-        told.stderr
+    let told = as_user(
+        &folder,
+        &dev,
+        &submit("c", &["--pool", "strict"], &["true"]),
     );
+    assert!(told.contains("new racks until noon"), "{told}");
+    // Whoever could end it is not kept out.
+    dev.ok(&submit("d", &["--pool", "strict"], &["true"]));
     let pools = dev.ok(&["get", "pools"]);
     assert!(
         pools

@@ -71,10 +71,9 @@ impl Readable for StepView {
             pool: args.pool.clone(),
             node: args.node.clone(),
             work: args.work,
+            labels: args.selector.clone(),
         })?;
-        steps.retain(|step| {
-            args.name.as_ref().is_none_or(|name| *name == step.name) && step.has_labels(args)
-        });
+        steps.retain(|step| args.name.as_ref().is_none_or(|name| *name == step.name));
         steps.sort_by(|a, b| (a.submitted_at, &a.id).cmp(&(b.submitted_at, &b.id)));
         Ok(last(steps, args.limit))
     }

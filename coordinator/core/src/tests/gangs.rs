@@ -62,10 +62,7 @@ fn each_host_is_told_of_its_rank_of_the_others_and_where_to_meet() {
     let mut rig = three();
     let fed = rig.feed(crate::Input::Submit {
         reply: crate::ReplyId(1),
-        steps: vec![crate::NewStep {
-            id: step("g"),
-            spec: gang(3, 2),
-        }],
+        steps: vec![crate::NewStep::new(step("g"), gang(3, 2))],
     });
     let assignments = assignments(&fed.sent);
     let addresses = ["a", "10.0.0.2", "c"].map(String::from).to_vec();

@@ -105,7 +105,7 @@ fn asks(fields: &str) -> StepSpec {
 
 fn assigned(rig: &mut Rig, id: &str, fields: &str) -> Vec<Assignment> {
     let spec = asks(fields);
-    let steps = vec![NewStep { id: step(id), spec }];
+    let steps = vec![NewStep::new(step(id), spec)];
     let reply = ReplyId(900);
     let fed = rig.feed(Input::Submit { reply, steps });
     let told: Vec<Assignment> = orders(&fed.sent).collect();
@@ -397,11 +397,7 @@ fn a_dry_run_shows_what_a_platform_lays_and_asserts_and_judges_what_is_merged() 
     ]);
     let fed = rig.feed(Input::Preview {
         reply: ReplyId(7),
-        step: NewStep {
-            id: step("trial"),
-            spec: asks(""),
-        }
-        .into(),
+        step: NewStep::new(step("trial"), asks("")).into(),
     });
     let [Answer::Previewed(preview)] = &fed.answers[..] else {
         panic!("{fed:?}");

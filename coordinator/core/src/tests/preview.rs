@@ -254,11 +254,7 @@ pub(super) fn foreseen(rig: &mut Rig, id: &str, spec: &StepSpec) -> Option<Previ
     let before = rig.core.state().clone();
     let fed = rig.feed(Input::Preview {
         reply: ReplyId(9),
-        step: NewStep {
-            id: step(id),
-            spec: spec.clone(),
-        }
-        .into(),
+        step: NewStep::new(step(id), spec.clone()).into(),
     });
     assert_eq!(rig.core.state(), &before, "nothing is left of it");
     match fed.answers.into_iter().next() {

@@ -113,10 +113,7 @@ fn processors_of_its_own_are_had_only_where_every_host_can_give_them() {
     require(&mut rig, &[Capability::Cpuset]);
     let fed = rig.feed(Input::Submit {
         reply: ReplyId(7),
-        steps: vec![NewStep {
-            id: step("b"),
-            spec: pinned,
-        }],
+        steps: vec![NewStep::new(step("b"), pinned)],
     });
     let [ToNode::Assign(assignment)] = &fed.sent[..] else {
         panic!("{:?}", fed.sent)

@@ -262,7 +262,7 @@ impl Rig {
         steps: Vec<(&str, StepSpec)>,
     ) -> Vec<Result<Submitted, Refusal>> {
         let steps = steps.into_iter();
-        let steps = steps.map(|(id, spec)| NewStep { id: step(id), spec });
+        let steps = steps.map(|(id, spec)| NewStep::new(step(id), spec));
         let fed = self.feed(Input::Submit {
             reply: ReplyId(1),
             steps: steps.collect(),

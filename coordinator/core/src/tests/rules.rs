@@ -15,7 +15,7 @@ use sluice_common::time::Span;
 use super::rig::*;
 use crate::input::PoolWritten;
 use crate::market::Policy;
-use crate::{Refusal, Wanted};
+use crate::{Answer, Input, NewStep, Refusal, ReplyId, Wanted};
 
 fn secs(secs: u64) -> Option<Span> {
     Some(Span::from_secs(secs))
@@ -207,6 +207,25 @@ fn with_another_candidate_it_goes_there_and_nowhere_else() {
     );
     rig.submit("c", large()).unwrap();
     assert_eq!(rig.placed("c").0, "n-best");
+}
+
+#[test]
+fn maintenance_is_no_matter_to_whoever_could_end_it() {
+    let mut rig = two(closed(), closed());
+    for (id, spec) in [("named", in_pool(silent(), "rest")), ("free", silent())] {
+        let steps = vec![NewStep {
+            past_maintenance: true,
+            ..NewStep::new(step(id), spec)
+        }];
+        let reply = ReplyId(5);
+        let fed = rig.feed(Input::Submit { reply, steps });
+        assert!(
+            matches!(&fed.answers[..], [Answer::Submitted(it)] if it[0].is_ok()),
+            "{fed:?}"
+        );
+        assert_eq!(rig.state(id), StepState::Allocated);
+        assert!(rig.step(id).barred.is_empty());
+    }
 }
 
 #[test]

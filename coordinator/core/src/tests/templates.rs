@@ -86,7 +86,7 @@ fn two(changes: Vec<Wanted>) -> Rig {
 }
 
 fn assigned(rig: &mut Rig, id: &str, spec: StepSpec) -> Assignment {
-    let steps = vec![crate::NewStep { id: step(id), spec }];
+    let steps = vec![crate::NewStep::new(step(id), spec)];
     let reply = ReplyId(900);
     let fed = rig.feed(Input::Submit { reply, steps });
     match fed.sent.first() {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::api::{Page, StepView};
 use sluice_common::id::{NodeName, PoolName, Subject};
+use sluice_common::selector::Selector;
 use sluice_common::state::StepState;
 use sluice_common::step::Work;
 
@@ -31,6 +32,7 @@ pub(in super::super) struct ListParams {
     pool: Option<String>,
     node: Option<String>,
     work: Option<String>,
+    labels: Option<String>,
 }
 
 /// Which steps are wanted; what is `None` asks for nothing.
@@ -41,6 +43,7 @@ struct Filter {
     pool: Option<PoolName>,
     node: Option<NodeName>,
     work: Option<Work>,
+    labels: Option<Selector>,
 }
 
 impl Filter {
@@ -51,6 +54,7 @@ impl Filter {
             pool: params::read("pool", params.pool.as_deref())?,
             node: params::read("node", params.node.as_deref())?,
             work: params::read("work", params.work.as_deref())?,
+            labels: params::read("labels", params.labels.as_deref())?,
         })
     }
 
@@ -65,12 +69,22 @@ impl Filter {
                 .as_ref()
                 .is_none_or(|subject| step.spec.subject == *subject)
             && self.work.is_none_or(|work| step.spec.work == Some(work))
+            && self
+                .labels
+                .as_ref()
+                .is_none_or(|labels| labels.matches(|key| label(step, key)))
             && self.pool.as_ref().is_none_or(in_pool)
             && self
                 .node
                 .as_ref()
                 .is_none_or(|node| latest.is_some_and(|attempt| attempt.on(node).is_some()))
     }
+}
+
+fn label<'a>(step: &'a Step, key: &str) -> Option<&'a str> {
+    let mut labels = step.spec.labels.iter();
+    let (_, value) = labels.find(|(name, _)| name.as_str() == key)?;
+    Some(value.as_str())
 }
 
 /// `GET /v1/steps`: oldest first. The cursor is a step's place, which nobody else ever has, so a list goes on where it

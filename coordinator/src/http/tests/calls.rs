@@ -73,6 +73,35 @@ fn what_a_batch_has_as_defaults_holds_where_a_step_says_nothing() {
 }
 
 #[test]
+fn a_list_of_steps_is_filtered_by_their_labels() {
+    let rig = Rig::start();
+    for (id, labels) in [
+        ("a", json!({ "team": "vision" })),
+        ("b", json!({ "team": "vision", "nightly": "" })),
+        ("c", json!({ "team": "search" })),
+        ("d", json!({})),
+    ] {
+        let body = json!({ "id": id, "command": ["true"], "labels": labels });
+        assert_eq!(rig.post("/v1/steps", &body.to_string()).0, 201);
+    }
+    for (selector, expected) in [
+        ("team%3Dvision", vec!["a", "b"]),
+        ("team%3Dvision,!nightly", vec!["a"]),
+        ("team%20in%20(vision,%20search)", vec!["a", "b", "c"]),
+        ("team!%3Dvision", vec!["c", "d"]),
+        ("nightly", vec!["b"]),
+    ] {
+        let (status, page) = rig.get(&format!("/v1/steps?labels={selector}"));
+        assert_eq!(status, 200, "{page}");
+        let items = page["items"].as_array().unwrap().iter();
+        let ids: Vec<&str> = items.filter_map(|step| step["id"].as_str()).collect();
+        assert_eq!(ids, expected, "{selector}");
+    }
+    let refused = rig.get("/v1/steps?labels=team%20in");
+    assert_eq!(code(refused, 400), "invalid_parameter");
+}
+
+#[test]
 fn a_batch_is_one_commit_with_a_result_for_each_step() {
     let rig = Rig::start();
     let meter = rig.running.as_ref().unwrap().engine.clone();

@@ -52,12 +52,6 @@ fn what_would_be_rejected_or_refused_is_told_and_what_is_malformed_is_an_error()
         "not_reached",
     ];
     assert_eq!(outcomes(&rejected), reached);
-    rig.put("/v1/pools/default", r#"{"maintenance":"until noon"}"#);
-    let refused = preview(&rig, r#"{"command":["true"]}"#);
-    assert_eq!(
-        (&refused["outcome"], &refused["step"]),
-        (&json!("refused"), &json!(null))
-    );
     let call = |query: &str, body: &str| code(rig.post(&format!("/v1/steps?{query}"), body), 400);
     assert_eq!(call("dry_run=true", r#"{"command":[]}"#), "invalid_command");
     assert_eq!(

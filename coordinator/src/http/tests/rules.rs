@@ -86,39 +86,6 @@ fn rules_that_mean_nothing_are_refused_by_field() {
 }
 
 #[test]
-fn a_submit_to_a_pool_in_maintenance_is_refused_with_the_admin_s_words() {
-    let rig = Rig::start();
-    let (_, pool) = rig.put("/v1/pools/default", r#"{"maintenance":"racks until noon"}"#);
-    assert_eq!(
-        (&pool["status"], &pool["maintenance"]),
-        (&json!("maintenance"), &json!("racks until noon"))
-    );
-    for (body, words) in [
-        (
-            r#"{"id":"a","command":["true"],"pool":"default"}"#,
-            "or leave out `pool`",
-        ),
-        (r#"{"id":"a","command":["true"]}"#, "racks until noon"),
-    ] {
-        let (status, refused) = rig.post("/v1/steps", body);
-        assert_eq!(status, 409, "{refused}");
-        let error = &refused["error"];
-        assert_eq!(
-            (&error["code"], &error["detail"]["pool"]),
-            (&json!("pool_in_maintenance"), &json!("default"))
-        );
-        assert!(
-            error["message"].as_str().unwrap().contains(words),
-            "{error}"
-        );
-    }
-    assert_eq!(code(rig.get("/v1/steps/a"), 404), "unknown_step");
-    let (status, batch) = rig.post("/v1/steps:batch", r#"{"steps":[{"command":["true"]}]}"#);
-    assert_eq!(status, 200);
-    assert_eq!(batch["results"][0]["error"]["code"], "pool_in_maintenance");
-}
-
-#[test]
 fn a_step_shows_what_the_pool_filled_in_and_one_that_asks_for_too_much_is_rejected() {
     let rig = Rig::start();
     rig.put("/v1/pools/default", RULES);

@@ -572,10 +572,7 @@ impl World {
         self.after(2000, Event::Submit(number));
         self.decide(Input::Submit {
             reply: ReplyId(number),
-            steps: vec![NewStep {
-                id: id.clone(),
-                spec: spec(number),
-            }],
+            steps: vec![NewStep::new(id.clone(), spec(number))],
         });
         if number.is_multiple_of(5) && self.one_in(2) {
             self.decide(Input::Cancel {
