@@ -65,8 +65,28 @@ fn word(key: &str, amount: u64) -> String {
     }
 }
 
+/// What is asked for: what was written as it was, and after it what was filled in where nothing was.
+pub(crate) fn asked(resources: &ResourceSettings, request: &Amounts) -> String {
+    let unsaid = [
+        (GPU, resources.gpu_count.is_none()),
+        (MCPU, resources.cpu_count.is_none()),
+        (MEMORY_MB, resources.memory.is_none()),
+        (STORAGE_MB, resources.storage.is_none()),
+    ];
+    let filled = unsaid
+        .into_iter()
+        .filter(|(key, unsaid)| *unsaid && request.get(key) > 0)
+        .map(|(key, _)| word(key, request.get(key)));
+    let written = Some(settings(resources)).filter(|words| words != "-");
+    let words: Vec<String> = written.into_iter().chain(filled).collect();
+    match words.is_empty() {
+        true => "-".to_owned(),
+        false => words.join(" "),
+    }
+}
+
 /// What was asked for, as it was written: `gpu=2 cpu=1 memory=2GiB`.
-pub(crate) fn settings(resources: &ResourceSettings) -> String {
+fn settings(resources: &ResourceSettings) -> String {
     let mut words = Vec::new();
     words.extend(resources.gpu_count.map(|n| format!("gpu={n}")));
     words.extend(resources.cpu_count.map(|n| format!("cpu={n}")));
@@ -128,5 +148,13 @@ mod tests {
         };
         assert_eq!(settings(&resources), "gpu=2 cpu=0.5 memory=2GiB");
         assert_eq!(settings(&ResourceSettings::default()), "-");
+        let request = Amounts::new().with(GPU, 2).with(STORAGE_MB, 1074);
+        assert_eq!(
+            asked(&resources, &request),
+            "gpu=2 cpu=0.5 memory=2GiB storage=1GiB"
+        );
+        let nothing = ResourceSettings::default();
+        assert_eq!(asked(&nothing, &request), "gpu=2 storage=1GiB");
+        assert_eq!(asked(&nothing, &Amounts::new()), "-");
     }
 }

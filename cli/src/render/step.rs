@@ -1,6 +1,7 @@
 //! Steps for people.
 
 use jiff::Timestamp;
+use sluice_common::amount::GPU;
 use sluice_common::api::{AttemptInfo, ExitView, PlacementView, StepView};
 use sluice_common::environment::HIDDEN;
 use sluice_common::processors::CpuMode;
@@ -103,7 +104,7 @@ fn nodes(placements: &[PlacementView]) -> String {
 
 /// GPUs that it asks for, over all hosts.
 fn gpus(step: &StepView) -> String {
-    let each = step.resources.gpu_count.unwrap_or(0);
+    let each = step.request.get(GPU);
     each.saturating_mul(u64::from(step.nodes)).to_string()
 }
 
@@ -201,7 +202,7 @@ fn treatment(text: &mut Sections, step: &StepView) {
     let class = step.priority_class.map(|class| class.to_string());
     let work = step.work.map(|work| work.to_string());
     text.optional("Work", work)
-        .field("Resources", amounts::settings(&step.resources))
+        .field("Resources", amounts::asked(&step.resources, &step.request))
         .optional("Processors", processors)
         .optional("Class", class)
         .optional("Hosts", (step.nodes > 1).then(|| step.nodes.to_string()))

@@ -98,6 +98,11 @@ fn value_of(result: &Value, field: &str) -> Option<String> {
 fn words(value: &Value) -> String {
     match value {
         Value::String(text) => safe(text),
+        // Whole cores are not told with a point.
+        Value::Number(number) => match number.as_f64() {
+            Some(float) if number.is_f64() => float.to_string(),
+            Some(_) | None => number.to_string(),
+        },
         Value::Array(items) if items.iter().all(Value::is_string) => {
             let items: Vec<String> = items
                 .iter()
@@ -153,22 +158,24 @@ mod tests {
     fn a_merge_tells_each_value_and_where_it_came_from() {
         let view: MergedView = serde_json::from_value(serde_json::json!({
             "pool": "training", "platform": "h100",
-            "result": {"env": {"A": "secret"}, "wrapper": ["nice", "-n", "{{rank}} x"], "limits": {"nofile": 9},
+            "result": {"env": {"A": "secret"}, "wrapper": ["nice", "-n", "{{rank}} x"], "limits": {"nofile": 9}, "resources": {"cpu_count": 8.0},
                        "mounts": [{"name": "data", "source": "/data", "read_only": true}], "hooks": {"after": []}},
             "from": {"env.A": "step", "wrapper": "template numa of pool training", "limits.nofile": "pipeline",
-                     "mounts.data": "step", "timeout": "pool training, defaults", "hooks.after": "step"}
+                     "mounts.data": "step", "timeout": "pool training, defaults", "hooks.after": "step",
+                     "resources.cpu_count": "step"}
         }))
         .unwrap();
         let mut text = Sections::default();
         merged(&mut text, &view);
         let expected = "\
 Merged:
-  env.A:          ***  (step)
-  hooks.after:    none  (step)
-  limits.nofile:  9  (pipeline)
-  mounts.data:    read_only=true source=/data  (step)
-  timeout:        (pool training, defaults)
-  wrapper:        nice -n '{{rank}} x'  (template numa of pool training)
+  env.A:                ***  (step)
+  hooks.after:          none  (step)
+  limits.nofile:        9  (pipeline)
+  mounts.data:          read_only=true source=/data  (step)
+  resources.cpu_count:  8  (step)
+  timeout:              (pool training, defaults)
+  wrapper:              nice -n '{{rank}} x'  (template numa of pool training)
 ";
         assert_eq!(text.finish(), expected);
     }
