@@ -161,7 +161,7 @@ codes! {
     CannotSuspend = "cannot_suspend", 409;
     /// The platforms are not well-formed names.
     InvalidPlatform = "invalid_platform", 400;
-    /// The pool is in maintenance, and the step may run in no other.
+    /// The pool is in maintenance, its caller is no admin of it, and the step may run in no other.
     PoolInMaintenance = "pool_in_maintenance", 409;
     /// The terms of the cluster name a pool that would not be there.
     ClusterNamesPool = "cluster_names_pool", 409;

@@ -299,7 +299,10 @@ def rules(judge):
     pool = judge.call(200, "put", "/v1/pools/{pool}", body=body, pool="seated")
     assert (pool["status"], pool["max"]["retries"]) == ("maintenance", 3), pool
     there = {"id": "there", "command": ["true"], "subject": "prod", "pool": "seated", "queue_timeout": "1m"}
-    judge.error(409, "pool_in_maintenance", "post", "/v1/steps", body=there)
+    user = {"name": "user", "roles": ["submitter"], "subjects": ["prod"]}
+    secret = judge.call(201, "post", "/v1/api-tokens", body=user)["secret"]
+    judge.error(409, "pool_in_maintenance", "post", "/v1/steps", body=there, token=secret)
+    judge.call(204, "delete", "/v1/api-tokens/{api_token}", api_token="user")
     del body["maintenance"]
     judge.call(200, "put", "/v1/pools/{pool}", body=body, pool="seated")
     step = judge.call(201, "post", "/v1/steps", body=there)

@@ -141,7 +141,8 @@ impl HardwareSelector {
             && (self.labels.is_empty() || facts::is_meant(&self.labels, &host.labels_with(gpu)))
     }
 
-    fn is_about_gpus(&self) -> bool {
+    /// Whether it tells GPUs apart, and not only hosts.
+    pub fn is_about_gpus(&self) -> bool {
         let Self {
             gpu_model,
             gpu_memory,
@@ -200,6 +201,14 @@ pub struct PlatformTerms {
     /// The documents of assertions that steps must keep which may be granted hardware of it, beside those of its pool.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub validations: Vec<ValidationName>,
+}
+
+impl PlatformTerms {
+    /// Whether a step that takes any platform may be granted this one: without GPUs it takes no part in what tells GPUs
+    /// apart, on whatever host it is.
+    pub fn may_be_any(&self, with_gpus: bool) -> bool {
+        with_gpus || !self.selector.is_about_gpus()
+    }
 }
 
 /// What a pool does with a request for a platform of which it has no host.

@@ -18,16 +18,21 @@ impl State {
             return Vec::new();
         };
         let kinds = self.kinds_of(part, node);
-        let own = of_model(part, node);
-        let asked = self.asked_in(&attempt.pool, &request(step));
-        let asked = asked.into_iter();
-        let mut found: Vec<PlatformName> = asked.filter(|it| kinds.contains(it)).collect();
-        if found.is_empty() {
-            let first = Some(&own).filter(|own| kinds.is_empty() || kinds.contains(*own));
-            let others = kinds.iter().copied().filter(|kind| **kind != own);
-            found = first.into_iter().chain(others).cloned().collect();
+        let asked = self.asked_in(&attempt.pool, &request(step)).into_iter();
+        let found: Vec<PlatformName> = asked.filter(|it| kinds.contains(it)).collect();
+        if !found.is_empty() {
+            return found;
         }
-        found
+        let own = of_model(part, node);
+        let pool = self.pool(&attempt.pool);
+        let declared = |kind: &PlatformName| pool.and_then(|pool| pool.platforms.get(kind));
+        let is_of = |kind: &&PlatformName| {
+            declared(kind).is_none_or(|it| it.terms.may_be_any(!part.gpus.is_empty()))
+        };
+        let first = Some(&own).filter(|own| kinds.is_empty() || kinds.contains(*own));
+        let others = kinds.iter().copied().filter(|kind| **kind != own);
+        let all = first.into_iter().chain(others).filter(is_of);
+        all.cloned().collect()
     }
 
     /// Those of which each GPU of a part is; without GPUs, those of its host.
@@ -42,7 +47,7 @@ impl State {
 }
 
 /// The platform that hardware is of whatever a pool declares.
-fn of_model(part: &Part, node: &Node) -> PlatformName {
+pub(crate) fn of_model(part: &Part, node: &Node) -> PlatformName {
     let gpus = &node.inventory.gpus;
     let own = gpus.iter().find(|gpu| part.gpus.contains(&gpu.uuid));
     let gpu = own.or_else(|| gpus.first());

@@ -13,6 +13,7 @@ use sluice_common::template::origin::Merged;
 use sluice_common::template::variable::Variable;
 use sluice_common::wire::{Assignment, Gang};
 
+use crate::granted::of_model;
 use crate::state::{Attempt, Node, Part, State, Step};
 
 /// What a NUMA program takes where nothing is known of where the GPUs are.
@@ -31,9 +32,10 @@ pub(crate) fn assignment(
     let ground = step.grounds.at(&attempt.pool, &platforms);
     let nothing = Merged::default();
     let template = &ground.unwrap_or(&nothing).template;
-    let platform = platforms.first().map_or("", |platform| platform.as_str());
+    let platform = platforms.first().cloned();
+    let platform = platform.or_else(|| node.map(|node| of_model(part, node)));
     let value = |variable| match variable == Variable::Platform {
-        true => Some(platform.to_string()),
+        true => platform.as_ref().map(ToString::to_string),
         false => value(variable, id, (step, attempt, part), node, &gang),
     };
     let workdir = template.workdir_of(spec, value);

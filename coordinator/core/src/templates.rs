@@ -129,8 +129,14 @@ impl State {
             }
         }
         let asked = self.asked_in(&pool.name, request);
+        // A step that says nothing of GPUs is given those that the templates say.
+        let below = merged.template.resources.gpu_count.unwrap_or(0);
+        let gpus = request.each.gpus().max(below) > 0;
         let overriding = pool.platforms.iter();
-        let overriding = overriding.filter(|(name, _)| asked.is_empty() || asked.contains(name));
+        let overriding = overriding.filter(|(name, it)| match asked.is_empty() {
+            true => it.terms.may_be_any(gpus),
+            false => asked.contains(name),
+        });
         let platforms = overriding.filter_map(|(name, platform)| {
             let template = platform.terms.overrides.as_ref()?;
             let origin = Origin::Override {

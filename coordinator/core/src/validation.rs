@@ -143,7 +143,11 @@ impl Core {
         let asked = self.state.asked_in(&pool.name, request);
         let platforms = pool.platforms.iter();
         let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
-        let may_be = strict.filter(|(name, _)| asked.is_empty() || asked.contains(name));
+        let gpus = request.each.gpus() > 0;
+        let may_be = strict.filter(|(name, it)| match asked.is_empty() {
+            true => it.terms.may_be_any(gpus),
+            false => asked.contains(name),
+        });
         let of_platforms = may_be.map(|(name, _)| Court {
             pool: &pool.name,
             platform: Some((name, asked.is_empty())),

@@ -118,7 +118,7 @@ fn maintenance_is_told_to_whoever_submits_and_ends_when_it_is_left_out() {
     );
     assert!(told.contains("new racks until noon"), "{told}");
     // Whoever could end it is not kept out.
-    dev.ok(&submit("d", &["--pool", "strict"], &["true"]));
+    dev.ok(&submit("d", &[], &["true"]));
     let pools = dev.ok(&["get", "pools"]);
     assert!(
         pools

@@ -166,6 +166,33 @@ fn an_override_goes_over_the_pool_s_templates_where_hardware_of_it_is_granted() 
 }
 
 #[test]
+fn who_takes_any_and_no_gpu_has_no_part_in_what_tells_gpus_apart() {
+    let many = validation("many", MANY);
+    let strict = A100.replace("\"override\"", "\"validations\":[\"many\"],\"override\"");
+    let wide = r#"{"selector":{"labels":"sluice/gpu.model=a100"},"override":{"env":{"D":"{{platform}}"}}}"#;
+    let mut rig = mixed(vec![
+        many,
+        platform("a100", &strict),
+        platform("wide", wide),
+    ]);
+    for (id, kind) in [("h", "h100"), ("c", "cpu")] {
+        let fields = format!(r#","platform":"{kind}","resources":{{"cpu_count":64}}"#);
+        rig.submit(id, asks(&fields)).unwrap();
+    }
+    // On the host of the A100s it is of what is told by the host alone.
+    let told = assigned(&mut rig, "small", r#","resources":{"cpu_count":1}"#).remove(0);
+    assert_eq!(rig.placed("small").0, "a");
+    let env: Vec<String> = told.launch.env.values().cloned().collect();
+    assert_eq!(env, ["base", "base", "wide"]);
+    rig.submit(
+        "named",
+        asks(r#","platform":"a100","resources":{"cpu_count":1}"#),
+    )
+    .unwrap();
+    assert_eq!(rig.code("named"), ReasonCode::ValidationFailed);
+}
+
+#[test]
 fn amounts_are_those_of_the_platform_that_is_named_first_or_is_the_default() {
     let mut rig = mixed(vec![platform("a100", A100), platform("h100", H100)]);
     let cores = |rig: &mut Rig, id: &str, fields: &str| {
