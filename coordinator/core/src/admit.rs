@@ -177,7 +177,10 @@ impl Core {
             |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
         let known = self.state.market().pool(pool);
         if hosts > 0 {
-            return reason(too_few(pool, known, request, hosts));
+            return reason(too_few(pool, known, request, hosts))
+                .with("key", "nodes")
+                .with("asked", u64::from(request.hosts))
+                .with("available", hosts as u64);
         }
         if let Some(reason) = self.no_host_of_platform(pool, request) {
             return reason;

@@ -25,6 +25,7 @@ mod openapi;
 mod output;
 mod packages;
 mod partition;
+mod rejections;
 mod release;
 mod replay;
 mod road;

@@ -111,11 +111,7 @@ fn maintenance_is_told_to_whoever_submits_and_ends_when_it_is_left_out() {
         "{said}"
     );
     assert!(said.contains("max.timeout 1h -> none"), "{said}");
-    let told = as_user(
-        &folder,
-        &dev,
-        &submit("c", &["--pool", "strict"], &["true"]),
-    );
+    let told = as_user(&folder, &dev, &submit("c", &[], &["true"]));
     assert!(told.contains("new racks until noon"), "{told}");
     // Whoever could end it is not kept out.
     dev.ok(&submit("d", &[], &["true"]));
