@@ -59,6 +59,7 @@ mod tests;
 mod validation;
 mod verdict;
 mod words;
+pub mod written;
 
 pub use crate::core::Core;
 pub use access::{Access, AccessChange, Book, KeptToken, Written};

@@ -5,20 +5,18 @@ use axum::extract::{FromRequestParts, Path, State};
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 use axum::response::Response;
+use coordinator_core::written::{self, invalid, platform_name};
 use coordinator_core::{Core, Refusal, Wanted};
-use sluice_common::api::{NamedPlatform, Page, PlatformView, declared};
+use sluice_common::api::{Page, PlatformView};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::{PlatformName, PoolName, ValidationName};
-use sluice_common::platform::terms::{Declared, PlatformTerms};
-use sluice_common::request::FieldError;
-use sluice_common::template::Template;
+use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::platform::terms::PlatformTerms;
 
 use super::error::ApiError;
 use super::params::{NoParams, Params, Segment};
-use super::pools::invalid;
 use super::put::Put;
 use super::terms::{HowParams, delete, tagged};
-use super::{Api, rules, templates};
+use super::{Api, templates};
 use crate::view;
 
 /// A platform of a pool, from a path.
@@ -42,49 +40,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Place {
             platform: platform_name("platform", platform).map_err(ApiError::Field)?,
         })
     }
-}
-
-pub(super) fn platform_name(field: &str, name: String) -> Result<PlatformName, FieldError> {
-    PlatformName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidPlatform, &e))
-}
-
-/// The platforms that a pool lists, where it lists them.
-pub(super) fn listed(list: Option<Vec<NamedPlatform>>) -> Result<Option<Declared>, FieldError> {
-    for (at, platform) in list.iter().flatten().enumerate() {
-        let below = format!("platforms[{at}].");
-        check(&below, platform.overrides.as_deref(), &platform.validations)?;
-    }
-    let declared = list.map(declared).transpose();
-    declared.map_err(|e| invalid("platforms", ErrorCode::NamedTwice, &e))
-}
-
-/// A platform as somebody wrote it, where it may be stored. Fields are named with what stands before them.
-pub(super) fn checked(below: &str, terms: PlatformTerms) -> Result<PlatformTerms, FieldError> {
-    check(below, terms.overrides.as_deref(), &terms.validations)?;
-    Ok(terms)
-}
-
-fn check(
-    below: &str,
-    overrides: Option<&Template>,
-    validations: &[ValidationName],
-) -> Result<(), FieldError> {
-    let of_it = |field: &str| format!("{below}{field}");
-    if let Some(template) = overrides {
-        let checked = templates::check("override", template);
-        checked.map_err(|e| FieldError {
-            field: match e.field.as_str() {
-                "override" => of_it("override"),
-                field => of_it(&format!("override.{field}")),
-            },
-            ..e
-        })?;
-    }
-    let named = rules::named_once(validations);
-    named.map_err(|e| FieldError {
-        field: of_it(&e.field),
-        ..e
-    })
 }
 
 /// `GET /v1/pools/{pool}/platforms`: by name, all of them.
@@ -135,7 +90,9 @@ pub(super) async fn put(
     Place { pool, platform }: Place,
     put: Put,
 ) -> Result<Response, ApiError> {
-    let terms = checked("", put.body()?).map_err(ApiError::Field)?;
+    let terms: PlatformTerms = put.body()?;
+    templates::override_is_short("override", &terms.overrides)?;
+    let terms = written::platform_terms(terms)?;
     let (of, name) = (pool.clone(), platform.clone());
     let wanted = Wanted::Platform {
         pool,

@@ -4,13 +4,13 @@ use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use axum::response::Response;
+pub(super) use coordinator_core::written::invalid;
 use coordinator_core::{Core, Refusal, Step};
 use serde::Deserialize;
 use sluice_common::access::{Resource, Verb};
 use sluice_common::api::{Page, PolicyView, StepView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PoolName, Subject};
-use sluice_common::request::FieldError;
 
 use super::Api;
 use super::access::Caller;
@@ -41,14 +41,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Binding {
             subject: Subject::new(subject)
                 .map_err(|e| ApiError::Field(invalid("subject", ErrorCode::InvalidSubject, &e)))?,
         })
-    }
-}
-
-pub(super) fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldError {
-    FieldError {
-        code,
-        field: field.to_owned(),
-        message: error.to_string(),
     }
 }
 

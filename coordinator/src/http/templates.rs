@@ -4,61 +4,54 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use coordinator_core::written::{self, invalid, template_name};
 use coordinator_core::{Core, Wanted};
-use sluice_common::api::{Page, TemplateView};
+use sluice_common::api::{NamedPlatform, Page, PutDocument, TemplateView};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::TemplateName;
 use sluice_common::request::FieldError;
 use sluice_common::template::Template;
-use sluice_common::template::check::{MAX_TEMPLATE_BYTES, MAX_TEMPLATES};
+use sluice_common::template::check::MAX_TEMPLATE_BYTES;
 
 use super::Api;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
-use super::pools::invalid;
 use super::put::Put;
 use super::terms::{self, HowParams, tagged};
 use crate::view;
 
-pub(super) fn template_name(field: &str, name: String) -> Result<TemplateName, FieldError> {
-    TemplateName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidTemplate, &e))
-}
-
-/// The templates that a pool names.
-pub(super) fn named(names: &[String]) -> Result<Vec<TemplateName>, FieldError> {
-    let wrong = |field: &str, why: &str| invalid(field, ErrorCode::InvalidTemplate, &why);
-    if names.len() > MAX_TEMPLATES {
-        let why = format!("{} templates: {MAX_TEMPLATES} are the most", names.len());
-        return Err(wrong("templates", &why));
+/// Whether the templates of a document are short enough to be kept: each step that stands on one keeps what it was.
+pub(super) fn can_be_kept(document: &PutDocument) -> Result<(), FieldError> {
+    match document {
+        PutDocument::Template { template, .. } => is_short("name", template),
+        PutDocument::Platform { overrides, .. } => override_is_short("override", overrides),
+        PutDocument::Pool { platforms, .. } => of_platforms_can_be_kept(platforms.as_deref()),
+        _ => Ok(()),
     }
-    let mut found = Vec::new();
-    for (at, name) in names.iter().enumerate() {
-        let field = format!("templates[{at}]");
-        let name = template_name(&field, name.clone())?;
-        if found.contains(&name) {
-            let why = format!("`{name}` is there twice: a layer over itself changes nothing");
-            return Err(wrong(&field, &why));
-        }
-        found.push(name);
-    }
-    Ok(found)
 }
 
-/// A template as somebody wrote it, checked.
-pub(super) fn wanted(name: String, terms: Box<Template>) -> Result<Wanted, FieldError> {
-    let template = template_name("name", name)?;
-    check("name", &terms)?;
-    Ok(Wanted::Template { template, terms })
+/// The same of what the platforms of a pool lay over its templates.
+pub(super) fn of_platforms_can_be_kept(list: Option<&[NamedPlatform]>) -> Result<(), FieldError> {
+    let mut list = list.unwrap_or_default().iter().enumerate();
+    list.try_for_each(|(at, platform)| {
+        override_is_short(&format!("platforms[{at}].override"), &platform.overrides)
+    })
 }
 
-/// Whether it may be stored; `whole` is the field that stands for all of it.
-pub(super) fn check(whole: &str, terms: &Template) -> Result<(), FieldError> {
-    terms.check()?;
+/// The same of what a platform lays over the templates of its pool.
+pub(super) fn override_is_short(
+    field: &str,
+    overrides: &Option<Box<Template>>,
+) -> Result<(), FieldError> {
+    overrides.as_ref().map_or(Ok(()), |terms| is_short(field, terms))
+}
+
+fn is_short(field: &str, terms: &Template) -> Result<(), FieldError> {
     let bytes = serde_json::to_vec(terms).map_or(usize::MAX, |json| json.len());
     if bytes > MAX_TEMPLATE_BYTES {
         let why = format!("it takes {bytes} bytes: {MAX_TEMPLATE_BYTES} are the most");
-        return Err(invalid(whole, ErrorCode::InvalidTemplate, &why));
+        return Err(invalid(field, ErrorCode::InvalidTemplate, &why));
     }
     Ok(())
 }
@@ -100,7 +93,9 @@ pub(super) async fn put(
     put: Put,
 ) -> Result<Response, ApiError> {
     let name = template_name("template", segment.clone()).map_err(ApiError::Field)?;
-    let wanted = wanted(segment, put.body()?).map_err(ApiError::Field)?;
+    let terms: Box<Template> = put.body()?;
+    is_short("name", &terms)?;
+    let wanted = written::template(segment, terms)?;
     let seen = move |core: &Core| view::template(core, &name).map(|it| (it.version, it));
     put.make(&api, wanted, seen).await
 }

@@ -7,36 +7,25 @@
 mod outcome;
 mod rights;
 
-use std::collections::BTreeSet;
-
 use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::market::{Policy, Table};
-use coordinator_core::{Applied, Change, Core, PoolWritten, Refused, Wanted};
+use coordinator_core::written::{self, platform_name, pool_name, subject_name, template_name};
+use coordinator_core::{Applied, Change, Core, Refused, Wanted};
 use serde::Deserialize;
-use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::api::{
-    ApplyRequest, ApplyView, DeleteDocument, PolicyRequest, PoolRequest, PutDocument, RulesWritten,
-};
-use sluice_common::cluster::ClusterTerms;
-use sluice_common::error_code::ErrorCode;
-use sluice_common::id::{PoolName, Subject};
-use sluice_common::inventory::Capability;
-use sluice_common::limit::{MAX_AMOUNT, MAX_BATCH_BODY_BYTES};
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::api::{ApplyRequest, ApplyView, DeleteDocument, PoolRequest, PutDocument};
+use sluice_common::id::PoolName;
+use sluice_common::limit::MAX_BATCH_BODY_BYTES;
 use sluice_common::request::FieldError;
-use sluice_common::time::Span;
-use sluice_common::validation::ValidationTerms;
 
 use super::access::Caller;
 use super::error::ApiError;
 use super::params::{self, Params, Segment};
-use super::pools::{Binding, invalid};
+use super::pools::Binding;
 use super::put::Put;
-use super::{Api, body, platforms, rules, templates, validations};
+use super::{Api, body, templates};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
@@ -93,152 +82,8 @@ fn within(mut error: FieldError, place: &str) -> ApiError {
 }
 
 fn wanted(document: PutDocument) -> Result<Change, FieldError> {
-    match document {
-        PutDocument::Pool {
-            name,
-            description,
-            capacity,
-            min_runtime,
-            require,
-            maintenance,
-            defaults,
-            max,
-            on_preempt_allowed,
-            validations,
-            default_platform,
-            unmatched_platform,
-            platforms,
-            templates,
-            version,
-        } => {
-            let request = PoolRequest {
-                description,
-                capacity,
-                min_runtime,
-                require,
-                maintenance,
-                defaults,
-                max,
-                on_preempt_allowed,
-                validations,
-                default_platform,
-                unmatched_platform,
-                platforms,
-                templates,
-            };
-            let pool = pool_name("name", name)?;
-            let terms = written(request)?;
-            let terms = Box::new(terms);
-            let wanted = Wanted::Pool { pool, terms };
-            Ok(Change { wanted, version })
-        }
-        PutDocument::Template {
-            name,
-            template,
-            version,
-        } => {
-            let wanted = templates::wanted(name, template)?;
-            Ok(Change { wanted, version })
-        }
-        PutDocument::Cluster {
-            default_pool,
-            subjects,
-            version,
-        } => {
-            let terms = ClusterTerms {
-                default_pool,
-                subjects,
-            };
-            let wanted = Wanted::Cluster { terms };
-            Ok(Change { wanted, version })
-        }
-        PutDocument::Validation {
-            name,
-            description,
-            assertions,
-            version,
-        } => {
-            let terms = ValidationTerms {
-                description,
-                assertions,
-            };
-            let wanted = validations::wanted(name, terms)?;
-            Ok(Change { wanted, version })
-        }
-        PutDocument::Platform {
-            pool,
-            name,
-            description,
-            selector,
-            overrides,
-            validations,
-            version,
-        } => {
-            let terms = PlatformTerms {
-                description,
-                selector,
-                overrides,
-                validations,
-            };
-            let pool = pool_name("pool", pool)?;
-            let platform = platforms::platform_name("name", name)?;
-            let terms = Box::new(platforms::checked("", terms)?);
-            let wanted = Wanted::Platform {
-                pool,
-                platform,
-                terms,
-            };
-            Ok(Change { wanted, version })
-        }
-        PutDocument::Role {
-            name,
-            description,
-            rules,
-            version,
-        } => {
-            let terms = RoleTerms { description, rules };
-            rights::put_role(name, terms, version)
-        }
-        PutDocument::Binding {
-            name,
-            description,
-            roles,
-            pools,
-            subjects,
-            members,
-            version,
-        } => {
-            let terms = BindingTerms {
-                description,
-                roles,
-                pools,
-                subjects,
-                members,
-            };
-            rights::put_binding(name, terms, version)
-        }
-        PutDocument::Policy {
-            pool,
-            subject,
-            priority,
-            reserved,
-            limit,
-            version,
-        } => {
-            let policy = bound(PolicyRequest {
-                priority,
-                reserved,
-                limit,
-            })?;
-            let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
-            let wanted = Wanted::Policy {
-                pool,
-                subject,
-                policy,
-            };
-            Ok(Change { wanted, version })
-        }
-    }
+    templates::can_be_kept(&document)?;
+    written::change(document)
 }
 
 fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
@@ -254,101 +99,20 @@ fn unwanted(document: DeleteDocument) -> Result<Change, FieldError> {
             Wanted::NoPolicy { pool, subject }
         }
         DeleteDocument::Validation { name } => Wanted::NoValidation {
-            validation: validations::named(name)?,
+            validation: written::validation_name(name)?,
         },
         DeleteDocument::Platform { pool, name } => {
-            let platform = platforms::platform_name("name", name)?;
+            let platform = platform_name("name", name)?;
             let pool = pool_name("pool", pool)?;
             Wanted::NoPlatform { pool, platform }
         }
         DeleteDocument::Template { name } => {
-            let template = templates::template_name("name", name)?;
+            let template = template_name("name", name)?;
             Wanted::NoTemplate { template }
         }
     };
     let version = None;
     Ok(Change { wanted, version })
-}
-
-fn pool_name(field: &str, name: String) -> Result<PoolName, FieldError> {
-    PoolName::new(name).map_err(|e| invalid(field, ErrorCode::InvalidPool, &e))
-}
-
-fn subject_name(name: String) -> Result<Subject, FieldError> {
-    Subject::new(name).map_err(|e| invalid("subject", ErrorCode::InvalidSubject, &e))
-}
-
-fn amounts(field: &str, table: Table) -> Result<Table, FieldError> {
-    for (key, n) in &table {
-        amount(&format!("{field}.{key}"), *n)?;
-    }
-    Ok(table)
-}
-
-fn amount(field: &str, n: u64) -> Result<u64, FieldError> {
-    match n {
-        0..=MAX_AMOUNT => Ok(n),
-        _ => {
-            let why = format!("{n} is too large: write at most {MAX_AMOUNT}");
-            Err(invalid(field, ErrorCode::InvalidAmount, &why))
-        }
-    }
-}
-
-fn bound(request: PolicyRequest) -> Result<Policy, FieldError> {
-    Ok(Policy {
-        priority: amount("priority", request.priority)?,
-        reserved: amounts("reserved", request.reserved)?,
-        limit: amounts("limit", request.limit)?,
-    })
-}
-
-fn written(request: PoolRequest) -> Result<PoolWritten, FieldError> {
-    let PoolRequest {
-        description,
-        capacity,
-        min_runtime,
-        require,
-        maintenance,
-        defaults,
-        max,
-        on_preempt_allowed,
-        validations,
-        default_platform,
-        unmatched_platform,
-        platforms,
-        templates,
-    } = request;
-    let min_runtime: Option<Result<Span, _>> = min_runtime.as_deref().map(str::parse);
-    let min_runtime = min_runtime.transpose();
-    let min_runtime =
-        min_runtime.map_err(|e| invalid("min_runtime", ErrorCode::InvalidDuration, &e))?;
-    rules::able_to_pin(PoolWritten {
-        description,
-        capacity: amounts("capacity", capacity)?,
-        min_runtime: min_runtime.unwrap_or(Span::ZERO),
-        require: capabilities(&require)?,
-        rules: rules::checked(RulesWritten {
-            maintenance,
-            defaults,
-            max,
-            on_preempt_allowed,
-            validations,
-            default_platform,
-            unmatched_platform,
-            templates,
-        })?,
-        platforms: platforms::listed(platforms)?,
-    })
-}
-
-fn capabilities(words: &[String]) -> Result<BTreeSet<Capability>, FieldError> {
-    let named = words.iter().enumerate().map(|(at, word)| {
-        let field = format!("require[{at}]");
-        word.parse()
-            .map_err(|e| invalid(&field, ErrorCode::InvalidCapability, &e))
-    });
-    named.collect()
 }
 
 /// Makes changes, or looks at what they would mean; `seen` looks at what is there afterwards.
@@ -411,7 +175,9 @@ pub(super) async fn put_pool(
     put: Put,
 ) -> Result<Response, ApiError> {
     let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
-    let terms = written(put.body()?).map_err(ApiError::Field)?;
+    let request: PoolRequest = put.body()?;
+    templates::of_platforms_can_be_kept(request.platforms.as_deref()).map_err(ApiError::Field)?;
+    let terms = written::pool(request).map_err(ApiError::Field)?;
     let name = pool.clone();
     let terms = Box::new(terms);
     let wanted = Wanted::Pool { pool, terms };
@@ -428,7 +194,7 @@ pub(super) async fn put_policy(
     Binding { pool, subject }: Binding,
     put: Put,
 ) -> Result<Response, ApiError> {
-    let policy = bound(put.body()?).map_err(ApiError::Field)?;
+    let policy = written::policy(put.body()?).map_err(ApiError::Field)?;
     let (of, who) = (pool.clone(), subject.clone());
     let wanted = Wanted::Policy {
         pool,

@@ -5,33 +5,18 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use coordinator_core::written::{validation, validation_name};
 use coordinator_core::{Core, Refusal, Validation, Wanted};
 use sluice_common::api::{Page, TermsView, ValidationView};
-use sluice_common::error_code::ErrorCode;
 use sluice_common::id::ValidationName;
-use sluice_common::request::FieldError;
 use sluice_common::validation::ValidationTerms;
 
 use super::Api;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
-use super::pools::invalid;
 use super::put::Put;
 use super::terms::{HowParams, delete as delete_terms, tagged};
-
-/// The name of a document, from a path or a body.
-pub(super) fn named(name: String) -> Result<ValidationName, FieldError> {
-    ValidationName::new(name).map_err(|e| invalid("name", ErrorCode::InvalidName, &e))
-}
-
-/// A document that was written, with every assertion read.
-pub(super) fn wanted(name: String, terms: ValidationTerms) -> Result<Wanted, FieldError> {
-    let validation = named(name)?;
-    let read = terms.read();
-    read.map_err(|e| invalid(&e.field, ErrorCode::InvalidAssertion, &e.wrong))?;
-    Ok(Wanted::Validation { validation, terms })
-}
 
 /// The name of the document that a change is about.
 pub(super) fn name_of(wanted: &Wanted) -> Option<String> {
@@ -98,7 +83,7 @@ pub(super) async fn get(
     Segment(segment): Segment,
     _: NoParams,
 ) -> Result<Response, ApiError> {
-    let validation = named(segment)?;
+    let validation = validation_name(segment)?;
     let name = validation.clone();
     let found = api.engine().read(move |core| one(core, &name)).await?;
     let found = found.ok_or(ApiError::Refused(Refusal::UnknownValidation { validation }))?;
@@ -111,8 +96,8 @@ pub(super) async fn put(
     Segment(segment): Segment,
     put: Put,
 ) -> Result<Response, ApiError> {
-    let name = named(segment.clone())?;
-    let wanted = wanted(segment, put.body()?)?;
+    let name = validation_name(segment.clone())?;
+    let wanted = validation(segment, put.body()?)?;
     let seen = move |core: &Core| one(core, &name).map(|it| (it.version, it));
     put.make(&api, wanted, seen).await
 }
@@ -124,7 +109,7 @@ pub(super) async fn delete(
     Params(params): Params<HowParams>,
     headers: HeaderMap,
 ) -> Result<Response, ApiError> {
-    let validation = named(segment)?;
+    let validation = validation_name(segment)?;
     let wanted = Wanted::NoValidation { validation };
     delete_terms(&api, wanted, params.read()?, &headers).await
 }

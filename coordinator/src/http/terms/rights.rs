@@ -1,47 +1,23 @@
 //! Roles and bindings as documents, and the right that each change of terms needs.
 
+use coordinator_core::written::access_name;
 use coordinator_core::{AccessChange, Change, Wanted};
-use sluice_common::access::{Ask, At, BindingTerms, Resource, RoleTerms, Verb};
+use sluice_common::access::{Ask, At, Resource, Verb};
 use sluice_common::api::TermsKind;
-use sluice_common::error_code::ErrorCode;
-use sluice_common::id::NameError;
 use sluice_common::request::FieldError;
 
 use super::super::Api;
 use super::super::access::Caller;
 use super::super::error::ApiError;
-use super::super::pools::invalid;
-
-pub(super) fn put_role(
-    name: String,
-    terms: RoleTerms,
-    version: Option<u64>,
-) -> Result<Change, FieldError> {
-    let role = access_word("name", name)?;
-    let change = AccessChange::RolePut { role, terms };
-    let wanted = Wanted::Access { change };
-    Ok(Change { wanted, version })
-}
-
-pub(super) fn put_binding(
-    name: String,
-    terms: BindingTerms,
-    version: Option<u64>,
-) -> Result<Change, FieldError> {
-    let binding = access_word("name", name)?;
-    let change = AccessChange::BindingPut { binding, terms };
-    let wanted = Wanted::Access { change };
-    Ok(Change { wanted, version })
-}
 
 pub(super) fn no_role(name: String) -> Result<Wanted, FieldError> {
-    let role = access_word("name", name)?;
+    let role = access_name(name)?;
     let change = AccessChange::RoleDeleted { role };
     Ok(Wanted::Access { change })
 }
 
 pub(super) fn no_binding(name: String) -> Result<Wanted, FieldError> {
-    let binding = access_word("name", name)?;
+    let binding = access_name(name)?;
     let change = AccessChange::BindingDeleted { binding };
     Ok(Wanted::Access { change })
 }
@@ -49,16 +25,9 @@ pub(super) fn no_binding(name: String) -> Result<Wanted, FieldError> {
 /// The name, where it is a role or a binding.
 pub(super) fn name(wanted: &Wanted) -> Option<String> {
     match wanted {
-        Wanted::Access { change } => access_name(change),
+        Wanted::Access { change } => name_of(change),
         _ => None,
     }
-}
-
-fn access_word<T: TryFrom<String, Error = NameError>>(
-    field: &str,
-    name: String,
-) -> Result<T, FieldError> {
-    T::try_from(name).map_err(|e| invalid(field, ErrorCode::InvalidAccess, &e))
 }
 
 pub(super) fn kind(change: &AccessChange) -> TermsKind {
@@ -68,7 +37,7 @@ pub(super) fn kind(change: &AccessChange) -> TermsKind {
     }
 }
 
-fn access_name(change: &AccessChange) -> Option<String> {
+fn name_of(change: &AccessChange) -> Option<String> {
     match change {
         AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
             Some(role.to_string())
@@ -154,7 +123,7 @@ fn terms_name(wanted: &Wanted) -> Option<String> {
         Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
             Some(template.to_string())
         }
-        Wanted::Access { change } => access_name(change),
+        Wanted::Access { change } => name_of(change),
         Wanted::Cluster { .. } => None,
     }
 }
