@@ -31,7 +31,7 @@ use family::{Addresses, Family, Halt};
 use layout::{Layout, LayoutError, Programs};
 use plan::Plan;
 
-pub(crate) use made::HostRequest;
+pub(crate) use made::{HostRequest, MadeHost};
 
 /// The pool that hosts join which name no other.
 const POOL: &str = "default";

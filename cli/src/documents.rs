@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sluice_common::access::{BindingTerms, RoleTerms};
-use sluice_common::api::{PolicyRequest, PoolRequest};
+use sluice_common::api::{PolicyRequest, PoolRequest, PutDocument};
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
     BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
@@ -69,6 +69,25 @@ pub(crate) enum Document {
     Step(Box<StepRequest>),
     /// What pools may lay under steps.
     Template(TemplateName, Box<Template>),
+}
+
+impl Document {
+    /// What the cluster takes by `apply`, or else the document.
+    pub(crate) fn put(self) -> Result<PutDocument, Self> {
+        match self {
+            Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
+            Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
+            Document::Validation(name, terms) => Ok(PutDocument::validation(name, terms)),
+            Document::Policy(pool, subject, request) => {
+                Ok(PutDocument::policy(pool, subject, request))
+            }
+            Document::Platform(pool, name, terms) => Ok(PutDocument::platform(pool, name, *terms)),
+            Document::Template(name, template) => Ok(PutDocument::template(name, *template)),
+            Document::Role(name, terms) => Ok(PutDocument::role(name, terms)),
+            Document::Binding(name, terms) => Ok(PutDocument::binding(name, terms)),
+            Document::Step(_) | Document::Host(_) => Err(self),
+        }
+    }
 }
 
 /// The text of a file, or of standard input where it is `-`.

@@ -1,12 +1,13 @@
 //! `sluice simulate`: what the scheduler would do, asked of the scheduler itself. No cluster is needed, none is touched.
 //!
 //! `scenario` plays files of cases and says in what their ends differ from those that were written. The rest runs a
-//! trace of jobs: `trace` and `cluster` read it and its hosts (by `csv`), `shuffle` takes its times away, `driver` runs
-//! it, `report` and `plot` say what came of it. All decisions are those of `coordinator_core`; nothing here takes one.
+//! trace of jobs: `trace`, `hosts` and `cluster` read it and what it runs on (by `csv`), `shuffle` takes its times away,
+//! `driver` runs it, `report` and `plot` say what came of it. All decisions are those of `coordinator_core`; nothing here takes one.
 
 mod cluster;
 mod csv;
 mod driver;
+mod hosts;
 mod plot;
 mod report;
 mod scenario;
@@ -56,15 +57,16 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
         hosts: cluster.hosts(),
         gpus: cluster.gpus(),
     };
-    let not_played = cluster.note();
+    let mut notes = cluster.notes();
+    let blind = !cluster.says_models();
     let subjects: BTreeSet<_> = trace.jobs.iter().map(|job| &job.subject).collect();
-    let simulation = cluster.build(subjects)?;
+    let rehearsal = cluster.build(subjects)?;
     let begin = Instant::now();
     let until = flags.until.map(|until| Time::default() + until);
-    let log = Driver::new(simulation, &asked).run(until);
+    let log = Driver::new(rehearsal, &asked).run(until);
+    let log = log.map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
     let took = begin.elapsed();
-    let mut notes = notes(&trace, &asked, &log, flags);
-    notes.extend(not_played);
+    notes.splice(0..0, self::notes(&trace, &asked, &log, flags, blind));
     let report = Report::new(figures, &asked, &log, notes, took);
     let title = title(path, &report);
     if let Some(path) = &flags.plot {
@@ -94,21 +96,33 @@ fn title(path: &Path, report: &Report) -> String {
 /// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.
 fn asked(jobs: &[TraceJob], cluster: &Cluster, flags: &TraceFlags) -> Vec<Asked> {
     let largest = cluster.gpus_of_largest().max(1);
+    let blind = !cluster.says_models();
     let asked = jobs.iter().map(|job| {
         let nodes = job.gpus.div_ceil(largest).max(1);
+        let mut job = job.clone();
+        if blind {
+            job.platforms.clear();
+        }
         Asked {
-            job: job.clone(),
             nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
             gpus: job.gpus.div_ceil(nodes),
             preemptible: !flags.non_preemptible.contains(&job.subject),
+            job,
         }
     });
     asked.collect()
 }
 
 /// What the figures rest on.
-fn notes(trace: &Trace, asked: &[Asked], log: &Log, flags: &TraceFlags) -> Vec<String> {
+fn notes(
+    trace: &Trace,
+    asked: &[Asked],
+    log: &Log,
+    flags: &TraceFlags,
+    blind: bool,
+) -> Vec<String> {
     let gangs = asked.iter().filter(|asked| asked.nodes > 1).count();
+    let named = trace.jobs.iter().filter(|job| !job.platforms.is_empty());
     let mut notes = Vec::new();
     if flags.policies.is_none() {
         let open = "without --policies one pool is open to every subject, and nothing is reserved";
@@ -128,8 +142,8 @@ fn notes(trace: &Trace, asked: &[Asked], log: &Log, flags: &TraceFlags) -> Vec<S
             "jobs of the trace ask for a part of a GPU, and get a whole one",
         ),
         (
-            trace.named_model,
-            "jobs of the trace name a GPU model, which is not looked at",
+            if blind { named.count() } else { 0 },
+            "jobs of the trace name a GPU model, which is not looked at, for the hosts have none",
         ),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);

@@ -108,23 +108,13 @@ fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
 }
 
 fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
-    let other = |kind, way| {
-        Err(Failure::Failed(format!(
-            "{place}: kind: `{kind}` is not applied: {way}"
-        )))
-    };
-    match document {
-        Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
-        Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
-        Document::Validation(name, terms) => Ok(PutDocument::validation(name, terms)),
-        Document::Policy(pool, subject, request) => Ok(PutDocument::policy(pool, subject, request)),
-        Document::Platform(pool, name, terms) => Ok(PutDocument::platform(pool, name, *terms)),
-        Document::Template(name, template) => Ok(PutDocument::template(name, *template)),
-        Document::Role(name, terms) => Ok(PutDocument::role(name, terms)),
-        Document::Binding(name, terms) => Ok(PutDocument::binding(name, terms)),
-        Document::Step(_) => other("step", "hand it in with `sluice submit -f`"),
-        Document::Host(_) => other("host", "only `sluice dev --file` makes hosts for trials"),
-    }
+    document.put().map_err(|other| {
+        let (kind, way) = match other {
+            Document::Host(_) => ("host", "only `sluice dev --file` makes hosts for trials"),
+            _ => ("step", "hand it in with `sluice submit -f`"),
+        };
+        Failure::Failed(format!("{place}: kind: `{kind}` is not applied: {way}"))
+    })
 }
 
 /// Makes changes, or looks at what they would mean, and tells.

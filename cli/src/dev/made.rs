@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::stat;
 use serde::{Deserialize, Serialize};
-use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory};
@@ -38,34 +37,34 @@ const MODELS: [(&str, &str, u64); 4] = [
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct HostRequest {
     /// Unique in the cluster.
-    name: String,
+    pub(crate) name: String,
     /// The pool that it joins; `default` where absent.
-    pool: Option<String>,
+    pub(crate) pool: Option<String>,
     /// How many GPUs it has.
-    gpus: u64,
+    pub(crate) gpus: u64,
     /// Their model, such as `H100` or the name that NVML gives it.
-    gpu_model: Option<String>,
+    pub(crate) gpu_model: Option<String>,
     /// Memory of each GPU in units of 10^6 bytes; that of the model where absent.
-    gpu_memory_mb: Option<u64>,
+    pub(crate) gpu_memory_mb: Option<u64>,
     /// The device nodes of its GPUs, in their order: steps are fenced from those that they were not granted.
-    gpu_devices: Vec<PathBuf>,
+    pub(crate) gpu_devices: Vec<PathBuf>,
     /// Thousandths of a core; whole cores.
-    mcpu: Option<u64>,
+    pub(crate) mcpu: Option<u64>,
     /// Memory in units of 10^6 bytes.
-    memory_mb: Option<u64>,
+    pub(crate) memory_mb: Option<u64>,
     /// Disk space in units of 10^6 bytes.
-    storage_mb: Option<u64>,
+    pub(crate) storage_mb: Option<u64>,
     /// Shown by the API and matched by platforms.
-    labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
 }
 
 /// The same, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MadeHost {
-    pub(super) name: NodeName,
-    pub(super) pool: PoolName,
-    pub(super) labels: BTreeMap<String, String>,
-    pub(super) inventory: Inventory,
+pub(crate) struct MadeHost {
+    pub(crate) name: NodeName,
+    pub(crate) pool: PoolName,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) inventory: Inventory,
 }
 
 impl HostRequest {
@@ -100,15 +99,14 @@ impl HostRequest {
         })
     }
 
-    /// The host's name, its pool and what it has, for those who ask what would be done with such a host.
-    pub(crate) fn capacity(self) -> Result<(NodeName, PoolName, Amounts), String> {
-        // What would be done hangs on no device, so its nodes need not be on this machine.
+    /// Checked for those who ask what would be done with such a host: that hangs on no device, so its nodes need not be on
+    /// this machine.
+    pub(crate) fn on_paper(self) -> Result<MadeHost, String> {
         let made = Self {
             gpu_devices: Vec::new(),
             ..self
         };
-        let made = made.check()?;
-        Ok((made.name, made.pool, made.inventory.capacity()))
+        made.check()
     }
 
     fn inventory(&self) -> Result<Inventory, String> {

@@ -1,17 +1,22 @@
-//! Runs a trace on a cluster on paper: arrivals and ends in the order of their times, as fast as it goes. It notes what
-//! happened; what to make of it is the report's.
+//! Runs a trace on a cluster on paper: arrivals, and what falls due between them, in the order of their times, as fast as
+//! it goes. It notes what happened; what to make of it is the report's.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
-use coordinator_core::simulation::{Happening, Job, Simulation};
-use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
-use sluice_common::id::StepId;
-use sluice_common::reason::ReasonCode;
-use sluice_common::step::OnPreempt;
+use coordinator_core::{NewStep, Record, Refusal, Rehearsal};
+use sluice_common::id::{AttemptId, StepId};
+use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
+use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
+use sluice_common::wire::StopWhy;
 
 use super::trace::TraceJob;
+
+/// What a refusal to take a job at all is counted under.
+const IN_MAINTENANCE: &str = "pool_in_maintenance";
+const REFUSED: &str = "refused";
+/// What jobs run: nothing runs on paper.
+const COMMAND: &str = "job";
 
 /// A job as it is submitted: on how many hosts, and what of each.
 #[derive(Clone, Debug)]
@@ -23,11 +28,27 @@ pub(super) struct Asked {
     pub(super) preemptible: bool,
 }
 
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Stands {
+    /// It has not come, or was not taken.
+    #[default]
+    Outside,
+    Waits,
+    Runs,
+    /// It gave way frozen.
+    Frozen,
+    Over,
+}
+
 /// What became of a job.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fate {
+    pub(super) stands: Stands,
     /// Why it was rejected.
-    pub(super) rejected: Option<ReasonCode>,
+    pub(super) rejected: Option<&'static str>,
+    /// Why it failed.
+    pub(super) failed: Option<&'static str>,
     /// When it came.
     pub(super) came: Option<Time>,
     /// Whether it asked for GPUs within its subject's reserved share then.
@@ -38,11 +59,10 @@ pub(super) struct Fate {
     pub(super) preempted: u32,
     /// What that cost, in milliseconds of a GPU.
     pub(super) lost: u128,
-    /// When it ended.
-    pub(super) ended: Option<Time>,
-    /// When it was started last, while it runs.
-    runs_since: Option<Time>,
-    attempts: u32,
+    /// What its attempt had done before it was frozen last.
+    done: Span,
+    /// Since when it works.
+    works_since: Time,
 }
 
 /// How it stood from a time on.
@@ -67,32 +87,27 @@ pub(super) struct Log {
     pub(super) events: u64,
 }
 
-/// The end of one attempt at a job.
-type End = Reverse<(Time, usize, u32)>;
-
 pub(super) struct Driver<'a> {
-    simulation: Simulation,
+    rehearsal: Rehearsal,
     jobs: &'a [Asked],
     /// The next one to come.
     next: usize,
-    ends: BinaryHeap<End>,
     level: Level,
     log: Log,
 }
 
 impl<'a> Driver<'a> {
     /// `jobs` are in the order of arrival.
-    pub(super) fn new(simulation: Simulation, jobs: &'a [Asked]) -> Self {
+    pub(super) fn new(rehearsal: Rehearsal, jobs: &'a [Asked]) -> Self {
         let level = Level {
-            at: simulation.now(),
+            at: rehearsal.now(),
             gpus: 0,
             waiting: 0,
         };
         Self {
-            simulation,
+            rehearsal,
             jobs,
             next: 0,
-            ends: BinaryHeap::new(),
             level,
             log: Log {
                 fates: vec![Fate::default(); jobs.len()],
@@ -103,91 +118,54 @@ impl<'a> Driver<'a> {
 
     /// Runs until nothing more happens, or until a time. Each end and each arrival is answered before the next, as by a
     /// coordinator that hears of them one by one; of one time, ends come first.
-    pub(super) fn run(mut self, until: Option<Time>) -> Log {
+    ///
+    /// # Errors
+    /// The first job that nobody could submit.
+    pub(super) fn run(mut self, until: Option<Time>) -> Result<Log, FieldError> {
         while let Some(now) = self.next_time() {
             if until.is_some_and(|until| now > until) {
                 break;
             }
-            self.simulation.advance(now);
-            self.settle(now);
-            while self.end_next(now) || self.submit_next(now) {
+            while self.rehearsal.pass(now) || self.submit_next(now)? {
                 self.log.events += 1;
-                self.settle(now);
+                self.note();
             }
         }
-        self.log.end = self.simulation.now();
-        self.log
+        self.log.end = self.rehearsal.now();
+        Ok(self.log)
     }
 
     fn next_time(&self) -> Option<Time> {
         let arrival = self.jobs.get(self.next).map(arrival);
-        let end = self.ends.peek().map(|Reverse((at, ..))| *at);
-        // Who is spared no longer may have to give way though nothing else happens.
-        let wake = self.simulation.wakes_at();
-        arrival.into_iter().chain(end).chain(wake).min()
-    }
-
-    /// Ends the next attempt whose time has come; whether there was one.
-    fn end_next(&mut self, now: Time) -> bool {
-        while let Some(Reverse((at, job, attempt))) = self.ends.peek().copied() {
-            if at > now {
-                return false;
-            }
-            self.ends.pop();
-            let fate = &mut self.log.fates[job];
-            // An attempt that gave way meanwhile does not end.
-            if fate.runs() && fate.attempts == attempt {
-                fate.runs_since = None;
-                fate.ended = Some(now);
-                self.level.gpus -= self.jobs[job].gpus_held();
-                let finished = self.simulation.finish(&name(job));
-                finished.expect("it was submitted");
-                return true;
-            }
-        }
-        false
+        let due = self.rehearsal.next_at();
+        arrival.into_iter().chain(due).min()
     }
 
     /// Submits the next job whose time has come; whether there was one.
-    fn submit_next(&mut self, now: Time) -> bool {
+    fn submit_next(&mut self, now: Time) -> Result<bool, FieldError> {
         let at = self.next;
         let Some(job) = self.jobs.get(at).filter(|job| arrival(job) <= now) else {
-            return false;
+            return Ok(false);
         };
         self.next += 1;
         self.log.last_arrival = now;
-        let step = name(at);
-        let submitted = self.simulation.submit(job.as_submitted(step.clone()));
-        let submitted = submitted.expect("each job has its own number");
+        self.log.fates[at].came = Some(now);
+        let submitted = self.rehearsal.submit(job.as_submitted(at)?, job.job.lasts);
         let fate = &mut self.log.fates[at];
-        fate.came = Some(now);
         match submitted {
-            Ok(()) => {
-                fate.in_share = job.job.gpus > 0 && self.simulation.is_in_share(&step);
-                self.level.waiting += 1;
-            }
-            Err(code) => fate.rejected = Some(code),
+            Ok(in_share) => fate.in_share = in_share && job.job.gpus > 0,
+            Err(Refusal::PoolInMaintenance { .. }) => fate.rejected = Some(IN_MAINTENANCE),
+            Err(_) => fate.rejected = Some(REFUSED),
         }
-        true
+        Ok(true)
     }
 
-    fn settle(&mut self, now: Time) {
-        self.simulation.settle();
-        self.note(now);
-    }
-
-    fn note(&mut self, now: Time) {
-        for happening in self.simulation.happened() {
-            match happening {
-                Happening::Started { step, .. } => self.on_started(number(&step), now),
-                // Jobs of traces are never frozen.
-                Happening::Suspended { .. } | Happening::Resumed { .. } => {}
-                Happening::Preempted { step, again, .. } | Happening::HostLost { step, again } => {
-                    self.on_stopped(number(&step), now, again)
-                }
-            }
+    /// Reads what happened from the records.
+    fn note(&mut self) {
+        for stamped in self.rehearsal.records() {
+            self.take(&stamped.record, stamped.at);
         }
-        self.level.at = now;
+        self.level.at = self.rehearsal.now();
         let before = self.log.levels.last();
         if before.is_none_or(|before| {
             (before.gpus, before.waiting) != (self.level.gpus, self.level.waiting)
@@ -196,35 +174,83 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn on_started(&mut self, at: usize, now: Time) {
-        let fate = &mut self.log.fates[at];
-        fate.started.get_or_insert(now);
-        fate.runs_since = Some(now);
-        fate.attempts += 1;
-        let asked = &self.jobs[at];
-        self.level.gpus += asked.gpus_held();
-        self.level.waiting -= 1;
-        if let Some(lasts) = asked.job.lasts {
-            self.ends.push(Reverse((now + lasts, at, fate.attempts)));
+    fn take(&mut self, record: &Record, now: Time) {
+        match record {
+            Record::StepQueued { step, .. } => self.stand(step, Stands::Waits),
+            Record::StepRejected { step, reason, .. } => {
+                let fate = self.fate(step);
+                fate.rejected = Some(reason.code.as_str());
+                fate.in_share = false;
+            }
+            Record::Allocated { attempt, .. } => {
+                self.stand(&attempt.step, Stands::Runs);
+                let fate = self.fate(&attempt.step);
+                fate.started.get_or_insert(now);
+                fate.done = Span::ZERO;
+                fate.works_since = now;
+            }
+            Record::Stopping { attempt, why, .. } => {
+                let gives_way = *why == StopWhy::Preempted;
+                self.fate(&attempt.step).preempted += u32::from(gives_way);
+            }
+            Record::Suspending { attempt, .. } => self.fate(&attempt.step).preempted += 1,
+            Record::Suspended { attempt, .. } => self.on_frozen(attempt, now),
+            Record::Resuming { attempt, .. } => {
+                self.stand(&attempt.step, Stands::Runs);
+                self.fate(&attempt.step).works_since = now;
+            }
+            Record::Requeued { step, .. } => {
+                self.lose_work(step, now);
+                self.stand(step, Stands::Waits);
+            }
+            Record::StepEnded {
+                step,
+                state,
+                reason,
+            } => {
+                if *state != StepState::Succeeded {
+                    self.lose_work(step, now);
+                    self.fate(step).failed = Some(reason.code.as_str());
+                }
+                self.stand(step, Stands::Over);
+            }
+            _ => {}
         }
     }
 
-    /// It starts over when it is started again: nothing is known of checkpoints.
-    fn on_stopped(&mut self, at: usize, now: Time, again: bool) {
-        let fate = &mut self.log.fates[at];
-        let ran = fate
-            .runs_since
-            .take()
-            .map_or(Span::ZERO, |since| now.since(since));
+    fn fate(&mut self, step: &StepId) -> &mut Fate {
+        &mut self.log.fates[number(step)]
+    }
+
+    /// A job stands elsewhere from now on.
+    fn stand(&mut self, step: &StepId, stands: Stands) {
+        let at = number(step);
+        let before = std::mem::replace(&mut self.log.fates[at].stands, stands);
         let gpus = self.jobs[at].gpus_held();
-        fate.preempted += 1;
-        fate.lost += u128::from(ran.millis()) * u128::from(gpus);
-        self.level.gpus -= gpus;
-        if again {
-            self.level.waiting += 1;
-        } else {
-            fate.ended = Some(now);
-        }
+        let waits = |stands| matches!(stands, Stands::Waits | Stands::Frozen);
+        self.level.gpus += if stands == Stands::Runs { gpus } else { 0 };
+        self.level.gpus -= if before == Stands::Runs { gpus } else { 0 };
+        self.level.waiting += u64::from(waits(stands));
+        self.level.waiting -= u64::from(waits(before));
+    }
+
+    fn on_frozen(&mut self, attempt: &AttemptId, now: Time) {
+        let fate = self.fate(&attempt.step);
+        fate.done = fate.done + now.since(fate.works_since);
+        self.stand(&attempt.step, Stands::Frozen);
+    }
+
+    /// What a job's attempt had done is gone: nothing is known of checkpoints.
+    fn lose_work(&mut self, step: &StepId, now: Time) {
+        let at = number(step);
+        let gpus = self.jobs[at].gpus_held();
+        let fate = &mut self.log.fates[at];
+        let ran = match fate.stands {
+            Stands::Runs => now.since(fate.works_since),
+            Stands::Outside | Stands::Waits | Stands::Frozen | Stands::Over => Span::ZERO,
+        };
+        let done = std::mem::replace(&mut fate.done, Span::ZERO) + ran;
+        fate.lost += u128::from(done.millis()) * u128::from(gpus);
     }
 }
 
@@ -238,24 +264,29 @@ impl Asked {
         self.gpus * u64::from(self.nodes)
     }
 
-    fn as_submitted(&self, step: StepId) -> Job {
-        let resources = Amounts::new()
-            .with(GPU, self.gpus)
-            .with(MCPU, self.job.mcpu)
-            .with(MEMORY_MB, self.job.memory_mb);
-        Job {
-            step,
-            subject: self.job.subject.clone(),
-            resources,
-            nodes: self.nodes,
-            priority: 0,
-            preemptible: self.preemptible,
-            pool: None,
-            platforms: Vec::new(),
-            retries: 0,
-            free_preemptions: true,
-            on_preempt: OnPreempt::Requeue,
-        }
+    /// As somebody would submit it who says no more than the trace does, so that pools fill in the rest.
+    fn as_submitted(&self, number: usize) -> Result<NewStep, FieldError> {
+        let job = &self.job;
+        let said = |amount: u64| Some(amount).filter(|amount| *amount > 0);
+        let platforms = job.platforms.join(",");
+        let request = StepRequest {
+            subject: Some(job.subject.to_string()),
+            platform: Some(platforms).filter(|names| !names.is_empty()),
+            command: vec![COMMAND.to_owned()],
+            nodes: Some(self.nodes),
+            resources: ResourceSettings {
+                gpu_count: said(self.gpus),
+                cpu_count: said(job.mcpu).map(|mcpu| mcpu as f64 / 1000.0),
+                memory: said(job.memory_mb).map(|megabytes| format!("{megabytes}MB")),
+                preemptible: Some(self.preemptible),
+                ..ResourceSettings::default()
+            },
+            ..StepRequest::default()
+        };
+        Ok(NewStep {
+            id: name(number),
+            spec: request.check()?,
+        })
     }
 }
 
@@ -272,7 +303,12 @@ fn number(step: &StepId) -> usize {
 impl Fate {
     /// Whether it runs.
     pub(super) fn runs(&self) -> bool {
-        self.runs_since.is_some()
+        self.stands == Stands::Runs
+    }
+
+    /// Whether it did what it was to do.
+    pub(super) fn finished(&self) -> bool {
+        self.stands == Stands::Over && self.failed.is_none()
     }
 
     /// From its arrival to its first start.
@@ -283,11 +319,20 @@ impl Fate {
 
 impl Log {
     /// How many jobs were rejected, by reason.
-    pub(super) fn rejected(&self) -> BTreeMap<ReasonCode, usize> {
-        let mut counts = BTreeMap::new();
-        for code in self.fates.iter().filter_map(|fate| fate.rejected) {
-            *counts.entry(code).or_default() += 1;
-        }
-        counts
+    pub(super) fn rejected(&self) -> BTreeMap<&'static str, usize> {
+        counted(self.fates.iter().filter_map(|fate| fate.rejected))
     }
+
+    /// How many jobs failed, by reason.
+    pub(super) fn failed(&self) -> BTreeMap<&'static str, usize> {
+        counted(self.fates.iter().filter_map(|fate| fate.failed))
+    }
+}
+
+fn counted(codes: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, usize> {
+    let mut counts = BTreeMap::new();
+    for code in codes {
+        *counts.entry(code).or_default() += 1;
+    }
+    counts
 }

@@ -46,7 +46,9 @@ pub(super) struct JobFigures {
     pub(super) running: usize,
     pub(super) waiting: usize,
     /// By reason.
-    pub(super) rejected: BTreeMap<String, usize>,
+    pub(super) rejected: BTreeMap<&'static str, usize>,
+    /// What ran over its time, or waited too long, by reason.
+    pub(super) failed: BTreeMap<&'static str, usize>,
     /// Between the first arrival and the last.
     pub(super) arrivals_s: f64,
     /// Until nothing more happened, or the end that was asked for.
@@ -147,19 +149,17 @@ impl Report {
 
 fn jobs(came: &[(&Asked, &Fate)], log: &Log) -> JobFigures {
     let count = |is: &dyn Fn(&Fate) -> bool| came.iter().filter(|(_, fate)| is(fate)).count();
-    let rejected = log.rejected();
-    let rejected: BTreeMap<String, usize> = rejected
-        .into_iter()
-        .map(|(code, n)| (code.to_string(), n))
-        .collect();
-    let finished = count(&|fate| fate.ended.is_some());
+    let (rejected, failed) = (log.rejected(), log.failed());
+    let finished = count(&Fate::finished);
     let running = count(&Fate::runs);
+    let over: usize = rejected.values().chain(failed.values()).sum();
     JobFigures {
         arrived: came.len(),
         finished,
         running,
-        waiting: came.len() - finished - running - rejected.values().sum::<usize>(),
+        waiting: came.len() - finished - running - over,
         rejected,
+        failed,
         arrivals_s: seconds(log.last_arrival.since(Time::default())),
         simulated_s: seconds(log.end.since(Time::default())),
     }

@@ -63,6 +63,7 @@ mod tests {
             gpus,
             mcpu: 0,
             memory_mb: 0,
+            platforms: Vec::new(),
         }
     }
 

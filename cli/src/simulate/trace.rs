@@ -8,6 +8,7 @@
 
 use jiff::civil::DateTime;
 use sluice_common::id::Subject;
+use sluice_common::platform::slug;
 use sluice_common::time::Span;
 
 use super::csv::{Row, Sheet};
@@ -33,6 +34,8 @@ pub(super) struct TraceJob {
     pub(super) gpus: u64,
     pub(super) mcpu: u64,
     pub(super) memory_mb: u64,
+    /// The platforms of the GPU models that it names, any of which will do; none: any at all.
+    pub(super) platforms: Vec<String>,
 }
 
 /// A trace, in the order of arrival.
@@ -41,8 +44,6 @@ pub(super) struct Trace {
     pub(super) jobs: Vec<TraceJob>,
     /// Jobs that asked for a part of a GPU, and get a whole one here.
     pub(super) rounded_up: usize,
-    /// Jobs that named a GPU model, which is not looked at.
-    pub(super) named_model: usize,
 }
 
 impl Trace {
@@ -87,17 +88,27 @@ fn openb(sheet: &Sheet) -> Result<Trace, Failure> {
             gpus,
             mcpu: row.number("cpu_milli")?,
             memory_mb: megabytes(row.number("memory_mib")?),
+            platforms: platforms(row.text("gpu_spec")),
         };
         let rounded = gpus > 0 && part < WHOLE;
-        Ok((job, rounded, !row.text("gpu_spec").is_empty()))
+        Ok((job, rounded))
     })?;
-    let rounded_up = rows.iter().filter(|(_, rounded, _)| *rounded).count();
-    let named_model = rows.iter().filter(|(.., named)| *named).count();
+    let rounded_up = rows.iter().filter(|(_, rounded)| *rounded).count();
     Ok(Trace {
         rounded_up,
-        named_model,
-        ..Trace::new(rows.into_iter().map(|(job, ..)| job).collect())
+        ..Trace::new(rows.into_iter().map(|(job, _)| job).collect())
     })
+}
+
+/// The platforms of models with `|` between them.
+fn platforms(models: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for platform in models.split('|').map(slug) {
+        if !platform.is_empty() && !found.contains(&platform) {
+            found.push(platform);
+        }
+    }
+    found
 }
 
 /// From its start, or its submission where it never started, to its end.
@@ -123,6 +134,7 @@ fn philly(sheet: &Sheet) -> Result<Trace, Failure> {
             gpus: row.number("num_gpus")?,
             mcpu: 0,
             memory_mb: 0,
+            platforms: Vec::new(),
         })
     })?;
     Ok(Trace::new(jobs))
@@ -181,10 +193,10 @@ mod tests {
     fn an_openb_trace_runs_from_start_to_deletion_and_parts_of_a_gpu_are_whole_ones() {
         let trace = read(
             "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,creation_time,deletion_time,scheduled_time\n\
-             a,12000,1000,1,460,,LS,10,100,20\nb,500,1,0,0,,BE,5,50,\nc,1,1,8,1000,T4,,7,,7\n",
+             a,12000,1000,1,460,,LS,10,100,20\nb,500,1,0,0,,BE,5,50,\nc,1,1,8,1000,T4|V100M16|T4,,7,,7\n",
         );
         let trace = trace.unwrap();
-        assert_eq!((trace.rounded_up, trace.named_model), (1, 1));
+        assert_eq!(trace.rounded_up, 1);
         let lasts: Vec<Option<u64>> = trace
             .jobs
             .iter()
@@ -201,6 +213,7 @@ mod tests {
             ),
             (1, 12_000, 1049)
         );
+        assert_eq!(trace.jobs[1].platforms, ["t4", "v100m16"]);
         let without_times =
             read("name,cpu_milli,memory_mib,num_gpu,gpu_milli\na,1,1,1,1000\n").unwrap();
         assert_eq!(without_times.jobs[0].lasts, None);

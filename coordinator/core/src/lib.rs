@@ -75,6 +75,7 @@ pub use merged::MergedStep;
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::{About, Placement, Record, Stamped};
+pub use simulation::Rehearsal;
 pub use state::{
     Admission, Attempt, Binding, Cordon, Drain, Finished, GpuCordon, JoinToken, MAX_ATTEMPTS_KEPT,
     MAX_JOIN_TOKENS, Misfit, Moves, Node, NodeAccess, Part, PartPhase, Platform, Pool, State, Step,

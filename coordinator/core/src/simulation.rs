@@ -8,11 +8,13 @@
 //! ```
 //!
 //! It does not go through the coordinator's records: those say how agents are told and what survives a restart, and
-//! neither changes who gets what.
+//! neither changes who gets what. A [`Rehearsal`] does: it plays rules of pools and all else that the core makes of what is
+//! submitted.
 
 mod frozen;
 mod host;
 mod life;
+mod rehearsal;
 pub mod scenario;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,13 +27,14 @@ use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 
 use crate::market::{
-    BadPolicy, Before, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
+    BadPolicy, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
 };
 use crate::state::HostUnits;
 use life::Life;
 
 pub use host::HostSize;
 use host::PaperHost;
+pub use rehearsal::Rehearsal;
 
 /// A cluster on paper.
 #[derive(Clone, Debug, Default)]
@@ -176,17 +179,6 @@ impl Simulation {
             self.market.put_policy(pool, subject, policy);
         }
         Ok(vetted)
-    }
-
-    /// Whether a job that waits fits wholly into what is unused of its subject's reserved share, in any of its pools.
-    pub fn is_in_share(&self, step: &StepId) -> bool {
-        self.market.request(step).is_some_and(|request| {
-            let mut pools = self.market.candidates(request).into_iter();
-            pools.any(|(_, pool)| {
-                let before = Before::of(&self.market, pool, request);
-                before.is_some_and(|before| before.is_in_share())
-            })
-        })
     }
 
     /// Adds a host that takes work, or changes one. What its GPUs are is not told.

@@ -1,5 +1,7 @@
 //! The report as text: what a platform lead would paste into a mail.
 
+use std::collections::BTreeMap;
+
 use super::{Report, Waiting};
 use crate::out::Out;
 use crate::render::age;
@@ -54,12 +56,18 @@ fn cluster(report: &Report) -> String {
 
 fn jobs(report: &Report) -> String {
     let jobs = &report.jobs;
-    let rejected = jobs.rejected.iter();
-    let rejected: String = rejected
-        .map(|(code, count)| format!(", {count} rejected ({code})"))
-        .collect();
+    let each = |word: &str, counts: &BTreeMap<&'static str, usize>| -> String {
+        let counts = counts.iter();
+        counts
+            .map(|(code, count)| format!(", {count} {word} ({code})"))
+            .collect()
+    };
+    let (rejected, failed) = (
+        each("rejected", &jobs.rejected),
+        each("failed", &jobs.failed),
+    );
     format!(
-        "{} came in {}: {} finished, {} run, {} wait{rejected}",
+        "{} came in {}: {} finished, {} run, {} wait{failed}{rejected}",
         jobs.arrived,
         time(jobs.arrivals_s),
         jobs.finished,

@@ -1,0 +1,436 @@
+//! A rehearsal: the coordinator's own core, told of terms, hosts and steps as by the API and by agents, with hosts on paper
+//! that do what they are told in the instant in which they are told it. So all that a cluster does with what is submitted
+//! is played by the code that does it there: rules of pools, platforms, assertions, defaults, how long steps may wait.
+//! What came of it is in the records, which are the same as a cluster's.
+//!
+//! ```text
+//! owner --(apply, join, submit, pass)--> Rehearsal --(Input)--> Core
+//!   ^------------(records)------------------|  ^--(orders)-------|
+//! ```
+//!
+//! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back, one that
+//! starts anew begins over. Hosts never fall silent.
+
+#[cfg(test)]
+mod tests;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::gpu_state::GpuStates;
+use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
+use sluice_common::inventory::{Capability, Inventory, Mechanism};
+use sluice_common::supervision::Exit;
+use sluice_common::time::{Span, Time};
+use sluice_common::usage::Usage;
+use sluice_common::wire::{
+    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Started,
+    StopWhy, ToNode,
+};
+
+use crate::core::Core;
+use crate::input::{Change, Input, NewStep, ReplyId, SessionId, Settings, TimerKey};
+use crate::market::{Before, Request};
+use crate::output::{Answer, Applied, Output, Refusal, Refused};
+use crate::record::{Record, Stamped};
+use crate::state::State;
+
+/// Hosts on paper are never silent, so the terms of links hold nothing up. What is over is told by records and need not be
+/// remembered.
+const SETTINGS: Settings = Settings {
+    lease: Span::from_secs(300),
+    stop_limit: Span::from_secs(30),
+    heartbeat: Span::from_secs(3),
+    unreachable_after: Span::from_secs(15),
+    lost_after: Span::from_secs(390),
+    keep_finished: 0,
+};
+
+/// Nobody else is there to be answered.
+const REPLY: ReplyId = ReplyId(1);
+/// A process on paper has no number of its own.
+const PID: u32 = 1;
+
+/// A cluster on paper that lives by the coordinator's own core.
+#[derive(Debug)]
+pub struct Rehearsal {
+    core: Core,
+    now: Time,
+    sessions: BTreeMap<NodeName, SessionId>,
+    timers: BTreeMap<TimerKey, Time>,
+    /// The same by time.
+    due: BTreeSet<(Time, TimerKey)>,
+    work: BTreeMap<StepId, Work>,
+    /// When what runs will be done, and which attempt that is.
+    ends: BTreeSet<(Time, AttemptId)>,
+    inbox: VecDeque<Input>,
+    answer: Option<Answer>,
+    refused: Option<String>,
+    records: Vec<Stamped>,
+}
+
+/// What a step does on paper.
+#[derive(Clone, Debug)]
+struct Work {
+    /// How long it works; `None`: for ever.
+    lasts: Option<Span>,
+    /// The attempt that works at it, where one does.
+    attempt: Option<Attempt>,
+}
+
+/// One attempt at the work.
+#[derive(Clone, Debug)]
+struct Attempt {
+    id: AttemptId,
+    /// Where it runs.
+    nodes: BTreeSet<NodeName>,
+    timeout: Option<Span>,
+    /// What it had done before it was frozen last.
+    done: Span,
+    /// Since when it works; `None`: it is frozen.
+    since: Option<Time>,
+}
+
+impl Attempt {
+    /// When it will be done, and whether it is stopped then for having run too long.
+    fn end(&self, lasts: Option<Span>) -> Option<(Time, bool)> {
+        let is_late = self
+            .timeout
+            .is_some_and(|most| lasts.is_none_or(|lasts| lasts > most));
+        let works = if is_late { self.timeout } else { lasts };
+        let left = works? - self.done;
+        Some((self.since? + left, is_late))
+    }
+}
+
+impl Rehearsal {
+    /// A cluster without hosts, with the pool that is always there.
+    pub fn new(now: Time) -> Self {
+        let mut core = Core::recover(SETTINGS, State::default());
+        let cluster = ClusterId::new("paper").expect("the constant is a well-formed name");
+        core.start(now, cluster);
+        let mut rehearsal = Self {
+            core,
+            now,
+            sessions: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            due: BTreeSet::new(),
+            work: BTreeMap::new(),
+            ends: BTreeSet::new(),
+            inbox: VecDeque::new(),
+            answer: None,
+            refused: None,
+            records: Vec::new(),
+        };
+        rehearsal.play();
+        rehearsal
+    }
+
+    /// The time.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The truth as it stands.
+    pub fn state(&self) -> &State {
+        self.core.state()
+    }
+
+    /// The facts since they were asked for last, in order.
+    pub fn records(&mut self) -> Vec<Stamped> {
+        core::mem::take(&mut self.records)
+    }
+
+    /// Makes changes of terms, all of them or none.
+    ///
+    /// # Errors
+    /// Why they cannot be made.
+    pub fn apply(&mut self, changes: Vec<Change>) -> Result<Applied, Refused> {
+        let answer = self.ask(Input::Apply {
+            reply: REPLY,
+            changes,
+            force: false,
+            dry_run: false,
+        });
+        match answer {
+            Some(Answer::Applied(applied)) => applied,
+            other => unreachable!("changes are answered with what they mean, not {other:?}"),
+        }
+    }
+
+    /// A host joins a pool with what it has. It can do to processes all that a host can.
+    ///
+    /// # Errors
+    /// Why it is not let in.
+    pub fn join(
+        &mut self,
+        node: NodeName,
+        pool: PoolName,
+        labels: BTreeMap<String, String>,
+        inventory: Inventory,
+    ) -> Result<(), String> {
+        let session = SessionId(self.sessions.len() as u64 + 1);
+        self.sessions.insert(node.clone(), session);
+        let can = Capability::ALL.map(|it| (it, Mechanism::Cgroup2));
+        let inventory = Inventory {
+            capabilities: can.into(),
+            ..inventory
+        };
+        let hello = Box::new(Hello {
+            protocol: PROTOCOL_VERSION,
+            version: String::from("on paper"),
+            node,
+            pool,
+            labels,
+            address: String::new(),
+            boot_id: BootId::new("paper").expect("the constant is a well-formed name"),
+            highest_epoch: None,
+            inventory,
+            attempts: Vec::new(),
+            gpu_states: GpuStates::default(),
+        });
+        self.ask(Input::NodeHello { session, hello });
+        self.refused.take().map_or(Ok(()), Err)
+    }
+
+    /// Somebody submits a step that works for so long; without end where that is not said. Whether it was within its
+    /// subject's reserved share then.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn submit(&mut self, step: NewStep, lasts: Option<Span>) -> Result<bool, Refusal> {
+        let in_share = self.is_in_share(&step);
+        let id = step.id.clone();
+        let attempt = None;
+        self.work.insert(step.id.clone(), Work { lasts, attempt });
+        let steps = Vec::from([step]);
+        let reply = REPLY;
+        match self.ask(Input::Submit { reply, steps }) {
+            Some(Answer::Submitted(results)) => {
+                let refused = results.into_iter().find_map(Result::err);
+                refused.map_or(Ok(in_share), |refusal| {
+                    self.work.remove(&id);
+                    Err(refusal)
+                })
+            }
+            other => unreachable!("a submit is answered with what was stored, not {other:?}"),
+        }
+    }
+
+    /// Whether a step would fit wholly into what is unused of its subject's reserved share, in any of its pools.
+    fn is_in_share(&self, step: &NewStep) -> bool {
+        let spec = &step.spec;
+        let home = self.core.home_of(spec);
+        let request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
+        let market = self.state().market();
+        let mut pools = market.candidates(&request).into_iter();
+        pools.any(|(_, pool)| {
+            Before::of(market, pool, &request).is_some_and(|before| before.is_in_share())
+        })
+    }
+
+    /// When something happens next though nobody does anything.
+    pub fn next_at(&self) -> Option<Time> {
+        let end = self.ends.first().map(|(at, _)| *at);
+        let timer = self.due.first().map(|(at, _)| *at);
+        end.into_iter().chain(timer).min()
+    }
+
+    /// Lets time pass, and plays the first thing that falls due by then; whether there was one.
+    pub fn pass(&mut self, until: Time) -> bool {
+        let next = self.next_at().filter(|at| *at <= until);
+        self.now = next.unwrap_or(until).max(self.now);
+        if let Some((_, id)) = self.ends.first().filter(|(at, _)| *at <= self.now) {
+            let step = id.step.clone();
+            self.end(&step);
+            return true;
+        }
+        let due = self.due.first().filter(|(at, _)| *at <= self.now);
+        let Some((_, key)) = due.cloned() else {
+            return false;
+        };
+        self.timers.remove(&key);
+        self.due.pop_first();
+        self.ask(Input::Timer(key));
+        true
+    }
+
+    /// What runs for a step is done, or has run for too long.
+    fn end(&mut self, step: &StepId) {
+        let Some(work) = self.work.get(step) else {
+            return;
+        };
+        let lasts = work.lasts;
+        let Some(attempt) = &work.attempt else { return };
+        let is_late = attempt.end(lasts).is_some_and(|(_, is_late)| is_late);
+        let (exit, stopped) = match is_late {
+            true => (Exit::Signal(15), Some(StopWhy::TimedOut)),
+            false => (Exit::Code(0), None),
+        };
+        let id = attempt.id.clone();
+        for node in attempt.nodes.clone() {
+            self.leave(&node, &id, exit.clone(), stopped);
+            self.play();
+        }
+    }
+
+    /// Nothing of an attempt is left on a host.
+    fn leave(&mut self, node: &NodeName, id: &AttemptId, exit: Exit, stopped: Option<StopWhy>) {
+        self.unplan(id);
+        let now = self.now;
+        let work = self.work.get_mut(&id.step);
+        let attempt = work.and_then(|work| work.attempt.as_mut());
+        if let Some(attempt) = attempt.filter(|attempt| attempt.id == *id) {
+            attempt.nodes.remove(node);
+        }
+        let phase = AttemptPhase::Released(AttemptEnd {
+            started: Some(started(now)),
+            exit,
+            stopped,
+            at: now,
+            usage: Usage::default(),
+        });
+        self.say(node, id, phase);
+    }
+
+    fn say(&mut self, node: &NodeName, id: &AttemptId, phase: AttemptPhase) {
+        let attempt = id.clone();
+        if let Some(session) = self.sessions.get(node).copied() {
+            self.inbox.push_back(Input::FromNode {
+                session,
+                node: node.clone(),
+                message: FromNode::Status(AttemptStatus { attempt, phase }),
+            });
+        }
+    }
+
+    fn ask(&mut self, input: Input) -> Option<Answer> {
+        self.inbox.push_back(input);
+        self.play();
+        self.answer.take()
+    }
+
+    /// Has the core handle all that there is, and hosts obey.
+    fn play(&mut self) {
+        loop {
+            for output in self.core.outputs() {
+                self.act(output);
+            }
+            let Some(input) = self.inbox.pop_front() else {
+                return;
+            };
+            self.core.handle(self.now, input);
+        }
+    }
+
+    fn act(&mut self, output: Output) {
+        match output {
+            Output::Record(stamped) => {
+                if let Record::StepForgotten { step } = &stamped.record {
+                    self.work.remove(step);
+                }
+                self.records.push(stamped);
+            }
+            Output::Greet { greeting, .. } => match greeting {
+                Greeting::Welcome(_) => {}
+                Greeting::Refused { message } => self.refused = Some(message),
+            },
+            Output::ToNode { node, command, .. } => self.obey(&node, command.order),
+            Output::Reply { answer, .. } => self.answer = Some(answer),
+            Output::SetTimer { key, at } => self.set_timer(key, at),
+        }
+    }
+
+    fn set_timer(&mut self, key: TimerKey, at: Time) {
+        if matches!(key, TimerKey::NodeSilence(_)) {
+            return;
+        }
+        if let Some(before) = self.timers.insert(key.clone(), at) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((at, key));
+    }
+
+    fn obey(&mut self, node: &NodeName, order: ToNode) {
+        match order {
+            ToNode::Assign(assignment) => {
+                self.begin(node, &assignment.attempt, assignment.timeout);
+            }
+            ToNode::Stop { attempt, why, .. } => {
+                self.leave(node, &attempt, Exit::Signal(15), Some(why));
+            }
+            ToNode::Suspend { attempt, .. } => self.freeze(node, &attempt),
+            ToNode::Resume { attempt } => self.thaw(node, &attempt),
+            ToNode::Forget { .. } | ToNode::RestoreGpus { .. } => {}
+        }
+    }
+
+    fn begin(&mut self, node: &NodeName, id: &AttemptId, timeout: Option<Span>) {
+        let now = self.now;
+        if let Some(work) = self.work.get_mut(&id.step) {
+            let attempt = work.attempt.take().filter(|known| known.id == *id);
+            let mut attempt = attempt.unwrap_or_else(|| Attempt {
+                id: id.clone(),
+                nodes: BTreeSet::new(),
+                timeout,
+                done: Span::ZERO,
+                since: Some(now),
+            });
+            attempt.nodes.insert(node.clone());
+            work.attempt = Some(attempt);
+        }
+        self.plan(id);
+        self.say(node, id, AttemptPhase::Running(started(now)));
+    }
+
+    fn freeze(&mut self, node: &NodeName, id: &AttemptId) {
+        self.unplan(id);
+        let now = self.now;
+        if let Some(attempt) = self.attempt_mut(id) {
+            let since = attempt.since.take();
+            attempt.done = attempt.done + since.map_or(Span::ZERO, |since| now.since(since));
+        }
+        let started = started(now);
+        // How much memory of its GPUs it fills is not known.
+        let moved_mb = 0;
+        self.say(node, id, AttemptPhase::Suspended { started, moved_mb });
+    }
+
+    fn thaw(&mut self, node: &NodeName, id: &AttemptId) {
+        let now = self.now;
+        if let Some(attempt) = self.attempt_mut(id) {
+            attempt.since.get_or_insert(now);
+        }
+        self.plan(id);
+        self.say(node, id, AttemptPhase::Running(started(now)));
+    }
+
+    fn attempt_mut(&mut self, id: &AttemptId) -> Option<&mut Attempt> {
+        let attempt = self.work.get_mut(&id.step)?.attempt.as_mut();
+        attempt.filter(|attempt| attempt.id == *id)
+    }
+
+    fn plan(&mut self, id: &AttemptId) {
+        if let Some(at) = self.end_of(id) {
+            self.ends.insert((at, id.clone()));
+        }
+    }
+
+    fn unplan(&mut self, id: &AttemptId) {
+        if let Some(at) = self.end_of(id) {
+            self.ends.remove(&(at, id.clone()));
+        }
+    }
+
+    fn end_of(&self, id: &AttemptId) -> Option<Time> {
+        let work = self.work.get(&id.step)?;
+        let attempt = work.attempt.as_ref().filter(|attempt| attempt.id == *id)?;
+        attempt.end(work.lasts).map(|(at, _)| at)
+    }
+}
+
+fn started(at: Time) -> Started {
+    Started { pid: PID, at }
+}

@@ -1,0 +1,231 @@
+//! What is played on paper is what a cluster does: rules of pools, platforms, time that is up, freezing.
+
+use alloc::string::ToString;
+use alloc::vec;
+
+use sluice_common::api::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest, PutDocument};
+use sluice_common::inventory::Gpu;
+use sluice_common::request::{ResourceSettings, StepRequest};
+use sluice_common::state::StepState;
+use sluice_common::step::OnPreempt;
+
+use super::*;
+use crate::{check, written};
+
+const HOUR: Span = Span::from_secs(3600);
+
+/// A cluster on paper and what was told of it.
+struct Paper {
+    rehearsal: Rehearsal,
+    told: Vec<Stamped>,
+}
+
+impl Paper {
+    /// One host of two GPUs of a model in a pool with these terms, where `a` outranks `b`.
+    fn new(pool: PoolRequest) -> Self {
+        let mut paper = Self {
+            rehearsal: Rehearsal::new(Time::default()),
+            told: vec![],
+        };
+        paper.put(vec![PutDocument::pool("p", PoolRequest::default())]);
+        let gpu = |index: u32| Gpu {
+            index,
+            uuid: index.to_string(),
+            model: "H100".into(),
+            platform: "h100".into(),
+            ..Gpu::default()
+        };
+        let inventory = Inventory {
+            cpus: 8,
+            memory_bytes: 8_000_000_000,
+            gpus: vec![gpu(0), gpu(1)],
+            ..Inventory::default()
+        };
+        let (node, home) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
+        let joined = paper.rehearsal.join(node, home, BTreeMap::new(), inventory);
+        assert_eq!(joined, Ok(()));
+        let of = |subject: &str, priority: u64| {
+            let priority = PolicyRequest {
+                priority,
+                ..PolicyRequest::default()
+            };
+            PutDocument::policy("p", subject, priority)
+        };
+        paper.put(vec![PutDocument::pool("p", pool), of("a", 1), of("b", 0)]);
+        paper
+    }
+
+    fn put(&mut self, documents: Vec<PutDocument>) {
+        let changes = documents.into_iter().map(written::change);
+        let changes: Vec<Change> = changes.map(Result::unwrap).collect();
+        let applied = self.rehearsal.apply(changes);
+        assert!(applied.is_ok(), "{applied:?}");
+    }
+
+    fn submit(&mut self, id: &str, request: StepRequest, lasts: Span) -> Result<bool, Refusal> {
+        let step = NewStep {
+            id: StepId::new(id).unwrap(),
+            spec: request.check().unwrap(),
+        };
+        let submitted = self.rehearsal.submit(step, Some(lasts));
+        self.look();
+        submitted
+    }
+
+    fn pass(&mut self, span: Span) {
+        let until = self.rehearsal.now() + span;
+        while self.rehearsal.pass(until) {
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        check(&self.rehearsal.core).unwrap();
+        self.told.extend(self.rehearsal.records());
+    }
+
+    /// How a step ended, why, and when.
+    fn ended(&self, id: &str) -> Option<(StepState, &str, Span)> {
+        self.told.iter().find_map(|stamped| match &stamped.record {
+            Record::StepEnded {
+                step,
+                state,
+                reason,
+            } if step.as_str() == id => {
+                let at = stamped.at.since(Time::default());
+                Some((*state, reason.code.as_str(), at))
+            }
+            _ => None,
+        })
+    }
+
+    fn rejected(&self, id: &str) -> Option<&str> {
+        self.told.iter().find_map(|stamped| match &stamped.record {
+            Record::StepRejected { step, reason, .. } if step.as_str() == id => {
+                Some(reason.code.as_str())
+            }
+            _ => None,
+        })
+    }
+}
+
+fn asking(subject: &str, gpus: u64) -> StepRequest {
+    StepRequest {
+        subject: Some(subject.into()),
+        command: vec!["job".into()],
+        resources: ResourceSettings {
+            gpu_count: Some(gpus),
+            ..ResourceSettings::default()
+        },
+        ..StepRequest::default()
+    }
+}
+
+#[test]
+fn what_is_done_ends_well_and_gives_way_to_the_next() {
+    let mut paper = Paper::new(PoolRequest::default());
+    assert_eq!(paper.submit("x", asking("b", 2), HOUR), Ok(false));
+    paper.submit("y", asking("b", 2), HOUR).unwrap();
+    paper.pass(Span::from_secs(7200));
+    let fine = |at: u64| Some((StepState::Succeeded, "completed", Span::from_secs(at)));
+    assert_eq!(
+        (paper.ended("x"), paper.ended("y")),
+        (fine(3600), fine(7200))
+    );
+    assert_eq!(paper.rehearsal.next_at(), None);
+}
+
+#[test]
+fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
+    for (mode, end) in [
+        (OnPreempt::Requeue, 7200 + 1800),
+        (OnPreempt::Suspend, 7200),
+    ] {
+        let mut paper = Paper::new(PoolRequest::default());
+        let victim = StepRequest {
+            on_preempt: Some(mode),
+            ..asking("b", 2)
+        };
+        paper.submit("victim", victim, HOUR).unwrap();
+        paper.pass(Span::from_secs(1800));
+        // It outranks the borrower, and works for an hour: from 1800 s to 5400 s.
+        paper.submit("urgent", asking("a", 1), HOUR).unwrap();
+        paper.pass(Span::from_secs(20_000));
+        let fine = |at: u64| Some((StepState::Succeeded, "completed", Span::from_secs(at)));
+        assert_eq!(paper.ended("urgent"), fine(5400));
+        assert_eq!(paper.ended("victim"), fine(end), "{mode:?}");
+    }
+}
+
+#[test]
+fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
+    let span = |text: &str| Some(text.into());
+    let mut paper = Paper::new(PoolRequest {
+        defaults: PoolDefaults {
+            timeout: span("30m"),
+            queue_timeout: span("10m"),
+            ..PoolDefaults::default()
+        },
+        max: PoolMaxima {
+            timeout: span("1h"),
+            ..PoolMaxima::default()
+        },
+        ..PoolRequest::default()
+    });
+    paper.submit("long", asking("a", 2), HOUR).unwrap();
+    paper
+        .submit("short", asking("a", 2), Span::from_secs(60))
+        .unwrap();
+    let greedy = StepRequest {
+        timeout: span("2h"),
+        ..asking("a", 1)
+    };
+    paper.submit("greedy", greedy, HOUR).unwrap();
+    paper.pass(Span::from_secs(7200));
+    let failed = |code, at| Some((StepState::Failed, code, Span::from_secs(at)));
+    assert_eq!(paper.ended("long"), failed("timed_out", 1800));
+    assert_eq!(paper.ended("short"), failed("queue_timeout", 600));
+    assert_eq!(paper.rejected("greedy"), Some("exceeds_maximum"));
+}
+
+#[test]
+fn platforms_and_maintenance_are_those_of_the_documents() {
+    let mut paper = Paper::new(PoolRequest {
+        default_platform: Some(sluice_common::id::PlatformName::new("h100").unwrap()),
+        ..PoolRequest::default()
+    });
+    let other = StepRequest {
+        platform: Some("l40s".into()),
+        ..asking("a", 1)
+    };
+    paper.submit("other", other, HOUR).unwrap();
+    paper.submit("any", asking("a", 1), HOUR).unwrap();
+    paper.put(vec![PutDocument::pool(
+        "p",
+        PoolRequest {
+            maintenance: Some("fans".into()),
+            ..PoolRequest::default()
+        },
+    )]);
+    let refused = paper.submit("late", asking("a", 1), HOUR);
+    assert!(
+        matches!(refused, Err(Refusal::PoolInMaintenance { .. })),
+        "{refused:?}"
+    );
+    paper.pass(HOUR);
+    assert_eq!(paper.rejected("other"), Some("no_host_fits"));
+    assert!(paper.ended("any").is_some());
+}
+
+#[test]
+fn what_is_inside_a_reserved_share_is_told_so() {
+    let mut paper = Paper::new(PoolRequest::default());
+    let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 1)].into();
+    let policy = PolicyRequest {
+        reserved,
+        ..PolicyRequest::default()
+    };
+    paper.put(vec![PutDocument::policy("p", "a", policy)]);
+    assert_eq!(paper.submit("inside", asking("a", 1), HOUR), Ok(true));
+    assert_eq!(paper.submit("beyond", asking("a", 1), HOUR), Ok(false));
+}
