@@ -89,8 +89,7 @@ fn title(path: &Path, report: &Report) -> String {
         .file_name()
         .unwrap_or(path.as_os_str())
         .to_string_lossy();
-    let ClusterFigures { hosts, gpus } = report.cluster;
-    format!("{file} on {hosts} hosts with {gpus} GPUs")
+    format!("{file} on {}", report::cluster(report))
 }
 
 /// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.
@@ -135,19 +134,31 @@ fn notes(
     let counted = [
         (
             gangs,
-            "jobs ask for more GPUs than a host has, and run on several at once",
+            [
+                "asks for more GPUs than a host has, and runs on several at once",
+                "ask for more GPUs than a host has, and run on several at once",
+            ],
         ),
         (
             trace.rounded_up,
-            "jobs of the trace ask for a part of a GPU, and get a whole one",
+            [
+                "asks for a part of a GPU, and gets a whole one",
+                "ask for a part of a GPU, and get a whole one",
+            ],
         ),
         (
             if blind { named.count() } else { 0 },
-            "jobs of the trace name a GPU model, which is not looked at, for the hosts have none",
+            [
+                "names a GPU model, which is not looked at, for the hosts name none",
+                "name a GPU model, which is not looked at, for the hosts name none",
+            ],
         ),
     ];
     let counted = counted.into_iter().filter(|(count, _)| *count > 0);
-    notes.extend(counted.map(|(count, what)| format!("{count} {what}")));
+    notes.extend(counted.map(|(count, [one, several])| match count {
+        1 => format!("1 job {one}"),
+        _ => format!("{count} jobs {several}"),
+    }));
     if let Some(of_hundred) = flags.arrivals {
         let seed = flags.seed;
         notes.push(format!(

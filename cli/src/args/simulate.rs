@@ -37,10 +37,11 @@ pub(crate) struct TraceFlags {
     #[arg(long, value_name = "FILE")]
     pub(crate) jobs: Option<PathBuf>,
     /// The hosts: a CSV file with the header of the openb trace, or a shape such as `64x8`, 64 hosts of 8 GPUs each;
-    /// `POOL=64x8` says in which pool. May be given more than once.
+    /// `POOL=64x8` says in which pool, `64x8:H100` of which model. May be given more than once.
     #[arg(long, value_name = "HOSTS", requires = "jobs")]
     pub(crate) hosts: Vec<String>,
-    /// Pools, policies and hosts, as `sluice dev --file` takes them. Without it one pool is open to every subject.
+    /// Pools, policies, platforms and what else `sluice apply -f` takes, and hosts as `sluice dev --file` takes them.
+    /// Without it one pool is open to every subject.
     #[arg(long, value_name = "FILE", requires = "jobs")]
     pub(crate) policies: Option<PathBuf>,
     /// Stop so long after the first arrival.

@@ -12,7 +12,7 @@ use sluice_common::time::{Span, Time};
 use super::driver::{Asked, Fate, Level, Log};
 
 pub(super) use series::Point;
-pub(super) use text::text;
+pub(super) use text::{cluster, text};
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 

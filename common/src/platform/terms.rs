@@ -166,7 +166,10 @@ impl HardwareSelector {
     }
 
     fn is_meant_gpu(&self, gpu: &Gpu) -> bool {
-        let named = |name: &str| name == gpu.platform || name.eq_ignore_ascii_case(&gpu.model);
+        // Vendors write models in capitals, and short names have none.
+        let named = |name: &str| {
+            name.eq_ignore_ascii_case(&gpu.platform) || name.eq_ignore_ascii_case(&gpu.model)
+        };
         let profile = gpu.mig.as_ref().map(|mig| mig.profile.as_str());
         self.gpu_model
             .as_ref()
@@ -320,6 +323,7 @@ mod tests {
         for (selector, gpus, bare) in [
             ("{}", &[0, 1, 2][..], true),
             (r#"{"gpu_model":"a100"}"#, &[0, 1], false),
+            (r#"{"gpu_model":"A100"}"#, &[0, 1], false),
             (r#"{"gpu_model":"l4, nvidia a100-sxm4-80gb"}"#, &[1], false),
             (r#"{"gpu_memory":">=80GB"}"#, &[1], false),
             (r#"{"gpu_memory":">=20GiB, <80GiB"}"#, &[0], false),

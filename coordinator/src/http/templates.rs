@@ -44,7 +44,9 @@ pub(super) fn override_is_short(
     field: &str,
     overrides: &Option<Box<Template>>,
 ) -> Result<(), FieldError> {
-    overrides.as_ref().map_or(Ok(()), |terms| is_short(field, terms))
+    overrides
+        .as_ref()
+        .map_or(Ok(()), |terms| is_short(field, terms))
 }
 
 fn is_short(field: &str, terms: &Template) -> Result<(), FieldError> {

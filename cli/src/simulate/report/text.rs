@@ -48,10 +48,11 @@ fn lines(report: &Report) -> [(&'static str, String); 6] {
     ]
 }
 
-fn cluster(report: &Report) -> String {
+/// How large it is.
+pub(in crate::simulate) fn cluster(report: &Report) -> String {
     let cluster = &report.cluster;
     let hosts = counted(cluster.hosts, "host");
-    format!("{hosts} with {} GPUs", cluster.gpus)
+    format!("{hosts} with {}", gpus(cluster.gpus))
 }
 
 fn jobs(report: &Report) -> String {
@@ -79,11 +80,11 @@ fn jobs(report: &Report) -> String {
 fn allocation(report: &Report) -> String {
     let allocation = &report.allocation;
     format!(
-        "{:.1} % on average while jobs came, {:.1} % when the last one had, {:.1} % at most ({} GPUs)",
+        "{:.1} % on average while jobs came, {:.1} % when the last one had, {:.1} % at most ({})",
         allocation.mean_pct,
         allocation.at_last_arrival_pct,
         allocation.peak_pct,
-        allocation.peak_gpus
+        gpus(allocation.peak_gpus)
     )
 }
 
@@ -147,6 +148,10 @@ fn row(subject: &str, waiting: &Waiting) -> Vec<Cell> {
         (waiting.jobs - waiting.started).to_string(),
     ];
     texts.into_iter().map(Cell::from).collect()
+}
+
+fn gpus(n: u64) -> String {
+    counted(usize::try_from(n).unwrap_or(usize::MAX), "GPU")
 }
 
 fn counted(n: usize, what: &str) -> String {
