@@ -1,6 +1,7 @@
 //! Who gives way to a request that is blocked: how many of those that could, and on which hosts the request would run
-//! instead. Who could is said in `candidates.rs`.
+//! instead. Who could is said in `candidates.rs`; how they are counted off for given hosts in `victims/counting.rs`.
 
+mod counting;
 mod gang;
 mod least;
 
@@ -12,12 +13,13 @@ use alloc::vec::Vec;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, StepId};
 use sluice_common::time::Time;
 
-use super::candidates::{Candidate, Ground, candidates};
+use super::candidates::{Candidate, candidates};
 use super::fit::Before;
 use super::nomination::Kept;
 use super::request::Run;
-use super::scene::{Head, Heads, Scene, Shortage};
+use super::scene::{Head, Heads, Scene};
 use crate::state::HostUnits;
+use counting::{fill, prune};
 use least::Least;
 
 /// Whom a request would take, and where it would run then.
@@ -366,127 +368,4 @@ fn cheapest_host<'a, 'c>(
         }
     }
     best.map(|(_, offer)| offer)
-}
-
-/// Takes candidates in their order until the request would fit on `hosts`, counted off as one set for all of them; `None`
-/// where it never does. A small run that goes first may bring its subject down to its share, or be enough of the one key for
-/// which a large one may go, and so spare the large one that would have been enough of all: then the small one is left
-/// out, and they are counted again.
-fn fill<'a, 'c>(
-    scene: &mut Scene<'a>,
-    field: &Field<'a, 'c>,
-    hosts: &[NodeName],
-) -> Option<Vec<&'c Candidate<'a>>> {
-    let mut left_out = BTreeSet::new();
-    loop {
-        match count_off(scene, field, hosts, &left_out) {
-            Counted::Enough(taken) => return Some(taken),
-            Counted::Short { in_the_way } => left_out.insert(in_the_way?),
-        };
-    }
-}
-
-/// What came of taking candidates in their order.
-enum Counted<'a, 'c> {
-    Enough(Vec<&'c Candidate<'a>>),
-    /// Nobody was taken after all. Where a run was spared only because another of its subject went first: that other.
-    Short {
-        in_the_way: Option<&'a AttemptId>,
-    },
-}
-
-/// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
-/// the line.
-fn count_off<'a, 'c>(
-    scene: &mut Scene<'a>,
-    field: &Field<'a, 'c>,
-    hosts: &[NodeName],
-    left_out: &BTreeSet<&'a AttemptId>,
-) -> Counted<'a, 'c> {
-    let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
-    let mut in_the_way = None;
-    let whole = scene.shortage(hosts);
-    let mut shortage = whole.clone();
-    // A shortage only shrinks by what is taken, so who does not help now never does.
-    let helpful = match shortage.is_of_hosts_alone() {
-        true => field.on_any(hosts),
-        false => Cow::Borrowed(&*field.all),
-    };
-    for candidate in helpful.iter() {
-        if shortage.is_none() {
-            break;
-        }
-        let awaited = scene.is_awaited_by_others(candidate.id);
-        if awaited || scene.has(candidate.id) || left_out.contains(candidate.id) {
-            continue;
-        }
-        if may_go(scene, &shortage, candidate) {
-            scene.take(candidate.id, candidate.run);
-            taken.push(*candidate);
-            scene.shrink(&mut shortage, candidate.run);
-        } else if in_the_way.is_none() && shortage.helped(scene, false, candidate.id, candidate.run)
-        {
-            in_the_way = shield(scene, hosts, candidate, &taken, &whole);
-        }
-    }
-    if shortage.is_none() {
-        return Counted::Enough(taken);
-    }
-    for candidate in taken {
-        scene.spare(candidate.id);
-    }
-    Counted::Short { in_the_way }
-}
-
-/// Whether the loss of a run would help, on the ground on which it may be taken.
-fn may_go(scene: &Scene<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
-    let (id, run) = (candidate.id, candidate.run);
-    match candidate.ground {
-        Ground::Own => shortage.helped(scene, true, id, run),
-        Ground::TakeBack => shortage.helped_back(scene, id, run),
-        Ground::Excess => shortage.helped_beyond_share(scene, id, run),
-    }
-}
-
-/// The first of those taken but for whom a run could be taken too: another of its subject, or one whose loss was enough of
-/// the key of which its subject holds more than its share. Where no single one is, the first of its subject.
-fn shield<'a>(
-    scene: &mut Scene<'a>,
-    hosts: &[NodeName],
-    spared: &Candidate<'a>,
-    taken: &[&Candidate<'a>],
-    whole: &Shortage<'a>,
-) -> Option<&'a AttemptId> {
-    let others = taken.iter().filter(|other| other.ground != Ground::Own);
-    let subject = &spared.run.request.subject;
-    let mut same = others
-        .clone()
-        .filter(|other| other.run.request.subject == *subject);
-    let same = same.next().map(|other| other.id);
-    if same.is_none() && !may_go(scene, whole, spared) {
-        return None;
-    }
-    let mut alone = others.filter(|other| {
-        scene.spare(other.id);
-        let shortage = scene.shortage(hosts);
-        let goes = may_go(scene, &shortage, spared);
-        scene.take(other.id, other.run);
-        goes
-    });
-    alone.next().map(|other| other.id).or(same)
-}
-
-/// Spares every victim without which the request still fits, the last in victim order first.
-fn prune<'a>(scene: &mut Scene<'a>, hosts: &[NodeName], taken: &mut Vec<&Candidate<'a>>) {
-    taken.sort_unstable_by_key(|candidate| candidate.turn);
-    let mut needed = Vec::new();
-    while let Some(candidate) = taken.pop() {
-        scene.spare(candidate.id);
-        if !scene.can_do_with(hosts, candidate.run) {
-            scene.take(candidate.id, candidate.run);
-            needed.push(candidate);
-        }
-    }
-    needed.reverse();
-    *taken = needed;
 }

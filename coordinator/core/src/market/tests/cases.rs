@@ -249,6 +249,22 @@ fn a_run_does_not_shield_one_that_is_short_of_more() {
 /// Of two that are alike the first was promised a place in another pool; nobody looked at the second, so the pool had no
 /// head and a step that never gives way went past it.
 #[test]
+fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
+    let mut trial = trial(&[], &[2], false);
+    let home = pool(0);
+    trial.put_policy(&home, &subject("low"), 0, &[(GPU, 2), (MEM, 6)], &[]);
+    trial.put_policy(&home, &subject("mid"), 1, &[], &[]);
+    trial.put_policy(&home, &subject("top"), 2, &[(GPU, 1)], &[]);
+    submit(&mut trial, &wish("mid", &[(MEM, 5)], true));
+    submit(&mut trial, &wish("top", &[(GPU, 1), (MEM, 1)], true));
+    let small = submit(&mut trial, &wish("top", &[(MEM, 2)], true));
+    // The small one goes first and is enough of the memory, of which alone the one with the GPU may go: without it the two
+    // others are enough of both.
+    let waiter = submit(&mut trial, &wish("low", &[(GPU, 2), (MEM, 6)], false));
+    assert_eq!(running(&trial), [small, waiter]);
+}
+
+#[test]
 fn the_next_of_a_kind_leads_where_the_first_is_promised_elsewhere() {
     let mut trial = trial(&[], &[2], true);
     trial.put_pool(&pool(1), &[], 0);

@@ -185,6 +185,9 @@ impl Judge {
         let run = self.runs.get_mut(attempt).expect("what stops runs");
         run.stopping = true;
         if let Some(by) = by {
+            // Whoever gives way itself is in the queue anew: the queue is not the same for it, and its victims, kept
+            // frozen or back as backfill, may have to go for it again.
+            self.gave_way.retain(|(_, waiter)| *waiter != attempt.step);
             self.gave_way.insert((attempt.step.clone(), by.clone()));
         }
     }

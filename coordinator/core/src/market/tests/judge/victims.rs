@@ -8,7 +8,6 @@ use core::cmp::Reverse;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 
 use super::facts::{Gone, Kept};
-use super::frozen::Ice;
 use super::units::{GPU, MCPU, plus};
 use super::{Ask, Judge, JudgedRun, Verdict, rule};
 use crate::market::Nomination;
@@ -101,15 +100,11 @@ impl Judge {
         })
     }
 
-    /// "With finished runs and the same queue, no run is evicted twice for the same waiter." What is frozen gave its GPUs
-    /// to the waiter and keeps its memory: "a waiter that is short of memory may have it stopped", once.
+    /// "With finished runs and the same queue, no run is evicted twice for the same waiter."
     fn nobody_is_evicted_twice_for_the_same_waiter(&self, taking: Taking<'_>) -> Verdict {
         let waiter = &taking.ask.step;
         let mut victims = taking.victims.iter();
-        let again = victims.find(|id| {
-            let is_frozen = self.runs.get(*id).is_some_and(|run| run.ice == Ice::Done);
-            !is_frozen && self.gave_way.contains(&(id.step.clone(), waiter.clone()))
-        });
+        let again = victims.find(|id| self.gave_way.contains(&(id.step.clone(), waiter.clone())));
         rule(
             "nobody_is_evicted_twice_for_the_same_waiter",
             again.is_none(),
