@@ -38,7 +38,12 @@ fn files() -> Vec<PathBuf> {
     };
     match std::env::var_os("SLUICE_SCENARIOS") {
         Some(file) => vec![file.into()],
-        None => vec![own("published.json"), own("live.json"), own("suspend.json")],
+        None => vec![
+            own("published.json"),
+            own("live.json"),
+            own("suspend.json"),
+            own("corners.json"),
+        ],
     }
 }
 

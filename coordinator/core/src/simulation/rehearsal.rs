@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
+use sluice_common::proof::Claim;
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -191,7 +192,11 @@ impl Rehearsal {
             attempts: Vec::new(),
             gpu_states: GpuStates::default(),
         });
-        self.ask(Input::NodeHello { session, hello });
+        self.ask(Input::NodeHello {
+            session,
+            claim: Claim::default(),
+            hello,
+        });
         self.refused.take().map_or(Ok(()), Err)
     }
 
@@ -338,6 +343,8 @@ impl Rehearsal {
                 Greeting::Refused { message } => self.refused = Some(message),
             },
             Output::ToNode { node, command, .. } => self.obey(&node, command.order),
+            // Nobody takes a host off its connection on paper.
+            Output::LetGo { .. } => {}
             Output::Reply { answer, .. } => self.answer = Some(answer),
             Output::SetTimer { key, at } => self.set_timer(key, at),
         }
