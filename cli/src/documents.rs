@@ -71,9 +71,16 @@ pub(crate) enum Document {
     Template(TemplateName, Box<Template>),
 }
 
+/// What the cluster does not take by `apply`.
+#[derive(Debug)]
+pub(crate) enum Apart {
+    Host(Box<HostRequest>),
+    Step,
+}
+
 impl Document {
-    /// What the cluster takes by `apply`, or else the document.
-    pub(crate) fn put(self) -> Result<PutDocument, Self> {
+    /// What the cluster takes by `apply`, or else what it is.
+    pub(crate) fn put(self) -> Result<PutDocument, Apart> {
         match self {
             Document::Cluster(terms) => Ok(PutDocument::cluster(terms)),
             Document::Pool(name, request) => Ok(PutDocument::pool(name, *request)),
@@ -85,7 +92,8 @@ impl Document {
             Document::Template(name, template) => Ok(PutDocument::template(name, *template)),
             Document::Role(name, terms) => Ok(PutDocument::role(name, terms)),
             Document::Binding(name, terms) => Ok(PutDocument::binding(name, terms)),
-            Document::Step(_) | Document::Host(_) => Err(self),
+            Document::Step(_) => Err(Apart::Step),
+            Document::Host(host) => Err(Apart::Host(host)),
         }
     }
 }

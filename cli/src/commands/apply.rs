@@ -15,7 +15,7 @@ use sluice_common::reason::Detail;
 use super::outage_note;
 use crate::args::{ApplyArgs, Format};
 use crate::client::{ApiError, Client, Patience};
-use crate::documents::{self, Document, Place, Placed};
+use crate::documents::{self, Apart, Document, Place, Placed};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::{safe, shortened};
@@ -110,8 +110,8 @@ fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
 fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
     document.put().map_err(|other| {
         let (kind, way) = match other {
-            Document::Host(_) => ("host", "only `sluice dev --file` makes hosts for trials"),
-            _ => ("step", "hand it in with `sluice submit -f`"),
+            Apart::Host(_) => ("host", "only `sluice dev --file` makes hosts for trials"),
+            Apart::Step => ("step", "hand it in with `sluice submit -f`"),
         };
         Failure::Failed(format!("{place}: kind: `{kind}` is not applied: {way}"))
     })

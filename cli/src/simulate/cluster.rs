@@ -11,7 +11,7 @@ use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 
 use super::hosts::{self, Host};
-use crate::documents::{self, Document, Place, Placed};
+use crate::documents::{self, Apart, Place, Placed};
 use crate::failure::Failure;
 
 /// The pool where no file declares any.
@@ -50,12 +50,12 @@ impl Cluster {
         for Placed { document, place } in documents::placed(&text, &documents::shown(path))? {
             match document.put() {
                 Ok(put) => self.documents.push((put, place)),
-                Err(Document::Host(request)) => {
+                Err(Apart::Host(request)) => {
                     let host = Host::of(*request);
                     let host = host.map_err(|e| Failure::Usage(format!("{place}: {e}")))?;
                     self.hosts.push(host);
                 }
-                Err(_) => {
+                Err(Apart::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));
                 }
