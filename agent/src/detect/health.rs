@@ -21,8 +21,9 @@ pub(crate) enum Action {
 }
 
 /// XIDs by NVIDIA's numbers, with NVIDIA's names. Those that tell of what a program did rather than of the hardware are
-/// the ones that NVIDIA's device plugin for Kubernetes passes over.
-const XIDS: [(u64, Action, &str); 24] = [
+/// the ones that NVIDIA's device plugin for Kubernetes passes over. Those after which NVIDIA's catalog of XIDs asks for a
+/// reset of the GPU, or for a look at it, quarantine it.
+const XIDS: [(u64, Action, &str); 30] = [
     (13, Action::BlameStep, "graphics engine exception"),
     (31, Action::BlameStep, "GPU memory page fault"),
     (43, Action::BlameStep, "GPU stopped processing"),
@@ -31,7 +32,9 @@ const XIDS: [(u64, Action, &str); 24] = [
         Action::BlameStep,
         "preemptive cleanup, due to previous errors",
     ),
+    (46, Action::Quarantine, "GPU stopped processing (timeout)"),
     (48, Action::Quarantine, "double bit ECC error"),
+    (54, Action::Quarantine, "auxiliary power is not connected"),
     (62, Action::Quarantine, "internal micro-controller halt"),
     (
         63,
@@ -54,11 +57,15 @@ const XIDS: [(u64, Action, &str); 24] = [
     (119, Action::Drain, "GSP RPC timeout"),
     (120, Action::Drain, "GSP error"),
     (121, Action::Note, "corrected error on the C2C NVLink"),
+    (136, Action::Quarantine, "link training failed"),
     (140, Action::Quarantine, "unrecovered ECC error"),
     (143, Action::Quarantine, "GPU initialization failure"),
     (149, Action::Quarantine, "NVLink NETIR error"),
     (151, Action::Quarantine, "key rotation error"),
+    (156, Action::Quarantine, "resource retirement"),
     (158, Action::Quarantine, "GPU fatal timeout"),
+    (171, Action::Quarantine, "uncorrectable DRAM error"),
+    (172, Action::Quarantine, "uncorrectable SRAM error"),
 ];
 
 /// What an XID asks for; one that nobody listed here is noted.
