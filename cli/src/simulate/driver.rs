@@ -283,10 +283,7 @@ impl Asked {
             },
             ..StepRequest::default()
         };
-        Ok(NewStep {
-            id: name(number),
-            spec: request.check()?,
-        })
+        Ok(NewStep::new(name(number), request.check()?))
     }
 }
 

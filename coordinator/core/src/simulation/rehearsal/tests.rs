@@ -63,10 +63,7 @@ impl Paper {
     }
 
     fn submit(&mut self, id: &str, request: StepRequest, lasts: Span) -> Result<bool, Refusal> {
-        let step = NewStep {
-            id: StepId::new(id).unwrap(),
-            spec: request.check().unwrap(),
-        };
+        let step = NewStep::new(StepId::new(id).unwrap(), request.check().unwrap());
         let submitted = self.rehearsal.submit(step, Some(lasts));
         self.look();
         submitted
@@ -86,25 +83,26 @@ impl Paper {
 
     /// How a step ended, why, and when.
     fn ended(&self, id: &str) -> Option<(StepState, &str, Span)> {
-        self.told.iter().find_map(|stamped| match &stamped.record {
-            Record::StepEnded {
+        self.told.iter().find_map(|stamped| {
+            let Record::StepEnded {
                 step,
                 state,
                 reason,
-            } if step.as_str() == id => {
-                let at = stamped.at.since(Time::default());
-                Some((*state, reason.code.as_str(), at))
-            }
-            _ => None,
+            } = &stamped.record
+            else {
+                return None;
+            };
+            let at = stamped.at.since(Time::default());
+            (step.as_str() == id).then(|| (*state, reason.code.as_str(), at))
         })
     }
 
     fn rejected(&self, id: &str) -> Option<&str> {
-        self.told.iter().find_map(|stamped| match &stamped.record {
-            Record::StepRejected { step, reason, .. } if step.as_str() == id => {
-                Some(reason.code.as_str())
-            }
-            _ => None,
+        self.told.iter().find_map(|stamped| {
+            let Record::StepRejected { step, reason, .. } = &stamped.record else {
+                return None;
+            };
+            (step.as_str() == id).then(|| reason.code.as_str())
         })
     }
 }
