@@ -25,12 +25,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::epoch::{EpochError, EpochFile};
-use crate::gpu_file::GpuFile;
+use crate::epoch::EpochError;
 use crate::logs::Live;
+use crate::state_files::StateFiles;
 
 pub(crate) use execs::{Begun, ExecEvent};
-use report::{Report, Touched};
+use report::{Report, Touched, assigned};
 
 /// Events that wait for the loop. Beyond it the tasks that bring them wait, which slows their peers down.
 pub(crate) const INBOX: usize = 1024;
@@ -95,19 +95,13 @@ pub(crate) struct Identity {
     pub(crate) is_declared: bool,
 }
 
-/// How the loop comes to know of GPUs, and where it keeps what it must.
-pub(crate) struct Gpus {
-    /// Asks for a look at them.
-    pub(crate) looks: mpsc::Sender<()>,
-    pub(crate) file: GpuFile,
-}
-
 /// The loop and what it holds.
 pub(crate) struct Engine {
     core: Core,
     identity: Identity,
-    epoch: EpochFile,
-    gpus: Gpus,
+    kept: StateFiles,
+    /// Asks for a look at the GPUs.
+    looks: mpsc::Sender<()>,
     live: Arc<Live>,
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
@@ -128,16 +122,16 @@ impl Engine {
     pub(crate) fn new(
         core: Core,
         identity: Identity,
-        epoch: EpochFile,
-        gpus: Gpus,
+        kept: StateFiles,
+        looks: mpsc::Sender<()>,
         live: Arc<Live>,
         supervised: watch::Sender<bool>,
     ) -> Self {
         Self {
             core,
             identity,
-            epoch,
-            gpus,
+            kept,
+            looks,
             live,
             link: None,
             supervisor: None,
@@ -183,6 +177,8 @@ impl Engine {
                 self.supervisor = Some(outbox);
                 self.on_capabilities(capabilities);
                 self.feed(Input::SupervisorUp { boot_id, attempts })?;
+                let known = self.core.statuses().map(|status| status.attempt);
+                self.kept.warrants.retain(&known.collect());
                 self.live.replace(self.unreleased());
                 self.supervised.send_replace(true);
                 Ok(())
@@ -335,7 +331,7 @@ impl Engine {
                     epoch = epoch.counter,
                     "the coordinator speaks with a higher epoch"
                 );
-                self.epoch.save(&epoch)?;
+                self.kept.epoch.save(&epoch)?;
             }
             Output::Greet {
                 link,
@@ -357,8 +353,13 @@ impl Engine {
                 self.timers.insert(key, at);
             }
             // Where one is asked for already, that one will do.
-            Output::LookAtGpus => drop(self.gpus.looks.try_send(())),
-            Output::SaveGpus(kept) => self.gpus.file.save(&kept),
+            Output::LookAtGpus => drop(self.looks.try_send(())),
+            Output::SaveGpus(kept) => self.kept.gpus.save(&kept),
+            Output::KeepWarrant { attempt, warrant } => self.kept.warrants.keep(&attempt, &warrant),
+            Output::ShowWarrant { link, attempt } => {
+                let warrant = self.kept.warrants.of(&attempt);
+                self.say(link, ToLink::Say(FromNode::Warrant { attempt, warrant }));
+            }
         }
         Ok(())
     }
@@ -422,6 +423,9 @@ impl Engine {
     }
 
     fn order(&mut self, mut order: ToSupervisor) {
+        if let ToSupervisor::Forget { attempt } = &order {
+            self.kept.warrants.drop(attempt);
+        }
         if let ToSupervisor::Spawn(spec) = &mut order {
             self.live.add(spec.attempt.clone());
             let (devices, unknown) = devices::of(&spec.memo.gpus, &self.identity.inventory.gpus);
@@ -461,30 +465,6 @@ fn may_write(phase: &AttemptPhase) -> bool {
         | AttemptPhase::NotSuspended { .. }
         | AttemptPhase::Ended(_) => true,
         AttemptPhase::Released(_) => false,
-    }
-}
-
-/// The attempt that an input assigns to this host.
-fn assigned(input: &Input) -> Option<AttemptId> {
-    match input {
-        Input::Command { command, .. } => match &command.order {
-            ToNode::Assign(assignment) => Some(assignment.attempt.clone()),
-            ToNode::Stop { .. }
-            | ToNode::Forget { .. }
-            | ToNode::Suspend { .. }
-            | ToNode::Resume { .. }
-            | ToNode::RestoreGpus { .. } => None,
-        },
-        Input::Dialled { .. }
-        | Input::Welcomed { .. }
-        | Input::LinkLost { .. }
-        | Input::HeartbeatAcked { .. }
-        | Input::SupervisorUp { .. }
-        | Input::SupervisorDown
-        | Input::Attempt(_)
-        | Input::Gpus(_)
-        | Input::GpuHealth(_)
-        | Input::Timer(_) => None,
     }
 }
 

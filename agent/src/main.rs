@@ -15,8 +15,10 @@ mod link;
 mod logs;
 mod notify;
 mod renewal;
+mod state_files;
 mod supervisor;
 mod told;
+mod warrants;
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -36,12 +38,11 @@ use tracing::{Instrument, info, warn};
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::{Engine, Event, INBOX};
-use crate::epoch::EpochFile;
 use crate::execs::Execs;
-use crate::gpu_file::GpuFile;
 use crate::link::Link;
 use crate::logs::{Live, Logs, Watcher};
 use crate::renewal::Door;
+use crate::state_files::StateFiles;
 
 /// The agent of one host of a Sluice cluster.
 #[derive(Parser)]
@@ -315,7 +316,6 @@ async fn serve(
     exit_with_stdin: bool,
 ) -> anyhow::Result<()> {
     let door = Door::open(config.tls.clone())?;
-    let epoch = EpochFile::new(&config.state_dir);
     let mut host = detect::Host::new(
         config.state_dir.clone(),
         config.nvml_library.clone(),
@@ -326,8 +326,10 @@ async fn serve(
         Some(declared) => declared,
         None => detect::first(&mut host).await,
     };
-    let core = Core::new(settings(&config, &inventory, is_declared), epoch.load()?);
     let identity = identify(&config, inventory.clone(), is_declared)?;
+    let kept = StateFiles::new(&config.state_dir, identity.boot_id.clone());
+    let settings = settings(&config, &inventory, is_declared);
+    let core = Core::new(settings, kept.epoch.load()?).with_gpus(kept.gpus.load());
     let live = Arc::new(Live::default());
     let watcher = Watcher::start()
         .inspect_err(|error| warn!("output is followed by looking every second: {error}"))
@@ -339,12 +341,9 @@ async fn serve(
     let logs = Arc::new(logs);
 
     let (supervised, is_supervised) = watch::channel(false);
-    let file = GpuFile::new(&config.state_dir, identity.boot_id.clone());
-    let core = core.with_gpus(file.load());
     let (looks, looks_wanted) = mpsc::channel(1);
-    let gpus = engine::Gpus { looks, file };
     let checkpoints = checkpoint::watch(attempts, Arc::clone(&live), events.clone());
-    let engine = Engine::new(core, identity, epoch, gpus, live, supervised);
+    let engine = Engine::new(core, identity, kept, looks, live, supervised);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }

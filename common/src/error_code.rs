@@ -223,6 +223,8 @@ codes! {
     InvalidNode = "invalid_node", 400;
     /// The address is not one at which a coordinator can be reached.
     InvalidAddress = "invalid_address", 400;
+    /// The coordinator is not recovering, so there is nothing to end.
+    NotRecovering = "not_recovering", 409;
 }
 
 impl fmt::Display for ErrorCode {

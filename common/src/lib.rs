@@ -45,4 +45,5 @@ pub mod template;
 pub mod time;
 pub mod usage;
 pub mod validation;
+pub mod warrant;
 pub mod wire;

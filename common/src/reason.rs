@@ -141,6 +141,9 @@ codes! {
     MountNotAllowed = "mount_not_allowed",
     /// Rejected: with what the pool's templates add it is larger than a process can be given.
     MergeTooLarge = "merge_too_large",
+    /// Queued: the coordinator was brought back from an earlier time, and nothing new starts until hosts have told what they
+    /// run.
+    Recovering = "recovering",
 }
 
 impl fmt::Display for ReasonCode {

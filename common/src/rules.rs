@@ -167,6 +167,9 @@ pub enum PoolStatus {
     Offline,
     /// It takes no new steps; those that wait or run go on.
     Maintenance,
+    /// The coordinator was brought back from an earlier time: steps are accepted, and none starts until hosts have told what
+    /// they run.
+    Recovering,
 }
 
 impl PoolStatus {
@@ -176,6 +179,7 @@ impl PoolStatus {
             PoolStatus::Online => "online",
             PoolStatus::Offline => "offline",
             PoolStatus::Maintenance => "maintenance",
+            PoolStatus::Recovering => "recovering",
         }
     }
 }

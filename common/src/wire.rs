@@ -29,6 +29,7 @@ use crate::supervision::Exit;
 use crate::template::launch::Launch;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
+use crate::warrant::SealedWarrant;
 
 /// The protocol version that this build speaks. Until the first tagged release other versions are refused.
 pub const PROTOCOL_VERSION: u32 = 1;
@@ -119,6 +120,13 @@ pub enum FromNode {
     },
     /// How the host is by its own check. Said on each new link, and when it has changed.
     Health(HostHealth),
+    /// The answer to [`ToNode::Show`].
+    Warrant {
+        /// Whose.
+        attempt: AttemptId,
+        /// What came with its assignment; `None` where the host has not kept it.
+        warrant: Option<SealedWarrant>,
+    },
 }
 
 /// To the agent: an order, and by whom.
@@ -169,6 +177,11 @@ pub enum ToNode {
         /// Their UUIDs.
         gpus: Vec<String>,
     },
+    /// Show the warrant of an attempt that the coordinator does not know: it was brought back from an earlier time.
+    Show {
+        /// Whose.
+        attempt: AttemptId,
+    },
 }
 
 /// One attempt to run on this host.
@@ -200,6 +213,12 @@ pub struct Assignment {
     pub cpu_mode: CpuMode,
     /// What templates put around it.
     pub launch: Launch,
+    /// By what the coordinator knows the attempt again when it was brought back from a time before it: the host keeps it
+    /// as it is, reads nothing in it, and shows it when it is asked. At most [`MAX_WARRANT_BYTES`]; empty where there is
+    /// none.
+    ///
+    /// [`MAX_WARRANT_BYTES`]: crate::limit::MAX_WARRANT_BYTES
+    pub warrant: SealedWarrant,
 }
 
 /// The place of one host among those that run an attempt together, each its part.

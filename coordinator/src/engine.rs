@@ -25,13 +25,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coordinator_core::{
-    Answer, Book, Core, Input, NewStep, Output, ReplyId, SessionId, Settings, Stamped, TimerKey,
+    Answer, Book, Core, Input, NewStep, Output, RecoveryWhy, ReplyId, SessionId, Settings, Stamped,
+    TimerKey,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::id::{ClusterId, NodeName};
 use sluice_common::proof::Claim;
 use sluice_common::time::Time;
-use sluice_common::wire::{Command, Greeting, Hello};
+use sluice_common::wire::{Command, Greeting, Hello, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::clock::Clock;
@@ -195,7 +196,7 @@ pub fn start(
 ) -> Result<(EngineHandle, EngineThread), EngineError> {
     let (outbox, inbox) = mpsc::channel(INBOX);
     let (committed, watched) = watch::channel(recovered.last_seq);
-    let handle = EngineHandle::new(outbox, watched);
+    let handle = EngineHandle::new(outbox, watched, store.seal().clone());
     let mut engine = Engine {
         report: Report::new(&recovered.state),
         clock: Clock::start(recovered.last_at),
@@ -213,7 +214,7 @@ pub fn start(
         drawn: 0,
         stopping: false,
     };
-    engine.begin(recovered.cluster)?;
+    engine.begin(recovered.cluster, recovered.recovers)?;
     let (tell, ended) = oneshot::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -262,8 +263,16 @@ struct Effects {
 }
 
 impl Engine {
-    fn begin(&mut self, cluster: ClusterId) -> Result<(), EngineError> {
-        self.core.start(self.clock.now(), cluster);
+    fn begin(
+        &mut self,
+        cluster: ClusterId,
+        recovers: Option<RecoveryWhy>,
+    ) -> Result<(), EngineError> {
+        let now = self.clock.now();
+        match recovers {
+            Some(why) => self.core.start_recovering(now, cluster, why),
+            None => self.core.start(now, cluster),
+        }
         self.absorb();
         self.flush()?;
         self.shared.publish(Book::of(self.core.state()));
@@ -386,23 +395,37 @@ impl Engine {
     }
 
     fn absorb(&mut self) {
-        let effects = &mut self.effects;
         for output in self.core.outputs() {
             match output {
-                Output::Record(record) => effects.records.push(record),
+                Output::Record(record) => self.effects.records.push(record),
                 Output::Greet { session, greeting } => {
-                    effects.sends.push((session, ToSession::Greeting(greeting)));
+                    let greeting = ToSession::Greeting(greeting);
+                    self.effects.sends.push((session, greeting));
                 }
                 Output::ToNode {
                     session, command, ..
-                } => effects.sends.push((session, ToSession::Command(command))),
-                Output::LetGo { session, why } => {
-                    effects.sends.push((session, ToSession::Cut(why)));
+                } => {
+                    let command = ToSession::Command(self.sealed(command));
+                    self.effects.sends.push((session, command));
                 }
-                Output::Reply { reply, answer } => effects.replies.push((reply, answer)),
-                Output::SetTimer { key, at } => effects.timers.push((key, at)),
+                Output::LetGo { session, why } => {
+                    self.effects.sends.push((session, ToSession::Cut(why)));
+                }
+                Output::Reply { reply, answer } => self.effects.replies.push((reply, answer)),
+                Output::SetTimer { key, at } => self.effects.timers.push((key, at)),
             }
         }
+    }
+
+    /// An assignment goes out with what its host can show for it.
+    fn sealed(&self, mut command: Command) -> Command {
+        if let ToNode::Assign(assignment) = &mut command.order {
+            let attempt = &assignment.attempt;
+            let warrant = self.core.state().warrant(attempt);
+            let sealed = warrant.map(|warrant| self.store.seal().seal(attempt, &warrant));
+            assignment.warrant = sealed.unwrap_or_default();
+        }
+        command
     }
 
     /// Does everything that was decided since the last flush, records first.

@@ -31,6 +31,7 @@ mod platforms;
 mod pools;
 mod put;
 mod rate;
+mod recovery;
 mod roles;
 mod rules;
 mod steps;
@@ -211,6 +212,7 @@ fn router(api: Api) -> Router {
                 .delete(validations::delete),
         )
         .route("/v1/apply", post(terms::apply))
+        .route("/v1/recovery", get(recovery::get).delete(recovery::end))
         .route("/v1/events", get(events::events))
         .route("/v1/roles", get(roles::list))
         .route("/v1/roles/{role}", get(roles::get))

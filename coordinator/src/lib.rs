@@ -21,6 +21,7 @@ mod keeper;
 mod notify;
 pub mod replay;
 pub mod run;
+pub mod seal;
 pub mod session;
 pub mod store;
 pub mod view;

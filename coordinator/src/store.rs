@@ -28,7 +28,7 @@ mod whole;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use coordinator_core::{Record, Stamped, State};
+use coordinator_core::{Record, RecoveryWhy, Stamped, State};
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 use sluice_common::id::ClusterId;
@@ -38,6 +38,7 @@ pub use error::StoreError;
 pub use past::{Past, PastError};
 pub use read::{Event, ReadError, StoreReader};
 
+use crate::seal::Seal;
 use lock::DirLock;
 use tip::Tip;
 
@@ -71,6 +72,8 @@ pub struct Recovered {
     pub last_seq: u64,
     /// Time of the last record. The clock must not start before it.
     pub last_at: Time,
+    /// Why hosts may know more than the store does, where it was put back or made anew.
+    pub recovers: Option<RecoveryWhy>,
 }
 
 /// A state with its place in the log, as it is stored.
@@ -79,6 +82,17 @@ struct Snapshot<S> {
     seq: u64,
     at: Time,
     state: S,
+}
+
+/// The key in `meta` of a [`Mark`].
+const MARK: &str = "recovers";
+
+/// Says that hosts may know more than the store does. It counts as long as nothing was written since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    why: RecoveryWhy,
+    /// The last record when it was made.
+    seq: u64,
 }
 
 /// The open store; whoever has it is the only writer.
@@ -91,6 +105,7 @@ pub struct Store {
     last_seq: u64,
     last_at: Time,
     last_snapshot: u64,
+    seal: Seal,
     /// Given back when the store is dropped; `None` where a test runs on memory.
     _lock: Option<DirLock>,
 }
@@ -99,6 +114,11 @@ impl Store {
     /// A reader for other threads.
     pub fn reader(&self) -> StoreReader {
         StoreReader::new(Arc::clone(&self.db), self.file.clone())
+    }
+
+    /// The seal on what hosts keep for the cluster.
+    pub fn seal(&self) -> &Seal {
+        &self.seal
     }
 
     /// Number of the last record; 0 where there is none.

@@ -18,6 +18,7 @@ use sluice_common::api::{
 use sluice_common::facts::Labels;
 use sluice_common::id::{AttemptId, PoolName, StepId, Subject};
 use sluice_common::inventory::Readings;
+use sluice_common::rules::PoolStatus;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Time;
@@ -256,6 +257,17 @@ fn cordon(cordon: &Cordon) -> CordonView {
     }
 }
 
+/// How a pool stands for whoever submits to it.
+fn status(core: &Core, pool: &Pool) -> PoolStatus {
+    let state = core.state();
+    match pool.status(state.nodes_of(&pool.name)) {
+        PoolStatus::Online | PoolStatus::Offline if state.recovery().is_some() => {
+            PoolStatus::Recovering
+        }
+        status => status,
+    }
+}
+
 /// A pool.
 pub fn pool(core: &Core, pool: &Pool) -> PoolView {
     let state = core.state();
@@ -286,7 +298,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         require: pool.require.clone(),
         overcommitted: market.is_some_and(market::Pool::is_overcommitted),
         version: pool.version,
-        status: pool.status(state.nodes_of(&pool.name)),
+        status: status(core, pool),
         maintenance: rules.maintenance,
         defaults: rules.defaults,
         max: rules.max,

@@ -311,10 +311,17 @@ impl Core {
             ToNode::Suspend { attempt, room_mb } => self.on_suspend(now, attempt, room_mb),
             ToNode::Resume { attempt } => self.on_resume(now, attempt),
             ToNode::RestoreGpus { gpus } => self.on_restore_gpus(&gpus),
+            ToNode::Show { attempt } => self.on_show(attempt),
         }
     }
 
-    fn on_assign(&mut self, now: Now, terms: Terms, assignment: Assignment) {
+    fn on_show(&mut self, attempt: AttemptId) {
+        if let Some(link) = self.link.as_ref().map(|link| link.id) {
+            self.outputs.push(Output::ShowWarrant { link, attempt });
+        }
+    }
+
+    fn on_assign(&mut self, now: Now, terms: Terms, mut assignment: Assignment) {
         let id = assignment.attempt.clone();
         if let Some(phase) = self.status(&id) {
             return self.report(&id, phase);
@@ -326,6 +333,11 @@ impl Core {
             Ok(processors) => processors,
             Err(exit) => return self.settle(id, never_started(now, exit, None)),
         };
+        let warrant = core::mem::take(&mut assignment.warrant);
+        if !warrant.is_empty() {
+            let attempt = id.clone();
+            self.outputs.push(Output::KeepWarrant { attempt, warrant });
+        }
         self.note_gpus(&id, &assignment.gpus);
         self.note_processors(&id, &processors.own);
         let spec = spawn::spec(assignment, processors, &self.settings, terms);

@@ -68,6 +68,7 @@ mod tests {
             units: Amounts::new(),
             cpu_mode: Default::default(),
             launch: sluice_common::template::launch::Launch::default(),
+            warrant: Default::default(),
         }
     }
 

@@ -4,8 +4,9 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::Epoch;
+use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::supervision::{BootMillis, ToSupervisor};
+use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{AttemptStatus, FromNode};
 
 use crate::gpus::KeptGpus;
@@ -59,6 +60,20 @@ pub enum Output {
     /// Look at the GPUs soon, and feed [`crate::Input::Gpus`]. One look answers all that were asked for before it was
     /// begun; a driver that does not answer need not be waited for.
     LookAtGpus,
+    /// Keep the warrant of an attempt, before what follows, until the supervisor is told to forget the attempt.
+    KeepWarrant {
+        /// Whose.
+        attempt: AttemptId,
+        /// As it came.
+        warrant: SealedWarrant,
+    },
+    /// Show the coordinator the warrant of an attempt, or tell it that there is none.
+    ShowWarrant {
+        /// The connection.
+        link: LinkId,
+        /// Whose.
+        attempt: AttemptId,
+    },
     /// Keep this until the host is booted anew, durably, before what follows. Given back by
     /// [`crate::Core::with_gpus`].
     SaveGpus(KeptGpus),

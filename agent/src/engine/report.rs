@@ -39,7 +39,7 @@ impl Touched {
                 | ToNode::Forget { attempt }
                 | ToNode::Suspend { attempt, .. }
                 | ToNode::Resume { attempt } => Touched::One(attempt.clone()),
-                ToNode::RestoreGpus { .. } => Touched::Nobody,
+                ToNode::RestoreGpus { .. } | ToNode::Show { .. } => Touched::Nobody,
             },
             Input::Attempt(view) => Touched::One(view.attempt.clone()),
             Input::Timer(
@@ -177,5 +177,30 @@ fn words(why: StopWhy) -> &'static str {
         StopWhy::NotSuspended => "it could not be suspended",
         StopWhy::SuspendedTooLong => "it was suspended for too long",
         StopWhy::PeerEnded => "a part of it on another host has ended",
+    }
+}
+
+/// The attempt that an input assigns to this host.
+pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
+    match input {
+        Input::Command { command, .. } => match &command.order {
+            ToNode::Assign(assignment) => Some(assignment.attempt.clone()),
+            ToNode::Stop { .. }
+            | ToNode::Forget { .. }
+            | ToNode::Suspend { .. }
+            | ToNode::Resume { .. }
+            | ToNode::RestoreGpus { .. }
+            | ToNode::Show { .. } => None,
+        },
+        Input::Dialled { .. }
+        | Input::Welcomed { .. }
+        | Input::LinkLost { .. }
+        | Input::HeartbeatAcked { .. }
+        | Input::SupervisorUp { .. }
+        | Input::SupervisorDown
+        | Input::Attempt(_)
+        | Input::Gpus(_)
+        | Input::GpuHealth(_)
+        | Input::Timer(_) => None,
     }
 }

@@ -53,11 +53,8 @@ impl Rig {
         let engine = Engine::new(
             Core::new(settings, None),
             identity,
-            EpochFile::new(dir.path()),
-            Gpus {
-                looks: mpsc::channel(1).0,
-                file: GpuFile::new(dir.path(), boot_id()),
-            },
+            StateFiles::new(dir.path(), boot_id()),
+            mpsc::channel(1).0,
             Arc::clone(&live),
             watch::channel(false).0,
         );
@@ -118,6 +115,7 @@ impl Rig {
             units: Amounts::new(),
             cpu_mode: Default::default(),
             launch: sluice_common::template::launch::Launch::default(),
+            warrant: Default::default(),
         };
         let command = Command {
             epoch: epoch(),

@@ -65,7 +65,7 @@ fn platforms(pool: &PoolView) -> String {
 fn status(pool: &PoolView) -> (Tone, &'static str) {
     let word = pool.status.as_str();
     match pool.status {
-        PoolStatus::Maintenance => (Tone::Pending, word),
+        PoolStatus::Maintenance | PoolStatus::Recovering => (Tone::Pending, word),
         PoolStatus::Offline if pool.nodes == 0 => (Tone::Faint, word),
         PoolStatus::Offline => (Tone::Bad, word),
         // More is reserved than there is: since hosts or GPUs are gone, or because nothing is declared to hold it to.

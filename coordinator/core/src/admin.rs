@@ -118,6 +118,14 @@ impl Core {
         self.move_if_empty(name);
     }
 
+    /// What came to a node that is to become empty leaves it like what was there before.
+    pub(crate) fn empty_drained(&mut self, name: &NodeName) {
+        if self.state.node(name).and_then(Node::drain).is_some() {
+            self.empty(name, false);
+            self.note_empty(name);
+        }
+    }
+
     /// Stops what can be made to give way on a node, or all that is there. How it is stopped is what preemption does;
     /// what is on its way out already is left to it.
     fn empty(&mut self, name: &NodeName, all: bool) {

@@ -19,7 +19,9 @@ use crate::input::{Input, ReplyId, SessionId, Settings, TimerKey};
 use crate::market::Policy;
 use crate::output::{Answer, Output};
 use crate::record::{Record, Stamped};
+use crate::recovery::Asked;
 use crate::schedule::stirred;
+use crate::state::recovery::{LogPoint, RecoveryWhy};
 use crate::state::{State, Undo, default_pool, default_subject};
 
 /// The scheduling core. See the head of this crate for how it is driven.
@@ -33,6 +35,10 @@ pub struct Core {
     pub(crate) dirty: BTreeSet<PoolName>,
     /// The time of the input that is being handled; never goes back.
     pub(crate) now: Time,
+    /// When this run began.
+    pub(crate) listening_since: Time,
+    /// Where the log stood when this run began.
+    pub(crate) began_at: LogPoint,
     outbox: Outbox,
     /// What there was before the changes that are being tried.
     undo: Option<Box<Undo>>,
@@ -53,6 +59,8 @@ pub(crate) struct Contact {
     pub(crate) strays: BTreeSet<AttemptId>,
     /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
     pub(crate) thawing: BTreeSet<AttemptId>,
+    /// Attempts that are not known here, and may be adopted when it has shown their warrants.
+    pub(crate) asked: BTreeMap<AttemptId, Asked>,
 }
 
 impl Contact {
@@ -64,7 +72,13 @@ impl Contact {
             addressed: false,
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
+            asked: BTreeMap::new(),
         }
+    }
+
+    /// Whether it holds attempts that are not live on it here: nothing is granted there until they are settled.
+    pub(crate) fn holds_unknown(&self) -> bool {
+        !self.strays.is_empty() || !self.asked.is_empty()
     }
 }
 
@@ -86,6 +100,8 @@ impl Core {
             contacts: BTreeMap::new(),
             dirty: BTreeSet::new(),
             now: Time::default(),
+            listening_since: Time::default(),
+            began_at: LogPoint::default(),
             outbox: Outbox::default(),
             undo: None,
         }
@@ -96,7 +112,19 @@ impl Core {
     /// No node is linked yet, so none takes work; each is given its whole time before it is called lost, counted from
     /// now.
     pub fn start(&mut self, now: Time, cluster: ClusterId) {
+        self.begin(now, cluster, None);
+    }
+
+    /// The same over a store that is of an earlier time than the hosts: nothing new starts until they have told what they
+    /// run.
+    pub fn start_recovering(&mut self, now: Time, cluster: ClusterId, why: RecoveryWhy) {
+        self.begin(now, cluster, Some(why));
+    }
+
+    fn begin(&mut self, now: Time, cluster: ClusterId, recovers: Option<RecoveryWhy>) {
         self.now = now;
+        self.listening_since = now;
+        self.began_at = self.state.log_point();
         let before = self.state.epoch().map_or(0, |epoch| epoch.counter);
         let counter = before.saturating_add(1);
         self.record(Record::CoordinatorStarted {
@@ -117,6 +145,10 @@ impl Core {
                 subject: default_subject(),
                 policy: Policy::default(),
             });
+        }
+        match recovers {
+            Some(why) => self.begin_recovery(why, self.began_at),
+            None => self.await_recovery(),
         }
         self.await_nodes();
         self.await_deadlines();
@@ -190,12 +222,22 @@ impl Core {
             Input::Timer(TimerKey::Pool(pool)) => {
                 self.dirty.insert(pool);
             }
+            // It is looked at after every input.
+            Input::Timer(TimerKey::Recovery) => {}
+            Input::Warrant {
+                session,
+                node,
+                attempt,
+                warrant,
+            } => self.on_warrant(session, &node, &attempt, warrant),
+            Input::EndRecovery { reply } => self.on_end_recovery(reply),
         }
         self.settle();
     }
 
     /// Lets start what can, and forgets what is old.
     fn settle(&mut self) {
+        self.look_at_recovery();
         self.schedule();
         while self.state.index().finished().len() > self.settings.keep_finished {
             let oldest = self.state.index().finished().values().next().cloned();

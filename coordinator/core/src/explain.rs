@@ -49,6 +49,9 @@ impl Core {
 
     /// The pool that a queued step prefers, or where it is promised a place, and what keeps it from starting there.
     fn waiting(&self, step: &Step) -> Reason {
+        if self.state.recovery().is_some() {
+            return self.recovering();
+        }
         let market = self.state.market();
         let Some(request) = market.request(&step.id) else {
             return step.reason.clone();

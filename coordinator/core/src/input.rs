@@ -25,6 +25,7 @@ use sluice_common::wire::{FromNode, Hello};
 use crate::access::AccessChange;
 use crate::admission::JoinAsk;
 use crate::market::{Policy, Table};
+use crate::state::recovery::Warrant;
 
 /// A caller that waits for an answer; drawn by the driver, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,6 +105,22 @@ pub enum Input {
         session: SessionId,
         /// Who.
         node: NodeName,
+    },
+    /// An agent shows the warrant of an attempt, which the driver has found to be ours, or has none.
+    Warrant {
+        /// The connection.
+        session: SessionId,
+        /// Who.
+        node: NodeName,
+        /// Whose warrant.
+        attempt: AttemptId,
+        /// What it says.
+        warrant: Option<Box<Warrant>>,
+    },
+    /// An admin ends a recovery before all hosts have reported.
+    EndRecovery {
+        /// Who waits for [`crate::Answer::Changed`].
+        reply: ReplyId,
     },
     /// A connection is gone.
     NodeGone {
@@ -382,6 +399,8 @@ pub enum TimerKey {
     Suspension(AttemptId),
     /// A step has waited for its units for too long.
     Queue(StepId),
+    /// A recovery may be over.
+    Recovery,
 }
 
 /// Terms that the driver's config sets.

@@ -9,7 +9,7 @@ use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
 
-use crate::core::Core;
+use crate::core::{Contact, Core};
 use crate::record::{Placement, Record};
 use crate::state::{Attempt, HostUnits, PartPhase, State, Step, SuspensionPhase};
 
@@ -181,7 +181,7 @@ fn ready_nodes_are_linked(core: &Core) -> Held {
     for node in core.state().nodes().values() {
         let contact = core.contacts.get(&node.name);
         let linked = contact.is_some_and(|contact| contact.session.is_some());
-        let stray = contact.is_some_and(|contact| !contact.strays.is_empty());
+        let stray = contact.is_some_and(Contact::holds_unknown);
         let holds = match node.state {
             NodeState::Ready => linked && !stray,
             NodeState::Reconciling => linked && stray,
@@ -221,6 +221,9 @@ fn drained_nodes_are_left(state: &State) -> Held {
 
 /// The scheduler was woken by everything that could let a step start.
 fn nobody_waits_who_could_start(core: &Core) -> Held {
+    if core.state().recovery().is_some() {
+        return Ok(());
+    }
     for pool in core.state().pools().keys() {
         let missed = core.state().market().next_move(pool, core.now);
         need("nobody_waits_who_could_start", missed.is_none(), || {

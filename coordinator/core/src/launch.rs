@@ -11,6 +11,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
 use sluice_common::template::origin::Merged;
 use sluice_common::template::variable::Variable;
+use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{Assignment, Gang};
 
 use crate::granted::of_model;
@@ -58,6 +59,8 @@ pub(crate) fn assignment(
         workdir,
         gang,
         launch,
+        // Whoever drives the core seals it: see `State::warrant`.
+        warrant: SealedWarrant::default(),
     }
 }
 

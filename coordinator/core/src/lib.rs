@@ -47,6 +47,7 @@ mod platforms;
 mod preview;
 mod reconcile;
 mod record;
+mod recovery;
 mod rules;
 mod schedule;
 pub mod simulation;
@@ -76,6 +77,7 @@ pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, 
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::{About, Placement, Record, Stamped};
 pub use simulation::Rehearsal;
+pub use state::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};
 pub use state::{
     Admission, Attempt, Binding, Cordon, Drain, Finished, GpuCordon, JoinToken, MAX_ATTEMPTS_KEPT,
     MAX_JOIN_TOKENS, Misfit, Moves, Node, NodeAccess, Part, PartPhase, Platform, Pool, State, Step,

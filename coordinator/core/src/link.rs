@@ -26,6 +26,7 @@ use sluice_common::wire::{AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VER
 use crate::core::{Contact, Core};
 use crate::input::{SessionId, TimerKey};
 use crate::record::Record;
+use crate::state::recovery::RecoveryWhy;
 
 /// Highest epoch that a host may claim to have obeyed: far more starts than a coordinator can have had, and far from
 /// the top, so that one made-up number cannot use up the counter.
@@ -43,6 +44,7 @@ impl Core {
         let node = hello.node.clone();
         self.link(session, &node);
         let is_new = self.state.node(&node).is_none();
+        self.know_pool(&hello.pool, &node);
         let (attempts, gpu_states) = self.report_node(hello);
         if is_new {
             self.label_as_joined(&node);
@@ -51,6 +53,7 @@ impl Core {
         self.greet(session, Greeting::Welcome(self.welcome()));
         self.reconcile(&node, attempts, rebooted);
         self.settle_node(&node);
+        self.rule_again();
         self.watch(&node);
     }
 
@@ -64,7 +67,8 @@ impl Core {
         }
         let known = self.state.node(&hello.node);
         let moved = known.is_some_and(|node| node.pool_of_config.is_some());
-        if !moved && self.state.pool(&hello.pool).is_none() {
+        let recovers = self.state.recovery().is_some();
+        if !moved && !recovers && self.state.pool(&hello.pool).is_none() {
             return Err(format!(
                 "there is no pool `{}`{}: set `pool` in the agent's config",
                 hello.pool,
@@ -143,6 +147,9 @@ impl Core {
                 },
                 lost_after: self.settings.lost_after,
             });
+            if self.state.recovery().is_none() {
+                self.begin_recovery(RecoveryWhy::LaterEpoch, self.began_at);
+            }
         }
     }
 
@@ -155,6 +162,7 @@ impl Core {
             addressed: true,
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
+            asked: BTreeMap::new(),
         };
         self.contacts.insert(node.clone(), contact);
     }
@@ -238,6 +246,8 @@ impl Core {
             FromNode::Inventory(inventory) => self.on_inventory(node, *inventory),
             // Nothing is decided by them: whoever drives the core keeps the last.
             FromNode::Readings(_) => {}
+            // It comes as an input of its own, from whoever can tell that it is one of ours.
+            FromNode::Warrant { .. } => {}
             FromNode::GpuStates(states) => self.take_gpu_states(node, *states),
             FromNode::Checkpoint { attempt, ago } => self.on_checkpoint(node, attempt, ago),
             FromNode::Health(health) => self.on_health(node, health),
@@ -285,7 +295,8 @@ impl Core {
     /// A linked and heard node is ready, or reconciling while it holds what it should not.
     pub(crate) fn settle_node(&mut self, node: &NodeName) {
         let contact = self.contacts.get(node);
-        let stray = contact.is_some_and(|contact| !contact.strays.is_empty());
+        let stray =
+            contact.is_some_and(|contact| !contact.strays.is_empty() || !contact.asked.is_empty());
         let state = self.state.node(node).map(|node| node.state);
         let node = node.clone();
         match (stray, state) {
@@ -302,6 +313,7 @@ impl Core {
         if contact.session == Some(session) {
             contact.session = None;
             contact.strays.clear();
+            contact.asked.clear();
             self.call_unreachable(node);
         }
     }

@@ -496,4 +496,7 @@ pub enum Refusal {
         /// The most.
         limit: usize,
     },
+    /// There is no recovery to be ended.
+    #[error("the coordinator is not recovering: what waits may start")]
+    NotRecovering,
 }

@@ -35,29 +35,48 @@ impl Core {
         rebooted: bool,
     ) {
         let listed: BTreeSet<AttemptId> = statuses.iter().map(|s| s.attempt.clone()).collect();
-        for status in statuses {
-            let id = status.attempt.clone();
-            let is_frozen = matches!(
-                status.phase,
-                AttemptPhase::Suspending(_) | AttemptPhase::Suspended { .. }
-            );
-            let missed_stop = match &status.phase {
-                AttemptPhase::Starting
-                | AttemptPhase::Running(_)
-                | AttemptPhase::Suspending(_)
-                | AttemptPhase::Suspended { .. }
-                | AttemptPhase::Resuming(_)
-                | AttemptPhase::NotSuspended { .. } => Some(id),
-                AttemptPhase::Stopping { .. }
-                | AttemptPhase::Ended(_)
-                | AttemptPhase::Released(_) => None,
-            };
-            self.take_status(node, status);
-            if let Some(attempt) = missed_stop {
-                self.stop_again(node, &attempt);
-                self.steer_again(&attempt, is_frozen);
-            }
+        if self.state.recovery().is_some() {
+            // What holds nothing there any more goes first: others may have its GPUs.
+            self.miss(node, &listed, rebooted);
+            let (running, idle) = statuses.into_iter().partition(|s| holds_gpus(&s.phase));
+            let (running, idle): (Vec<_>, Vec<_>) = (running, idle);
+            let in_order = idle.into_iter().chain(running);
+            in_order.for_each(|status| self.take_listed(node, status));
+            return;
         }
+        for status in statuses {
+            self.take_listed(node, status);
+        }
+        self.miss(node, &listed, rebooted);
+    }
+
+    /// Takes in a status that shows what its host missed.
+    pub(crate) fn take_listed(&mut self, node: &NodeName, status: AttemptStatus) {
+        let id = status.attempt.clone();
+        let is_frozen = matches!(
+            status.phase,
+            AttemptPhase::Suspending(_) | AttemptPhase::Suspended { .. }
+        );
+        let missed_stop = match &status.phase {
+            AttemptPhase::Starting
+            | AttemptPhase::Running(_)
+            | AttemptPhase::Suspending(_)
+            | AttemptPhase::Suspended { .. }
+            | AttemptPhase::Resuming(_)
+            | AttemptPhase::NotSuspended { .. } => Some(id),
+            AttemptPhase::Stopping { .. } | AttemptPhase::Ended(_) | AttemptPhase::Released(_) => {
+                None
+            }
+        };
+        self.take_status(node, status);
+        if let Some(attempt) = missed_stop {
+            self.stop_again(node, &attempt);
+            self.steer_again(&attempt, is_frozen);
+        }
+    }
+
+    /// Settles what is live on a node that does not list it.
+    fn miss(&mut self, node: &NodeName, listed: &BTreeSet<AttemptId>, rebooted: bool) {
         let held: Vec<AttemptId> = self.state.attempts_on(node).cloned().collect();
         for attempt in held.iter().filter(|attempt| !listed.contains(attempt)) {
             self.on_missing(node, attempt, rebooted);
@@ -96,6 +115,8 @@ impl Core {
             self.record_released(node, id);
         } else if rebooted {
             self.vanish(node, id, Exit::HostRebooted);
+        } else if self.state.recovery().is_some() {
+            self.lose_track(node, id);
         } else if unbegun {
             self.send_assignment(node, id);
         } else {
@@ -104,7 +125,7 @@ impl Core {
     }
 
     /// Ends an attempt of which nothing is left, by our own clock and word.
-    fn vanish(&mut self, node: &NodeName, id: &AttemptId, exit: Exit) {
+    pub(crate) fn vanish(&mut self, node: &NodeName, id: &AttemptId, exit: Exit) {
         let Some((_, attempt, part)) = self.live_on(node, id) else {
             return;
         };
@@ -132,6 +153,8 @@ impl Core {
     pub(crate) fn take_status(&mut self, node: &NodeName, status: AttemptStatus) {
         if self.live_on(node, &status.attempt).is_some() {
             self.follow(node, status);
+        } else if self.may_be_adopted(&status.attempt) {
+            self.ask_for_warrant(node, status);
         } else {
             self.on_stray(node, status);
         }
@@ -139,6 +162,7 @@ impl Core {
 
     fn follow(&mut self, node: &NodeName, status: AttemptStatus) {
         let AttemptStatus { attempt: id, phase } = status;
+        self.follow_suspension(node, &id, &phase);
         if !matches!(phase, AttemptPhase::Suspended { .. }) {
             self.on_answer_to_resume(node, &id);
         }
@@ -218,7 +242,7 @@ impl Core {
         }
     }
 
-    fn at_least_ended(&mut self, node: &NodeName, id: &AttemptId, end: AttemptEnd) {
+    pub(crate) fn at_least_ended(&mut self, node: &NodeName, id: &AttemptId, end: AttemptEnd) {
         if let Some(process) = end.started {
             self.at_least_running(node, id, process);
         }
@@ -306,7 +330,7 @@ impl Core {
     }
 
     /// Tells every host on which an attempt has not ended to stop it, but for the one that knows.
-    fn send_stops(&mut self, id: &AttemptId, why: StopWhy, but: Option<&NodeName>) {
+    pub(crate) fn send_stops(&mut self, id: &AttemptId, why: StopWhy, but: Option<&NodeName>) {
         let Some(step) = self.state.step(&id.step) else {
             return;
         };
@@ -348,7 +372,7 @@ impl Core {
         }
     }
 
-    fn record_released(&mut self, node: &NodeName, id: &AttemptId) {
+    pub(crate) fn record_released(&mut self, node: &NodeName, id: &AttemptId) {
         self.record(Record::Released {
             attempt: id.clone(),
             node: node.clone(),
@@ -356,7 +380,7 @@ impl Core {
         self.note_empty(node);
     }
 
-    fn on_stray(&mut self, node: &NodeName, status: AttemptStatus) {
+    pub(crate) fn on_stray(&mut self, node: &NodeName, status: AttemptStatus) {
         let AttemptStatus { attempt: id, phase } = status;
         match phase {
             AttemptPhase::Released(_) => {
@@ -446,5 +470,19 @@ impl Core {
         let attempt = step.attempt(id.number)?;
         let part = attempt.on(node)?;
         (part.phase < PartPhase::Released).then_some((step, attempt, part))
+    }
+}
+
+/// Whether an attempt in this phase may have the GPUs that it was given.
+fn holds_gpus(phase: &AttemptPhase) -> bool {
+    match phase {
+        AttemptPhase::Starting
+        | AttemptPhase::Running(_)
+        | AttemptPhase::Stopping { .. }
+        | AttemptPhase::Suspending(_)
+        | AttemptPhase::Resuming(_)
+        | AttemptPhase::NotSuspended { .. }
+        | AttemptPhase::Ended(_) => true,
+        AttemptPhase::Suspended { .. } | AttemptPhase::Released(_) => false,
     }
 }

@@ -5,6 +5,7 @@ mod about;
 mod placement;
 mod stamped;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,6 +34,7 @@ use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 use crate::access::AccessChange;
 use crate::cluster::Home;
 use crate::market::{Nomination, Policy, Table};
+use crate::state::recovery::{FrozenOnHost, LogPoint, RecoveryEnd, RecoveryWhy, Warrant};
 use crate::templates::Grounds;
 
 pub use about::About;
@@ -493,5 +495,29 @@ pub enum Record {
         node: NodeName,
         /// The generation that a new certificate must have at least.
         generation: Generation,
+    },
+    /// The store is of an earlier time than the hosts: nothing new starts until they have told what they run.
+    RecoveryBegan {
+        /// Why.
+        why: RecoveryWhy,
+        /// Up to where the store knows what was granted.
+        known: LogPoint,
+    },
+    /// What hosts run is known again: what waits may start.
+    RecoveryEnded {
+        /// How it came to its end.
+        end: RecoveryEnd,
+    },
+    /// An attempt that was not known here runs on a host, or has run: it is one of ours again, and so is its step.
+    Adopted {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The host that showed its warrant.
+        node: NodeName,
+        /// What it is.
+        warrant: Box<Warrant>,
+        /// Where it is frozen, its process and what was moved.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        frozen: Option<FrozenOnHost>,
     },
 }

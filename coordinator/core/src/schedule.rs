@@ -92,7 +92,11 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::JoinTokenRevoked { .. }
         | Record::JoinRefused { .. }
         | Record::NodeRevoked { .. }
+        | Record::RecoveryBegan { .. }
+        | Record::Adopted { .. }
         | Record::StepForgotten { .. } => Vec::new(),
+        // Nothing was looked at meanwhile.
+        Record::RecoveryEnded { .. } => state.pools().keys().cloned().collect(),
     }
 }
 
@@ -109,8 +113,12 @@ fn awaited(state: &State, step: &StepId) -> Vec<PoolName> {
 }
 
 impl Core {
-    /// Makes every move that there is in the pools in which something stirred.
+    /// Makes every move that there is in the pools in which something stirred. None in a recovery: what waits here may run
+    /// on a host that has not told of it.
     pub(crate) fn schedule(&mut self) {
+        if self.state.recovery().is_some() {
+            return;
+        }
         while let Some(pool) = self.dirty.first().cloned() {
             match self.state.market().next_move(&pool, self.now) {
                 Some(next) => self.make(next),

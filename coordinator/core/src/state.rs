@@ -8,6 +8,7 @@ mod apply;
 mod index;
 mod node;
 mod ranks;
+pub(crate) mod recovery;
 mod step;
 mod undo;
 mod units;
@@ -42,6 +43,7 @@ pub use step::{
 
 pub(crate) use index::{Index, request};
 pub(crate) use ranks::Ranks;
+use recovery::Recovery;
 pub(crate) use step::{default_pool, default_subject};
 pub(crate) use undo::Undo;
 pub(crate) use units::{HOST_KEYS, HostUnits};
@@ -66,6 +68,9 @@ pub(crate) struct Kept {
     /// Until then, leases that an earlier coordinator gave may keep attempts running on silent nodes.
     #[serde(default)]
     no_loss_before: Time,
+    /// While the store is of an earlier time than the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    recovery: Option<Recovery>,
     pools: BTreeMap<PoolName, Pool>,
     /// Terms of the cluster as a whole.
     #[serde(default)]

@@ -23,6 +23,7 @@ mod platforms;
 mod preview;
 mod random;
 mod reconcile;
+mod recovery;
 mod require;
 mod rig;
 mod rules;

@@ -286,6 +286,20 @@ pub(crate) fn superseded(node: &NodeName) -> Reason {
     Reason::new(ReasonCode::HostLost, message).with("node", node.as_str())
 }
 
+pub(crate) fn adopted(node: &NodeName) -> Reason {
+    let message = format!(
+        "`{node}` has it, and the coordinator was brought back from a time before it knew that"
+    );
+    Reason::new(ReasonCode::Allocated, message).with("node", node.as_str())
+}
+
+pub(crate) fn lost_track(node: &NodeName) -> Reason {
+    let message = format!(
+        "the coordinator was brought back from an earlier time, and `{node}` does not know the attempt any more"
+    );
+    Reason::new(ReasonCode::HostLost, message).with("node", node.as_str())
+}
+
 pub(crate) fn host_rebooted(node: &NodeName) -> Reason {
     let message = format!("its host `{node}` was rebooted");
     Reason::new(ReasonCode::HostRebooted, message).with("node", node.as_str())

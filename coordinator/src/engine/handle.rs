@@ -4,17 +4,19 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use coordinator_core::{
     Answer, Applied, Book, Change, Core, Input, JoinAsk, JoinRefusal, Joined, NewStep, Preview,
-    Refusal, Refused, ReplyId, SessionId, Stamped, Steer, Submitted,
+    Refusal, Refused, ReplyId, SessionId, Stamped, Steer, Submitted, Warrant,
 };
 use sluice_common::access::AuditEntry;
-use sluice_common::id::{NodeName, StepId};
+use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::proof::Claim;
 use sluice_common::time::Span;
+use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::interest::{Interest, Interests};
 use super::{Message, Meter, Mouth};
+use crate::seal::Seal;
 
 /// The engine has ended, or ended before it could answer. Whether a submit or a cancel took place is unknown then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,16 +34,22 @@ pub struct EngineHandle {
     interests: Interests,
     meter: Arc<Meter>,
     book: Arc<RwLock<Arc<Book>>>,
+    seal: Seal,
 }
 
 impl EngineHandle {
-    pub(super) fn new(inbox: mpsc::Sender<Message>, committed: watch::Receiver<u64>) -> Self {
+    pub(super) fn new(
+        inbox: mpsc::Sender<Message>,
+        committed: watch::Receiver<u64>,
+        seal: Seal,
+    ) -> Self {
         Self {
             inbox,
             committed,
             interests: Interests::default(),
             meter: Arc::default(),
             book: Arc::default(),
+            seal,
         }
     }
 
@@ -237,12 +245,35 @@ impl EngineHandle {
         node: NodeName,
         message: FromNode,
     ) -> Result<(), EngineGone> {
-        let input = Input::FromNode {
-            session,
-            node,
-            message,
+        let input = match message {
+            FromNode::Warrant { attempt, warrant } => Input::Warrant {
+                warrant: self.known(&node, &attempt, warrant),
+                session,
+                node,
+                attempt,
+            },
+            message => Input::FromNode {
+                session,
+                node,
+                message,
+            },
         };
         self.tell(Message::Session(Box::new(input))).await
+    }
+
+    /// What a warrant says, where it is one of ours.
+    fn known(
+        &self,
+        node: &NodeName,
+        attempt: &AttemptId,
+        shown: Option<SealedWarrant>,
+    ) -> Option<Box<Warrant>> {
+        let sealed = shown?;
+        let warrant = self.seal.open(attempt, &sealed);
+        if warrant.is_none() {
+            tracing::warn!(%node, %attempt, "a warrant was shown that this cluster has not sealed: the attempt is stopped");
+        }
+        warrant.map(Box::new)
     }
 
     /// Brings a node's sign of life. Once this has returned it stands in the inbox ahead of every timer that has not

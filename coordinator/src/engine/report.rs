@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use coordinator_core::{Placement, Record, Stamped, State};
+use coordinator_core::{Placement, Record, RecoveryEnd, RecoveryWhy, Stamped, State};
 use sluice_common::access::AuditEntry;
 use sluice_common::api::timestamp;
 use sluice_common::gpu_state::GpuStates;
@@ -46,6 +46,17 @@ impl Report {
         match record {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
+            }
+            Record::RecoveryBegan { why, .. } => recovery_began(*why),
+            Record::RecoveryEnded { end } => recovery_ended(*end),
+            Record::Adopted {
+                attempt: AttemptId { step, number },
+                node,
+                warrant,
+                ..
+            } => {
+                let pool = &warrant.pool;
+                info!(%step, attempt = number, %pool, %node, gpus = gpus(&warrant.placements), "step adopted");
             }
             Record::ClusterPut { .. } => info!("terms of the cluster set"),
             Record::ValidationPut { validation, .. } => info!(%validation, "validation set"),
@@ -239,6 +250,26 @@ fn gpus_reported(node: &NodeName, states: &GpuStates) {
     }
     for (gpu, fault) in &states.faults {
         warn!(%node, %gpu, "GPU is granted to nobody: {fault}");
+    }
+}
+
+fn recovery_began(why: RecoveryWhy) {
+    let why = match why {
+        RecoveryWhy::Restored => "the store was put back from a backup",
+        RecoveryWhy::StoreLost => "the store is new and the cluster is not",
+        RecoveryWhy::LaterEpoch => "a host has obeyed a later coordinator",
+    };
+    warn!(
+        "recovering: {why}; nothing new starts until hosts have told what they run, or that has stopped"
+    );
+}
+
+fn recovery_ended(end: RecoveryEnd) {
+    match end {
+        RecoveryEnd::Complete => info!("recovered: what waits may start"),
+        RecoveryEnd::Ordered => {
+            warn!("the recovery was ended by hand: what hosts have not shown yet is stopped")
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use coordinator_core::Core;
 use tokio::time::timeout;
 
 use super::Api;
@@ -16,12 +17,14 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the engine answers.
+/// `GET /readyz`: the engine answers. It takes calls in a recovery too, and says that nothing starts.
 pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) {
     let stopping = *api.0.stop.borrow();
-    let answer = timeout(READY_LIMIT, api.engine().read(|_| ())).await;
+    let recovers = |core: &Core| core.state().recovery().is_some();
+    let answer = timeout(READY_LIMIT, api.engine().read(recovers)).await;
     match answer {
-        Ok(Ok(())) if !stopping => (StatusCode::OK, "ok\n"),
+        Ok(Ok(true)) if !stopping => (StatusCode::OK, "ok, recovering: nothing new starts yet\n"),
+        Ok(Ok(false)) if !stopping => (StatusCode::OK, "ok\n"),
         Ok(_) => (
             StatusCode::SERVICE_UNAVAILABLE,
             "the coordinator is stopping\n",

@@ -18,7 +18,7 @@ use sluice_common::error_code::ErrorCode;
 const DOCUMENT: &str = include_str!("openapi/document.json");
 
 /// The paths.
-const PATHS: [&str; 8] = [
+const PATHS: [&str; 9] = [
     include_str!("openapi/steps.json"),
     include_str!("openapi/nodes.json"),
     include_str!("openapi/pools.json"),
@@ -26,6 +26,7 @@ const PATHS: [&str; 8] = [
     include_str!("openapi/join.json"),
     include_str!("openapi/events.json"),
     include_str!("openapi/access.json"),
+    include_str!("openapi/recovery.json"),
     include_str!("openapi/service.json"),
 ];
 

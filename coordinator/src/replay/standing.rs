@@ -51,9 +51,7 @@ impl Thing {
     /// How it stands; `None` where it is not there.
     pub(super) fn stands(&self, state: &State) -> Option<String> {
         match self {
-            Thing::Coordinator => state
-                .epoch()
-                .map(|epoch| format!("epoch {}", epoch.counter)),
+            Thing::Coordinator => coordinator(state),
             Thing::Cluster => Some(cluster(state)),
             Thing::Validation(name) => state.validations().get(name).map(validation),
             Thing::Access => Some(access(state)),
@@ -79,7 +77,9 @@ impl Thing {
 /// What a record can change, asked of the state before it.
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
-        Record::CoordinatorStarted { .. } => vec![Thing::Coordinator],
+        Record::CoordinatorStarted { .. }
+        | Record::RecoveryBegan { .. }
+        | Record::RecoveryEnded { .. } => vec![Thing::Coordinator],
         Record::ClusterPut { .. } => vec![Thing::Cluster],
         Record::ValidationPut { validation, .. } | Record::ValidationDeleted { validation } => {
             vec![Thing::Validation(validation.clone())]
@@ -153,12 +153,22 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::NotSuspended { .. }
         | Record::Held { .. }
         | Record::Unheld { .. }
+        | Record::Adopted { .. }
         | Record::StepEnded { .. }
         | Record::StepForgotten { .. } => {
             let step = record.step().cloned();
             step.map(Thing::Step).into_iter().collect()
         }
     }
+}
+
+fn coordinator(state: &State) -> Option<String> {
+    let epoch = state.epoch()?.counter;
+    let recovers = state.recovery().is_some();
+    Some(format!(
+        "epoch {epoch}{}",
+        if recovers { ", recovering" } else { "" }
+    ))
 }
 
 /// What a document asserts.

@@ -206,7 +206,9 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
         FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),
         FromNode::Health(HostHealth::Unfit(why)) => tidy(why, MAX_SENTENCE_BYTES),
-        FromNode::Checkpoint { .. } | FromNode::Health(HostHealth::Fit) => {}
+        FromNode::Checkpoint { .. }
+        | FromNode::Health(HostHealth::Fit)
+        | FromNode::Warrant { .. } => {}
     }
     Ok(message)
 }

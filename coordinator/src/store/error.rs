@@ -98,6 +98,9 @@ pub enum StoreError {
         /// What was offered.
         found: u64,
     },
+    /// The key of the seal on warrants.
+    #[error(transparent)]
+    Seal(#[from] crate::seal::SealError),
     /// No random bytes for a new cluster's id.
     #[error("cannot draw an id for a new cluster: {0}")]
     Random(String),

@@ -15,8 +15,10 @@ use super::line::{self, Damage};
 use super::lock::DirLock;
 use super::tip::Tip;
 use super::{
-    ENVIRONMENT, FORMAT, LOG, META, Recovered, SNAPSHOT, Snapshot, Store, StoreError, make_tables,
+    ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot, Store, StoreError,
+    make_tables,
 };
+use crate::seal::Seal;
 
 /// Memory for pages. Writes go to the end of the log and readers follow close behind, so little of the file is hot.
 const CACHE_BYTES: usize = 32 * 1024 * 1024;
@@ -68,6 +70,7 @@ impl Store {
             last_seq: recovered.last_seq,
             last_at: recovered.last_at,
             last_snapshot,
+            seal: Seal::of(dir)?,
             _lock: Some(lock),
         };
         Ok((store, recovered))
@@ -95,6 +98,7 @@ impl Store {
             last_seq: recovered.last_seq,
             last_at: recovered.last_at,
             last_snapshot,
+            seal: Seal::drawn()?,
             _lock: None,
             file,
         };
@@ -178,6 +182,7 @@ fn load(db: &impl ReadableDatabase, file: &Path) -> Result<(Recovered, u64), Sto
         state: State::default(),
         last_seq: 0,
         last_at: Time::default(),
+        recovers: None,
     };
     if let Some(snapshot) = snapshot {
         recovered.state = snapshot.state;
@@ -186,6 +191,10 @@ fn load(db: &impl ReadableDatabase, file: &Path) -> Result<(Recovered, u64), Sto
     }
     read_log(&txn, file, &mut recovered)?;
     give_environments(&txn, file, &mut recovered.state)?;
+    // Once a record was written since, a coordinator has begun the recovery.
+    let mark = read_mark(&txn, file)?;
+    let mark = mark.filter(|mark| mark.seq == recovered.last_seq);
+    recovered.recovers = mark.map(|mark| mark.why);
     Ok((recovered, last_snapshot))
 }
 
@@ -238,6 +247,14 @@ pub(super) fn read_meta(txn: &ReadTransaction, file: &Path) -> Result<ClusterId,
         });
     }
     read_meta_value(txn, file, "cluster")
+}
+
+/// What was noted when the store was put back, or made in place of one that was lost.
+fn read_mark(txn: &ReadTransaction, file: &Path) -> Result<Option<Mark>, StoreError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let value = table(txn, file, META)?.get(MARK).map_err(opening)?;
+    let mark = value.map(|value| line::parse(value.value())).transpose();
+    mark.map_err(|damage| StoreError::damaged_record(file, "meta", MARK, damage))
 }
 
 fn read_meta_value<T: serde::de::DeserializeOwned>(

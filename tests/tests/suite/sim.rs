@@ -1,5 +1,5 @@
 //! Both cores in one simulated cluster, with everything that can go wrong going wrong: messages late, links cut, daemons
-//! killed between any two effects, hosts rebooted, admins who drain and delete. Its hosts have GPUs that come free late or
+//! killed between any two effects, the coordinator's store lost or put back from a while ago, hosts rebooted, admins who drain and delete. Its hosts have GPUs that come free late or
 //! never, fall off the bus, are used by strangers, and whose driver is slow, silent or does not tell processes; steps are
 //! suspended, resumed and started anew by their callers and by preemption, and what moves them from their GPUs refuses,
 //! hangs or dies. Time is simulated, so hours pass in seconds, and one seed gives one history. Checked after every
@@ -26,7 +26,12 @@ fn seeds() -> Vec<u64> {
 }
 
 /// What happens in twenty lives at least once, by words of a record of it: where nothing of it happens, nothing is shown.
-const DEEDS: [&str; 21] = [
+const DEEDS: [&str; 26] = [
+    r#""type":"recovery_began""#,
+    r#""type":"recovery_ended""#,
+    r#""type":"adopted""#,
+    r#""type":"adopted" "frozen":{"#,
+    r#"does not know the attempt any more"#,
     r#""type":"node_cordoned""#,
     r#""type":"node_draining""#,
     r#""type":"node_uncordoned""#,

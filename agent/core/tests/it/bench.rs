@@ -173,6 +173,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         units: Amounts::new(),
         cpu_mode: Default::default(),
         launch: sluice_common::template::launch::Launch::default(),
+        warrant: Default::default(),
     }
 }
 
@@ -295,6 +296,8 @@ fn word(output: &Output) -> String {
             key: TimerKey::Suspension(id),
             at,
         } => format!("suspension of {id} at {}", at.0),
+        Output::KeepWarrant { attempt, warrant } => format!("keep {attempt} {}", warrant.as_str()),
+        Output::ShowWarrant { link, attempt } => format!("show {} {attempt}", link.0),
         Output::SaveEpoch(epoch) => format!("save {}", epoch.counter),
         Output::Greet {
             link,

@@ -513,6 +513,9 @@ impl World {
             }
             Output::LookAtGpus => self.look_wanted = true,
             Output::SaveGpus(kept) => self.kept_gpus = kept,
+            Output::KeepWarrant { .. } | Output::ShowWarrant { .. } => {
+                panic!("nobody gave or asked for one")
+            }
         }
     }
 
@@ -548,6 +551,7 @@ impl World {
             FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
             FromNode::Checkpoint { .. } => panic!("the core knows no files"),
             FromNode::Health(_) => panic!("the core hears of no check"),
+            FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
         }
     }
 

@@ -18,6 +18,7 @@ use sluice_common::supervision::Exit;
 use sluice_common::template::launch::{Around, Bound, HookRun, Launch};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
+use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
     Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, Gang, Greeting,
     Heartbeat, HeartbeatAck, Hello, LogReply, LogRequest, LogStream, PROTOCOL_VERSION, Room,
@@ -392,6 +393,17 @@ fn how_a_host_is() {
     check(&unfit, "05000000 01000000 0200000000000000 'no'");
 }
 
+#[test]
+fn a_warrant() {
+    let shown = |warrant: Option<&str>| FromNode::Warrant {
+        attempt: attempt(),
+        warrant: warrant.map(|text| SealedWarrant::new(text.to_owned())),
+    };
+    let golden = format!("06000000 {ATTEMPT} 01 0100000000000000 'w'");
+    check(&shown(Some("w")), &golden);
+    check(&shown(None), &format!("06000000 {ATTEMPT} 00"));
+}
+
 fn command(order: ToNode) -> Command {
     Command {
         epoch: epoch(),
@@ -434,6 +446,7 @@ fn assignments() {
                 after: vec![],
             },
         },
+        warrant: SealedWarrant::new("w".to_owned()),
     };
     let golden = format!(
         "{EPOCH} 00000000
@@ -462,7 +475,8 @@ fn assignments() {
            0400000000000000 'core' 0201000000000000
          0100000000000000                             # before: one
            0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
-         0000000000000000                             # after"
+         0000000000000000                             # after
+         0100000000000000 'w'                         # warrant"
     );
     check(&command(ToNode::Assign(Box::new(full.clone()))), &golden);
     let bare = Assignment {
@@ -474,6 +488,7 @@ fn assignments() {
         units: Amounts::new(),
         cpu_mode: CpuMode::Limit,
         launch: Launch::default(),
+        warrant: SealedWarrant::default(),
         ..full
     };
     let golden = format!(
@@ -484,7 +499,8 @@ fn assignments() {
          00000000 0100000000000000 0100000000000000 'a' 00 # alone
          0100000000000000 's' 0000000000000000 00000000
          0000000000000000 0000000000000000 # wrapper, variables of templates
-         0000000000000000 0000000000000000 0000000000000000 # limits, before, after"
+         0000000000000000 0000000000000000 0000000000000000 # limits, before, after
+         0000000000000000 # warrant"
     );
     check(&bare, &golden);
 }
@@ -513,6 +529,8 @@ fn orders_to_stop_and_to_forget() {
     };
     let golden = format!("{EPOCH} 05000000 0100000000000000 0300000000000000 475055");
     check(&command(restore), &golden);
+    let show = ToNode::Show { attempt: attempt() };
+    check(&command(show), &format!("{EPOCH} 06000000 {ATTEMPT}"));
 }
 
 #[test]

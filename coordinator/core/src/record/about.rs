@@ -60,7 +60,8 @@ impl Record {
             | Record::Released { attempt, node, .. }
             | Record::Suspended { attempt, node, .. }
             | Record::Resumed { attempt, node, .. }
-            | Record::NotSuspended { attempt, node, .. } => About::Attempt(attempt, Some(node)),
+            | Record::NotSuspended { attempt, node, .. }
+            | Record::Adopted { attempt, node, .. } => About::Attempt(attempt, Some(node)),
             Record::NodeReported { node, .. }
             | Record::NodeReady { node }
             | Record::NodeReconciling { node }
@@ -86,7 +87,10 @@ impl Record {
             Record::PolicyPut { pool, subject, .. } | Record::PolicyDeleted { pool, subject } => {
                 About::Policy(pool, subject)
             }
-            Record::CoordinatorStarted { .. } | Record::ClusterPut { .. } => About::Cluster,
+            Record::CoordinatorStarted { .. }
+            | Record::ClusterPut { .. }
+            | Record::RecoveryBegan { .. }
+            | Record::RecoveryEnded { .. } => About::Cluster,
             Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => About::Templates,
             Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => About::Validations,
             Record::JoinTokenMade { node, .. } => About::Joining(node.as_ref()),
@@ -148,6 +152,9 @@ impl Record {
     pub fn names(&self, wanted: &NodeName) -> bool {
         if let Record::Allocated { placements, .. } = self {
             return placements.iter().any(|p| p.node == *wanted);
+        }
+        if let Record::Adopted { warrant, .. } = self {
+            return warrant.placements.iter().any(|p| p.node == *wanted);
         }
         if let Record::Nominated { nomination, .. } = self {
             return nomination.hosts.contains(wanted);

@@ -7,6 +7,7 @@ mod attempt;
 mod node;
 mod pool;
 mod promise;
+mod recovery;
 mod suspend;
 
 use alloc::collections::BTreeSet;
@@ -205,6 +206,14 @@ impl State {
             Record::JoinTokenRevoked { token } => self.on_join_token_revoked(at, token),
             Record::JoinRefused { token, .. } => self.on_join_refused(token),
             Record::NodeRevoked { node, generation } => self.on_node_revoked(node, *generation),
+            Record::RecoveryBegan { why, known } => self.on_recovery_began(at, *why, *known),
+            Record::RecoveryEnded { end: _ } => self.on_recovery_ended(),
+            Record::Adopted {
+                attempt,
+                node,
+                warrant,
+                frozen,
+            } => self.on_adopted(at, attempt, node, warrant, *frozen),
         }
     }
 

@@ -40,7 +40,8 @@ fn assignments(sent: &[ToNode]) -> Vec<Assignment> {
         | ToNode::Forget { .. }
         | ToNode::Suspend { .. }
         | ToNode::Resume { .. }
-        | ToNode::RestoreGpus { .. } => None,
+        | ToNode::RestoreGpus { .. }
+        | ToNode::Show { .. } => None,
     });
     sent.collect()
 }

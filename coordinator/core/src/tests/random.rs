@@ -9,7 +9,7 @@ use alloc::{format, vec};
 use proptest::prelude::*;
 use sluice_common::amount::{GPU, Key};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
-use sluice_common::id::{PoolName, Subject};
+use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::rules::{PoolRules, StepMaxima};
@@ -17,12 +17,15 @@ use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure, ToNode};
 
 use super::rig::*;
 use crate::input::PoolWritten;
 use crate::market::{Policy, Table};
-use crate::{Answer, Change, Input, NodeChange, ReplyId, Settings, Steer, TimerKey, Wanted};
+use crate::{
+    Answer, Change, Input, NodeChange, PartPhase, RecoveryWhy, ReplyId, Settings, State, Steer,
+    SuspensionPhase, TimerKey, Wanted,
+};
 
 /// One event, in numbers that are read against whatever there is when it comes.
 #[derive(Clone, Debug)]
@@ -99,6 +102,12 @@ enum Event {
     Restart {
         snapshot: prop::sample::Index,
     },
+    /// An earlier time is put back, and hosts tell what they run since; some have lost a warrant.
+    Restore {
+        back: prop::sample::Index,
+        kept: u64,
+    },
+    EndRecovery,
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -141,6 +150,9 @@ fn event() -> impl Strategy<Value = Event> {
         3 => (0u8..3, change()).prop_map(|(node, change)| Event::Change { node, change }),
         2 => prop_oneof![0u64..20, 300u64..500].prop_map(|secs| Event::Pass { secs }),
         1 => any::<prop::sample::Index>().prop_map(|snapshot| Event::Restart { snapshot }),
+        1 => (any::<prop::sample::Index>(), any::<u64>())
+            .prop_map(|(back, kept)| Event::Restore { back, kept }),
+        1 => Just(Event::EndRecovery),
     ]
 }
 
@@ -417,6 +429,56 @@ fn play(rig: &mut Rig, event: Event) {
             let at = snapshot.index(rig.log.len() + 1);
             rig.restart(at);
         }
+        Event::Restore { back, kept } => restore(rig, back, kept),
+        Event::EndRecovery => {
+            rig.feed(Input::EndRecovery { reply: ReplyId(6) });
+        }
+    }
+}
+
+fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
+    let before = rig.core.state().clone();
+    // The first record of all is of before there was anything to be put back.
+    let at = 1 + back.index(rig.log.len());
+    rig.restore(at, RecoveryWhy::Restored);
+    for host in before.nodes().values() {
+        let mut words = hello(host.name.as_str(), 3, 4);
+        words.boot_id = host.boot_id.clone();
+        words.highest_epoch = before.epoch().cloned();
+        let attempts = before.attempts_on(&host.name).cloned();
+        let ran = |attempt| AttemptStatus {
+            phase: stands(&before, &host.name, &attempt),
+            attempt,
+        };
+        words.attempts = attempts.map(ran).collect();
+        let fed = rig.hello(words);
+        let shown = fed.sent.iter().filter_map(|order| match order {
+            ToNode::Show { attempt } => Some(attempt.clone()),
+            _ => None,
+        });
+        for (at, attempt) in shown.enumerate() {
+            let warrant = before
+                .warrant(&attempt)
+                .filter(|_| kept >> (at % 64) & 1 == 1);
+            rig.show(host.name.as_str(), &format!("{attempt}"), warrant.as_ref());
+        }
+    }
+}
+
+/// How an attempt stands on its host.
+fn stands(state: &State, on: &NodeName, id: &AttemptId) -> AttemptPhase {
+    let attempt = state
+        .step(&id.step)
+        .and_then(|step| step.attempt(id.number));
+    let attempt = attempt.expect("it is remembered");
+    let part = attempt.on(on).expect("it is there");
+    match (part.phase, attempt.suspension()) {
+        (PartPhase::Ended, _) => ended(Exit::Code(0)),
+        (_, Some(SuspensionPhase::Suspended)) => AttemptPhase::Suspended {
+            started: process(),
+            moved_mb: 0,
+        },
+        _ => running(),
     }
 }
 
@@ -444,6 +506,7 @@ fn its_policy() -> Policy {
 
 /// Lets everything that holds units come to its end, on hosts that work and tell the truth.
 fn bring_to_an_end(rig: &mut Rig) {
+    rig.feed(Input::EndRecovery { reply: ReplyId(6) });
     rig.apply(vec![wanted_pool("default", &[])]);
     rig.put_policy("default", "s", its_policy());
     // No host ever joins it.
@@ -463,6 +526,8 @@ fn bring_to_an_end(rig: &mut Rig) {
             rig.change(&name, NodeChange::Uncordon);
             let list = if round == 0 { vec![] } else { held(rig, &name) };
             say_hello(rig, &name, 3, false, list);
+            // One whose epoch others have gone above begins a recovery.
+            rig.feed(Input::EndRecovery { reply: ReplyId(6) });
             // A host that is away cannot be asked to look at what failed.
             for gpu in 0..4 {
                 let gpu = format!("GPU-{name}-{gpu}");

@@ -144,7 +144,7 @@ fn a_stray_is_stopped_before_anything_new_is_given() {
 
 #[test]
 fn what_nobody_knows_is_stopped_with_the_default_grace() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::one_node(1, 4);
     let fed = rig.hello(back(vec![
         status("x.1", running()),
         status("y.3", released(Exit::Code(0))),
@@ -219,7 +219,7 @@ fn an_attempt_that_is_listed_twice_is_taken_once() {
 
 #[test]
 fn a_host_that_makes_up_attempts_without_end_fills_no_memory() {
-    let mut rig = Rig::new();
+    let mut rig = Rig::one_node(1, 4);
     let made_up = (1..=MAX_ATTEMPTS_PER_NODE as u32 + 10)
         .map(|number| status(&format!("x.{number}"), running()));
     let fed = rig.hello(back(made_up.collect()));

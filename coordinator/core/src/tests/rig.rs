@@ -26,9 +26,9 @@ use sluice_common::wire::{
 
 use crate::market::Policy;
 use crate::{
-    Answer, Change, Core, Input, Misfit, NewStep, NodeChange, Output, PoolWritten, Record, Refusal,
-    ReplyId, SessionId, Settings, Stamped, State, Steer, Step, Submitted, TimerKey, Wanted, check,
-    check_record,
+    Answer, Change, Core, Input, Misfit, NewStep, NodeChange, Output, PoolWritten, Record,
+    RecoveryWhy, Refusal, ReplyId, SessionId, Settings, Stamped, State, Steer, Step, Submitted,
+    TimerKey, Wanted, Warrant, check, check_record,
 };
 
 pub(super) const SETTINGS: Settings = Settings {
@@ -174,6 +174,45 @@ impl Rig {
         self.trace = trace;
         self.now = now + Span::from_secs(1);
         self.start()
+    }
+
+    /// Dies, and comes back over what the log was after so many records; hosts and their words stay as they are.
+    pub(super) fn restore(&mut self, records: usize, why: RecoveryWhy) -> Fed {
+        let log: Vec<Stamped> = self.log[..records].to_vec();
+        let mut state = State::default();
+        log.iter().for_each(|stamped| state.apply(stamped).unwrap());
+        let (now, settings) = (self.now, *self.core.settings());
+        *self = Self::over(settings, state, log);
+        self.now = now + Span::from_secs(1);
+        self.core.start_recovering(self.now, cluster(), why);
+        self.drain()
+    }
+
+    /// Dies, and comes back over what is in the log, which somebody has put back.
+    pub(super) fn restart_over_log(&mut self) {
+        let log = core::mem::take(&mut self.log);
+        let mut state = State::default();
+        log.iter().for_each(|stamped| state.apply(stamped).unwrap());
+        let (now, settings) = (self.now, *self.core.settings());
+        *self = Self::over(settings, state, log);
+        self.now = now + Span::from_secs(1);
+        self.start();
+    }
+
+    /// The host shows the warrant of an attempt, or that it has none.
+    pub(super) fn show(&mut self, on: &str, id: &str, warrant: Option<&Warrant>) -> Fed {
+        let session = self.session(on);
+        self.feed(Input::Warrant {
+            session,
+            node: node(on),
+            attempt: attempt(id),
+            warrant: warrant.cloned().map(Box::new),
+        })
+    }
+
+    pub(super) fn warrant(&self, id: &str) -> Warrant {
+        let warrant = self.core.state().warrant(&attempt(id));
+        warrant.expect("it is remembered")
     }
 
     pub(super) fn put_pool(&mut self, pool: &str) {
@@ -461,6 +500,7 @@ fn order_in_words(order: &ToNode) -> String {
         ToNode::Suspend { attempt, room_mb } => format!("suspend {attempt} {room_mb}"),
         ToNode::Resume { attempt } => format!("resume {attempt}"),
         ToNode::RestoreGpus { gpus } => format!("restore {}", gpus.join(",")),
+        ToNode::Show { attempt } => format!("show {attempt}"),
     }
 }
 

@@ -118,6 +118,8 @@ pub(in super::super) const CALLS: &[Row] = &[
     row("GET",    "/v1/join-tokens",                       V::List,     R::JoinTokens, P::Each),
     row("POST",   "/v1/join-tokens",                       V::Create,   R::JoinTokens, P::Body),
     row("DELETE", "/v1/join-tokens/{id}",                  V::Delete,   R::JoinTokens, P::JoinToken),
+    row("GET",    "/v1/recovery",                          V::Get,      R::Cluster,   P::Cluster),
+    row("DELETE", "/v1/recovery",                          V::Update,   R::Cluster,   P::Cluster),
     row("GET",    "/v1/whoami",                            V::Get,      R::Roles,     P::Known),
     row("GET",    "/v1/can-i",                             V::Get,      R::Roles,     P::Known),
 ];

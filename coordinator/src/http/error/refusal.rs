@@ -51,6 +51,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownApiToken { .. } => C::UnknownApiToken,
         Refusal::ApiTokenExists { .. } => C::ApiTokenExists,
         Refusal::TooManyApiTokens { .. } => C::TooManyApiTokens,
+        Refusal::NotRecovering => C::NotRecovering,
     }
 }
 
@@ -147,6 +148,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::UnknownApiToken { token } => vec![("token", text(token))],
         Refusal::ApiTokenExists { token } => vec![("token", text(token.as_str()))],
         Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
+        Refusal::NotRecovering => Vec::new(),
         Refusal::CannotSuspend { step, hosts } => vec![
             ("step", text(step.as_str())),
             ("hosts", Detail::Number(u64::from(*hosts))),

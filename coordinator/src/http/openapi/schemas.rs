@@ -10,8 +10,8 @@ use sluice_common::api::{
     ApiTokenMade, ApiTokenRequest, ApiTokenView, ApplyRequest, ApplyView, BatchRequest, BatchView,
     BindingView, CanView, ClusterView, CordonRequest, DrainRequest, ErrorBody, ExplainView,
     JoinTokenRequest, JoinTokenView, LabelsRequest, MoveRequest, NewJoinTokenView, NodeView, Page,
-    PlatformView, PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, RoleView,
-    StepView, TemplateView, UncordonRequest, ValidationView, WhoView,
+    PlatformView, PolicyRequest, PolicyView, PoolRequest, PoolView, PreviewView, RecoveryView,
+    RoleView, StepView, TemplateView, UncordonRequest, ValidationView, WhoView,
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
@@ -42,6 +42,7 @@ pub(super) fn all() -> Map<String, Value> {
     answers.add::<PreviewView>();
     answers.add::<ApplyView>();
     answers.add::<ClusterView>();
+    answers.add::<RecoveryView>();
     answers.add::<ExplainView>();
     answers.add::<ErrorBody>();
     let mut requests = Derived::new(SchemaSettings::for_deserialize);

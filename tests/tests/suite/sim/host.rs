@@ -11,6 +11,7 @@ use sluice_common::supervision::{
 };
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
+use sluice_common::warrant::SealedWarrant;
 
 use super::chance::Chance;
 use super::freezer::{Fate, Freezer, Group, Move};
@@ -127,6 +128,7 @@ pub(crate) struct Host {
     pub(crate) gpus: Vec<Gpu>,
     /// Durable for as long as the host is not booted anew.
     pub(crate) kept_gpus: KeptGpus,
+    pub(crate) warrants: BTreeMap<AttemptId, SealedWarrant>,
     pub(crate) looks: Looks,
     /// Whether its supervisor answers.
     pub(crate) is_supervised: bool,
@@ -160,6 +162,7 @@ impl Host {
             procs,
             gpus: gpus.collect(),
             kept_gpus: KeptGpus::new(),
+            warrants: BTreeMap::new(),
             looks: Looks::None,
             is_supervised: true,
             is_faulty: true,
@@ -315,6 +318,7 @@ impl Host {
                 wishes
             }
             ToSupervisor::Forget { attempt } => {
+                self.warrants.remove(&attempt);
                 if self
                     .procs
                     .get(&attempt)

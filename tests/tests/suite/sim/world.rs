@@ -11,8 +11,8 @@ use agent_core::{
 };
 use coordinator_core::market::Policy;
 use coordinator_core::{
-    Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, ReplyId, SessionId, Settings,
-    Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
+    Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, RecoveryWhy, ReplyId,
+    SessionId, Settings, Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
 };
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
@@ -21,7 +21,8 @@ use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::{Command, FromNode, Greeting, Hello, PROTOCOL_VERSION};
+use sluice_common::warrant::SealedWarrant;
+use sluice_common::wire::{Command, FromNode, Greeting, Hello, PROTOCOL_VERSION, ToNode};
 
 use super::chance::Chance;
 use super::freezer::{Fate, Group};
@@ -189,6 +190,10 @@ pub(crate) struct World {
     orphaned: BTreeSet<AttemptId>,
     /// Supervisors keep leases; a world in which they do not must be found out.
     leases_kept: bool,
+    /// Why the next coordinator begins with a recovery, where it does.
+    restored: Option<RecoveryWhy>,
+    /// How long the log was after each commit.
+    commits: Vec<usize>,
 }
 
 fn step_id(number: u64) -> StepId {
@@ -270,6 +275,8 @@ impl World {
             faulty: true,
             orphaned: BTreeSet::new(),
             leases_kept: true,
+            restored: None,
+            commits: vec![0],
         };
         world.after(0, Event::StartCoordinator);
         for host in 0..HOSTS {
@@ -457,7 +464,11 @@ impl World {
                 .expect("a record fits the state that wrote it");
         }
         let mut core = Core::recover(SETTINGS, state);
-        core.start(wall(self.now), ClusterId::new("sim").unwrap());
+        let (now, cluster) = (wall(self.now), ClusterId::new("sim").unwrap());
+        match self.restored.take() {
+            Some(why) => core.start_recovering(now, cluster, why),
+            None => core.start(now, cluster),
+        }
         self.core = Some(core);
         self.effects();
         self.decide(Input::Apply {
@@ -471,6 +482,9 @@ impl World {
     /// Takes every link with it; the hosts notice when nothing answers.
     fn kill_coordinator(&mut self) {
         self.core = None;
+        if self.faulty && self.one_in(6) {
+            self.put_back_an_older_store();
+        }
         self.coordinator_life += 1;
         let links: Vec<u64> = self.wires.keys().copied().collect();
         for link in links {
@@ -518,6 +532,7 @@ impl World {
             }
             self.durable.apply(record).expect("a record fits");
         }
+        self.commits.push(self.log.len());
         if may_die && self.one_in(400) {
             return self.kill_coordinator();
         }
@@ -528,13 +543,20 @@ impl World {
 
     fn act(&mut self, output: Output) {
         match output {
+            Output::ToNode {
+                session,
+                mut command,
+                ..
+            } => {
+                if let ToNode::Assign(assignment) = &mut command.order {
+                    assignment.warrant = self.warrant(&assignment.attempt);
+                }
+                self.send_to_host(session.0, ToHost::Order(command));
+            }
             Output::Record(_) => {}
             Output::Greet { session, greeting } => {
                 self.send_to_host(session.0, ToHost::Greeting(greeting))
             }
-            Output::ToNode {
-                session, command, ..
-            } => self.send_to_host(session.0, ToHost::Order(command)),
             Output::Reply {
                 answer: Answer::Submitted(results),
                 ..
@@ -561,6 +583,13 @@ impl World {
                 self.after(delay, Event::CoordinatorTimer { life, key });
             }
         }
+    }
+
+    fn warrant(&self, attempt: &AttemptId) -> SealedWarrant {
+        let core = self.core.as_ref();
+        let warrant = core.and_then(|core| core.state().warrant(attempt));
+        let json = serde_json::to_string(&warrant).expect("a warrant is JSON");
+        SealedWarrant::new(json)
     }
 
     /// A client that asks until it is answered.
@@ -674,6 +703,18 @@ impl World {
                     session,
                     hello,
                     claim,
+                });
+            }
+            ToCoordinator::Say(FromNode::Warrant { attempt, warrant }) => {
+                let read = |text: SealedWarrant| {
+                    serde_json::from_str(text.as_str()).expect("it is kept as it came")
+                };
+                let warrant = warrant.and_then(read);
+                self.decide(Input::Warrant {
+                    session,
+                    node,
+                    attempt,
+                    warrant,
                 });
             }
             ToCoordinator::Say(message) => self.decide(Input::FromNode {
@@ -815,6 +856,14 @@ impl World {
                 self.want_look(host);
             }
             HostOutput::SaveGpus(kept) => self.hosts[host].kept_gpus = kept,
+            HostOutput::KeepWarrant { attempt, warrant } => {
+                self.hosts[host].warrants.insert(attempt, warrant);
+            }
+            HostOutput::ShowWarrant { link, attempt } => {
+                let warrant = self.hosts[host].warrants.get(&attempt).cloned();
+                let message = FromNode::Warrant { attempt, warrant };
+                self.send_to_coordinator(link.0, ToCoordinator::Say(message));
+            }
         }
     }
 

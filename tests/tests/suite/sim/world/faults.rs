@@ -1,6 +1,6 @@
 //! What goes wrong in the simulated cluster, and what its people do meanwhile.
 
-use coordinator_core::{Input, NodeChange, ReplyId, Steer};
+use coordinator_core::{Input, NodeChange, RecoveryWhy, ReplyId, Stamped, State, Steer};
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::time::Span;
 
@@ -35,6 +35,32 @@ impl World {
             9 => self.upgrade(host),
             10 => self.trouble(host),
             _ => self.use_it(),
+        }
+    }
+
+    /// The coordinator's disk is lost, or replaced by what it held a while ago. Whoever had submitted what is not known any
+    /// more asks for it again.
+    pub(super) fn put_back_an_older_store(&mut self) {
+        let there = self.commits.len() as u64;
+        let longest = if self.one_in(4) { there } else { 40 };
+        let lost = self.below(longest.min(there));
+        self.commits.truncate((there - lost) as usize);
+        let kept = self.commits.last().expect("the first is of before all");
+        self.log.truncate(*kept);
+        self.restored = Some(match self.log.is_empty() {
+            true => RecoveryWhy::StoreLost,
+            false => RecoveryWhy::Restored,
+        });
+        self.durable = State::default();
+        for line in &self.log {
+            let record: Stamped = serde_json::from_str(line).expect("a record is read back");
+            self.durable.apply(&record).expect("a record fits");
+        }
+        for number in 0..STEPS {
+            let id = step_id(number);
+            if self.durable.step(&id).is_none() && self.accepted.remove(&id) {
+                self.after(0, Event::Submit(number));
+            }
         }
     }
 

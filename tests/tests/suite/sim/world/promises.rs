@@ -60,7 +60,11 @@ impl World {
 
     /// Its units are another's, so nothing of it may run, for whatever reason, until it was granted them again.
     fn what_is_called_frozen_stands_still(&self) {
-        let Some(core) = &self.core else { return };
+        // In a recovery nobody is given what it had: its host has not told yet how it stands now.
+        let core = self.core.as_ref();
+        let Some(core) = core.filter(|core| core.state().recovery().is_none()) else {
+            return;
+        };
         for step in core.state().steps().values() {
             let live = step.live().filter(|attempt| attempt.is_frozen());
             let Some(live) = live.filter(|attempt| attempt.stopping.is_none()) else {
@@ -119,8 +123,8 @@ impl World {
             let step = step.expect("it has a state");
             let unseen = step.reason.code == ReasonCode::ExitUnknown;
             let orphaned = || {
-                self.orphaned
-                    .contains(&step.attempt_id(step.attempts.len() as u32))
+                let latest = step.latest().map_or(0, |latest| latest.number);
+                self.orphaned.contains(&step.attempt_id(latest))
             };
             assert!(
                 !unseen || orphaned(),

@@ -1,0 +1,143 @@
+//! How a state changes by a recovery: it begins and ends, and attempts are adopted.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::state::StepState;
+use sluice_common::time::Time;
+
+use super::attempt::drop_oldest_attempt;
+use super::{Fit, need};
+use crate::state::State;
+use crate::state::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryWhy, Warrant};
+use crate::state::step::{Attempt, Part, PartPhase, Step, Suspension, SuspensionPhase};
+use crate::words;
+
+impl State {
+    pub(super) fn on_recovery_began(
+        &mut self,
+        since: Time,
+        why: RecoveryWhy,
+        known: LogPoint,
+    ) -> Fit {
+        self.kept.recovery = Some(Recovery { why, since, known });
+        Ok(())
+    }
+
+    pub(super) fn on_recovery_ended(&mut self) -> Fit {
+        let was = self.kept.recovery.take();
+        need(was.is_some(), || "no recovery was under way".to_string())
+    }
+
+    /// The step is made known where it is not, and its attempt holds from now on what its host says it has.
+    pub(super) fn on_adopted(
+        &mut self,
+        at: Time,
+        id: &AttemptId,
+        node: &NodeName,
+        warrant: &Warrant,
+        frozen: Option<FrozenOnHost>,
+    ) -> Fit {
+        need(self.kept.pools.contains_key(&warrant.pool), || {
+            format!("there is no pool `{}`", warrant.pool)
+        })?;
+        let mut step = self.take_out(at, id, warrant)?;
+        let attempt = adopted(at, id, node, warrant, frozen);
+        step.retries_spent = step.retries_spent.max(warrant.retries_spent);
+        match attempt.is_frozen() {
+            true => {
+                step.state = StepState::Suspended;
+                step.reason = words::suspended();
+            }
+            false => {
+                step.state = StepState::Allocated;
+                step.reason = words::adopted(node);
+            }
+        }
+        self.index.hold(id, &step, &attempt);
+        if attempt.is_frozen() && !step.held {
+            self.index.market_mut().await_resumption(id);
+        }
+        step.attempts.push(attempt);
+        drop_oldest_attempt(&mut step);
+        self.kept.steps.insert(id.step.clone(), step);
+        for placement in &warrant.placements {
+            // One that was to become empty, and was, is not.
+            let node = self.kept.nodes.get_mut(&placement.node);
+            let cordon = node.and_then(|node| node.cordon.as_mut());
+            if let Some(drain) = cordon.and_then(|cordon| cordon.drain.as_mut()) {
+                drain.empty_since = None;
+            }
+        }
+        self.place_nodes(warrant.placements.iter().map(|placement| &placement.node))
+    }
+
+    /// The step, waiting no longer.
+    fn take_out(&mut self, at: Time, id: &AttemptId, warrant: &Warrant) -> Result<Step, String> {
+        let Some(step) = self.kept.steps.remove(&id.step) else {
+            let mut step = self.new_step(
+                at,
+                &id.step,
+                &warrant.spec,
+                StepState::Queued,
+                words::submitted(),
+            )?;
+            step.submitted_at = warrant.submitted_at;
+            step.barred = warrant.barred.clone();
+            step.home = warrant.home.clone();
+            step.grounds = warrant.grounds.clone();
+            self.index.note_submitted(&step);
+            return Ok(step);
+        };
+        let last = step.latest().map_or(0, |last| last.number);
+        need(step.state == StepState::Queued && last < id.number, || {
+            format!(
+                "attempt {id} of a step that is {} at attempt {last}",
+                step.state
+            )
+        })?;
+        self.index.dequeue(&step);
+        self.kept.nominations.remove(&step.id);
+        Ok(step)
+    }
+}
+
+fn adopted(
+    at: Time,
+    id: &AttemptId,
+    node: &NodeName,
+    warrant: &Warrant,
+    frozen: Option<FrozenOnHost>,
+) -> Attempt {
+    let part = |placement| {
+        let mut part = Part::new(placement);
+        if let Some(frozen) = frozen.filter(|_| part.node == *node) {
+            part.phase = PartPhase::Running;
+            part.started = Some(frozen.process);
+        }
+        part
+    };
+    Attempt {
+        number: id.number,
+        pool: warrant.pool.clone(),
+        allocated_at: at,
+        began_at: frozen.map(|_| at),
+        saved_at: None,
+        stopping: None,
+        stopping_at: None,
+        stop_grace: None,
+        preempted_by: None,
+        backfill: BTreeSet::new(),
+        port: warrant.port,
+        broken_by: None,
+        suspension: frozen.map(|frozen| Suspension {
+            phase: SuspensionPhase::Suspended,
+            since: at,
+            moved_mb: frozen.moved_mb,
+        }),
+        not_suspended: None,
+        parts: warrant.placements.iter().map(part).collect(),
+    }
+}

@@ -1,0 +1,49 @@
+//! A recovery: seen, and ended by hand. When one begins and what is adopted is the core's business.
+
+use axum::Json;
+use axum::extract::State;
+use coordinator_core::{Core, Input, RecoveryWhy};
+use sluice_common::api::{RecoveryView, timestamp};
+
+use super::Api;
+use super::error::ApiError;
+use super::params::NoParams;
+
+/// How the recovery stands, or that there is none.
+pub(super) fn view(core: &Core) -> RecoveryView {
+    let Some(recovery) = core.state().recovery() else {
+        return RecoveryView::default();
+    };
+    let why = match recovery.why {
+        RecoveryWhy::Restored => "restored",
+        RecoveryWhy::StoreLost => "store_lost",
+        RecoveryWhy::LaterEpoch => "later_epoch",
+    };
+    RecoveryView {
+        recovering: true,
+        why: Some(why.to_owned()),
+        since: Some(timestamp(recovery.since)),
+        until: Some(timestamp(core.recovery_lasts_until())),
+        unreported: core.unreported().map(ToString::to_string).collect(),
+    }
+}
+
+/// `GET /v1/recovery`.
+pub(super) async fn get(
+    State(api): State<Api>,
+    _: NoParams,
+) -> Result<Json<RecoveryView>, ApiError> {
+    Ok(Json(api.engine().read(view).await?))
+}
+
+/// `DELETE /v1/recovery`: ends it now.
+pub(super) async fn end(
+    State(api): State<Api>,
+    _: NoParams,
+) -> Result<Json<RecoveryView>, ApiError> {
+    let input = |reply| Input::EndRecovery { reply };
+    let ended = api
+        .engine()
+        .change(input, |core, ended| ended.map(|()| view(core)));
+    Ok(Json(ended.await??))
+}

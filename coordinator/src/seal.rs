@@ -1,0 +1,225 @@
+//! The seal on warrants: by it the coordinator knows its own text again when a host shows it. Without one a host could
+//! make up a step in anybody's name, and have others run it. Its key is a file beside the store and no part of it, so that
+//! what was sealed can be read when the store is lost.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use coordinator_core::Warrant;
+use ring::hmac;
+use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_WARRANT_BYTES;
+use sluice_common::warrant::SealedWarrant;
+
+/// The name of the key's file in the data directory.
+pub const KEY_FILE: &str = "warrants.key";
+
+/// Random bytes in a key.
+const KEY_BYTES: usize = 32;
+
+/// Digits of a seal, and the space behind them.
+const HEAD_BYTES: usize = 65;
+
+/// Why there is no key.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The file could not be read or made.
+    #[error("cannot {action} {}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error(
+        "{} is no key of warrants: put the one of the cluster back, or remove it; then steps that run cannot be adopted \
+         after a restore",
+        path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No random bytes for a new key.
+    #[error("cannot draw a key: {0}")]
+    Random(String),
+}
+
+/// Seals and knows its seals again. Clones are the same.
+#[derive(Clone)]
+pub struct Seal(Arc<hmac::Key>);
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Seal")
+    }
+}
+
+impl Seal {
+    /// By the key in a data directory, which is made where there is none.
+    ///
+    /// # Errors
+    /// Where it cannot be read or made.
+    pub fn of(dir: &Path) -> Result<Self, SealError> {
+        let path = dir.join(KEY_FILE);
+        match fs::read_to_string(&path) {
+            Ok(text) => match from_hex(text.trim()) {
+                Some(key) => Ok(Self::by(&key)),
+                None => Err(SealError::Damaged { path }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::make(&path),
+            Err(source) => Err(failed("read", &path, source)),
+        }
+    }
+
+    /// By a key that nobody else has.
+    ///
+    /// # Errors
+    /// Where there are no random bytes.
+    pub fn drawn() -> Result<Self, SealError> {
+        Ok(Self::by(&draw()?))
+    }
+
+    fn by(key: &[u8; KEY_BYTES]) -> Self {
+        Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key)))
+    }
+
+    fn make(path: &Path) -> Result<Self, SealError> {
+        let key = draw()?;
+        let draft = path.with_extension("key.new");
+        let write = || -> io::Result<()> {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&draft)?;
+            writeln!(file, "{}", hex(&key))?;
+            file.sync_all()?;
+            fs::rename(&draft, path)?;
+            File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+        };
+        write().map_err(|source| failed("write", path, source))?;
+        Ok(Self::by(&key))
+    }
+
+    /// The text that a host keeps; none where it would be too long to be sent.
+    pub fn seal(&self, attempt: &AttemptId, warrant: &Warrant) -> SealedWarrant {
+        let json = serde_json::to_string(warrant).expect("our own types are JSON");
+        if json.len() + HEAD_BYTES > MAX_WARRANT_BYTES {
+            return SealedWarrant::default();
+        }
+        let tag = hmac::sign(&self.0, &sealed_text(attempt, &json));
+        SealedWarrant::new(format!("{} {json}", hex(tag.as_ref())))
+    }
+
+    /// What a host shows for an attempt; `None` where we have not sealed it, for that attempt.
+    pub fn open(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
+        let (head, json) = sealed.as_str().split_at_checked(HEAD_BYTES)?;
+        let tag = from_hex(head.strip_suffix(' ')?)?;
+        hmac::verify(&self.0, &sealed_text(attempt, json), &tag).ok()?;
+        serde_json::from_str(json).ok()
+    }
+}
+
+fn sealed_text(attempt: &AttemptId, json: &str) -> Vec<u8> {
+    format!("{attempt}\n{json}").into_bytes()
+}
+
+fn draw() -> Result<[u8; KEY_BYTES], SealError> {
+    let mut key = [0; KEY_BYTES];
+    getrandom::fill(&mut key).map_err(|error| SealError::Random(error.to_string()))?;
+    Ok(key)
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> SealError {
+    SealError::Io {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<[u8; KEY_BYTES]> {
+    let mut key = [0; KEY_BYTES];
+    if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
+        return None;
+    }
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::step;
+    use coordinator_core::{LogPoint, Placement};
+    use std::os::unix::fs::PermissionsExt;
+
+    fn attempt(id: &str) -> AttemptId {
+        id.parse().unwrap()
+    }
+
+    fn warrant() -> Warrant {
+        Warrant {
+            told_at: LogPoint { epoch: 3, seq: 9 },
+            submitted_at: Default::default(),
+            spec: step("a").spec,
+            barred: Default::default(),
+            home: Default::default(),
+            grounds: Default::default(),
+            retries_spent: 1,
+            pool: "default".parse().unwrap(),
+            placements: vec![Placement {
+                node: "n".parse().unwrap(),
+                gpus: vec!["GPU-1".to_owned()],
+            }],
+            port: None,
+        }
+    }
+
+    #[test]
+    fn only_what_was_sealed_by_the_same_key_for_that_attempt_is_known_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let seal = Seal::of(dir.path()).unwrap();
+        let sealed = seal.seal(&attempt("a.1"), &warrant());
+        let again = Seal::of(dir.path()).unwrap();
+        assert_eq!(again.open(&attempt("a.1"), &sealed), Some(warrant()));
+        assert_eq!(again.open(&attempt("a.2"), &sealed), None);
+        assert_eq!(Seal::drawn().unwrap().open(&attempt("a.1"), &sealed), None);
+        let changed = sealed.as_str().replace("GPU-1", "GPU-2");
+        for text in [changed.as_str(), "", "{}", &sealed.as_str()[1..], "é"] {
+            let changed = SealedWarrant::new(text.to_owned());
+            assert_eq!(again.open(&attempt("a.1"), &changed), None, "{text}");
+        }
+        let mode = fs::metadata(dir.path().join(KEY_FILE))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_damaged_key_is_said_and_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(KEY_FILE), "short").unwrap();
+        let error = Seal::of(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(KEY_FILE), "{error}");
+        assert_eq!(
+            fs::read_to_string(dir.path().join(KEY_FILE)).unwrap(),
+            "short"
+        );
+    }
+}
