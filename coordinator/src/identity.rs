@@ -28,7 +28,7 @@ use sluice_transport::{
     TlsFiles, Validity, certificates_in, https, names_issuer,
 };
 
-use crate::store::{DEFAULT_RETENTION, Store, StoreError};
+use crate::store::{DEFAULT_RETENTION, Recovered, Store, StoreError};
 
 /// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
@@ -135,12 +135,22 @@ fn tls_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("tls")
 }
 
+/// Opens the store in `data_dir`. Where certificates are there and no store is, that was lost: the one that is made is of
+/// the same cluster.
+///
+/// # Errors
+/// Where it cannot be opened or made.
+pub fn open_store(data_dir: &Path, retention: u64) -> Result<(Store, Recovered), StoreError> {
+    let cluster = cluster_of(&files_in(&tls_dir(data_dir)));
+    Store::open_of(data_dir, retention, cluster)
+}
+
 /// Makes store, cluster id and certificates in `data_dir`; what is there stays.
 ///
 /// # Errors
 /// Where a coordinator runs on the directory, or it cannot be written.
 pub fn init(data_dir: &Path) -> Result<ClusterId, IdentityError> {
-    let (_store, recovered) = Store::open(data_dir, DEFAULT_RETENTION)?;
+    let (_store, recovered) = open_store(data_dir, DEFAULT_RETENTION)?;
     ensure(data_dir, &recovered.cluster)?;
     Ok(recovered.cluster)
 }

@@ -9,6 +9,7 @@
 //! what it is started with, [`issuance`] gives certificates to hosts, [`run`] puts them together. The binary reads flags and logs, and calls [`run::run`].
 //! [`replay`] tells what a store holds of the past, where none of this runs.
 
+pub mod backup;
 pub mod clock;
 pub mod config;
 pub mod engine;

@@ -1,5 +1,7 @@
 //! `sluice-coordinator`: reads flags, environment and config, sets up the log on stderr, and runs what it is told.
 
+mod operate;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,6 +54,8 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+    #[command(flatten)]
+    Operate(operate::Operate),
     /// Tell the past of a data directory as JSON, for `sluice replay`.
     #[command(hide = true)]
     Replay(ReplayArgs),
@@ -179,6 +183,7 @@ fn main() -> ExitCode {
         Some(Command::IssueUser { name, data, out }) => {
             ended(identity::issue_user(&data.data_dir, &name, &out).map_err(Into::into))
         }
+        Some(Command::Operate(command)) => ended(operate::run(command)),
         Some(Command::Replay(args)) => ended(tell(&args)),
     }
 }

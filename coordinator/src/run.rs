@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
+use crate::backup::control::Control;
 use crate::config::{Config, TlsPaths};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api, Issuer};
@@ -23,7 +24,7 @@ use crate::issuance::{Issuance, Terms, Trust, TrustError};
 use crate::keeper;
 use crate::notify;
 use crate::session::{self, Nodes};
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 
 /// How long callers may take to read their answers when the coordinator stops.
 const FAREWELL_LIMIT: Duration = Duration::from_secs(3);
@@ -123,11 +124,13 @@ pub(crate) struct Running {
     sessions: JoinHandle<()>,
     keeper: JoinHandle<Infallible>,
     stop: watch::Sender<bool>,
+    /// Where backups are asked for, as long as it lives.
+    control: Option<Control>,
 }
 
 impl Running {
     pub(crate) async fn start(config: Config) -> Result<Self, RunError> {
-        let (store, recovered) = Store::open(&config.data_dir, config.retention)?;
+        let (store, recovered) = identity::open_store(&config.data_dir, config.retention)?;
         let files = tls_files(&config, &recovered.cluster)?;
         let ttl = Duration::from_millis(config.cert_ttl.millis());
         identity::renew_own(&files, &recovered.cluster, ttl)?;
@@ -140,6 +143,10 @@ impl Running {
         let issuer = config.oidc.clone().map(Issuer::new).transpose()?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
         let log = store.reader();
+        let control = Control::listen(&config.data_dir, store.reader());
+        let control = control.inspect_err(|error| {
+            tracing::warn!("no socket for backups in the data directory: {error}; `backup` works while nothing runs there");
+        });
         let cluster = recovered.cluster.clone();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
         let addresses = advertised(&config, listener.local_addr());
@@ -189,6 +196,7 @@ impl Running {
             sessions,
             keeper,
             stop,
+            control: control.ok(),
         })
     }
 
@@ -196,6 +204,7 @@ impl Running {
     /// a node's.
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {
         self.stop.send_replace(true);
+        drop(self.control.take());
         let _callers_who_do_not_read = timeout(FAREWELL_LIMIT, &mut self.http).await;
         self.keeper.abort();
         self.engine.stop().await;

@@ -23,6 +23,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod tip;
+mod transfer;
 mod whole;
 
 use std::path::PathBuf;
@@ -35,11 +36,13 @@ use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
 pub use error::StoreError;
+pub use line::Damage;
+pub use lock::DirLock;
 pub use past::{Past, PastError};
 pub use read::{Event, ReadError, StoreReader};
+pub use transfer::{Draft, ExportError, Piece};
 
 use crate::seal::Seal;
-use lock::DirLock;
 use tip::Tip;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
@@ -228,7 +231,7 @@ impl Store {
 }
 
 /// Every table of a new file, so that readers never meet one that does not exist.
-fn make_tables(db: &Database, cluster: &ClusterId) -> Result<(), redb::Error> {
+fn make_tables(db: &Database, cluster: &ClusterId, mark: Option<Mark>) -> Result<(), redb::Error> {
     let txn = db.begin_write()?;
     {
         txn.open_table(LOG)?;
@@ -237,6 +240,35 @@ fn make_tables(db: &Database, cluster: &ClusterId) -> Result<(), redb::Error> {
         let mut meta = txn.open_table(META)?;
         meta.insert("format", line::seal(&FORMAT).as_slice())?;
         meta.insert("cluster", line::seal(cluster).as_slice())?;
+        if let Some(mark) = mark {
+            meta.insert(MARK, line::seal(&mark).as_slice())?;
+        }
     }
     Ok(txn.commit()?)
+}
+
+/// A text with its checksum, as it is stored.
+pub(crate) fn seal_line(value: &impl Serialize) -> Vec<u8> {
+    line::seal(value)
+}
+
+/// The JSON of such a text, once its checksum was found right.
+pub(crate) fn unseal_line(text: &[u8]) -> Result<&[u8], Damage> {
+    line::unseal(text)
+}
+
+/// The record in a stored text.
+pub(crate) fn parse_record(text: &[u8]) -> Result<Stamped, Damage> {
+    line::parse(text)
+}
+
+/// The snapshot in a stored text: the last record in it, its time, and the state.
+pub(crate) fn parse_snapshot(text: &[u8]) -> Result<(u64, Time, State), Damage> {
+    let snapshot: Snapshot<State> = line::parse(text)?;
+    match snapshot.state.seq() == snapshot.seq {
+        true => Ok((snapshot.seq, snapshot.at, snapshot.state)),
+        false => Err(Damage::Misplaced {
+            seq: snapshot.state.seq(),
+        }),
+    }
 }

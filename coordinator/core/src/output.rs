@@ -2,9 +2,7 @@
 
 mod said;
 
-use alloc::boxed::Box;
-use alloc::string::String;
-use alloc::vec::Vec;
+use alloc::{boxed::Box, string::String, vec::Vec};
 
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::cluster::ClusterTerms;

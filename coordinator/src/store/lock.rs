@@ -13,7 +13,7 @@ use super::StoreError;
 
 /// Held as long as it lives.
 #[derive(Debug)]
-pub(super) struct DirLock {
+pub struct DirLock {
     _file: Flock<File>,
 }
 
@@ -42,7 +42,10 @@ impl ReadLock {
 
 impl DirLock {
     /// Locks `dir` and leaves our process id in the lock file for whoever is refused.
-    pub(super) fn take(dir: &Path) -> Result<Self, StoreError> {
+    ///
+    /// # Errors
+    /// Where another process has it, or the file cannot be made.
+    pub fn take(dir: &Path) -> Result<Self, StoreError> {
         let path = dir.join("lock");
         let io = |action| move |source| StoreError::io(action, &dir.join("lock"), source);
         let file = OpenOptions::new()

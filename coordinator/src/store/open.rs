@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use coordinator_core::{Stamped, State};
+use coordinator_core::{RecoveryWhy, Stamped, State};
 use redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError};
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
@@ -32,6 +32,19 @@ impl Store {
     /// # Errors
     /// Where the directory is in use, the disk fails, or anything in the store is not as it was written.
     pub fn open(dir: &Path, retention: u64) -> Result<(Store, Recovered), StoreError> {
+        Self::open_of(dir, retention, None)
+    }
+
+    /// The same where certificates of a cluster are there: a store that has to be made is one of that cluster, whose
+    /// earlier one was lost.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn open_of(
+        dir: &Path,
+        retention: u64,
+        cluster: Option<ClusterId>,
+    ) -> Result<(Store, Recovered), StoreError> {
         DirBuilder::new()
             .recursive(true)
             .mode(0o700)
@@ -45,7 +58,7 @@ impl Store {
             if mark.seq > 0 {
                 return Err(lost(&file, &tip_path, 0, mark.seq));
             }
-            create(dir, &file)?;
+            create(dir, &file, cluster)?;
         }
         if let Some(whole) = &mark.closed {
             whole
@@ -88,7 +101,7 @@ impl Store {
             .create_with_backend(backend)
             .map_err(|e| opening(e.into()))?;
         if new {
-            make_tables(&db, &new_cluster()?).map_err(opening)?;
+            make_tables(&db, &new_cluster()?, None).map_err(opening)?;
         }
         let (recovered, last_snapshot) = load(&db, &file)?;
         let store = Store {
@@ -122,7 +135,7 @@ pub(super) fn builder() -> Builder {
 }
 
 /// A new store comes to be under another name, so that a death half-way leaves nothing that looks like a damaged one.
-fn create(dir: &Path, file: &Path) -> Result<(), StoreError> {
+fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), StoreError> {
     let draft = dir.join("store.redb.new");
     match fs::remove_file(&draft) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -133,7 +146,12 @@ fn create(dir: &Path, file: &Path) -> Result<(), StoreError> {
     let db = builder()
         .create(&draft)
         .map_err(|error| StoreError::opening(&draft, error.into()))?;
-    make_tables(&db, &new_cluster()?).map_err(|source| StoreError::commit(&draft, source))?;
+    let mark = cluster.is_some().then_some(Mark {
+        why: RecoveryWhy::StoreLost,
+        seq: 0,
+    });
+    let cluster = cluster.map_or_else(new_cluster, Ok)?;
+    make_tables(&db, &cluster, mark).map_err(|source| StoreError::commit(&draft, source))?;
     drop(db);
     fs::rename(&draft, file).map_err(|source| StoreError::io("make", file, source))?;
     File::open(dir)
@@ -171,7 +189,10 @@ fn diagnose(file: &Path, changed: StoreError) -> StoreError {
 }
 
 /// The fold of everything in `db`, and the number of the newest snapshot.
-fn load(db: &impl ReadableDatabase, file: &Path) -> Result<(Recovered, u64), StoreError> {
+pub(super) fn load(
+    db: &impl ReadableDatabase,
+    file: &Path,
+) -> Result<(Recovered, u64), StoreError> {
     let opening = |error| StoreError::opening(file, error);
     let txn = db.begin_read().map_err(|e| opening(e.into()))?;
     let cluster = read_meta(&txn, file)?;

@@ -17,7 +17,7 @@ use sluice_common::time::Time;
 use super::guard::guarded;
 use super::line::Damage;
 use super::lock::ReadLock;
-use super::open::{builder, lost, read_meta, record_in, snapshot_in, table};
+use super::open::{builder, load, lost, read_meta, record_in, snapshot_in, table};
 use super::tip::Tip;
 use super::{LOG, SNAPSHOT, Snapshot, StoreError};
 
@@ -102,6 +102,27 @@ impl Past {
         Ok(past)
     }
 
+    pub(super) fn db(&self) -> &Database {
+        &self.db
+    }
+
+    /// The directory that it is of.
+    pub fn dir(&self) -> &Path {
+        self.file.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Looks at the pages that hold the records together, and at every record and snapshot.
+    ///
+    /// # Errors
+    /// The first damage, by table and record.
+    pub fn verify(&self) -> Result<(), StoreError> {
+        look(&self.file, |file| load(&self.db, file).map(drop))
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+
     /// The realm that it belongs to.
     pub fn cluster(&self) -> &ClusterId {
         &self.cluster
@@ -177,7 +198,7 @@ fn copied(file: &Path) -> Result<File, StoreError> {
 }
 
 /// What redb panics over is damage.
-fn look<T>(
+pub(super) fn look<T>(
     file: &Path,
     work: impl FnOnce(&Path) -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

@@ -1,6 +1,6 @@
 //! Reading the log beside the writer: each call sees one committed state of the store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coordinator_core::Stamped;
@@ -61,6 +61,14 @@ pub struct StoreReader {
 impl StoreReader {
     pub(super) fn new(db: Arc<Database>, file: PathBuf) -> Self {
         Self { db, file }
+    }
+
+    pub(super) fn db(&self) -> &Database {
+        &self.db
+    }
+
+    pub(super) fn file(&self) -> &Path {
+        &self.file
     }
 
     /// The records after `since`, oldest first: at most `limit`, and fewer where they are large. Empty means that

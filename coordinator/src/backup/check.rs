@@ -1,0 +1,158 @@
+//! Looks at all of a backup: every checksum, the numbers of the records, and whether they fold into a state.
+
+use std::io::BufRead;
+use std::path::Path;
+
+use coordinator_core::{Stamped, State};
+use sluice_common::time::Time;
+
+use super::{BackupError, Header, KeyFile, Line, Reader};
+use crate::store::{parse_record, parse_snapshot};
+
+/// What a backup or a store holds.
+#[derive(Debug)]
+pub struct Summary {
+    /// What it is of.
+    pub header: Header,
+    /// The names of its keys.
+    pub keys: Vec<String>,
+    /// The first record that is kept; 0 where there is none.
+    pub first: u64,
+    /// The last record; 0 where there is none.
+    pub last: u64,
+    /// The last record in its snapshot, where it has one.
+    pub snapshot: Option<u64>,
+    /// When the last record was made.
+    pub last_at: Time,
+    /// What all of it comes to.
+    pub state: State,
+}
+
+/// Who else sees what is read, in its order.
+pub(crate) trait Witness {
+    fn header(&mut self, header: &Header) -> Result<(), BackupError>;
+    fn key(&mut self, key: &KeyFile) -> Result<(), BackupError>;
+    fn snapshot(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
+    fn record(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
+}
+
+/// Nobody else.
+pub(crate) struct Nobody;
+
+impl Witness for Nobody {
+    fn header(&mut self, _: &Header) -> Result<(), BackupError> {
+        Ok(())
+    }
+    fn key(&mut self, _: &KeyFile) -> Result<(), BackupError> {
+        Ok(())
+    }
+    fn snapshot(&mut self, _: u64, _: &[u8]) -> Result<(), BackupError> {
+        Ok(())
+    }
+    fn record(&mut self, _: u64, _: &[u8]) -> Result<(), BackupError> {
+        Ok(())
+    }
+}
+
+/// Reads a backup to its end; what is read is given on to `witness` once it was found good, before what follows is known.
+///
+/// # Errors
+/// The first damage, by line and record.
+pub(crate) fn read<R: BufRead>(
+    input: R,
+    path: &Path,
+    witness: &mut dyn Witness,
+) -> Result<Summary, BackupError> {
+    let mut reader = Reader::new(input, path);
+    let header = match reader.next()? {
+        Some(Line::Header(header)) => header,
+        Some(_) | None => {
+            return Err(BackupError::NoBackup {
+                path: path.to_owned(),
+            });
+        }
+    };
+    witness.header(&header)?;
+    let mut summary = Summary {
+        header,
+        keys: Vec::new(),
+        first: 0,
+        last: 0,
+        snapshot: None,
+        last_at: Time::default(),
+        state: State::default(),
+    };
+    while let Some(line) = reader.next()? {
+        summary.take(&reader, line, witness)?;
+    }
+    match summary.snapshot {
+        // The log keeps the record of the newest snapshot.
+        Some(seq) if summary.last < seq => Err(reader.damaged(Some(seq), "it is missing")),
+        Some(_) | None => Ok(summary),
+    }
+}
+
+impl Summary {
+    fn take<R: BufRead>(
+        &mut self,
+        reader: &Reader<R>,
+        line: Line,
+        witness: &mut dyn Witness,
+    ) -> Result<(), BackupError> {
+        match line {
+            Line::Header(_) => Err(reader.strange("a second header")),
+            Line::Key(key) => {
+                if !is_plain(&key.path) {
+                    return Err(reader.strange("the name of a key leads elsewhere"));
+                }
+                witness.key(&key)?;
+                self.keys.push(key.path);
+                Ok(())
+            }
+            Line::Snapshot(text) => {
+                let (seq, at, state) =
+                    parse_snapshot(&text).map_err(|damage| reader.strange(damage))?;
+                self.snapshot = Some(seq);
+                self.last_at = at;
+                self.state = state;
+                witness.snapshot(seq, &text)
+            }
+            Line::Record(text) => self.take_record(reader, &text, witness),
+        }
+    }
+
+    fn take_record<R: BufRead>(
+        &mut self,
+        reader: &Reader<R>,
+        text: &[u8],
+        witness: &mut dyn Witness,
+    ) -> Result<(), BackupError> {
+        let expected = (self.last > 0).then_some(self.last + 1);
+        let record: Stamped =
+            parse_record(text).map_err(|damage| reader.damaged(expected, damage))?;
+        let seq = record.seq;
+        let known = self.snapshot.unwrap_or(0);
+        // Before the snapshot the log may begin anywhere; the record right after it must be there.
+        let expected = expected.unwrap_or_else(|| seq.min(known + 1));
+        if seq != expected {
+            return Err(reader.damaged(Some(expected), format!("record {seq} stands in its place")));
+        }
+        if self.first == 0 {
+            self.first = seq;
+        }
+        self.last = seq;
+        if seq > known {
+            let fit = self.state.apply(&record);
+            fit.map_err(|misfit| reader.damaged(Some(seq), misfit.what))?;
+            self.last_at = self.last_at.max(record.at);
+        }
+        witness.record(seq, text)
+    }
+}
+
+/// A name in the data directory, or in its `tls/`, and nothing that leads out of it.
+fn is_plain(path: &str) -> bool {
+    let name = path.strip_prefix("tls/").unwrap_or(path);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain) && path != "tls"
+}

@@ -1,0 +1,185 @@
+//! Makes a data directory of a backup. What is there already is moved aside, never written over; and the store comes last,
+//! so that what a death leaves half-way is no store.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::path::{Path, PathBuf};
+
+use coordinator_core::RecoveryWhy;
+
+use super::check::{Summary, Witness, read};
+use super::{BackupError, Header, KEY_DIR, KeyFile, io_error, now};
+use crate::seal::KEY_FILE;
+use crate::store::{DirLock, Draft, Piece};
+
+/// What makes up a coordinator's directory, beside its lock and its socket.
+const PARTS: [&str; 4] = ["store.redb", "tip", KEY_DIR, KEY_FILE];
+
+/// What a restore did.
+#[derive(Debug)]
+pub struct Restored {
+    /// What the backup holds.
+    pub summary: Summary,
+    /// Where what was there is now.
+    pub aside: Option<PathBuf>,
+    /// Whether the directory has the cluster's keys.
+    pub has_keys: bool,
+}
+
+/// Restores `backup` into `dir`; `force` moves a store that is there aside.
+///
+/// # Errors
+/// Where the backup is not whole, there is a store, a coordinator runs on it, or the directory cannot be written.
+pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, BackupError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(io_error("make", dir))?;
+    let _lock = DirLock::take(dir)?;
+    let occupied = ["store.redb", "tip"]
+        .iter()
+        .any(|name| dir.join(name).exists());
+    if occupied && !force {
+        return Err(BackupError::Occupied {
+            dir: dir.to_owned(),
+        });
+    }
+    let draft = dir.join("restore.new");
+    clear(&draft)?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&draft);
+    made.map_err(io_error("make", &draft))?;
+    let summary = fill(backup, &draft)?;
+    let aside = occupied
+        .then(|| move_aside(dir, summary.header.keys))
+        .transpose()?;
+    put_in_place(&draft, dir)?;
+    clear(&draft)?;
+    hand_over(dir)?;
+    Ok(Restored {
+        has_keys: dir.join(KEY_DIR).join("ca.pem").exists() && dir.join(KEY_FILE).exists(),
+        summary,
+        aside,
+    })
+}
+
+fn clear(draft: &Path) -> Result<(), BackupError> {
+    match fs::remove_dir_all(draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(io_error("remove", draft)(error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn fill(backup: &Path, draft: &Path) -> Result<Summary, BackupError> {
+    let file = File::open(backup).map_err(io_error("read", backup))?;
+    let mut making = Making {
+        dir: draft,
+        store: None,
+    };
+    let summary = read(BufReader::new(file), backup, &mut making)?;
+    let store = making.store.expect("a backup begins with its header");
+    store.finish(RecoveryWhy::Restored)?;
+    Ok(summary)
+}
+
+struct Making<'a> {
+    dir: &'a Path,
+    store: Option<Draft>,
+}
+
+impl Making<'_> {
+    fn add(&mut self, piece: Piece<'_>) -> Result<(), BackupError> {
+        let store = self
+            .store
+            .as_mut()
+            .expect("a backup begins with its header");
+        Ok(store.add(piece)?)
+    }
+}
+
+impl Witness for Making<'_> {
+    fn header(&mut self, header: &Header) -> Result<(), BackupError> {
+        let file = self.dir.join("store.redb");
+        self.store = Some(Draft::create(&file, &header.cluster)?);
+        Ok(())
+    }
+
+    fn key(&mut self, key: &KeyFile) -> Result<(), BackupError> {
+        let path = self.dir.join(&key.path);
+        let parent = path.parent().unwrap_or(self.dir);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+        made.map_err(io_error("make", parent))?;
+        let write = || -> io::Result<()> {
+            let mut file = File::options()
+                .write(true)
+                .create_new(true)
+                .mode(if key.private { 0o600 } else { 0o644 })
+                .open(&path)?;
+            file.write_all(key.text.as_bytes())?;
+            file.sync_all()
+        };
+        write().map_err(io_error("write", &path))
+    }
+
+    fn snapshot(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError> {
+        self.add(Piece::Snapshot { seq, text })
+    }
+
+    fn record(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError> {
+        self.add(Piece::Record { seq, text })
+    }
+}
+
+/// Keys stay where the backup brings none.
+fn move_aside(dir: &Path, keys_come: bool) -> Result<PathBuf, BackupError> {
+    let name = format!("before-restore-{}", now()).replace(':', "");
+    let aside = dir.join(name);
+    let made = DirBuilder::new().mode(0o700).create(&aside);
+    made.map_err(io_error("make", &aside))?;
+    let is_key = |name: &str| name == KEY_DIR || name == KEY_FILE;
+    for name in PARTS.into_iter().filter(|name| keys_come || !is_key(name)) {
+        let from = dir.join(name);
+        if from.exists() {
+            fs::rename(&from, aside.join(name)).map_err(io_error("move", &from))?;
+        }
+    }
+    Ok(aside)
+}
+
+/// The store comes last.
+fn put_in_place(draft: &Path, dir: &Path) -> Result<(), BackupError> {
+    for name in PARTS.into_iter().rev() {
+        let (from, to) = (draft.join(name), dir.join(name));
+        if !from.exists() {
+            continue;
+        }
+        // Keys of a directory that had no store: those of the backup are its store's.
+        if to.is_dir() {
+            let aside = dir.join(format!("{name}.before-restore"));
+            clear(&aside)?;
+            fs::rename(&to, &aside).map_err(io_error("move", &to))?;
+        }
+        fs::rename(&from, &to).map_err(io_error("write", &to))?;
+    }
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(io_error("sync", dir))
+}
+
+/// Root may restore; the coordinator, which is not root, must be able to read and write what came of it.
+fn hand_over(dir: &Path) -> Result<(), BackupError> {
+    let owner = fs::metadata(dir).map_err(io_error("read", dir))?;
+    if !nix::unistd::geteuid().is_root() || owner.uid() == 0 {
+        return Ok(());
+    }
+    let mut paths: Vec<PathBuf> = PARTS.iter().map(|name| dir.join(name)).collect();
+    paths.push(dir.join("lock"));
+    let keys = fs::read_dir(dir.join(KEY_DIR))
+        .into_iter()
+        .flatten()
+        .flatten();
+    paths.extend(keys.map(|entry| entry.path()));
+    for path in paths.iter().filter(|path| path.exists()) {
+        chown(path, Some(owner.uid()), Some(owner.gid())).map_err(io_error("give away", path))?;
+    }
+    Ok(())
+}

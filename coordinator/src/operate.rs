@@ -1,0 +1,150 @@
+//! What an admin does to a data directory from the command line: backs it up, restores it, and looks at all of it.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sluice_common::api::timestamp;
+use sluice_coordinator::backup::check::Summary;
+use sluice_coordinator::backup::{control, restore};
+
+use crate::DataArgs;
+
+#[derive(Subcommand)]
+pub(crate) enum Operate {
+    /// Write all that the coordinator knows into one file, whether it runs or not: its store, and its keys.
+    Backup(BackupArgs),
+    /// Make a data directory of a backup. The coordinator that starts there recovers: it learns from its hosts what they run.
+    Restore(RestoreArgs),
+    /// Look at every record of a data directory or a backup, and say what it holds.
+    Check(CheckArgs),
+}
+
+#[derive(Args)]
+pub(crate) struct BackupArgs {
+    /// The file, in place of what is there; for its owner alone.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+    /// Leave out the keys: tls/ and the key of warrants. Without them hosts must join anew.
+    #[arg(long)]
+    without_keys: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct RestoreArgs {
+    /// The backup.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    data: DataArgs,
+    /// Move a store that is there aside, to before-restore-TIME in the data directory.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct CheckArgs {
+    /// A data directory or a backup; the data directory of --data-dir without it.
+    #[arg(value_name = "DIR|FILE")]
+    place: Option<PathBuf>,
+    #[command(flatten)]
+    data: DataArgs,
+}
+
+pub(crate) fn run(operate: Operate) -> anyhow::Result<()> {
+    match operate {
+        Operate::Backup(args) => backup(&args),
+        Operate::Restore(args) => restored(&args),
+        Operate::Check(args) => check(&args),
+    }
+}
+
+fn backup(args: &BackupArgs) -> anyhow::Result<()> {
+    let keys = !args.without_keys;
+    control::backup(&args.data.data_dir, &args.file, keys)?;
+    let summary = control::check(&args.file)?;
+    let secrets = match summary.keys.is_empty() {
+        false => {
+            "it holds the cluster's keys and what steps are given in their environment: who has it has the cluster"
+        }
+        true => {
+            "it holds what steps are given in their environment, and no keys: back up tls/ and warrants.key apart"
+        }
+    };
+    let file = args.file.display();
+    writeln!(
+        io::stdout(),
+        "{}\n{file} is for you alone: {secrets}",
+        holds(&summary)
+    )?;
+    Ok(())
+}
+
+fn restored(args: &RestoreArgs) -> anyhow::Result<()> {
+    let dir = &args.data.data_dir;
+    let done = restore::restore(&args.file, dir, args.force)?;
+    let mut out = io::stdout();
+    writeln!(out, "{}", holds(&done.summary))?;
+    if let Some(aside) = &done.aside {
+        writeln!(out, "what was there is in {}", aside.display())?;
+    }
+    if !done.has_keys {
+        writeln!(
+            out,
+            "the backup has no keys: put tls/ and warrants.key of the cluster into {} before the coordinator starts; else all \
+             hosts must join anew, and what they run is stopped",
+            dir.display()
+        )?;
+    }
+    writeln!(
+        out,
+        "restored in {}: the coordinator recovers when it starts, and `sluice recovery` shows how far it is",
+        dir.display()
+    )?;
+    Ok(())
+}
+
+fn check(args: &CheckArgs) -> anyhow::Result<()> {
+    let place = args.place.as_ref().unwrap_or(&args.data.data_dir);
+    let summary = control::check(place)?;
+    writeln!(
+        io::stdout(),
+        "{}\n{}: every record is whole",
+        holds(&summary),
+        place.display()
+    )?;
+    Ok(())
+}
+
+fn holds(summary: &Summary) -> String {
+    let Summary {
+        header,
+        keys,
+        first,
+        last,
+        snapshot,
+        last_at,
+        state,
+    } = summary;
+    let snapshot = snapshot.map_or("none".to_owned(), |seq| format!("of record {seq}"));
+    let last_at = match last {
+        0 => "never".to_owned(),
+        _ => timestamp(*last_at).to_string(),
+    };
+    let keys = match keys.is_empty() {
+        true => "none in it".to_owned(),
+        false => keys.join(", "),
+    };
+    let epoch = state.epoch().map_or(0, |epoch| epoch.counter);
+    format!(
+        "cluster   {}, epoch {epoch}, written by version {}\nrecords   {first} to {last}, the last of {last_at}\n\
+         snapshot  {snapshot}\nholds     {} pools, {} nodes, {} steps\nkeys      {keys}",
+        header.cluster,
+        header.version,
+        state.pools().len(),
+        state.nodes().len(),
+        state.steps().len(),
+    )
+}

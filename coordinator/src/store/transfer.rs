@@ -1,0 +1,190 @@
+//! A store as the texts that are in it, without redb: how a backup takes one out, and how a restore makes one. The texts
+//! keep their own checksums, so they are the same in a backup.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use coordinator_core::RecoveryWhy;
+use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
+use sluice_common::id::ClusterId;
+
+use super::open::{builder, read_meta, table};
+use super::past::{Past, look};
+use super::read::StoreReader;
+use super::{LOG, MARK, META, Mark, SNAPSHOT, StoreError, line, make_tables};
+
+/// One text of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// The newest snapshot.
+    Snapshot {
+        /// The last record in it.
+        seq: u64,
+        /// Checksum and JSON.
+        text: &'a [u8],
+    },
+    /// A record of the log.
+    Record {
+        /// Its number.
+        seq: u64,
+        /// Checksum and JSON.
+        text: &'a [u8],
+    },
+}
+
+/// Why a store was not taken out.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Nobody takes it.
+    #[error(transparent)]
+    Sink(#[from] io::Error),
+}
+
+type Take<'a> = &'a mut dyn FnMut(Piece<'_>) -> io::Result<()>;
+
+impl StoreReader {
+    /// Gives the store as it was committed last, the newest snapshot first, then the log. What is committed meanwhile is
+    /// not in it.
+    ///
+    /// # Errors
+    /// Where it cannot be read, or `take` fails.
+    pub fn export(&self, take: Take<'_>) -> Result<(), ExportError> {
+        export(self.db(), self.file(), take)
+    }
+
+    /// The realm that it belongs to.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn cluster(&self) -> Result<ClusterId, StoreError> {
+        let txn = self.db().begin_read();
+        let txn = txn.map_err(|error| StoreError::opening(self.file(), error.into()))?;
+        read_meta(&txn, self.file())
+    }
+}
+
+impl Past {
+    /// The same of a store in which no coordinator runs.
+    ///
+    /// # Errors
+    /// As for one that runs.
+    pub fn export(&self, take: Take<'_>) -> Result<(), ExportError> {
+        let mut sink = Ok(());
+        let taken = look(self.file(), |file| match export(self.db(), file, take) {
+            Err(ExportError::Store(error)) => Err(error),
+            Err(ExportError::Sink(error)) => {
+                sink = Err(error);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        });
+        taken?;
+        Ok(sink?)
+    }
+}
+
+fn export(db: &Database, file: &Path, take: Take<'_>) -> Result<(), ExportError> {
+    let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
+    let txn = db.begin_read();
+    let txn = txn.map_err(|error| StoreError::opening(file, error.into()))?;
+    let snapshots = table(&txn, file, SNAPSHOT)?;
+    if let Some((seq, text)) = snapshots.last().map_err(opening)? {
+        let (seq, text) = (seq.value(), text.value());
+        take(Piece::Snapshot { seq, text })?;
+    }
+    let log = table(&txn, file, LOG)?;
+    for entry in log.iter().map_err(opening)? {
+        let (seq, text) = entry.map_err(opening)?;
+        let (seq, text) = (seq.value(), text.value());
+        take(Piece::Record { seq, text })?;
+    }
+    Ok(())
+}
+
+/// A store in the making: nothing of it is there before it is finished.
+pub struct Draft {
+    db: Database,
+    txn: WriteTransaction,
+    file: PathBuf,
+    last: u64,
+}
+
+impl fmt::Debug for Draft {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = &self.file;
+        f.debug_struct("Draft")
+            .field("file", file)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Draft {
+    /// Begins one in `file`, in place of what is there.
+    ///
+    /// # Errors
+    /// Where the file cannot be made.
+    pub fn create(file: &Path, cluster: &ClusterId) -> Result<Self, StoreError> {
+        match fs::remove_file(file) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::io("remove", file, e));
+            }
+            Ok(()) | Err(_) => {}
+        }
+        let opening = |error: redb::Error| StoreError::opening(file, error);
+        let db = builder().create(file).map_err(|e| opening(e.into()))?;
+        make_tables(&db, cluster, None).map_err(|source| StoreError::commit(file, source))?;
+        let txn = db.begin_write().map_err(|e| opening(e.into()))?;
+        Ok(Self {
+            db,
+            txn,
+            file: file.to_owned(),
+            last: 0,
+        })
+    }
+
+    /// Adds a text.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn add(&mut self, piece: Piece<'_>) -> Result<(), StoreError> {
+        let (definition, seq, text) = match piece {
+            Piece::Snapshot { seq, text } => (SNAPSHOT, seq, text),
+            Piece::Record { seq, text } => (LOG, seq, text),
+        };
+        let insert = || -> Result<(), redb::Error> {
+            self.txn.open_table(definition)?.insert(seq, text)?;
+            Ok(())
+        };
+        insert().map_err(|source| StoreError::commit(&self.file, source))?;
+        self.last = self.last.max(seq);
+        Ok(())
+    }
+
+    /// Makes it durable. Whoever opens it first begins a recovery.
+    ///
+    /// # Errors
+    /// Where it cannot be written.
+    pub fn finish(self, why: RecoveryWhy) -> Result<(), StoreError> {
+        let Self {
+            db,
+            txn,
+            file,
+            last,
+        } = self;
+        let mark = Mark { why, seq: last };
+        let commit = || -> Result<(), redb::Error> {
+            txn.open_table(META)?
+                .insert(MARK, line::seal(&mark).as_slice())?;
+            Ok(txn.commit()?)
+        };
+        commit().map_err(|source| StoreError::commit(&file, source))?;
+        drop(db);
+        let synced = File::open(&file).and_then(|file| file.sync_all());
+        synced.map_err(|source| StoreError::io("sync", &file, source))
+    }
+}
