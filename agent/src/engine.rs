@@ -20,7 +20,7 @@ use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION, ToNode};
+use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 

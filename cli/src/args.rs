@@ -17,6 +17,7 @@ mod get;
 mod hint;
 mod logs;
 mod machine;
+mod recovery;
 mod replay;
 mod simulate;
 mod step;
@@ -37,6 +38,7 @@ pub(crate) use get::GetArgs;
 pub(crate) use hint::hint;
 pub(crate) use logs::LogsArgs;
 pub(crate) use machine::{DetectArgs, DoctorArgs};
+pub(crate) use recovery::{RecoveryAction, RecoveryArgs};
 pub(crate) use replay::ReplayArgs;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
@@ -170,6 +172,9 @@ pub(crate) enum Command {
     /// End the access of hosts at once, their links included.
     #[command(after_help = examples::REVOKE)]
     Revoke(RevokeArgs),
+    /// Show whether the coordinator was brought back from an earlier time and waits for its hosts, or end the waiting.
+    #[command(after_help = examples::RECOVERY)]
+    Recovery(RecoveryArgs),
     /// Print what this host would report. Needs no coordinator.
     #[command(after_help = examples::DETECT)]
     Detect(DetectArgs),

@@ -8,6 +8,7 @@ mod exec;
 mod filter;
 mod patience;
 mod platform;
+mod recovery;
 mod sse;
 mod steer;
 mod stream;

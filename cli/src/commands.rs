@@ -16,6 +16,7 @@ pub(crate) mod label;
 pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod preview;
+pub(crate) mod recovery;
 pub(crate) mod relocate;
 pub(crate) mod replay;
 pub(crate) mod run;

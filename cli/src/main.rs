@@ -105,6 +105,7 @@ fn dispatch(args: Args, out: Out) -> Result<u8, Failure> {
         Command::Apply(args) => commands::apply::run(&client()?, &args, out),
         Command::Label(args) => commands::label::run(&client()?, &args, out),
         Command::Token(args) => commands::token::run(&client()?, args, out),
+        Command::Recovery(args) => commands::recovery::run(&client()?, &args, out),
         Command::Revoke(args) => commands::token::revoke(&client()?, &args, out),
         Command::Delete(args) => commands::delete::run(&client()?, &args, out),
         Command::ApiToken(args) => commands::access::api_token(&client()?, args, out),

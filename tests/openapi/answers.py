@@ -327,6 +327,8 @@ def rules(judge):
     judge.call(200, "delete", "/v1/templates/{template}", "?dry_run=true", template="numa")
     judge.call(200, "post", "/v1/apply", body={"delete": [{"kind": "pool", "name": "laid"}]})
     judge.call(204, "delete", "/v1/templates/{template}", template="numa")
+    assert judge.call(200, "get", "/v1/recovery") == {"recovering": False}
+    judge.error(409, "not_recovering", "delete", "/v1/recovery")
     judge.call(200, "put", "/v1/cluster", "?dry_run=true", body=trial)
     judge.call(200, "put", "/v1/cluster", body={"default_pool": {"cpu": "default"}})
     assert judge.call(200, "get", "/v1/cluster")["default_pool"] == {"cpu": "default"}

@@ -10,7 +10,7 @@ use sluice_common::inventory::Gpu;
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, Memo, Process};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
-use sluice_common::wire::{Assignment, Command, Gang, Welcome};
+use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};
 
 use super::*;
 

@@ -211,6 +211,13 @@ Examples:
 No certificate that the host has lets it in any more. What it runs stops when its lease passes, and
 starts elsewhere once it is lost.";
 
+pub(super) const RECOVERY: &str = "\
+Examples:
+  sluice recovery
+  sluice recovery end --force
+
+A coordinator that was restored from a backup starts nothing new until its hosts have told what they run.";
+
 pub(super) const DELETE: &str = "\
 Examples:
   sluice delete node gpu-1

@@ -13,7 +13,7 @@ use super::table::{Cell, Column};
 use super::{or_dash, safe};
 
 /// Fields that have a column of their own, or are too large for one.
-const NOT_DETAILS: [&str; 11] = [
+const NOT_DETAILS: [&str; 12] = [
     "hash",
     "key",
     "seq",
@@ -23,6 +23,7 @@ const NOT_DETAILS: [&str; 11] = [
     "attempt",
     "node",
     "spec",
+    "warrant",
     "inventory",
     "deadline",
 ];

@@ -190,7 +190,7 @@ fn a_key_whose_name_leads_elsewhere_is_refused() {
             lines: 0,
         };
         let header = text.lines().next().unwrap();
-        writer.line(b'H', header[2..].as_bytes()).unwrap();
+        writer.line(b'H', &header.as_bytes()[2..]).unwrap();
         let key = super::KeyFile {
             path: name.to_owned(),
             private: true,

@@ -25,6 +25,7 @@ mod openapi;
 mod output;
 mod packages;
 mod partition;
+mod recovery;
 mod rehearsal;
 mod rejections;
 mod release;

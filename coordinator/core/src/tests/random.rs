@@ -452,9 +452,11 @@ fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
         };
         words.attempts = attempts.map(ran).collect();
         let fed = rig.hello(words);
-        let shown = fed.sent.iter().filter_map(|order| match order {
-            ToNode::Show { attempt } => Some(attempt.clone()),
-            _ => None,
+        let shown = fed.sent.iter().filter_map(|order| {
+            let ToNode::Show { attempt } = order else {
+                return None;
+            };
+            Some(attempt.clone())
         });
         for (at, attempt) in shown.enumerate() {
             let warrant = before
