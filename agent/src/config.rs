@@ -1,5 +1,7 @@
 //! `agent.toml`: what is written there, and what it means once it is checked. Flags and environment override it.
 
+mod shown;
+
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;

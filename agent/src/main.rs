@@ -98,6 +98,9 @@ struct Args {
         global = true
     )]
     log_format: Option<Format>,
+    /// Read and check the config, print what it comes to, and exit: 1 where something is wrong with it.
+    #[arg(long)]
+    check_config: bool,
     /// Report what this file declares in place of what the host has: an inventory in JSON, for trials on one machine.
     /// Refused unless every coordinator is on this machine.
     #[arg(long, hide = true)]
@@ -126,6 +129,9 @@ enum Action {
 fn main() -> ExitCode {
     let args = Args::parse();
     let raw = read_config(&args);
+    if args.check_config {
+        return told(checked(raw, args));
+    }
     let configured = raw.as_ref().ok().and_then(RawConfig::log_format);
     let format = args.log_format.or(configured).unwrap_or_default();
     if let Err(error) = sluice_log::start(format) {
@@ -149,6 +155,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn checked(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
+    let path = args.config.display().to_string();
+    let config = raw?.check(overrides(args)).context(path)?;
+    write!(std::io::stdout(), "{config}")?;
+    Ok(())
 }
 
 fn told(outcome: anyhow::Result<()>) -> ExitCode {

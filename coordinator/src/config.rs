@@ -6,6 +6,7 @@
 mod host;
 mod http_tls;
 mod oidc;
+mod shown;
 
 use std::fs;
 use std::net::SocketAddr;

@@ -168,6 +168,9 @@ struct RunArgs {
         value_name = "FORMAT"
     )]
     log_format: Option<Format>,
+    /// Read and check the config, print what it comes to, and exit: 1 where something is wrong with it.
+    #[arg(long)]
+    check_config: bool,
     /// Exit when standard input ends, which it does when the parent is gone.
     #[arg(long)]
     exit_with_stdin: bool,
@@ -302,6 +305,9 @@ fn list(data: &DataArgs) -> anyhow::Result<()> {
 /// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
 /// judged second.
 fn serve(args: RunArgs) -> ExitCode {
+    if args.check_config {
+        return ended(checked(args));
+    }
     let raw = match &args.config {
         Some(path) => RawConfig::load(path),
         None => Ok(RawConfig::default()),
@@ -319,6 +325,19 @@ fn serve(args: RunArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn checked(args: RunArgs) -> anyhow::Result<()> {
+    let path = args.config.as_ref();
+    let raw = path.map_or_else(|| Ok(RawConfig::default()), |path| RawConfig::load(path))?;
+    let config = raw.check(args.overrides);
+    // The file has the key, unless a flag or a variable went before it.
+    let config = config.with_context(|| match path {
+        Some(path) => path.display().to_string(),
+        None => "no config file".to_owned(),
+    })?;
+    write!(io::stdout(), "{config}")?;
+    Ok(())
 }
 
 fn start(raw: Result<RawConfig, ConfigError>, args: RunArgs) -> anyhow::Result<()> {

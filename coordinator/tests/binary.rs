@@ -178,7 +178,7 @@ fn a_cluster_is_made_and_nodes_are_issued_their_certificates() {
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("issue-node"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("is ready in"));
     let out = dir.path().join("n1");
     // The directory comes from the environment as well.
     let mut issue = program();
@@ -288,4 +288,41 @@ fn a_damaged_store_stops_the_start_without_a_panic() {
         assert!(message.contains(part), "{part}: {message}");
     }
     assert!(!message.contains("panicked"), "{message}");
+}
+
+#[test]
+fn a_config_is_checked_and_nothing_is_started() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.toml");
+    let check = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        let output = program()
+            .arg("--check-config")
+            .arg("--config")
+            .arg(&file)
+            .output();
+        output.unwrap()
+    };
+    let good = check("lost_after = \"10m\"\n");
+    let shown = String::from_utf8(good.stdout).unwrap();
+    assert!(
+        good.status.success() && shown.contains("lost_after = \"10m\""),
+        "{shown}"
+    );
+    for (text, words) in [
+        (
+            "lease = \"1m\"\nlost_afte = \"10m\"\n",
+            &["line 2", "`lost_after`"][..],
+        ),
+        ("lease = \"soon\"\n", &["c.toml", "lease"]),
+        ("lost_after = \"1m\"\n", &["c.toml", "lost_after"]),
+    ] {
+        let bad = check(text);
+        let error = String::from_utf8(bad.stderr).unwrap();
+        assert_eq!(bad.status.code(), Some(1), "{error}");
+        assert!(
+            words.iter().all(|word| error.contains(word)),
+            "{text}: {error}"
+        );
+    }
 }

@@ -1,5 +1,7 @@
 //! The command line, and the config file that it names: what was typed, checked and made into [`Options`].
 
+mod shown;
+
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -34,6 +36,7 @@ Options:
                           program is in; a path below the mount of version 2; or `none`
       --config FILE       TOML file that says who may connect, who steps run as, and their limits (docs/host.md);
                           only root, or the supervisor's own user, may be able to write it
+      --check-config      read and check the config, print what it comes to, and exit
       --exit-with-stdin   when stdin ends, stop every step and exit; SIGINT is then left to the parent
       --log-format FORM   text, json or auto (default): the journal's lines under systemd, else text
       --stop-on-exit      on SIGTERM stop every step, instead of leaving them to the next supervisor
@@ -131,12 +134,14 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     let mut cgroup = None;
     let (mut exit_with_stdin, mut stop_on_exit) = (false, false);
     let (mut handover, mut rehearse) = (None, None);
+    let mut check_config = false;
     while let Some(arg) = parser.next()? {
         match arg {
             Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
             Long("config") => config = Some(PathBuf::from(parser.value()?)),
             Long("cgroup") => cgroup = Some(parser.value()?.to_string_lossy().into_owned()),
             Long("log-format") => log_format = Some(parser.value()?.to_string_lossy().into_owned()),
+            Long("check-config") => check_config = true,
             Long("exit-with-stdin") => exit_with_stdin = true,
             Long("stop-on-exit") => stop_on_exit = true,
             // These two are said by a supervisor that upgrades itself, and by nobody else.
@@ -155,7 +160,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     let config = config.as_deref().map(Config::read).transpose()?;
     let config = config.unwrap_or_default();
     let options = Options {
-        state_dir: state_dir.ok_or(OptionsError::NoStateDir)?,
+        // Of no matter to whoever checks the config alone.
+        state_dir: match check_config {
+            true => state_dir.unwrap_or_default(),
+            false => state_dir.ok_or(OptionsError::NoStateDir)?,
+        },
         agent_uid: config.agent_uid,
         groups: GroupOptions {
             place: cgroup
@@ -177,6 +186,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         },
         handover,
     };
+    if check_config {
+        return Ok(Command::Print(shown::shown(&options)));
+    }
     Ok(match rehearse {
         Some(form) => Command::Rehearse(options, form),
         None => Command::Run(options),
@@ -247,6 +259,32 @@ mod tests {
             hooks: Hooks::default(),
         };
         assert_eq!(found.unwrap(), Command::Run(wanted));
+    }
+
+    #[test]
+    fn a_config_is_checked_without_a_state_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("c.toml");
+        let check = |text: &str| {
+            fs::write(&file, text).unwrap();
+            run(&["--check-config", "--config", file.to_str().unwrap()])
+        };
+        let Command::Print(text) = check("default_user = \"nobody\"\npids_max = 9\n").unwrap()
+        else {
+            panic!("it does not work, it prints");
+        };
+        assert!(text.contains("default_user = \"nobody\"\n"), "{text}");
+        assert!(
+            text.contains("pids_max = 9\n") && text.contains("output_max"),
+            "{text}"
+        );
+        let error = check("pids_max = 9\npids_mux = 9\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("line 2") && error.contains("`pids_max`"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod about;
 mod placement;
 mod stamped;
+mod words;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -40,6 +41,7 @@ use crate::templates::Grounds;
 pub use about::About;
 pub use placement::Placement;
 pub use stamped::Stamped;
+use words::*;
 
 /// A fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,0 +1,74 @@
+//! What a command line and its config come to, for whoever checks them: keys as the config writes them.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::Options;
+use crate::config::UserRef;
+use crate::groups::choice::Place;
+
+/// One line for each key that is not as it would be without a config.
+pub(super) fn shown(options: &Options) -> String {
+    let mut text = String::new();
+    let rules = &options.rules;
+    let mut say = |key: &str, value: String| {
+        let _a_string_takes_all = writeln!(text, "{key} = {value}");
+    };
+    let quoted = |path: &Path| format!("{path:?}");
+    let file = rules.file.as_deref();
+    say("# config", file.map_or("none".to_owned(), quoted));
+    say("cgroup", format!("{:?}", place(&options.groups.place)));
+    for (key, value) in [
+        ("agent_uid", options.agent_uid.map(|uid| uid.to_string())),
+        (
+            "pids_max",
+            options.groups.pids_max.map(|most| most.to_string()),
+        ),
+        ("default_user", rules.default_user.as_ref().map(user)),
+        ("umask", rules.umask.map(|umask| format!("\"{umask:03o}\""))),
+        (
+            "workdirs",
+            rules.workdirs.as_ref().map(|dirs| format!("{dirs:?}")),
+        ),
+        ("cuda_library", options.cuda.library.as_deref().map(quoted)),
+        ("cuda_checkpoint", options.cuda.tool.as_deref().map(quoted)),
+        ("prolog", options.hooks.prolog.as_deref().map(quoted)),
+        ("epilog", options.hooks.epilog.as_deref().map(quoted)),
+    ] {
+        if let Some(value) = value {
+            say(key, value);
+        }
+    }
+    say("allow_root", rules.allow_root.to_string());
+    say("output_max", format!("\"{}B\"", options.output.max_bytes));
+    say(
+        "output_retention",
+        format!("\"{}\"", options.output.keep_for),
+    );
+    say(
+        "output_total_max",
+        format!("\"{}B\"", options.output.total_bytes),
+    );
+    for (subject, named) in &rules.users {
+        say(&format!("users.{:?}", subject.as_str()), user(named));
+    }
+    for limit in &rules.limits {
+        say(&format!("limits.{}", limit.name), limit.most.to_string());
+    }
+    text
+}
+
+fn user(named: &UserRef) -> String {
+    match named {
+        UserRef::Name(name) => format!("{name:?}"),
+        UserRef::Uid(uid) => uid.to_string(),
+    }
+}
+
+fn place(place: &Place) -> String {
+    match place {
+        Place::Own => "own".to_owned(),
+        Place::At(path) => path.display().to_string(),
+        Place::Nowhere => "none".to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! A config as it would be used, for whoever checks one. Of secrets it says where they come from.
+
+use std::fmt;
+
+use super::oidc::KeySource;
+use super::{Config, HttpTls, OidcConfig, TlsPaths};
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let terms = &self.settings;
+        writeln!(f, "quic = \"{}\"", self.quic)?;
+        writeln!(f, "http = \"{}\"", self.http)?;
+        writeln!(f, "data_dir = {:?}", self.data_dir)?;
+        writeln!(f, "advertise = {:?}", self.advertise)?;
+        writeln!(f, "node_cert_ttl = \"{}\"", self.cert_ttl)?;
+        for (key, span) in [
+            ("lease", terms.lease),
+            ("stop_limit", terms.stop_limit),
+            ("heartbeat", terms.heartbeat),
+            ("unreachable_after", terms.unreachable_after),
+            ("lost_after", terms.lost_after),
+        ] {
+            writeln!(f, "{key} = \"{span}\"")?;
+        }
+        writeln!(f, "retention = {}", self.retention)?;
+        writeln!(f, "keep_finished = {}", terms.keep_finished)?;
+        match &self.api_token {
+            Some(_) => writeln!(f, "# an API token was read")?,
+            None => writeln!(f, "# no API token")?,
+        }
+        self.http_tls.iter().try_for_each(|tls| http_tls(tls, f))?;
+        self.oidc.iter().try_for_each(|oidc| issuer(oidc, f))?;
+        self.tls.iter().try_for_each(|paths| tls(paths, f))
+    }
+}
+
+fn http_tls(tls: &HttpTls, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "[http_tls]")?;
+    match tls {
+        HttpTls::Cluster { names } => writeln!(f, "names = {names:?}"),
+        HttpTls::Files {
+            cert,
+            key,
+            users_ca,
+        } => {
+            writeln!(f, "cert = {cert:?}\nkey = {key:?}")?;
+            let mut users_ca = users_ca.iter();
+            users_ca.try_for_each(|ca| writeln!(f, "users_ca = {ca:?}"))
+        }
+    }
+}
+
+fn issuer(oidc: &OidcConfig, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let OidcConfig {
+        issuer,
+        audience,
+        keys,
+        leeway,
+        name_claim,
+    } = oidc;
+    writeln!(f, "[oidc]\nissuer = {issuer:?}\naudience = {audience:?}")?;
+    match keys {
+        KeySource::File(path) => writeln!(f, "jwks_file = {path:?}")?,
+        KeySource::Url { url, ca } => {
+            writeln!(f, "jwks_url = {url:?}")?;
+            ca.iter()
+                .try_for_each(|ca| writeln!(f, "jwks_ca = {ca:?}"))?;
+        }
+    }
+    writeln!(f, "name_claim = {name_claim:?}\nleeway = \"{leeway}\"")
+}
+
+fn tls(paths: &TlsPaths, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let TlsPaths { ca, cert, key } = paths;
+    writeln!(f, "[tls]\nca = {ca:?}\ncert = {cert:?}\nkey = {key:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::{Overrides, RawConfig};
+
+    #[test]
+    fn what_is_shown_can_be_read_again_and_says_the_same() {
+        let text = "quic = \"127.0.0.1:1\"\nlost_after = \"10m\"\nadvertise = [\"a:1\"]\n[http_tls]\nnames = [\"b\"]\n";
+        let path = Path::new("c.toml");
+        let read = |text: &str| {
+            let raw = RawConfig::parse(path, text).unwrap();
+            raw.check(Overrides::default()).unwrap().to_string()
+        };
+        let shown = read(text);
+        assert!(shown.contains("lost_after = \"10m\""), "{shown}");
+        assert!(shown.contains("lease = \"5m\""), "{shown}");
+        assert_eq!(read(&shown), shown);
+    }
+}
