@@ -7,6 +7,7 @@
 //! K <crc32> {"path":"tls/ca.key",...}      a file beside the store
 //! S <crc32> {"seq":...,"state":...}        the newest snapshot
 //! R <crc32> {"seq":...,"type":...}         a record of the log, and the next one, to the last
+//! V <crc32> {"step":...,"env":...}         the variables of a step, and of the next
 //! E <crc32> {"lines":...,"sha256":...}     of all that stands before it
 //! ```
 //! Lines of text, as they are in the store, so that a person can read one where everything else fails. A file without its
@@ -224,6 +225,7 @@ pub(crate) fn write(
     let exported = source.export(&mut |piece| match piece {
         Piece::Snapshot { text, .. } => writer.line(b'S', text),
         Piece::Record { text, .. } => writer.line(b'R', text),
+        Piece::Variables { text, .. } => writer.line(b'V', text),
     });
     exported.map_err(|error| match error {
         ExportError::Store(error) => error.into(),
@@ -319,6 +321,8 @@ pub(crate) enum Line {
     Snapshot(Vec<u8>),
     /// Checksum and JSON.
     Record(Vec<u8>),
+    /// Checksum and JSON.
+    Variables(Vec<u8>),
 }
 
 /// Reads a backup line by line, and finds out whether it is whole.
@@ -365,6 +369,7 @@ impl<R: BufRead> Reader<R> {
             b'K' => Line::Key(self.parse(sealed)?),
             b'S' => Line::Snapshot(sealed.to_vec()),
             b'R' => Line::Record(sealed.to_vec()),
+            b'V' => Line::Variables(sealed.to_vec()),
             b'E' => {
                 let end: End = self.parse(sealed)?;
                 self.check_end(&end, before)?;

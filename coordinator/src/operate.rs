@@ -127,6 +127,7 @@ fn holds(summary: &Summary) -> String {
         snapshot,
         last_at,
         state,
+        ..
     } = summary;
     let snapshot = snapshot.map_or("none".to_owned(), |seq| format!("of record {seq}"));
     let last_at = match last {

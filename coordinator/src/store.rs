@@ -32,7 +32,8 @@ use std::sync::Arc;
 use coordinator_core::{Record, RecoveryWhy, Stamped, State};
 use redb::{Database, ReadableTable, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
-use sluice_common::id::ClusterId;
+use sluice_common::environment::Environment;
+use sluice_common::id::{ClusterId, StepId};
 use sluice_common::time::Time;
 
 pub use error::StoreError;
@@ -96,6 +97,13 @@ struct Mark {
     why: RecoveryWhy,
     /// The last record when it was made.
     seq: u64,
+}
+
+/// The variables of a step, as they are stored.
+#[derive(Serialize, Deserialize)]
+struct Variables {
+    step: StepId,
+    env: Environment,
 }
 
 /// The open store; whoever has it is the only writer.
@@ -169,7 +177,11 @@ impl Store {
             for stamped in records {
                 log.insert(stamped.seq, line::seal(stamped).as_slice())?;
                 if let Some((step, values)) = stamped.record.environment() {
-                    environment.insert(step.as_str(), line::seal(values).as_slice())?;
+                    let kept = line::seal(&Variables {
+                        step: step.clone(),
+                        env: values.clone(),
+                    });
+                    environment.insert(step.as_str(), kept.as_slice())?;
                 }
                 if let Record::StepForgotten { step } = &stamped.record {
                     environment.remove(step.as_str())?;
@@ -260,6 +272,12 @@ pub(crate) fn unseal_line(text: &[u8]) -> Result<&[u8], Damage> {
 /// The record in a stored text.
 pub(crate) fn parse_record(text: &[u8]) -> Result<Stamped, Damage> {
     line::parse(text)
+}
+
+/// A step and its variables in a stored text.
+pub(crate) fn parse_variables(text: &[u8]) -> Result<(StepId, Environment), Damage> {
+    let Variables { step, env } = line::parse(text)?;
+    Ok((step, env))
 }
 
 /// The snapshot in a stored text: the last record in it, its time, and the state.

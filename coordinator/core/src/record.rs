@@ -12,31 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use sluice_common::access::AuditEntry;
-use sluice_common::cluster::ClusterTerms;
-use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::{
-    AttemptId, BootId, Epoch, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject,
-    TemplateName, ValidationName,
-};
-use sluice_common::inventory::{Capability, Inventory};
-use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::PlatformTerms;
-use sluice_common::proof::{Fingerprint, Generation, SecretHash};
-use sluice_common::reason::Reason;
-use sluice_common::rules::PoolRules;
-use sluice_common::state::StepState;
-use sluice_common::step::{StepSpec, without_values};
-use sluice_common::template::Template;
-use sluice_common::time::{Span, Time};
-use sluice_common::validation::ValidationTerms;
-use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
-
-use crate::access::AccessChange;
-use crate::cluster::Home;
-use crate::market::{Nomination, Policy, Table};
-use crate::state::recovery::{FrozenOnHost, LogPoint, RecoveryEnd, RecoveryWhy, Warrant};
-use crate::templates::Grounds;
+use sluice_common::step::without_values;
 
 pub use about::About;
 pub use placement::Placement;
@@ -517,6 +493,7 @@ pub enum Record {
         /// The host that showed its warrant.
         node: NodeName,
         /// What it is.
+        #[serde(serialize_with = "Warrant::without_values")]
         warrant: Box<Warrant>,
         /// Where it is frozen, its process and what was moved.
         #[serde(default, skip_serializing_if = "Option::is_none")]

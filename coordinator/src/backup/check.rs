@@ -1,13 +1,17 @@
 //! Looks at all of a backup: every checksum, the numbers of the records, and whether they fold into a state.
 
+use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::io::BufRead;
 use std::path::Path;
 
 use coordinator_core::{Stamped, State};
+use sluice_common::environment::Environment;
+use sluice_common::id::StepId;
 use sluice_common::time::Time;
 
 use super::{BackupError, Header, KeyFile, Line, Reader};
-use crate::store::{parse_record, parse_snapshot};
+use crate::store::{parse_record, parse_snapshot, parse_variables};
 
 /// What a backup or a store holds.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct Summary {
     pub last_at: Time,
     /// What all of it comes to.
     pub state: State,
+    /// Of steps, until they are given back to them.
+    variables: BTreeMap<StepId, Environment>,
 }
 
 /// Who else sees what is read, in its order.
@@ -34,6 +40,7 @@ pub(crate) trait Witness {
     fn key(&mut self, key: &KeyFile) -> Result<(), BackupError>;
     fn snapshot(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
     fn record(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError>;
+    fn variables(&mut self, step: &StepId, text: &[u8]) -> Result<(), BackupError>;
 }
 
 /// Nobody else.
@@ -50,6 +57,9 @@ impl Witness for Nobody {
         Ok(())
     }
     fn record(&mut self, _: u64, _: &[u8]) -> Result<(), BackupError> {
+        Ok(())
+    }
+    fn variables(&mut self, _: &StepId, _: &[u8]) -> Result<(), BackupError> {
         Ok(())
     }
 }
@@ -81,9 +91,16 @@ pub(crate) fn read<R: BufRead>(
         snapshot: None,
         last_at: Time::default(),
         state: State::default(),
+        variables: BTreeMap::new(),
     };
     while let Some(line) = reader.next()? {
         summary.take(&reader, line, witness)?;
+    }
+    let mut variables = std::mem::take(&mut summary.variables);
+    let kept = |step: &StepId| Ok::<_, Infallible>(variables.remove(step));
+    let Ok(lacking) = summary.state.give_environments(kept);
+    if let Some(step) = lacking {
+        return Err(reader.strange(format!("the variables of step `{step}` are missing")));
     }
     match summary.snapshot {
         // The log keeps the record of the newest snapshot.
@@ -101,6 +118,13 @@ impl Summary {
     ) -> Result<(), BackupError> {
         match line {
             Line::Header(_) => Err(reader.strange("a second header")),
+            Line::Variables(text) => {
+                let parsed = parse_variables(&text);
+                let (step, env) = parsed.map_err(|damage| reader.strange(damage))?;
+                witness.variables(&step, &text)?;
+                self.variables.insert(step, env);
+                Ok(())
+            }
             Line::Key(key) => {
                 if !is_plain(&key.path) {
                     return Err(reader.strange("the name of a key leads elsewhere"));

@@ -7,6 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use coordinator_core::RecoveryWhy;
+use sluice_common::id::StepId;
 
 use super::check::{Summary, Witness, read};
 use super::{BackupError, Header, KEY_DIR, KeyFile, io_error, now};
@@ -127,6 +128,11 @@ impl Witness for Making<'_> {
 
     fn record(&mut self, seq: u64, text: &[u8]) -> Result<(), BackupError> {
         self.add(Piece::Record { seq, text })
+    }
+
+    fn variables(&mut self, step: &StepId, text: &[u8]) -> Result<(), BackupError> {
+        let step = step.as_str();
+        self.add(Piece::Variables { step, text })
     }
 }
 

@@ -16,7 +16,7 @@ use super::lock::DirLock;
 use super::tip::Tip;
 use super::{
     ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot, Store, StoreError,
-    make_tables,
+    make_tables, parse_variables,
 };
 use crate::seal::Seal;
 
@@ -233,10 +233,13 @@ fn give_environments(
         let (step, line) = entry.map_err(opening)?;
         line::unseal(line.value()).map_err(|damage| damaged(step.value(), damage))?;
     }
-    let lacking = state.give_environments(|step| {
+    let lacking = state.give_environments(|step| -> Result<_, StoreError> {
         let value = kept.get(step.as_str()).map_err(opening)?;
-        let values = value.map(|value| line::parse(value.value())).transpose();
-        values.map_err(|damage| damaged(step.as_str(), damage))
+        let kept = value
+            .map(|value| parse_variables(value.value()))
+            .transpose();
+        let kept = kept.map_err(|damage| damaged(step.as_str(), damage))?;
+        Ok(kept.filter(|(of, _)| of == step).map(|(_, env)| env))
     })?;
     match lacking {
         None => Ok(()),

@@ -13,7 +13,7 @@ use sluice_common::id::ClusterId;
 use super::open::{builder, read_meta, table};
 use super::past::{Past, look};
 use super::read::StoreReader;
-use super::{LOG, MARK, META, Mark, SNAPSHOT, StoreError, line, make_tables};
+use super::{ENVIRONMENT, LOG, MARK, META, Mark, SNAPSHOT, StoreError, line, make_tables};
 
 /// One text of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,13 @@ pub enum Piece<'a> {
     Snapshot {
         /// The last record in it.
         seq: u64,
+        /// Checksum and JSON.
+        text: &'a [u8],
+    },
+    /// The variables of a step.
+    Variables {
+        /// Whose.
+        step: &'a str,
         /// Checksum and JSON.
         text: &'a [u8],
     },
@@ -48,7 +55,7 @@ pub enum ExportError {
 type Take<'a> = &'a mut dyn FnMut(Piece<'_>) -> io::Result<()>;
 
 impl StoreReader {
-    /// Gives the store as it was committed last, the newest snapshot first, then the log. What is committed meanwhile is
+    /// Gives the store as it was committed last, the newest snapshot first, then the log, then the variables of steps. What is committed meanwhile is
     /// not in it.
     ///
     /// # Errors
@@ -103,6 +110,12 @@ fn export(db: &Database, file: &Path, take: Take<'_>) -> Result<(), ExportError>
         let (seq, text) = (seq.value(), text.value());
         take(Piece::Record { seq, text })?;
     }
+    let variables = table(&txn, file, ENVIRONMENT)?;
+    for entry in variables.iter().map_err(opening)? {
+        let (step, text) = entry.map_err(opening)?;
+        let (step, text) = (step.value(), text.value());
+        take(Piece::Variables { step, text })?;
+    }
     Ok(())
 }
 
@@ -152,15 +165,21 @@ impl Draft {
     /// # Errors
     /// Where it cannot be written.
     pub fn add(&mut self, piece: Piece<'_>) -> Result<(), StoreError> {
-        let (definition, seq, text) = match piece {
-            Piece::Snapshot { seq, text } => (SNAPSHOT, seq, text),
-            Piece::Record { seq, text } => (LOG, seq, text),
+        let txn = &self.txn;
+        let numbered = |definition, seq, text| -> Result<u64, redb::Error> {
+            txn.open_table(definition)?.insert(seq, text)?;
+            Ok(seq)
         };
-        let insert = || -> Result<(), redb::Error> {
-            self.txn.open_table(definition)?.insert(seq, text)?;
-            Ok(())
+        let named = |step, text| -> Result<u64, redb::Error> {
+            txn.open_table(ENVIRONMENT)?.insert(step, text)?;
+            Ok(0)
         };
-        insert().map_err(|source| StoreError::commit(&self.file, source))?;
+        let added = match piece {
+            Piece::Snapshot { seq, text } => numbered(SNAPSHOT, seq, text),
+            Piece::Record { seq, text } => numbered(LOG, seq, text),
+            Piece::Variables { step, text } => named(step, text),
+        };
+        let seq = added.map_err(|source| StoreError::commit(&self.file, source))?;
         self.last = self.last.max(seq);
         Ok(())
     }

@@ -120,8 +120,15 @@ impl Record {
         }
     }
 
-    /// A step and the variables that it was submitted with, where it was.
+    /// A step and the variables that it was submitted with, where it was made known and has any.
     pub fn environment(&self) -> Option<(&StepId, &Environment)> {
+        if let Record::Adopted {
+            attempt, warrant, ..
+        } = self
+        {
+            let env = &warrant.spec.env;
+            return (!env.is_empty()).then_some((&attempt.step, env));
+        }
         match self.about() {
             About::Submitted(step, spec) if !spec.env.is_empty() => Some((step, &spec.env)),
             About::Submitted(..)

@@ -2,7 +2,7 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use sluice_common::id::{AttemptId, PoolName};
 use sluice_common::step::StepSpec;
@@ -88,6 +88,15 @@ pub struct Warrant {
     /// The port at which the parts of a gang meet.
     #[serde(default)]
     pub port: Option<u16>,
+}
+
+impl Warrant {
+    /// Writes it as a step is written in records: without the values of its variables.
+    pub(crate) fn without_values<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut told = self.clone();
+        told.spec.env = self.spec.env.hidden();
+        told.serialize(serializer)
+    }
 }
 
 /// An attempt that was frozen when it was met.

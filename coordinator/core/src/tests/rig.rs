@@ -105,6 +105,9 @@ fn told(stamped: &Stamped) -> Stamped {
     if let Record::StepQueued { spec, .. } | Record::StepRejected { spec, .. } = &mut told.record {
         spec.env = spec.env.hidden();
     }
+    if let Record::Adopted { warrant, .. } = &mut told.record {
+        warrant.spec.env = warrant.spec.env.hidden();
+    }
     told
 }
 

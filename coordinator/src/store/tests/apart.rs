@@ -68,7 +68,10 @@ fn a_step_whose_variables_are_lost_or_others_stops_the_start() {
     let spoils: [(&str, Spoil); 3] = [
         ("it is missing", |table| drop(table.remove("t").unwrap())),
         ("it is missing", |table| {
-            let other = line::seal(&Environment::from([("OTHER".into(), "x".into())]));
+            let other = line::seal(&Variables {
+                step: "t".parse().unwrap(),
+                env: Environment::from([("OTHER".into(), "x".into())]),
+            });
             table.insert("t", other.as_slice()).unwrap();
         }),
         ("the checksum says", |table| {
