@@ -438,8 +438,9 @@ fn play(rig: &mut Rig, event: Event) {
 
 fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
     let before = rig.core.state().clone();
-    // The first record of all is of before there was anything to be put back.
-    let at = 1 + back.index(rig.log.len());
+    // What an input led to is stored as one. Before the first of all there was nothing to be put back.
+    let stored: Vec<usize> = rig.commits().iter().copied().filter(|at| *at > 0).collect();
+    let at = stored[back.index(stored.len())];
     rig.restore(at, RecoveryWhy::Restored);
     for host in before.nodes().values() {
         let mut words = hello(host.name.as_str(), 3, 4);

@@ -91,6 +91,8 @@ pub(super) struct Rig {
     pub(super) core: Core,
     pub(super) now: Time,
     pub(super) log: Vec<Stamped>,
+    /// How long the log was after each input: what it led to is stored as one.
+    commits: Vec<usize>,
     /// Every output there ever was, as text.
     pub(super) trace: String,
     folded: State,
@@ -130,6 +132,7 @@ impl Rig {
             folded: state.clone(),
             core: Core::recover(settings, state),
             now: Time::from_unix_millis(1_000_000),
+            commits: vec![log.len()],
             log,
             trace: String::new(),
             timers: BTreeMap::new(),
@@ -170,13 +173,20 @@ impl Rig {
         let kept = |id: &StepId| Ok::<_, Misfit>(Some(steps[id].spec.env.clone()));
         assert_eq!(state.give_environments(kept).unwrap(), None);
         assert_eq!(&state, self.core.state());
+        let commits = core::mem::take(&mut self.commits);
         let log = core::mem::take(&mut self.log);
         let trace = core::mem::take(&mut self.trace);
         let now = self.now;
         *self = Self::over(settings, state, log);
         self.trace = trace;
+        self.commits = commits;
         self.now = now + Span::from_secs(1);
         self.start()
+    }
+
+    /// How long the log was when something of it was stored.
+    pub(super) fn commits(&self) -> &[usize] {
+        &self.commits
     }
 
     /// Dies, and comes back over what the log was after so many records; hosts and their words stay as they are.
@@ -185,7 +195,10 @@ impl Rig {
         let mut state = State::default();
         log.iter().for_each(|stamped| state.apply(stamped).unwrap());
         let (now, settings) = (self.now, *self.core.settings());
+        let mut commits = core::mem::take(&mut self.commits);
+        commits.retain(|commit| *commit <= records);
         *self = Self::over(settings, state, log);
+        self.commits = commits;
         self.now = now + Span::from_secs(1);
         self.core.start_recovering(self.now, cluster(), why);
         self.drain()
@@ -194,10 +207,12 @@ impl Rig {
     /// Dies, and comes back over what is in the log, which somebody has put back.
     pub(super) fn restart_over_log(&mut self) {
         let log = core::mem::take(&mut self.log);
+        let commits = core::mem::take(&mut self.commits);
         let mut state = State::default();
         log.iter().for_each(|stamped| state.apply(stamped).unwrap());
         let (now, settings) = (self.now, *self.core.settings());
         *self = Self::over(settings, state, log);
+        self.commits = commits;
         self.now = now + Span::from_secs(1);
         self.start();
     }
@@ -253,6 +268,9 @@ impl Rig {
         for output in outputs {
             self.trace.push_str(&format!("{output:?}\n"));
             self.act(output, &mut fed);
+        }
+        if self.commits.last() != Some(&self.log.len()) {
+            self.commits.push(self.log.len());
         }
         assert_eq!(&self.folded, self.core.state());
         check(&self.core).unwrap();
