@@ -12,8 +12,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use sluice_common::step::without_values;
-
 pub use about::About;
 pub use placement::Placement;
 pub use stamped::Stamped;

@@ -15,6 +15,7 @@ pub(super) use sluice_common::reason::Reason;
 pub(super) use sluice_common::rules::PoolRules;
 pub(super) use sluice_common::state::StepState;
 pub(super) use sluice_common::step::StepSpec;
+pub(super) use sluice_common::step::without_values;
 pub(super) use sluice_common::template::Template;
 pub(super) use sluice_common::time::{Span, Time};
 pub(super) use sluice_common::validation::ValidationTerms;
