@@ -229,6 +229,13 @@ fn a_gpu_that_others_use_is_shown_and_not_granted() {
         unfit["message"],
         "foreign: used by pid 4711, which no step started"
     );
+    let (_, platforms) = host.dev.call("GET", "/v1/pools/default/platforms", None);
+    let kind = &platforms["items"][0];
+    assert_eq!(
+        (&kind["gpus"], &kind["used"], &kind["free"]),
+        (&json!(2), &json!(0), &json!(1)),
+        "what others use is neither used by steps nor free: {kind}"
+    );
     host.submit("first", "low");
     let first = host.dev.step_in("first", &["running"]);
     assert_eq!(placed(&first), host.gpu(1));
