@@ -12,6 +12,7 @@ use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::id::{AttemptId, NodeName, PoolName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::label::{LabelKey, LabelValue};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::rules::{PoolRules, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
@@ -127,7 +128,7 @@ fn event() -> impl Strategy<Value = Event> {
         ),
         2 => (0u8..8).prop_map(|id| Event::Cancel { id }),
         3 => (0u8..8, steer).prop_map(|(id, steer)| Event::Steer { id, steer }),
-        2 => (0u8..12, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
+        2 => (0u8..14, 0u64..6, any::<bool>(), prop::bool::weighted(0.3)).prop_map(
             |(change, gpus, force, dry_run)| Event::Terms { change, gpus, force, dry_run }
         ),
         4 => (0u8..3, 0u32..4, prop::bool::weighted(0.2), prop::bool::weighted(0.7),
@@ -288,6 +289,7 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
             },
         ),
         10 => wanted_pool("other", &[(GPU, gpus)]),
+        11 | 12 => platform(gpus),
         _ => Wanted::NoPool {
             pool: PoolName::new("other").unwrap(),
         },
@@ -295,7 +297,9 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     // A pool is of use to those who have a policy in it.
     let there = matches!(&wanted, Wanted::Pool { pool, .. } if pool.as_str() == "other");
     let bound = there.then(|| wanted_policy("other", "s", Policy::default()));
-    let changes = [wanted].into_iter().chain(bound).map(|wanted| Change {
+    let named = matches!(&wanted, Wanted::Platform { .. }).then(few_gpus);
+    let changes = [wanted].into_iter().chain(bound).chain(named);
+    let changes = changes.map(|wanted| Change {
         wanted,
         version: None,
     });
@@ -312,7 +316,38 @@ fn change_terms(rig: &mut Rig, change: u8, gpus: u64, force: bool, dry_run: bool
     }
 }
 
-/// Maintenance, and rules that some steps break.
+/// All hardware, or that of some hosts, with what lies under its steps and what some of them break.
+fn platform(bits: u64) -> Wanted {
+    let bit = |n: u64| bits >> n & 1 == 1;
+    let selector = if bit(2) {
+        r#"{"labels":"zone=a"}"#
+    } else {
+        "{}"
+    };
+    let template = r#"{"env":{"ON":"{{platform}}"},"wrapper":["nice"]}"#;
+    let terms = PlatformTerms {
+        selector: serde_json::from_str(selector).unwrap(),
+        overrides: bit(0).then(|| serde_json::from_str(template).unwrap()),
+        validations: bit(1).then(|| "few".parse().unwrap()).into_iter().collect(),
+        ..PlatformTerms::default()
+    };
+    Wanted::Platform {
+        pool: PoolName::new("default").unwrap(),
+        platform: "all".parse().unwrap(),
+        terms: terms.into(),
+    }
+}
+
+fn few_gpus() -> Wanted {
+    let terms = r#"{"assertions":[{"assert":"gpu_count <= 2","message":"take two at most"},
+        {"assert":"cpu_count <= node.cpu_count","message":"take what a host has"}]}"#;
+    Wanted::Validation {
+        validation: "few".parse().unwrap(),
+        terms: serde_json::from_str(terms).unwrap(),
+    }
+}
+
+/// Maintenance, a platform for who names none, and rules that some steps break.
 fn rules(bits: u64) -> PoolRules {
     let bit = |n: u64| bits >> n & 1 == 1;
     PoolRules {
@@ -322,6 +357,7 @@ fn rules(bits: u64) -> PoolRules {
             queue_timeout: bit(2).then(|| Span::from_secs(100)),
             ..StepMaxima::default()
         },
+        default_platform: (bits == 4).then(|| "all".parse().unwrap()),
         ..PoolRules::default()
     }
 }
