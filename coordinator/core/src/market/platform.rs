@@ -1,7 +1,7 @@
 //! Platforms: hosts and GPUs by what kind of hardware they are. A GPU may be of several platforms, and those of a host that
 //! are of the same ones are of one kind. A host is of every platform of which it has a GPU, or, where it has none, of those
 //! that its pool says. A request that asks for a platform sees the hosts of that platform alone, and of their GPUs those of
-//! it; one that asks for any sees all, and a gang that does is still on hosts of one platform.
+//! it; one that asks for any sees all, and a gang that does is still on hosts of one platform, GPUs or no.
 //!
 //! What is seen is told by a view: the platform, or none for all. Hosts are ranked for each view by themselves, so that
 //! whoever asks for a platform walks past no other hosts.
@@ -285,12 +285,21 @@ impl Pool {
         if !wanted.is_empty() {
             return wanted.iter().map(Some).collect();
         }
-        // A gang that takes any is on hosts of one all the same; which, matters for GPUs alone.
-        let several = self.shelves.len() > 1 && request.hosts > 1 && request.each.gpus() > 0;
+        // A gang that takes any is on hosts of one all the same.
+        let several = self.shelves.len() > 1 && request.hosts > 1;
         match several {
-            true => self.shelves.keys().map(Some).collect(),
+            true => self.one_at_a_time(request.each.gpus() == 0),
             false => Vec::from([None]),
         }
+    }
+
+    /// Each platform of the pool; for who needs no GPUs that of hosts without any first.
+    fn one_at_a_time(&self, without_gpus: bool) -> Vec<View<'_>> {
+        let mut names: Vec<&PlatformName> = self.shelves.keys().collect();
+        if without_gpus {
+            names.sort_by_key(|name| name.as_str() != platform::CPU);
+        }
+        names.into_iter().map(Some).collect()
     }
 }
 

@@ -19,8 +19,9 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::amount::Amounts;
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
 use sluice_common::proof::Claim;
 use sluice_common::supervision::Exit;
@@ -66,10 +67,36 @@ pub struct Rehearsal {
     work: BTreeMap<StepId, Work>,
     /// When what runs will be done, and which attempt that is.
     ends: BTreeSet<(Time, AttemptId)>,
+    promises: Promises,
     inbox: VecDeque<Input>,
     answer: Option<Answer>,
     refused: Option<String>,
     records: Vec<Stamped>,
+}
+
+/// What was promised to steps that wait: those that came within their subject's reserved share.
+#[derive(Debug, Default)]
+struct Promises {
+    of: BTreeMap<StepId, (Subject, Amounts)>,
+    /// All that is promised to each subject.
+    sums: BTreeMap<Subject, Amounts>,
+}
+
+impl Promises {
+    fn make(&mut self, step: StepId, subject: Subject, demand: Amounts) {
+        self.sums.entry(subject.clone()).or_default().add(&demand);
+        self.of.insert(step, (subject, demand));
+    }
+
+    /// It waits no longer.
+    fn end(&mut self, step: &StepId) {
+        let Some((subject, demand)) = self.of.remove(step) else {
+            return;
+        };
+        if let Some(sum) = self.sums.get_mut(&subject) {
+            sum.take(&demand);
+        }
+    }
 }
 
 /// What a step does on paper.
@@ -120,6 +147,7 @@ impl Rehearsal {
             due: BTreeSet::new(),
             work: BTreeMap::new(),
             ends: BTreeSet::new(),
+            promises: Promises::default(),
             inbox: VecDeque::new(),
             answer: None,
             refused: None,
@@ -201,13 +229,18 @@ impl Rehearsal {
     }
 
     /// Somebody submits a step that works for so long; without end where that is not said. Whether it was within its
-    /// subject's reserved share then.
+    /// subject's reserved share then, beside those that wait of whom that was so.
     ///
     /// # Errors
     /// Why it was not taken.
     pub fn submit(&mut self, step: NewStep, lasts: Option<Span>) -> Result<bool, Refusal> {
-        let in_share = self.is_in_share(&step);
+        let demand = self.demand_in_share(&step);
+        let in_share = demand.is_some();
         let id = step.id.clone();
+        if let Some(demand) = demand {
+            let subject = step.spec.subject.clone();
+            self.promises.make(id.clone(), subject, demand);
+        }
         let attempt = None;
         self.work.insert(step.id.clone(), Work { lasts, attempt });
         let steps = Vec::from([step]);
@@ -216,6 +249,7 @@ impl Rehearsal {
             Some(Answer::Submitted(results)) => {
                 let refused = results.into_iter().find_map(Result::err);
                 refused.map_or(Ok(in_share), |refusal| {
+                    self.promises.end(&id);
                     self.work.remove(&id);
                     Err(refusal)
                 })
@@ -224,16 +258,22 @@ impl Rehearsal {
         }
     }
 
-    /// Whether a step would fit wholly into what is unused of its subject's reserved share, in any of its pools.
-    fn is_in_share(&self, step: &NewStep) -> bool {
+    /// What a step asks for, where that would fit wholly into what is unused of its subject's reserved share and promised to
+    /// nobody, in any of its pools.
+    fn demand_in_share(&self, step: &NewStep) -> Option<Amounts> {
         let spec = &step.spec;
         let home = self.core.home_of(spec);
-        let request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
+        let mut request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
+        let demand = request.demand.clone();
+        if let Some(promised) = self.promises.sums.get(&spec.subject) {
+            request.demand.add(promised);
+        }
         let market = self.state().market();
         let mut pools = market.candidates(&request).into_iter();
-        pools.any(|(_, pool)| {
+        let fits = pools.any(|(_, pool)| {
             Before::of(market, pool, &request).is_some_and(|before| before.is_in_share())
-        })
+        });
+        fits.then_some(demand)
     }
 
     /// When something happens next though nobody does anything.
@@ -333,8 +373,12 @@ impl Rehearsal {
     fn act(&mut self, output: Output) {
         match output {
             Output::Record(stamped) => {
+                if let Record::Allocated { attempt, .. } = &stamped.record {
+                    self.promises.end(&attempt.step);
+                }
                 if let Record::StepForgotten { step } = &stamped.record {
                     self.work.remove(step);
+                    self.promises.end(step);
                 }
                 self.records.push(stamped);
             }

@@ -248,6 +248,28 @@ fn a_run_does_not_shield_one_that_is_short_of_more() {
 
 /// Of two that are alike the first was promised a place in another pool; nobody looked at the second, so the pool had no
 /// head and a step that never gives way went past it.
+/// A run that nobody may take was looked at first, and the one that shielded another after it was never left out.
+#[test]
+fn who_is_in_the_way_of_one_is_left_out_though_another_is_spared_before() {
+    let mut trial = trial(&[], &[3], false);
+    for (name, priority) in [("low", 0), ("mid", 1), ("top", 2)] {
+        trial.put_policy(&pool(0), &subject(name), priority, &[(GPU, 1)], &[]);
+    }
+    let stays = submit(&mut trial, &wish("mid", &[(GPU, 1), (MEM, 2)], false));
+    submit(&mut trial, &wish("top", &[(GPU, 1), (MEM, 2)], true));
+    let spared = submit(&mut trial, &wish("mid", &[(MEM, 3)], true));
+    let freezes = Wish {
+        suspends: true,
+        ..wish("mid", &[(GPU, 1), (MEM, 1)], true)
+    };
+    submit(&mut trial, &freezes);
+    let waiter = submit(&mut trial, &wish("low", &[(GPU, 1), (MEM, 3)], false));
+    // It takes the GPU of the one that freezes. Its subject holds two now, so the older of them may go for the waiter,
+    // with the memory of what is frozen.
+    let next = submit(&mut trial, &wish("top", &[(GPU, 1)], true));
+    assert_eq!(running(&trial), [stays, spared, waiter, next]);
+}
+
 #[test]
 fn of_two_that_stand_in_the_way_the_one_that_is_not_needed_is_left_out() {
     let mut trial = trial(&[], &[2], false);

@@ -10,7 +10,7 @@ use super::Field;
 use crate::market::candidates::{Candidate, Ground};
 use crate::market::scene::{Scene, Shortage};
 
-/// Of those that stand in the way of one, how many are left out in turn.
+/// How many of those that stand in the way are left out in turn: of one candidate, and of the next where of one it is fewer.
 const WAYS: usize = 2;
 /// How often counting is begun again elsewhere when it has come to an end short: a bound on what a request costs that
 /// nobody makes room for, as most that are blocked are.
@@ -87,10 +87,14 @@ fn count_off<'a, 'c>(
             scene.take(candidate.id, candidate.run);
             taken.push(*candidate);
             scene.shrink(&mut shortage, candidate.run);
-        } else if in_the_way.is_empty()
+        } else if in_the_way.len() < WAYS
             && shortage.helped(scene, false, candidate.id, candidate.run)
         {
-            in_the_way = shields(scene, hosts, candidate, &taken, &whole);
+            for shield in shields(scene, hosts, candidate, &taken, &whole) {
+                if !in_the_way.contains(&shield) {
+                    in_the_way.push(shield);
+                }
+            }
         }
     }
     if shortage.is_none() {

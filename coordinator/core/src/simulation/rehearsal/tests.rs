@@ -227,3 +227,33 @@ fn what_is_inside_a_reserved_share_is_told_so() {
     assert_eq!(paper.submit("inside", asking("a", 1), HOUR), Ok(true));
     assert_eq!(paper.submit("beyond", asking("a", 1), HOUR), Ok(false));
 }
+
+#[test]
+fn one_share_is_promised_once() {
+    let mut paper = Paper::new(PoolRequest::default());
+    let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 2)].into();
+    let policy = PolicyRequest {
+        reserved,
+        ..PolicyRequest::default()
+    };
+    paper.put(vec![PutDocument::policy("p", "a", policy)]);
+    let never = StepRequest {
+        resources: ResourceSettings {
+            preemptible: Some(false),
+            ..asking("a", 1).resources
+        },
+        ..asking("a", 1)
+    };
+    paper.submit("holds", never, HOUR).unwrap();
+    // Where nothing may be taken, the rest of the share is promised to the first who waits for it.
+    paper.rehearsal.core.handle(
+        Time::default(),
+        Input::ChangeNode {
+            reply: REPLY,
+            node: NodeName::new("n").unwrap(),
+            change: crate::NodeChange::Cordon { reason: None },
+        },
+    );
+    assert_eq!(paper.submit("first", asking("a", 1), HOUR), Ok(true));
+    assert_eq!(paper.submit("second", asking("a", 1), HOUR), Ok(false));
+}

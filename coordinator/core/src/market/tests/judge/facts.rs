@@ -305,12 +305,11 @@ impl Judge {
         choices
     }
 
-    /// "A gang asks for its resources on each of N distinct hosts of one pool and platform." Which, does not matter to what
-    /// asks for no GPU and for no platform.
+    /// "A gang asks for its resources on each of N distinct hosts of one pool and platform."
     pub(super) fn is_of_asked_platform(&self, ask: &Ask, hosts: &[NodeName]) -> bool {
         let of = |node: &NodeName| &self.hosts[node].platforms;
         let asked = |one: &&PlatformName| ask.platforms.is_empty() || ask.platforms.contains(*one);
-        let matters = ask.each[GPU] > 0 || !ask.platforms.is_empty();
+        let matters = ask.nodes > 1 || !ask.platforms.is_empty();
         let mut candidates = of(&hosts[0]).iter().filter(asked);
         let one = candidates.any(|one| hosts.iter().all(|node| of(node).contains(one)));
         one || !matters
