@@ -1,6 +1,7 @@
 //! Files of several YAML documents, each of which says by `kind` what it is. Whoever reads one gets all of its documents
 //! checked, or every mistake at once with file, document and field.
 
+mod mistake;
 mod place;
 
 use std::io::Read;
@@ -14,7 +15,7 @@ use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{
     BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
 };
-use sluice_common::nearest::{nearest, unknown_field};
+use sluice_common::nearest::nearest;
 use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::request::StepRequest;
 use sluice_common::step::Work;
@@ -24,6 +25,7 @@ use sluice_common::validation::ValidationTerms;
 use crate::dev::HostRequest;
 use crate::failure::Failure;
 use crate::render::safe;
+pub(crate) use mistake::mistake;
 pub(crate) use place::Place;
 
 /// The largest file taken: a full batch.
@@ -178,20 +180,23 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
     };
     let options = serde_saphyr::options! { budget: budget };
     let read = serde_saphyr::from_multiple_with_options(text, options);
-    read.map_err(|e| Failure::Failed(unread(file, &e)))
+    read.map_err(|e| Failure::Failed(unread(file, text, &e)))
 }
 
 /// The parser's words, less its advice to programmers.
-fn unread(file: &str, error: &impl ToString) -> String {
+fn unread(file: &str, text: &str, error: &impl ToString) -> String {
     let words = error.to_string();
     if words.contains("budget breached: Documents") {
         return format!("{file}: there are more than {MAX_DOCUMENTS} documents in it: split it");
     }
     let words = words.strip_prefix("error: ").unwrap_or(&words);
-    format!(
-        "{file}: {}",
-        words.replace(", set DuplicateKeyPolicy in Options if acceptable", "")
-    )
+    let words = words.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
+    let told = words.strip_prefix("line ").and_then(|rest| {
+        let (line, rest) = rest.split_once(" column ")?;
+        let place = Place::of_line(file, text, line.parse().ok()?);
+        Some(format!("{place}: column {rest}"))
+    });
+    told.unwrap_or_else(|| format!("{file}: {words}"))
 }
 
 fn document(value: Value) -> Result<Document, String> {
@@ -278,15 +283,11 @@ fn text(fields: &mut Map<String, Value>, name: &str) -> Result<String, String> {
 }
 
 fn parse<T: DeserializeOwned>(fields: Map<String, Value>) -> Result<T, String> {
-    serde_json::from_value(Value::Object(fields)).map_err(|error| {
-        let message = error.to_string();
-        match unknown_field(&message) {
-            Some((field, Some(near))) => {
-                format!("there is no field `{field}`: did you mean `{near}`?")
-            }
-            Some(_) | None => message,
-        }
-    })
+    let value = Value::Object(fields);
+    match mistake::<T>(&value) {
+        Some(mistake) => Err(mistake),
+        None => serde_json::from_value(value).map_err(|e| e.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -311,6 +312,16 @@ mod tests {
                 Document::Template(..)
             ]
         ));
+    }
+
+    #[test]
+    fn what_is_no_yaml_is_told_with_its_document_and_line() {
+        let text = "kind: pool\nname: p\n---\nkind: pool\nname: q\ncapacity: {gpu: 1}\ncapacity: {gpu: 2}\n";
+        let Err(Failure::Failed(message)) = read(text, "f.yaml") else {
+            panic!("it was read");
+        };
+        let words = "f.yaml:7, document 2: column 1: duplicate mapping key: capacity";
+        assert!(message.starts_with(words), "{message}");
     }
 
     #[test]
@@ -367,7 +378,7 @@ mod tests {
             "f.yaml:5, document 2: there is no field `gpu`: did you mean `gpus`?",
             "f.yaml:7, document 3: pool: it is missing",
             "f.yaml:10, document 4: it is no mapping",
-            "f.yaml:14, document 5: invalid value: integer `-1`",
+            "f.yaml:14, document 5: gpus: invalid value: integer `-1`, expected a whole number from 0",
             "f.yaml:16, document 6: kind: it is missing",
         ]) {
             assert!(line.starts_with(words), "{line}");

@@ -292,7 +292,7 @@ mod tests {
                 "command: [a]\nresources: {memory: 8 GB}\n",
                 "f: resources.memory: `8 GB`",
             ),
-            ("command: [a\n", "f: "),
+            ("command: [a\n", "f:1: "),
             ("", "there is no step in it"),
         ] {
             let error = from_yaml(text, "f", &local()).unwrap_err();

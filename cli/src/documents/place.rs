@@ -32,6 +32,18 @@ impl Place {
         (0..documents).map(place).collect()
     }
 
+    /// The place of a line of a text, counted from 1.
+    pub(super) fn of_line(file: &str, text: &str, line: usize) -> Self {
+        let starts = starts(text);
+        let before = starts.iter().filter(|(start, _)| *start <= line).count();
+        Self {
+            file: file.to_owned(),
+            line: Some(line),
+            number: (starts.len() > 1).then_some(before.max(1)),
+            text: String::new(),
+        }
+    }
+
     /// The place at which stands what a message is about: by the field, or else by the words of the message.
     pub(crate) fn of(&self, field: Option<&str>, message: &str) -> Self {
         let below = field.and_then(|field| line_of_field(&self.text, field));

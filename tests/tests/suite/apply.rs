@@ -106,7 +106,7 @@ fn one_bad_document_keeps_all_of_a_file_out() {
         ),
         (
             "kind: pool\nname: new\nname: newer\n",
-            "line 3 column 1: duplicate mapping key: name",
+            ":3: column 1: duplicate mapping key: name",
         ),
         (
             "{kind: pool, name: new, capacity: {gpu: 4}}\n---\n{kind: policy, pool: new, subject: a, reserved: {gpu: 3}}\n---\n\

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 
 use coordinator_core::simulation::scenario::{Case, Event, Expected, NodePut, PolicyPut, PoolPut};
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
-use sluice_common::nearest::{nearest, unknown_field};
+use serde_json::Value;
+use sluice_common::nearest::nearest;
 
+use crate::documents::mistake;
 use crate::failure::Failure;
 
 /// Mistakes that are told at once: more are not read by anybody.
@@ -125,45 +126,6 @@ fn items<T: DeserializeOwned>(case: &Value, list: &str, word: &str) -> Mistakes 
         Some(format!("{word} {nth}{op}: {mistake}"))
     });
     wrong.collect()
-}
-
-/// What keeps a value from being what it should be, if anything does.
-fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
-    let error = T::deserialize(value).err()?.to_string();
-    if let Some((field, Some(near))) = unknown_field(&error) {
-        return Some(format!(
-            "there is no field `{field}`: did you mean `{near}`?"
-        ));
-    }
-    let words = error
-        .replace("expected u64", "expected a whole number from 0")
-        .replace("expected u32", "expected a whole number from 0")
-        .replace("expected i64", "expected a whole number");
-    let field = value
-        .as_object()
-        .and_then(|fields| culprit::<T>(fields, &error));
-    Some(match field {
-        Some(field) => format!("{field}: {words}"),
-        None => words,
-    })
-}
-
-/// The field at fault is the one without which the error is another. Without its `op` an event is none, so that is
-/// looked at last.
-fn culprit<T: DeserializeOwned>(fields: &Map<String, Value>, error: &str) -> Option<String> {
-    let names_its_field = error.starts_with("missing field") || error.starts_with("unknown field");
-    if names_its_field {
-        return None;
-    }
-    let (ops, others): (Vec<_>, Vec<_>) = fields.keys().partition(|name| *name == "op");
-    let mut names = others.into_iter().chain(ops);
-    let found = names.find(|name| {
-        let mut rest = fields.clone();
-        rest.remove(*name);
-        let without = T::deserialize(Value::Object(rest)).err();
-        without.is_none_or(|without| without.to_string() != error)
-    });
-    found.cloned()
 }
 
 #[cfg(test)]

@@ -1,0 +1,45 @@
+//! What is wrong in a value that was read and is not what it should be, with the field at fault and in words for whoever
+//! wrote it.
+
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+use sluice_common::nearest::unknown_field;
+
+/// What keeps a value from being what it should be, if anything does.
+pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
+    let error = T::deserialize(value).err()?.to_string();
+    if let Some((field, Some(near))) = unknown_field(&error) {
+        return Some(format!(
+            "there is no field `{field}`: did you mean `{near}`?"
+        ));
+    }
+    let words = error
+        .replace("expected u64", "expected a whole number from 0")
+        .replace("expected u32", "expected a whole number from 0")
+        .replace("expected i64", "expected a whole number");
+    let field = value
+        .as_object()
+        .and_then(|fields| culprit::<T>(fields, &error));
+    Some(match field {
+        Some(field) => format!("{field}: {words}"),
+        None => words,
+    })
+}
+
+/// The field at fault is the one without which the error is another. Without its `op` an event is none, so that is
+/// looked at last.
+fn culprit<T: DeserializeOwned>(fields: &Map<String, Value>, error: &str) -> Option<String> {
+    let names_its_field = error.starts_with("missing field") || error.starts_with("unknown field");
+    if names_its_field {
+        return None;
+    }
+    let (ops, others): (Vec<_>, Vec<_>) = fields.keys().partition(|name| *name == "op");
+    let mut names = others.into_iter().chain(ops);
+    let found = names.find(|name| {
+        let mut rest = fields.clone();
+        rest.remove(*name);
+        let without = T::deserialize(Value::Object(rest)).err();
+        without.is_none_or(|without| without.to_string() != error)
+    });
+    found.cloned()
+}
