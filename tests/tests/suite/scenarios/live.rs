@@ -274,6 +274,9 @@ impl Live {
             kill(agent, Signal::SIGCONT);
         }
         self.await_node(node, "ready");
+        // "A host takes work again", also one that was drained.
+        let (status, body) = self.post(&format!("/v1/nodes/{node}:uncordon"), &json!({}));
+        assert_eq!(status, 200, "{body}");
     }
 
     fn await_node(&self, node: &str, state: &str) {
