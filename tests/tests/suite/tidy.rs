@@ -49,6 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("sluice", &["coordinator-core", "sluice-common"]),
     ("sluice-tests", &["sluice-common"]),
     ("sluice-cuda-standin", &[]),
+    ("sluice-fuzz", &[]),
     ("sluice-nvml-standin", &[]),
     ("sluice-nvml-standin-old", &[]),
 ];

@@ -1,0 +1,218 @@
+//! One target's run: its corpus again, then changes of it until the time is up, each held to the bounds.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::chance::Chance;
+use crate::corpus::{self, Entry};
+use crate::coverage::{self, Way};
+use crate::mutation::Mutator;
+use crate::watchdog::Watchdog;
+use crate::allocation;
+
+/// How long a target's corpus is changed where `SLUICE_FUZZ_SECONDS` does not say it: all targets together must not
+/// hold a test run up.
+const SECONDS: f64 = 1.0;
+
+/// Longest time of a processor that one input may take.
+const LONGEST: Duration = Duration::from_secs(3);
+
+/// Counters are the process's own: targets of a build that counts take turns.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A target: a decoder, and the bounds that it is held to.
+#[derive(Debug)]
+pub struct Fuzz<'a> {
+    target: &'a str,
+    words: &'a [&'a str],
+    max_bytes: usize,
+    base: usize,
+    per_byte: usize,
+}
+
+impl<'a> Fuzz<'a> {
+    /// A target whose corpus is the folder of this name. It may take 1 MiB of memory and 256 bytes more for each byte
+    /// of its input, and is given at most 4 KiB.
+    pub fn new(target: &'a str) -> Self {
+        Self {
+            target,
+            words: &[],
+            max_bytes: 4096,
+            base: 1 << 20,
+            per_byte: 256,
+        }
+    }
+
+    /// Words of the format, which chance alone would not find.
+    pub fn words(self, words: &'a [&'a str]) -> Self {
+        Self { words, ..self }
+    }
+
+    /// The longest input that is made, in bytes.
+    pub fn max_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
+    }
+
+    /// The most memory that an input may take, in bytes: so much, and so much for each of its own bytes.
+    pub fn memory(self, base: usize, per_byte: usize) -> Self {
+        Self {
+            base,
+            per_byte,
+            ..self
+        }
+    }
+
+    /// Gives `check` the corpus, and changes of it until the time is up. `check` panics where something does not hold.
+    ///
+    /// # Panics
+    /// Where `check` does, where an input takes too much memory or time, and where there is no corpus. The input is
+    /// kept, and the message says where.
+    pub fn run(&self, check: impl Fn(&[u8])) {
+        let _turn = coverage::is_counted()
+            .then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut run = Run::new(self, check);
+        run.replay();
+        let replayed = run.corpus.len();
+        let start = Instant::now();
+        run.change_until(start + seconds());
+        run.report(replayed, start.elapsed());
+    }
+}
+
+fn seconds() -> Duration {
+    let said = std::env::var("SLUICE_FUZZ_SECONDS").ok();
+    let seconds = said.map_or(SECONDS, |text| {
+        text.parse().expect("SLUICE_FUZZ_SECONDS is a number")
+    });
+    Duration::from_secs_f64(seconds)
+}
+
+struct Run<'a, Check> {
+    fuzz: &'a Fuzz<'a>,
+    check: Check,
+    corpus: Vec<Entry>,
+    seen: BTreeSet<Way>,
+    executions: u64,
+    failures: PathBuf,
+    watchdog: Watchdog,
+}
+
+impl<'a, Check: Fn(&[u8])> Run<'a, Check> {
+    fn new(fuzz: &'a Fuzz<'a>, check: Check) -> Self {
+        let failures = corpus::failures(fuzz.target);
+        Self {
+            fuzz,
+            check,
+            corpus: corpus::read(&corpus::folder(fuzz.target)),
+            seen: BTreeSet::new(),
+            executions: 0,
+            watchdog: Watchdog::start(failures.clone()),
+            failures,
+        }
+    }
+
+    fn replay(&mut self) {
+        // What is done once in a process is done before anything is measured.
+        let first = self.corpus[0].bytes.clone();
+        (self.check)(&first);
+        for at in 0..self.corpus.len() {
+            let bytes = std::mem::take(&mut self.corpus[at].bytes);
+            let ways = self.try_one(&bytes);
+            self.seen.extend(ways.iter().copied());
+            self.corpus[at].bytes = bytes;
+            self.corpus[at].ways = ways;
+        }
+    }
+
+    fn change_until(&mut self, end: Instant) {
+        let mut mutator = Mutator {
+            chance: Chance::new(),
+            words: self.fuzz.words,
+            max_bytes: self.fuzz.max_bytes,
+        };
+        while Instant::now() < end {
+            let from = self.pick(&mut mutator.chance);
+            let other = mutator.chance.below(self.corpus.len());
+            let made = mutator.mutate(&self.corpus[from].bytes, &self.corpus[other].bytes);
+            let ways = self.try_one(&made);
+            if ways.iter().any(|way| !self.seen.contains(way)) {
+                self.seen.extend(ways.iter().copied());
+                self.corpus.push(Entry { name: None, bytes: made, ways });
+            }
+        }
+    }
+
+    /// Half of the time something found lately: that is where there is more to find.
+    fn pick(&self, chance: &mut Chance) -> usize {
+        let all = self.corpus.len();
+        match chance.below(2) {
+            0 => all - 1 - chance.below(all.div_ceil(8)),
+            _ => chance.below(all),
+        }
+    }
+
+    /// The ways that an input took, after it was held to the bounds.
+    fn try_one(&mut self, input: &[u8]) -> Vec<Way> {
+        self.executions += 1;
+        self.watchdog.begin(input);
+        coverage::restart();
+        let before = processor_time();
+        allocation::restart();
+        let outcome = catch_unwind(AssertUnwindSafe(|| (self.check)(input)));
+        let (memory, time) = (allocation::most(), processor_time().saturating_sub(before));
+        let ways = coverage::ways();
+        self.watchdog.end();
+        let bound = self.fuzz.base + self.fuzz.per_byte * input.len();
+        if outcome.is_err() {
+            self.fail(input, "it panicked");
+        }
+        if memory > bound {
+            self.fail(input, &format!("it took {memory} bytes of memory, the most is {bound}"));
+        }
+        if time > LONGEST {
+            self.fail(input, &format!("it took {time:?} of a processor"));
+        }
+        ways
+    }
+
+    fn fail(&self, input: &[u8], why: &str) -> ! {
+        let kept = corpus::keep(&self.failures, input);
+        let corpus = corpus::folder(self.fuzz.target);
+        panic!(
+            "{}: {why}. The input is kept as {}: once mended, it goes to {}.\n{}",
+            self.fuzz.target,
+            kept.display(),
+            corpus.display(),
+            input[..input.len().min(500)].escape_ascii()
+        );
+    }
+
+    #[expect(clippy::print_stdout, reason = "a run by hand is asked for its figures")]
+    fn report(self, replayed: usize, time: Duration) {
+        let edges: BTreeSet<_> = self.seen.iter().map(|way| way.edge).collect();
+        let found = self.corpus.len() - replayed;
+        println!(
+            "fuzz {}: {replayed} replayed, {} executions in {:.0?}, {} edges, {found} inputs found",
+            self.fuzz.target,
+            self.executions,
+            time,
+            edges.len(),
+        );
+        if coverage::is_counted() && std::env::var_os("SLUICE_FUZZ_KEEP").is_some() {
+            let kept = corpus::rewrite(&corpus::folder(self.fuzz.target), self.corpus);
+            println!("fuzz {}: {kept} inputs kept", self.fuzz.target);
+        }
+    }
+}
+
+/// What this thread has had of processors.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)
+        .map(Duration::from)
+        .unwrap_or_default()
+}
