@@ -8,12 +8,16 @@ use serde::de::DeserializeOwned;
 
 use crate::error::CodecError;
 
-/// Most memory that the lengths inside one message may claim, in bytes: `bincode` takes this limit as a constant and
-/// allocates a string before it has read it. Callers' own limits are lower.
+/// Most memory that the lengths inside one message may claim, in bytes. Callers' own limits are lower.
 const MAX_CLAIM_BYTES: usize = 16 * 1024 * 1024;
 
-const fn layout() -> impl Config {
-    config::legacy().with_limit::<MAX_CLAIM_BYTES>()
+/// The same for messages of at most half as many bytes: `bincode` takes the limit as a constant and allocates a text
+/// before it has read it, so that under a single limit a peer would have megabytes for twenty bytes.
+const SMALL_CLAIM_BYTES: usize = 16 * 1024;
+const MIDDLING_CLAIM_BYTES: usize = 512 * 1024;
+
+const fn layout<const MAX: usize>() -> impl Config {
+    config::legacy().with_limit::<MAX>()
 }
 
 /// The bytes of `value`, at most `max_bytes` of them.
@@ -36,7 +40,7 @@ pub(crate) fn encode_after<T: Serialize + ?Sized>(
         bytes: start,
         full: false,
     };
-    match bincode::serde::encode_into_writer(value, &mut sink, layout()) {
+    match bincode::serde::encode_into_writer(value, &mut sink, layout::<MAX_CLAIM_BYTES>()) {
         Ok(()) => Ok(sink.bytes),
         Err(_) if sink.full => Err(CodecError::too_large::<T>(max_bytes)),
         Err(error) => Err(CodecError::unencodable::<T>(encode_reason(error))),
@@ -54,12 +58,24 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Result<T, 
             max: max_bytes,
         });
     }
-    let (value, used) = bincode::serde::decode_from_slice(bytes, layout())
-        .map_err(|error| CodecError::malformed::<T>(decode_reason(error)))?;
+    let read = match bytes.len() * 2 {
+        0..=SMALL_CLAIM_BYTES => read_within::<T, SMALL_CLAIM_BYTES>,
+        0..=MIDDLING_CLAIM_BYTES => read_within::<T, MIDDLING_CLAIM_BYTES>,
+        _ => read_within::<T, MAX_CLAIM_BYTES>,
+    };
+    let (value, used) =
+        read(bytes).map_err(|error| CodecError::malformed::<T>(decode_reason(error)))?;
     match bytes.len() - used {
         0 => Ok(value),
         extra => Err(CodecError::trailing::<T>(extra)),
     }
+}
+
+/// A value, and how many bytes stand for it.
+fn read_within<T: DeserializeOwned, const MAX: usize>(
+    bytes: &[u8],
+) -> Result<(T, usize), DecodeError> {
+    bincode::serde::decode_from_slice(bytes, layout::<MAX>())
 }
 
 /// A vector that refuses to grow beyond its room.
