@@ -120,11 +120,21 @@ const UNITS: [(&str, u64); 5] = [
 /// Why a text is no length of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is not a duration: write a number and a unit (ms, s, m, h, d), such as `30s` or `1h30m`"
+    "`{}` is not a duration: write a number and a unit (ms, s, m, h, d), such as `30s` or `1h30m`",
+    shown(text)
 )]
 pub struct SpanError {
     /// What was written.
     pub text: String,
+}
+
+/// How much of what was written a message shows.
+const SHOWN_CHARS: usize = 80;
+
+/// A text as it may stand in a message: cut, and without anything that a terminal would obey.
+fn shown(text: &str) -> String {
+    let start = text.chars().take(SHOWN_CHARS);
+    start.flat_map(char::escape_debug).collect()
 }
 
 impl core::str::FromStr for Span {

@@ -67,6 +67,13 @@ fn word(text: &str, at: usize) -> Result<(Word<'_>, usize), RuleError> {
         let end = inner
             .find(first)
             .ok_or_else(|| error(text, at, Wrong::Unclosed))?;
+        // No fact has one in it, and messages show texts as they were written.
+        let unseen =
+            |(_, c): &(usize, char)| c.escape_debug().len() > 1 && !matches!(c, '\\' | '"' | '\'');
+        if let Some((place, c)) = inner[..end].char_indices().find(unseen) {
+            let wrong = Wrong::Character(c.escape_debug().to_string());
+            return Err(error(text, at + 1 + place, wrong));
+        }
         return Ok((Word::Text(&inner[..end]), end + 2));
     }
     if first.is_ascii_digit() {

@@ -102,7 +102,13 @@ mod tests {
         Entry {
             name: name.map(Into::into),
             bytes: bytes.into(),
-            ways: edges.iter().map(|edge| Way { edge: *edge, often: 1 }).collect(),
+            ways: edges
+                .iter()
+                .map(|edge| Way {
+                    edge: *edge,
+                    often: 1,
+                })
+                .collect(),
         }
     }
 

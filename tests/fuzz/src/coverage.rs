@@ -109,10 +109,7 @@ mod called {
     #[unsafe(no_mangle)]
     extern "C" fn __sanitizer_cov_8bit_counters_init(start: *mut u8, stop: *mut u8) {
         COUNTERS.store(start, Ordering::Relaxed);
-        COUNT.store(
-            stop.addr().saturating_sub(start.addr()),
-            Ordering::Relaxed,
-        );
+        COUNT.store(stop.addr().saturating_sub(start.addr()), Ordering::Relaxed);
     }
 
     macro_rules! comparisons {

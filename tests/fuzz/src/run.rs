@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
+use crate::allocation;
 use crate::chance::Chance;
 use crate::corpus::{self, Entry};
 use crate::coverage::{self, Way};
 use crate::mutation::Mutator;
 use crate::watchdog::Watchdog;
-use crate::allocation;
 
 /// How long a target's corpus is changed where `SLUICE_FUZZ_SECONDS` does not say it: all targets together must not
 /// hold a test run up.
@@ -73,8 +73,13 @@ impl<'a> Fuzz<'a> {
     /// Where `check` does, where an input takes too much memory or time, and where there is no corpus. The input is
     /// kept, and the message says where.
     pub fn run(&self, check: impl Fn(&[u8])) {
-        let _turn = coverage::is_counted()
-            .then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
+        self.run_one(&check);
+    }
+
+    /// Not generic, so that it is compiled here, where nothing counts edges and everything is fast.
+    fn run_one(&self, check: &dyn Fn(&[u8])) {
+        let _turn =
+            coverage::is_counted().then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
         let mut run = Run::new(self, check);
         run.replay();
         let replayed = run.corpus.len();
@@ -92,9 +97,9 @@ fn seconds() -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
-struct Run<'a, Check> {
+struct Run<'a> {
     fuzz: &'a Fuzz<'a>,
-    check: Check,
+    check: &'a dyn Fn(&[u8]),
     corpus: Vec<Entry>,
     seen: BTreeSet<Way>,
     executions: u64,
@@ -102,8 +107,8 @@ struct Run<'a, Check> {
     watchdog: Watchdog,
 }
 
-impl<'a, Check: Fn(&[u8])> Run<'a, Check> {
-    fn new(fuzz: &'a Fuzz<'a>, check: Check) -> Self {
+impl<'a> Run<'a> {
+    fn new(fuzz: &'a Fuzz<'a>, check: &'a dyn Fn(&[u8])) -> Self {
         let failures = corpus::failures(fuzz.target);
         Self {
             fuzz,
@@ -142,7 +147,11 @@ impl<'a, Check: Fn(&[u8])> Run<'a, Check> {
             let ways = self.try_one(&made);
             if ways.iter().any(|way| !self.seen.contains(way)) {
                 self.seen.extend(ways.iter().copied());
-                self.corpus.push(Entry { name: None, bytes: made, ways });
+                self.corpus.push(Entry {
+                    name: None,
+                    bytes: made,
+                    ways,
+                });
             }
         }
     }
@@ -172,7 +181,10 @@ impl<'a, Check: Fn(&[u8])> Run<'a, Check> {
             self.fail(input, "it panicked");
         }
         if memory > bound {
-            self.fail(input, &format!("it took {memory} bytes of memory, the most is {bound}"));
+            self.fail(
+                input,
+                &format!("it took {memory} bytes of memory, the most is {bound}"),
+            );
         }
         if time > LONGEST {
             self.fail(input, &format!("it took {time:?} of a processor"));
@@ -192,7 +204,10 @@ impl<'a, Check: Fn(&[u8])> Run<'a, Check> {
         );
     }
 
-    #[expect(clippy::print_stdout, reason = "a run by hand is asked for its figures")]
+    #[expect(
+        clippy::print_stdout,
+        reason = "a run by hand is asked for its figures"
+    )]
     fn report(self, replayed: usize, time: Duration) {
         let edges: BTreeSet<_> = self.seen.iter().map(|way| way.edge).collect();
         let found = self.corpus.len() - replayed;

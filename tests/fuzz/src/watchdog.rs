@@ -49,9 +49,15 @@ impl Watchdog {
 #[expect(clippy::print_stderr, reason = "the process is about to abort")]
 fn look(watched: &Current, failures: &std::path::Path) {
     let current = watched.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((since, input)) = current.as_ref().filter(|(since, _)| since.elapsed() > LONGEST) {
+    if let Some((since, input)) = current
+        .as_ref()
+        .filter(|(since, _)| since.elapsed() > LONGEST)
+    {
         let kept = corpus::keep(failures, input);
-        eprintln!("an input takes {:?} and does not end: it is kept as {kept:?}", since.elapsed());
+        eprintln!(
+            "an input takes {:?} and does not end: it is kept as {kept:?}",
+            since.elapsed()
+        );
         std::process::abort();
     }
 }

@@ -9,9 +9,7 @@ use sluice_common::exec::{FrameKind, Frames};
 use sluice_common::join::{CertificateRequest, CertificateWord, JoinReply, JoinRequest};
 use sluice_common::limit::MAX_FRAME_BYTES;
 use sluice_common::supervision::{FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, ToSupervisor};
-use sluice_common::wire::{
-    Command, FromNode, Greeting, Hello, LogReply, LogRequest, StreamKind,
-};
+use sluice_common::wire::{Command, FromNode, Greeting, Hello, LogReply, LogRequest, StreamKind};
 use sluice_fuzz::Fuzz;
 
 /// Decoding takes room for a list before it has read it, up to a bound of serde's; lists lie in lists.
