@@ -8,6 +8,8 @@ mod detect;
 mod engine;
 mod epoch;
 mod execs;
+#[cfg(test)]
+mod fuzz;
 mod gpu_file;
 mod join;
 mod kept;

@@ -12,6 +12,8 @@ mod dev;
 mod documents;
 mod failure;
 mod follow;
+#[cfg(test)]
+mod fuzz;
 mod order;
 mod out;
 mod render;

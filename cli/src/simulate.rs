@@ -167,3 +167,10 @@ fn notes(
     }
     notes
 }
+
+/// How many jobs a text tells of, for hostile texts.
+#[cfg(test)]
+pub(crate) fn jobs_in(file: &str, text: &str) -> Result<usize, Failure> {
+    let sheet = csv::Sheet::parse(file.to_owned(), text).map_err(Failure::Usage)?;
+    Ok(Trace::of(&sheet)?.jobs.len())
+}

@@ -40,6 +40,8 @@ pub mod clock;
 pub mod config;
 pub mod connection;
 pub mod fence;
+#[cfg(test)]
+mod fuzz;
 pub mod groups;
 pub mod handover;
 pub mod hooks;

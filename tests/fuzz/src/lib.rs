@@ -14,3 +14,12 @@ mod run;
 mod watchdog;
 
 pub use run::Fuzz;
+
+/// Where files of a target lie: in memory where the system has such a place, since on a disk they are what is waited for.
+pub fn place_for_files() -> std::path::PathBuf {
+    let shared_memory = std::path::Path::new("/dev/shm");
+    match shared_memory.is_dir() {
+        true => shared_memory.to_owned(),
+        false => std::env::temp_dir(),
+    }
+}

@@ -1,0 +1,129 @@
+//! Hostile bytes for what the command line reads: documents, contexts, traces, and what a coordinator streams to it.
+//! Corpora and engine are `sluice-fuzz`'s.
+
+use std::io;
+
+use sluice_fuzz::Fuzz;
+
+use crate::client::Events;
+use crate::documents;
+use crate::failure::Failure;
+use crate::simulate;
+
+/// People see it as it is, line by line.
+fn is_harmless(failure: Failure) -> String {
+    let (Failure::Usage(said) | Failure::Failed(said)) = failure else {
+        return String::new();
+    };
+    let steers = |c: char| c != '\n' && crate::render::is_harmful(c);
+    assert!(!said.chars().any(steers), "{said:?}");
+    said
+}
+
+#[test]
+fn documents_of_yaml() {
+    let words = [
+        "kind: pool\n",
+        "kind: policy\n",
+        "kind: host\n",
+        "kind: cluster\n",
+        "kind: template\n",
+        "kind: platform\n",
+        "kind: validation\n",
+        "kind: role\n",
+        "kind: binding\n",
+        "kind: training\n",
+        "name: p\n",
+        "pool: p\n",
+        "subject: s\n",
+        "capacity: {gpu: 16}\n",
+        "assertions:\n",
+        "- assert: nodes <= 2\n  message: m\n",
+        "command: [a]\n",
+        "---\n",
+        "...\n",
+        "&a ",
+        "*a",
+        "<<: *a\n",
+        "!!binary ",
+        "!!str ",
+        "? ",
+        "|\n",
+        ">-\n",
+        "%YAML 1.2\n",
+        "- ",
+        "{",
+        "}",
+        "[",
+        "]",
+        ": ",
+        "# ",
+    ];
+    // The parser counts nodes, and takes a few hundred bytes for each.
+    Fuzz::new("yaml")
+        .words(&words)
+        .max_bytes(2000)
+        .memory(8 << 20, 4096)
+        .run(|input| {
+            let Ok(text) = std::str::from_utf8(input) else {
+                return;
+            };
+            match documents::placed(text, "f.yaml") {
+                Ok(placed) => assert!(!placed.is_empty()),
+                Err(failure) => {
+                    let said = is_harmless(failure);
+                    assert!(said.starts_with("f.yaml"), "it names a place: {said:?}");
+                }
+            }
+        });
+}
+
+#[test]
+fn traces() {
+    let words = [
+        "timestamp,duration,num_gpus,cluster\n",
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli\n",
+        "qos,creation_time",
+        "2017-10-09 07:01:55",
+        "66.5",
+        ",",
+        "\n",
+    ];
+    Fuzz::new("trace").words(&words).run(|input| {
+        let Ok(text) = std::str::from_utf8(input) else {
+            return;
+        };
+        if let Err(failure) = simulate::jobs_in("t.csv", text) {
+            let said = is_harmless(failure);
+            assert!(said.starts_with("t.csv"), "it names a place: {said:?}");
+        }
+    });
+}
+
+/// Events come out the same however the stream is cut, and what is no event is an error once.
+#[test]
+fn streams_of_events() {
+    let words = [
+        "data: ",
+        "event: ",
+        "id: 7\n",
+        "\n\n",
+        ": \n",
+        "\r\n",
+        "{\"seq\":1}",
+    ];
+    Fuzz::new("events").words(&words).run(|input| {
+        let whole: Vec<_> = Events::new(input).map(Result::ok).collect();
+        let cut: Vec<_> = Events::new(OneByOne(input)).map(Result::ok).collect();
+        assert_eq!(cut, whole);
+    });
+}
+
+struct OneByOne<'a>(&'a [u8]);
+
+impl io::Read for OneByOne<'_> {
+    fn read(&mut self, room: &mut [u8]) -> io::Result<usize> {
+        let most = room.len().min(1);
+        io::Read::read(&mut self.0, &mut room[..most])
+    }
+}
