@@ -15,6 +15,8 @@ pub mod config;
 pub mod engine;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod fuzz;
 pub mod http;
 pub mod identity;
 pub mod issuance;

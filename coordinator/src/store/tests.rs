@@ -3,6 +3,7 @@
 mod apart;
 mod crash;
 mod damage;
+mod fuzz;
 mod past;
 
 use std::path::Path;

@@ -1,0 +1,177 @@
+//! Hostile bytes for the coordinator: its config, and its API, every call of it, on a whole coordinator that runs. What
+//! its store reads is the store's; agents' messages are `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::Value;
+use sluice_fuzz::{Fuzz, place_for_files};
+
+use crate::config::{Overrides, RawConfig};
+use crate::fixture::Rig;
+
+fn is_harmless(said: &str) {
+    assert!(!said.chars().any(char::is_control), "{said:?}");
+}
+
+#[test]
+fn the_config() {
+    let words = [
+        "data_dir = \"/d\"",
+        "http = \"127.0.0.1:0\"",
+        "quic = \"127.0.0.1:0\"",
+        "lease = \"30s\"",
+        "lost_after = ",
+        "[oidc]",
+        "issuer = \"a\"",
+        "audience = \"b\"",
+        "jwks_file = \"c\"",
+        "[http_tls]",
+        "[tls]",
+        "api_token_file = ",
+        "retention = ",
+        "'''",
+        "\"\"\"",
+        "log_format = \"json\"",
+        "advertise = [\"a:1\"]",
+    ];
+    let dir = tempfile::tempdir_in(place_for_files()).unwrap();
+    let path = dir.path().join("coordinator.toml");
+    Fuzz::new("coordinator-config").words(&words).run(|input| {
+        fs::write(&path, input).unwrap();
+        match RawConfig::load(&path) {
+            Ok(raw) => {
+                if let Err(error) = raw.check(Overrides::default()) {
+                    is_harmless(&error.to_string());
+                }
+            }
+            Err(error) => {
+                let said = error.to_string();
+                assert!(said.contains("coordinator.toml"), "{said:?}");
+                is_harmless(&said);
+            }
+        }
+    });
+}
+
+/// How long an answer may take: a machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// An input is `METHOD PATH`, a line end, and the body.
+fn request(input: &[u8]) -> Vec<u8> {
+    let end = input.iter().position(|byte| *byte == b'\n');
+    let (line, body) = input.split_at(end.unwrap_or(input.len()));
+    let body = body.get(1..).unwrap_or_default();
+    let head = format!(
+        " HTTP/1.1\r\nhost: fuzz\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    [line, head.as_bytes(), body].concat()
+}
+
+/// All that is answered.
+fn answer(address: &str, request: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It may be refused before all of it is written.
+    let _sent = stream.write_all(request);
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => panic!("{error}"),
+        Ok(_) | Err(_) => said,
+    }
+}
+
+fn status_of(said: &[u8]) -> u16 {
+    let text = std::str::from_utf8(&said[..said.len().min(12)]).unwrap_or_default();
+    let status = text
+        .strip_prefix("HTTP/1.1 ")
+        .and_then(|rest| rest.parse().ok());
+    status.unwrap_or_else(|| panic!("no answer: {}", said.escape_ascii()))
+}
+
+/// Refusals say what is wrong. What is no request at all is refused by the server without a word.
+fn check_refusal(said: &[u8]) {
+    let text = String::from_utf8_lossy(said);
+    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    if body.is_empty() {
+        return;
+    }
+    let body: Value = serde_json::from_str(body).unwrap_or_else(|e| panic!("{e}: {text}"));
+    assert!(body["error"]["code"].is_string(), "{body}");
+    is_harmless(body["error"]["message"].as_str().unwrap());
+}
+
+const CALLS: &[&str] = &[
+    "GET ",
+    "POST ",
+    "PUT ",
+    "PATCH ",
+    "DELETE ",
+    "/v1/steps",
+    "/v1/steps:batch",
+    "/v1/pools/",
+    "/v1/nodes/",
+    "/policies/",
+    "/platforms/",
+    "/v1/templates/",
+    "/v1/validations/",
+    "/v1/cluster",
+    "/v1/apply",
+    "/v1/events",
+    "/v1/roles",
+    "/v1/bindings",
+    "/v1/api-tokens",
+    "/v1/join-tokens",
+    "/explain",
+    "/logs",
+    "/queue",
+    ":cancel",
+    ":suspend",
+    "?dry_run=true",
+    "?limit=",
+    "&cursor=",
+    "?since=",
+    "?labels=",
+    "?state=",
+    "%2f",
+    "\"kind\":\"pool\"",
+    "\"put\":[",
+    "\"delete\":[",
+    "\"name\":",
+    "\"capacity\":{",
+    "\"reserved\":{",
+    "\"command\":[\"a\"]",
+    "\"resources\":{",
+    "\"gpu\":",
+    "\"selector\":{",
+    "\"templates\":[",
+    "\"defaults\":{",
+    "\"max\":{",
+    "\"assert\":",
+    "\"subject\":",
+    "\"steps\":[",
+];
+
+/// Every call is answered, whatever came before it; nothing is the coordinator's fault.
+#[test]
+fn calls_of_the_api() {
+    let rig = Rig::start();
+    let url = rig.url("");
+    let address = url.strip_prefix("http://").unwrap();
+    Fuzz::new("api").words(CALLS).run(|input| {
+        // A stream that goes on has no end to wait for.
+        if input.windows(6).any(|word| word == b"follow") {
+            return;
+        }
+        let said = answer(address, &request(input));
+        match status_of(&said) {
+            200..400 => {}
+            400..500 => check_refusal(&said),
+            status => panic!("{status}: {}", String::from_utf8_lossy(&said)),
+        }
+    });
+    assert_eq!(rig.get("/healthz").0, 200);
+}

@@ -1,0 +1,104 @@
+//! Hostile bytes where records, snapshots and the mark of the last record are read. Their checksums are made right first:
+//! chance would not find them, and a release that wrote something else would have.
+
+use coordinator_core::{Stamped, State};
+use sluice_fuzz::{Fuzz, place_for_files};
+
+use super::super::{Snapshot, Time, line, open, tip::Tip};
+
+fn sealed(json: &[u8]) -> Vec<u8> {
+    let sum = format!("{:08x} ", crc32fast::hash(json));
+    [sum.as_bytes(), json].concat()
+}
+
+const WORDS: &[&str] = &[
+    "\"seq\":",
+    "\"at\":",
+    "\"type\":",
+    "\"step_queued\"",
+    "\"allocated\"",
+    "\"pool_put\"",
+    "\"policy_put\"",
+    "\"node_reported\"",
+    "\"node_ready\"",
+    "\"step_ended\"",
+    "\"released\"",
+    "\"preempted\"",
+    "\"coordinator_started\"",
+    "\"step\":",
+    "\"attempt\":",
+    "\"pool\":",
+    "\"subject\":",
+    "\"node\":",
+    "\"placements\":[",
+    "\"gpus\":[",
+    "\"spec\":{",
+];
+
+/// Lines of records, each at its place: what does not fit to what came before is refused, and what was taken is kept and
+/// read as the same.
+#[test]
+fn records() {
+    Fuzz::new("records")
+        .words(WORDS)
+        .max_bytes(8192)
+        .memory(4 << 20, 2048)
+        .run(|input| {
+            let mut state = State::default();
+            for json in input.split(|byte| *byte == b'\n').take(50) {
+                let Ok(mut record) = line::parse::<Stamped>(&sealed(json)) else {
+                    continue;
+                };
+                let again = line::seal(&record);
+                assert_eq!(open::record_in(&again, record.seq).unwrap(), record);
+                record.seq = state.seq() + 1;
+                if state.apply(&record).is_err() {
+                    return;
+                }
+            }
+            is_kept(state);
+        });
+}
+
+fn is_kept(state: State) {
+    let snapshot = Snapshot {
+        seq: state.seq(),
+        at: Time::from_unix_millis(1),
+        state,
+    };
+    let json = line::seal(&snapshot);
+    let read: Snapshot<State> = line::parse(&json).unwrap();
+    assert_eq!(read.state, snapshot.state);
+}
+
+#[test]
+fn snapshots() {
+    let place = std::path::Path::new("store.redb");
+    Fuzz::new("snapshot")
+        .words(WORDS)
+        .memory(4 << 20, 2048)
+        .run(|input| {
+            if let Err(error) = open::snapshot_in(&sealed(input), 7, place) {
+                let said = error.to_string();
+                assert!(said.contains("store.redb"), "{said}");
+                assert!(!said.chars().any(char::is_control), "{said:?}");
+            }
+        });
+}
+
+#[test]
+fn marks_of_the_last_record() {
+    let dir = tempfile::tempdir_in(place_for_files()).unwrap();
+    let path = dir.path().join("tip");
+    let words = ["\"seq\":", "\"closed\":", "\"bytes\":", "\"sum\":", "null"];
+    Fuzz::new("tip").words(&words).run(|input| {
+        for bytes in [input.to_vec(), sealed(input)] {
+            std::fs::write(&path, bytes).unwrap();
+            if let Err(error) = Tip::read(&path) {
+                let said = error.to_string();
+                assert!(said.contains("tip"), "{said}");
+                assert!(!said.chars().any(char::is_control), "{said:?}");
+            }
+        }
+    });
+}
