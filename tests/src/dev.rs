@@ -72,6 +72,8 @@ pub struct Dev {
     user: Option<u32>,
     /// The API's address, `127.0.0.1:PORT`.
     pub http: String,
+    /// Where agents dial in, `127.0.0.1:PORT`.
+    pub quic: String,
     /// The context file of its command line.
     pub context: PathBuf,
 }
@@ -160,6 +162,7 @@ impl Dev {
         };
         Self {
             http: text("http"),
+            quic: text("quic"),
             context: text("context").into(),
             child,
             folder,

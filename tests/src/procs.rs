@@ -21,6 +21,33 @@ pub fn is_alive(pid: u32) -> bool {
     })
 }
 
+/// What a process costs its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// Memory that is its own, in KiB.
+    pub memory_kib: u64,
+    /// What it has had of processors, in ticks of the clock, which are 10 ms.
+    pub processor_ticks: u64,
+    /// Open descriptors.
+    pub descriptors: usize,
+}
+
+/// What a process costs now; nothing where it is gone.
+pub fn cost(pid: u32) -> Option<Cost> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let own = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let fields = stat_fields(pid)?;
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok());
+    Some(Cost {
+        memory_kib: own.trim().trim_end_matches(" kB").parse().ok()?,
+        // The third field is the first here: proc(5) has user's time as the 14th, the kernel's as the 15th.
+        processor_ticks: ticks(11)? + ticks(12)?,
+        descriptors: fs::read_dir(format!("/proc/{pid}/fd")).ok()?.count(),
+    })
+}
+
 /// Whether `NAME=VALUE` stands in the environment that a process was started with.
 pub fn environ_has(pid: u32, variable: &str) -> bool {
     let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();

@@ -14,6 +14,7 @@ mod followed;
 mod gpus;
 mod guide;
 mod hooks;
+mod hostile;
 mod hosts;
 mod join;
 mod logging;
