@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use super::constant;
 use super::fact::{self, Fact};
@@ -199,7 +200,7 @@ impl<'a> Reader<'a> {
     fn side(&mut self) -> Result<Side, RuleError> {
         let from = self.peek().at;
         let (expr, kind) = self.sum()?;
-        let text = self.text[from..self.peek().at].trim().to_string();
+        let text = shown(&self.text[from..self.peek().at]);
         Ok(Side { expr, kind, text })
     }
 
@@ -246,9 +247,9 @@ impl<'a> Reader<'a> {
         let Some(kind) = kind_of(left_kind, sign, right_kind) else {
             let end = self.peek().at;
             let wrong = Wrong::Arithmetic {
-                left: self.text[from..at].trim().to_string(),
+                left: shown(&self.text[from..at]),
                 sign: sign.as_char(),
-                right: self.text[at + 1..end].trim().to_string(),
+                right: shown(&self.text[at + 1..end]),
                 left_kind,
                 right_kind,
             };
@@ -339,6 +340,17 @@ impl<'a> Reader<'a> {
             false => Err(self.expected(self.peek(), "`]`")),
         }
     }
+}
+
+/// A part of a rule as messages show it: on one line, wherever lines ended in it.
+fn shown(part: &str) -> String {
+    let is_end = |c: char| c.is_whitespace() && c != ' ';
+    let words: Vec<&str> = part
+        .trim()
+        .split(is_end)
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.join(" ")
 }
 
 fn known(value: Value) -> (Expr, Kind) {

@@ -13,6 +13,7 @@
 
 mod frozen;
 mod host;
+mod impossible;
 mod life;
 mod rehearsal;
 pub mod scenario;
@@ -21,7 +22,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::amount::{Amounts, Key, STEP_RUN};
-use sluice_common::id::{AttemptId, NameError, NodeName, PlatformName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
@@ -34,6 +35,7 @@ use life::Life;
 
 pub use host::HostSize;
 use host::PaperHost;
+pub use impossible::Impossible;
 pub use rehearsal::Rehearsal;
 
 /// A cluster on paper.
@@ -118,26 +120,6 @@ pub enum Happening {
     },
 }
 
-/// Why something cannot happen.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Impossible {
-    /// No pool has this name.
-    #[error("there is no pool `{0}`")]
-    UnknownPool(PoolName),
-    /// No host has this name.
-    #[error("there is no node `{0}`")]
-    UnknownNode(NodeName),
-    /// A platform's name is none.
-    #[error("platform: {0}")]
-    BadName(NameError),
-    /// Nothing of this name was submitted.
-    #[error("there is no request `{0}`: submit it first")]
-    UnknownRequest(StepId),
-    /// A job of this name was submitted before.
-    #[error("request `{0}` was submitted before: give each its own name")]
-    Repeated(StepId),
-}
-
 impl Simulation {
     /// An empty cluster at a point in time.
     pub fn new(now: Time) -> Self {
@@ -184,7 +166,7 @@ impl Simulation {
     /// Adds a host that takes work, or changes one. What its GPUs are is not told.
     ///
     /// # Errors
-    /// There is no such pool.
+    /// There is no such pool, or no such host can be.
     pub fn put_host(
         &mut self,
         node: &NodeName,
@@ -197,7 +179,7 @@ impl Simulation {
     /// The same, with the model of its GPUs.
     ///
     /// # Errors
-    /// There is no such pool.
+    /// There is no such pool, or no such host can be.
     pub fn put_host_of(
         &mut self,
         node: &NodeName,
@@ -208,6 +190,7 @@ impl Simulation {
         if self.market.pool(pool).is_none() {
             return Err(Impossible::UnknownPool(pool.clone()));
         }
+        impossible::host(&size)?;
         let host = PaperHost::of(pool.clone(), size, model);
         self.hosts.insert(node.clone(), host);
         self.open(node, true)

@@ -13,7 +13,7 @@ use sluice_common::time::{Span, Time};
 use super::expected::names;
 use super::{Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent};
 use crate::market::{Policy, PoolTerms, Table};
-use crate::simulation::{Happening, HostSize, Impossible, Job, Simulation};
+use crate::simulation::{Happening, HostSize, Impossible, Job, Simulation, impossible};
 
 /// Any time will do that is not the beginning of the epoch.
 const START: Time = Time::from_unix_millis(1_000_000_000);
@@ -21,6 +21,8 @@ const START: Time = Time::from_unix_millis(1_000_000_000);
 /// What stands where in a case, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
+    /// Among its pools.
+    Pool(usize),
     /// Among its nodes.
     Node(usize),
     /// Among its policies.
@@ -42,6 +44,7 @@ pub struct Fault {
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Place::Pool(n) => write!(f, "pool {n}"),
             Place::Node(n) => write!(f, "node {n}"),
             Place::Policy(n) => write!(f, "policy {n}"),
             Place::Event(n) => write!(f, "event {n}"),
@@ -88,8 +91,8 @@ fn fault(place: Place, impossible: Impossible) -> Fault {
 
 impl Play {
     fn set_up(&mut self, case: &Case) -> Result<(), Fault> {
-        for pool in &case.pools {
-            self.put_pool(pool);
+        for (place, pool) in numbered(&case.pools, Place::Pool) {
+            self.put_pool(pool).map_err(|e| fault(place, e))?;
         }
         for (place, node) in numbered(case.nodes.as_deref().unwrap_or_default(), Place::Node) {
             self.put_node(node).map_err(|e| fault(place, e))?;
@@ -113,18 +116,16 @@ impl Play {
                 Ok(())
             }
             Event::PutPolicy(policy) => self.put_policy(policy),
-            Event::PutPool(pool) => {
-                self.put_pool(pool);
-                Ok(())
-            }
+            Event::PutPool(pool) => self.put_pool(pool),
         }
     }
 
-    fn put_pool(&mut self, pool: &PoolPut) {
+    fn put_pool(&mut self, pool: &PoolPut) -> Result<(), Impossible> {
         let declared = match &pool.capacity {
             Capacity::Detected => Table::new(),
             Capacity::Declared(declared) => declared.clone(),
         };
+        impossible::amounts(&declared)?;
         let size = whole(&declared);
         let has_host = self.one_host_each && pool.capacity != Capacity::Detected;
         let terms = PoolTerms {
@@ -135,9 +136,9 @@ impl Play {
         self.simulation.put_pool(&pool.name, terms);
         if has_host {
             let node = host_of(&pool.name);
-            let put = self.simulation.put_host(&node, &pool.name, size);
-            put.expect("its pool was just put");
+            self.simulation.put_host(&node, &pool.name, size)?;
         }
+        Ok(())
     }
 
     fn put_node(&mut self, node: &NodePut) -> Result<(), Impossible> {
@@ -158,6 +159,8 @@ impl Play {
             reserved: put.reserved.clone().unwrap_or_default(),
             limit: put.limit.clone().unwrap_or_default(),
         };
+        impossible::amounts(&policy.reserved)?;
+        impossible::amounts(&policy.limit)?;
         let subject = put.subject.to_string();
         match self
             .simulation
@@ -175,6 +178,8 @@ impl Play {
     }
 
     fn submit(&mut self, submit: &SubmitEvent) -> Result<(), Impossible> {
+        impossible::amounts(&submit.resources)?;
+        impossible::gang(submit.nodes)?;
         let platforms = submit.platform.as_deref().map(platform::asked);
         let platforms = platforms.transpose().map_err(Impossible::BadName)?;
         let job = Job {
