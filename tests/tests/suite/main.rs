@@ -7,6 +7,7 @@ mod apply;
 mod bad_input;
 mod cli;
 mod crash;
+mod escapes;
 mod exec;
 mod explain;
 mod fencing;

@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use sluice_codec::frame;
-use sluice_common::supervision::{Exit, ToSupervisor};
+use sluice_common::supervision::{Exit, MAX_SUPERVISION_FRAME_BYTES, ToSupervisor};
 
 use crate::client::{DEADLINE, sh};
-use crate::host::{Host, until};
+use crate::host::{Host, open_files, until};
 
 fn still_works(host: &Host, id: &str) {
     assert_eq!(host.client().run(&sh(id, "exit 3")), Exit::Code(3));
@@ -151,4 +151,48 @@ fn become_user(uid: libc::uid_t) {
     // SAFETY: three integers go in; the calling thread, which ends soon, gets another user.
     let done = unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) };
     assert_eq!(done, 0);
+}
+
+/// What this process holds of its own, in KiB.
+fn own_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let own = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let own = own.unwrap().trim().trim_end_matches(" kB");
+    own.parse().unwrap()
+}
+
+#[test]
+fn ten_thousand_connections_and_halves_of_large_messages_cost_nothing() {
+    let host = Host::start();
+    let mut client = host.client();
+    let long = sh("long.1", "exec sleep 1000");
+    client.spawn(&long);
+    let process = client.wait_running(&long.attempt);
+    let (memory, files) = (own_memory(host.pid()), open_files(host.pid()));
+    let largest = u32::try_from(MAX_SUPERVISION_FRAME_BYTES).unwrap();
+    let half = vec![7; MAX_SUPERVISION_FRAME_BYTES / 2];
+    let mut last = None;
+    for n in 0..10_000_u32 {
+        let mut stream = UnixStream::connect(host.socket()).unwrap();
+        if n % 100 == 0 {
+            // It may be dropped before all of it is written: a newer one takes its place.
+            let _ = stream.write_all(&largest.to_le_bytes());
+            let _ = stream.write_all(&half);
+        }
+        last = Some(stream);
+    }
+    assert!(
+        open_files(host.pid()) <= files + 8,
+        "{}",
+        open_files(host.pid())
+    );
+    drop(last);
+    still_works(&host, "after.1");
+    let grown = own_memory(host.pid()).saturating_sub(memory);
+    assert!(grown < 32 * 1024, "{grown} KiB more");
+    let mut client = host.client();
+    assert!(client.list().contains_key(&long.attempt));
+    assert!(crate::host::lives(process.pid));
 }
