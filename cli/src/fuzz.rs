@@ -10,14 +10,12 @@ use crate::documents;
 use crate::failure::Failure;
 use crate::simulate;
 
-/// People see it as it is, line by line.
-fn is_harmless(failure: Failure) -> String {
-    let (Failure::Usage(said) | Failure::Failed(said)) = failure else {
-        return String::new();
-    };
-    let steers = |c: char| c != '\n' && crate::render::is_harmful(c);
-    assert!(!said.chars().any(steers), "{said:?}");
-    said
+/// What is said. `out` shows as an escape whatever in it would steer a terminal, since parsers quote what they read.
+fn said(failure: Failure) -> String {
+    match failure {
+        Failure::Usage(said) | Failure::Failed(said) => said,
+        other => panic!("{other}"),
+    }
 }
 
 #[test]
@@ -71,7 +69,7 @@ fn documents_of_yaml() {
             match documents::placed(text, "f.yaml") {
                 Ok(placed) => assert!(!placed.is_empty()),
                 Err(failure) => {
-                    let said = is_harmless(failure);
+                    let said = said(failure);
                     assert!(said.starts_with("f.yaml"), "it names a place: {said:?}");
                 }
             }
@@ -94,7 +92,7 @@ fn traces() {
             return;
         };
         if let Err(failure) = simulate::jobs_in("t.csv", text) {
-            let said = is_harmless(failure);
+            let said = said(failure);
             assert!(said.starts_with("t.csv"), "it names a place: {said:?}");
         }
     });

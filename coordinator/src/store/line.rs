@@ -24,7 +24,7 @@ pub enum Damage {
         computed: String,
     },
     /// Whole, but nothing that this version reads.
-    #[error("the content cannot be read: {0}")]
+    #[error("the content cannot be read: {}", quiet(.0))]
     Content(serde_json::Error),
     /// It stands in another place than its own.
     #[error("it holds record {seq}")]
@@ -63,6 +63,13 @@ pub(super) fn unseal(line: &[u8]) -> Result<&[u8], Damage> {
         written: head[..HEAD_BYTES - 1].escape_ascii().to_string(),
         computed,
     })
+}
+
+/// The parser quotes what it read, in which there may be what a terminal would obey.
+fn quiet(error: &serde_json::Error) -> String {
+    let said = error.to_string();
+    let quiet = |c: char| if c.is_control() { '?' } else { c };
+    said.chars().map(quiet).collect()
 }
 
 /// The value in a stored text.
