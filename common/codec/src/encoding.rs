@@ -58,10 +58,13 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], max_bytes: usize) -> Result<T, 
             max: max_bytes,
         });
     }
-    let read = match bytes.len() * 2 {
-        0..=SMALL_CLAIM_BYTES => read_within::<T, SMALL_CLAIM_BYTES>,
-        0..=MIDDLING_CLAIM_BYTES => read_within::<T, MIDDLING_CLAIM_BYTES>,
-        _ => read_within::<T, MAX_CLAIM_BYTES>,
+    let claim = bytes.len() * 2;
+    let read = if claim <= SMALL_CLAIM_BYTES {
+        read_within::<T, SMALL_CLAIM_BYTES>
+    } else if claim <= MIDDLING_CLAIM_BYTES {
+        read_within::<T, MIDDLING_CLAIM_BYTES>
+    } else {
+        read_within::<T, MAX_CLAIM_BYTES>
     };
     let (value, used) =
         read(bytes).map_err(|error| CodecError::malformed::<T>(decode_reason(error)))?;

@@ -251,7 +251,7 @@ impl Mutator<'_> {
     }
 
     /// What the code compared with something else, as that.
-    fn answer_comparison(&mut self, bytes: &mut Vec<u8>) {
+    fn answer_comparison(&mut self, bytes: &mut [u8]) {
         let draw = self.chance.below(usize::MAX);
         let Some((one, other, width)) = coverage::compared(draw) else {
             return self.flip(bytes);
