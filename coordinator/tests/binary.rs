@@ -195,8 +195,11 @@ fn a_cluster_is_made_and_nodes_are_issued_their_certificates() {
             .args(["issue-node", "a b", "--out", "x"])
             .env("SLUICE_DATA_DIR", &data),
     );
-    assert_eq!(code, Some(1));
-    assert!(message.contains("node name"), "{message}");
+    assert_eq!(code, Some(2));
+    assert!(
+        message.contains("`a b` is not a valid node name"),
+        "{message}"
+    );
     Coordinator::start(&mut running(&data));
 }
 

@@ -162,7 +162,6 @@ impl Core {
 
     fn follow(&mut self, node: &NodeName, status: AttemptStatus) {
         let AttemptStatus { attempt: id, phase } = status;
-        self.follow_suspension(node, &id, &phase);
         if !matches!(phase, AttemptPhase::Suspended { .. }) {
             self.on_answer_to_resume(node, &id);
         }
@@ -170,13 +169,17 @@ impl Core {
             AttemptPhase::Starting => self.at_least_starting(node, &id),
             AttemptPhase::Running(process) => {
                 self.at_least_running(node, &id, process);
+                self.follow_suspension(node, &id, None);
                 self.on_host_runs(node, &id);
             }
-            AttemptPhase::Suspending(process) | AttemptPhase::Resuming(process) => {
+            AttemptPhase::Suspending(process) => self.at_least_running(node, &id, process),
+            AttemptPhase::Resuming(process) => {
                 self.at_least_running(node, &id, process);
+                self.follow_suspension(node, &id, None);
             }
             AttemptPhase::Suspended { started, moved_mb } => {
                 self.at_least_running(node, &id, started);
+                self.follow_suspension(node, &id, Some(moved_mb));
                 self.on_host_suspended(node, &id, moved_mb);
             }
             AttemptPhase::NotSuspended { started, why } => {

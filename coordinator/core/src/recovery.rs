@@ -32,7 +32,7 @@ use crate::input::{ReplyId, TimerKey};
 use crate::output::{Answer, Refusal};
 use crate::record::Record;
 use crate::state::recovery::{LogPoint, RecoveryEnd, RecoveryWhy, Warrant};
-use crate::state::{Attempt, Step, SuspensionPhase};
+use crate::state::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::words;
 
 /// How long a host that was asked for warrants holds up the end of a recovery. They are files that it reads.
@@ -217,12 +217,13 @@ impl Core {
         }
     }
 
-    /// Attempts that hosts froze or brought back after the time of the store: they stand here as they stand there.
+    /// Attempts that hosts froze or brought back after the time of the store: they stand here as they stand there. `moved_mb`
+    /// is what was moved of one that is frozen.
     pub(crate) fn follow_suspension(
         &mut self,
         node: &NodeName,
         id: &AttemptId,
-        phase: &AttemptPhase,
+        moved_mb: Option<u64>,
     ) {
         if self.state.recovery().is_none() {
             return;
@@ -230,23 +231,23 @@ impl Core {
         let Some((_, attempt, part)) = self.live_on(node, id) else {
             return;
         };
-        if attempt.stopping.is_some() || attempt.parts.len() > 1 {
+        // What has ended is neither, whatever its host says.
+        let runs = part.phase == PartPhase::Running;
+        if !runs || attempt.stopping.is_some() || attempt.parts.len() > 1 {
             return;
         }
-        let here = attempt.suspension();
         let gpus = part.gpus.clone();
-        if let AttemptPhase::Suspended { moved_mb, .. } = phase
-            && matches!(here, None | Some(SuspensionPhase::Resuming))
-        {
-            return self.record(Record::Suspending {
-                attempt: id.clone(),
-                by: None,
-                room_mb: *moved_mb,
-            });
-        }
-        let runs = matches!(phase, AttemptPhase::Running(_) | AttemptPhase::Resuming(_));
-        if runs && here == Some(SuspensionPhase::Suspended) {
-            self.follow_resumption(node, id, &gpus);
+        match (moved_mb, attempt.suspension()) {
+            (Some(room_mb), None | Some(SuspensionPhase::Resuming)) => {
+                self.record(Record::Suspending {
+                    attempt: id.clone(),
+                    by: None,
+                    room_mb,
+                });
+            }
+            (None, Some(SuspensionPhase::Suspended)) => self.follow_resumption(node, id, &gpus),
+            (Some(_), Some(SuspensionPhase::Suspending | SuspensionPhase::Suspended))
+            | (None, None | Some(SuspensionPhase::Suspending | SuspensionPhase::Resuming)) => {}
         }
     }
 

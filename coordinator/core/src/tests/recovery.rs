@@ -436,3 +436,16 @@ fn what_is_adopted_on_a_drained_node_leaves_it() {
     let fed = rig.status("n", "a.1", gone(Exit::Signal(15), StopWhy::Drained));
     assert!(fed.types().contains(&"node_drained".to_string()), "{fed:?}");
 }
+
+#[test]
+fn what_has_ended_is_not_frozen_whatever_its_host_says() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.status("n", "a.1", ended(Exit::Code(0)));
+    let backup = rig.log.len();
+    rig.restore(backup, RESTORED);
+    let fed = rig.hello(holding(hello("n", 1, 4), vec![status("a.1", frozen())]));
+    assert!(!fed.types().contains(&"suspended".to_string()), "{fed:?}");
+    assert_eq!(rig.state("a"), StepState::Succeeded);
+}
