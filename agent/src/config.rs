@@ -265,7 +265,7 @@ impl RawReserve {
 fn value(key: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Value {
         key,
-        message: message.to_string(),
+        message: shown(&message.to_string()),
     }
 }
 
@@ -393,8 +393,18 @@ fn host_name() -> Result<String, ConfigError> {
     Ok(name.to_string_lossy().into_owned())
 }
 
+/// The words of a message. What was written stands in them, and a terminal would obey it.
+fn shown(message: &str) -> String {
+    let quiet = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    message.chars().map(quiet).collect()
+}
+
 /// The parser's sentence, with the word that was probably meant, or with what stands there.
 fn way_out(message: &str, line: Option<&str>) -> String {
+    let message = &shown(message);
     match (unknown_field(message), line.map(str::trim)) {
         (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
         (None, Some(line)) if !line.is_empty() => {

@@ -238,8 +238,18 @@ fn wrong_value(path: &Path, (key, message): Wrong) -> ConfigError {
     }
 }
 
+/// The words of a message. What was written stands in them, and a terminal would obey it.
+fn shown(message: &str) -> String {
+    let quiet = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    message.chars().map(quiet).collect()
+}
+
 /// The parser's sentence, with the word that was probably meant, or with what stands there.
 fn way_out(message: &str, line: Option<&str>) -> String {
+    let message = &shown(message);
     match (unknown_field(message), line.map(str::trim)) {
         (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
         (None, Some(line)) if !line.is_empty() => {
