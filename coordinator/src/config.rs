@@ -7,6 +7,7 @@ mod host;
 mod http_tls;
 mod oidc;
 mod shown;
+mod words;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -254,7 +255,7 @@ pub enum ConfigError {
 fn invalid(key: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Value {
         key,
-        message: message.to_string(),
+        message: words::shown(&message.to_string()),
     }
 }
 
@@ -279,7 +280,7 @@ impl RawConfig {
             ConfigError::Malformed {
                 path: path.to_owned(),
                 line,
-                message: explain(error.message(), text.lines().nth(line - 1)),
+                message: explain(&words::shown(error.message()), text.lines().nth(line - 1)),
             }
         })
     }
