@@ -80,6 +80,7 @@ seal() {
 # Two processors that one thread plays in turn. The first serial line is the console, the second carries what the
 # scenario says. Whichever of this script, `timeout` and qemu dies, those below it die as well. QEMU 7.2 spoils the flags of
 # cmpxchg16b once in a while, which Linux 6.12 does not survive: so the processor has none, and the kernel does without.
+# Where the disk of this machine is full the guest is told: otherwise it would be halted without a word.
 # On a busy machine its timer does not tick while the kernel counts ticks to see whether it is there: it is.
 boot() {
     : >"$work/said"
@@ -88,7 +89,7 @@ boot() {
         -accel tcg,thread=single -cpu qemu64,-cx16 -smp 2 -m 1536 -machine pc -nodefaults -display none \
         -kernel "$image/vmlinuz" -initrd "$image/initrd.img" \
         -append "root=/dev/vda rw console=ttyS0 quiet panic=-1 no_timer_check systemd.journald.forward_to_console=no ${GUEST_APPEND:-}" \
-        -drive "file=$image/root.img,format=raw,if=virtio,snapshot=on" \
+        -drive "file=$image/root.img,format=raw,if=virtio,snapshot=on,werror=report" \
         -drive "file=$work/payload.img,format=raw,if=virtio,readonly=on" \
         -device virtio-rng-pci \
         -serial "file:$console" -serial "file:$work/said" 9>&- &

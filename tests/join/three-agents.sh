@@ -3,9 +3,9 @@
 #
 #   tests/join/three-agents.sh [DIR]
 #
-# From a fresh clone, as root, with `ip` and cargo. Builds what it needs, keeps everything below DIR (a temporary folder
-# unless given), says what it sees, and takes away what it made. Exit 0 is that all three joined, ran a step, and that
-# the one whose access was ended is out.
+# From a fresh clone, as root, with `ip` and cargo. Builds what it needs, says what it sees, and takes away what it made:
+# files are below a temporary folder, which stays where something went wrong, or below DIR, which stays. Exit 0 is that all
+# three joined, ran a step, and that the one whose access was ended is out.
 set -eu
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -21,7 +21,9 @@ cleanup() {
     for pid in $pids; do wait "$pid" 2>/dev/null || true; done
     for n in 1 2 3; do ip netns del "$tag-$n" 2>/dev/null || true; done
     ip link del "$bridge" 2>/dev/null || true
+    if [ -z "$kept" ]; then rm -rf "$dir"; fi
 }
+kept=yes
 trap cleanup EXIT INT TERM
 
 say() { printf '\n== %s\n' "$*"; }
@@ -115,4 +117,5 @@ until_true one_out
 until_true grep -q "access of node .host-3. was ended" "$dir/host-3/agent.log"
 "$bin/sluice" get nodes
 
+[ $# -gt 0 ] || kept=
 say "all of it was seen"
