@@ -5,6 +5,7 @@ use sluice_common::api::{
     AwaitedView, ExplainPool, ExplainView, HolderView, HoldingView, KeyView, OutcomeView,
     PromiseView,
 };
+use sluice_common::quantity::{figure, quantity, what};
 use sluice_common::state::StepState;
 
 use super::step::{exit, moment, rounded, tone};
@@ -96,21 +97,24 @@ fn is_told(terms: &KeyView) -> bool {
 }
 
 fn key(terms: &KeyView, subject: &str) -> String {
-    let mut line = format!("{}: asks for {}", terms.key, terms.asked);
-    line.push_str(&format!("; {} uses {}", safe(subject), terms.used));
+    let told = |amount| figure(terms.key.as_str(), amount);
+    let (asked, used) = (told(terms.asked), told(terms.used));
+    let mut line = format!("{}: asks for {asked}", what(terms.key.as_str()));
+    line.push_str(&format!("; {} uses {used}", safe(subject)));
     if terms.used_firmly > 0 {
-        line.push_str(&format!(" ({} of them not preemptible)", terms.used_firmly));
+        let firmly = told(terms.used_firmly);
+        line.push_str(&format!(" ({firmly} of them not preemptible)"));
     }
-    let told = [("reserved", terms.reserved), ("limit", terms.limit)];
-    for (name, amount) in told {
+    for (name, amount) in [("reserved", terms.reserved), ("limit", terms.limit)] {
         if let Some(amount) = amount {
-            line.push_str(&format!(", {name} {amount}"));
+            line.push_str(&format!(", {name} {}", told(amount)));
         }
     }
     if let Some(free) = terms.free {
-        line.push_str(&format!("; {free} free in the pool"));
+        line.push_str(&format!("; {} free in the pool", told(free)));
     }
     if let (Some(node), Some(free)) = (&terms.freest_node, terms.free_there) {
+        let free = told(free);
         line.push_str(&format!(
             "; most free on one host: {free} on {}",
             safe(node)
@@ -231,12 +235,9 @@ fn held(lines: &mut Lines, state: StepState, holding: &HoldingView, now: Timesta
 fn beyond(holding: &HoldingView) -> String {
     let keys = holding.beyond_share.iter();
     let keys = keys.map(|key| {
-        format!(
-            "{} {} used, {} reserved",
-            key.used,
-            safe(&key.key),
-            key.reserved
-        )
+        let used = quantity(&key.key, key.used);
+        let reserved = figure(&key.key, key.reserved);
+        format!("{} used, {reserved} reserved", safe(&used))
     });
     keys.collect::<Vec<_>>().join(", ")
 }
