@@ -8,6 +8,7 @@
 //! trial --(happens, moved)--> Judge facts --(grants, victims, promises)--> Breach: rule, step, numbers
 //! ```
 
+mod counting;
 mod facts;
 mod frozen;
 mod grants;

@@ -146,7 +146,7 @@ impl Judge {
     }
 
     /// "It happens only if it cures the shortage."
-    fn preemption_cures_the_shortage(&self, taking: Taking<'_>) -> Verdict {
+    pub(super) fn preemption_cures_the_shortage(&self, taking: Taking<'_>) -> Verdict {
         let Taking {
             ask,
             pool,
@@ -218,7 +218,7 @@ impl Judge {
 
     /// "Own, then lowest policy priority; then the run whose loss costs least; then the latest attempt start; then the
     /// latest submission."
-    fn victim_order(&self, taking: Taking<'_>, id: &AttemptId) -> impl Ord + use<> {
+    pub(super) fn victim_order(&self, taking: Taking<'_>, id: &AttemptId) -> impl Ord + use<> {
         let run = &self.runs[id];
         let policy = self.policy(taking.pool, &run.ask.subject);
         let priority = policy.map(|policy| policy.priority);
@@ -265,7 +265,12 @@ impl Judge {
         Ok(())
     }
 
-    fn victim_has_a_ground(&self, taking: Taking<'_>, id: &AttemptId, gone: &Gone) -> Verdict {
+    pub(super) fn victim_has_a_ground(
+        &self,
+        taking: Taking<'_>,
+        id: &AttemptId,
+        gone: &Gone,
+    ) -> Verdict {
         let Taking { ask, pool, .. } = taking;
         let run = &self.runs[id];
         let counted: Gone = gone.intersection(taking.victims).cloned().collect();
@@ -334,7 +339,7 @@ impl Judge {
 
     /// "A waiter that must borrow (take-back included) may take a set only if, once it is gone, no run in it and no
     /// queued request of a victim's subject would be an in-share request."
-    fn stability(&self, taking: Taking<'_>) -> Verdict {
+    pub(super) fn stability(&self, taking: Taking<'_>) -> Verdict {
         let Taking {
             ask, pool, victims, ..
         } = taking;
@@ -456,7 +461,9 @@ impl Judge {
                     keeps,
                 };
                 let reached = || {
-                    let back = borrows && self.order_leads_to_what_is_taken_back(taking, &ids);
+                    let back = borrows
+                        && (self.order_leads_to_what_is_taken_back(taking, &ids)
+                            || self.set_by_order_is_taken_back(taking, &ids));
                     !back && !self.own_leave_no_ground(taking, &ids)
                 };
                 if self.is_lawful(taking).is_ok() && reached() {
