@@ -416,3 +416,19 @@ fn a_set_that_would_come_back_ends_the_search_for_who_must_borrow() {
     let promised = trial.market.nomination(&first);
     assert!(promised.is_some_and(|it| !it.is_firm()), "{}", trial.story);
 }
+
+/// What ran on when its subject's policy was removed is of the lowest priority, as whatever is of priority 0: among these
+/// the latest submission goes first, and leaves a ground for taking the other. The law does not say so.
+#[test]
+fn what_runs_without_a_policy_is_of_the_lowest_priority() {
+    let mut trial = trial(&[], &[4], false);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0), (MCPU, 0)], &[]);
+    trial.put_policy(&pool(0), &subject("c"), 0, &[(GPU, 0)], &[]);
+    submit(&mut trial, &wish("c", &[(GPU, 1), (MCPU, 500)], true));
+    trial.remove_policy(&pool(0), &subject("c"));
+    settle(&mut trial);
+    submit(&mut trial, &wish("a", &[(GPU, 1), (MCPU, 1500)], true));
+    let waiter = submit(&mut trial, &wish("b", &[(GPU, 4), (MCPU, 2500)], true));
+    assert_eq!(running(&trial), [waiter], "{}", trial.story);
+}

@@ -46,6 +46,13 @@ impl Judge {
         self.pools.get(pool)?.policies.get(subject)
     }
 
+    /// Not in so many words in the law: what runs on when its subject's policy is removed is of the lowest priority that
+    /// there is, and of none that is lower still.
+    pub(super) fn priority(&self, pool: &PoolName, subject: &Subject) -> u64 {
+        self.policy(pool, subject)
+            .map_or(0, |policy| policy.priority)
+    }
+
     /// "Declared keys, and detected `gpu`, always. Another detected key only if a policy of the pool names it."
     pub(super) fn is_metered(&self, pool: &PoolName, key: usize) -> bool {
         let pool = &self.pools[pool];

@@ -277,7 +277,7 @@ impl Judge {
 
     /// "All are tried for free units, in order of policy priority."
     fn preferred_pool_is_tried_first(&self, ask: &Ask, pool: &PoolName) -> Verdict {
-        let rank = |name: &PoolName| self.policy(name, &ask.subject).map_or(0, |p| p.priority);
+        let rank = |name: &PoolName| self.priority(name, &ask.subject);
         let mut better = self.pools_of(ask).into_iter();
         let better = better.find(|other| {
             let ahead = self.ahead_of(other, ask);

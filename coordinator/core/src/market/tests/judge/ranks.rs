@@ -30,7 +30,7 @@ impl Judge {
 
     /// "1. in-share requests before those that must borrow; 2. higher policy priority; 3. first submission."
     pub(super) fn rank(&self, pool: &PoolName, ask: &Ask) -> (bool, Reverse<u64>, u64) {
-        let priority = self.policy(pool, &ask.subject).map_or(0, |p| p.priority);
+        let priority = self.priority(pool, &ask.subject);
         let place = self.place(pool, ask);
         (!self.is_in_share(pool, ask), Reverse(priority), place)
     }

@@ -220,8 +220,7 @@ impl Judge {
     /// latest submission."
     pub(super) fn victim_order(&self, taking: Taking<'_>, id: &AttemptId) -> impl Ord + use<> {
         let run = &self.runs[id];
-        let policy = self.policy(taking.pool, &run.ask.subject);
-        let priority = policy.map(|policy| policy.priority);
+        let priority = self.priority(taking.pool, &run.ask.subject);
         let own = self.is_own(taking, run);
         let lost = self.work_lost(run);
         (
@@ -305,8 +304,7 @@ impl Judge {
             !excess.is_empty(),
             || format!("{id} for {}: holds {used:?}, short {short:?}", ask.step),
         )?;
-        let ours = self.policy(pool, &ask.subject);
-        let higher = ours.map(|policy| policy.priority) > theirs.map(|policy| policy.priority);
+        let higher = self.priority(pool, &ask.subject) > self.priority(pool, &run.ask.subject);
         let reclaims = self.is_in_share(pool, ask);
         rule("only_priority_or_reclaim", higher || reclaims, || {
             format!("{id} for {}", ask.step)
@@ -518,13 +516,7 @@ impl Judge {
     /// judged.
     fn could_be_a_victim(&self, pool: &PoolName, ask: &Ask, id: &AttemptId) -> bool {
         let run = &self.runs[id];
-        let theirs = self
-            .policy(pool, &run.ask.subject)
-            .map(|policy| policy.priority);
-        let higher = self
-            .policy(pool, &ask.subject)
-            .map(|policy| policy.priority)
-            > theirs;
+        let higher = self.priority(pool, &ask.subject) > self.priority(pool, &run.ask.subject);
         match run.ask.subject == ask.subject {
             true => !ask.preemptible || run.backfill.contains(&ask.step),
             false => higher || self.is_in_share(pool, ask) || run.backfill.contains(&ask.step),
