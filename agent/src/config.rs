@@ -407,7 +407,8 @@ fn way_out(message: &str, line: Option<&str>) -> String {
     let message = &shown(message);
     match (unknown_field(message), line.map(str::trim)) {
         (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
-        (None, Some(line)) if !line.is_empty() => {
+        // Somebody may have written the token itself where its file belongs.
+        (None, Some(line)) if !line.is_empty() && !line.contains("token") => {
             let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
             format!("`{}`: {message}", line.escape_debug())
         }

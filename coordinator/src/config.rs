@@ -365,6 +365,8 @@ fn explain(message: &str, line: Option<&str>) -> String {
         Some((key, Some(near))) => format!("unknown key `{key}`: did you mean `{near}`?"),
         Some((key, None)) => format!("unknown key `{key}`: {message}"),
         None => match line.map(str::trim).filter(|line| !line.is_empty()) {
+            // Somebody may have written the token itself where its file belongs.
+            Some(line) if line.contains("token") => message.to_owned(),
             Some(line) => {
                 let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
                 format!("`{}`: {message}", line.escape_debug())

@@ -21,6 +21,7 @@ mod ids;
 mod join_tokens;
 mod limits;
 mod logs;
+mod masked;
 mod metrics;
 mod nodes;
 mod oidc;

@@ -21,6 +21,10 @@ pub(crate) fn mistake<T: DeserializeOwned>(value: &Value) -> Option<String> {
         .as_object()
         .and_then(|fields| culprit::<T>(fields, &error));
     Some(match field {
+        // serde's words repeat what stands there, and that may be a secret.
+        Some(field) if field == "env" => {
+            "env: write variables as a map of names and texts".to_owned()
+        }
         Some(field) => format!("{field}: {words}"),
         None => words,
     })

@@ -19,6 +19,14 @@ impl crate::exec::ExecRequest {
     }
 }
 
+/// What stands before a `=`: behind it may be a value, which is a secret.
+fn told(name: &str) -> String {
+    let (name, more) = name
+        .split_once('=')
+        .map_or((name, ""), |(name, _)| (name, "=..."));
+    format!("{}{more}", name.escape_default())
+}
+
 /// Whether a process could be given this.
 pub(crate) fn check_command(
     command: &[String],
@@ -44,7 +52,7 @@ pub(crate) fn check_command(
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let message = format!(
                 "`{}` is no variable: names are not empty and hold no `=`; nothing holds NUL",
-                name.escape_default()
+                told(name)
             );
             return Err(FieldError::new(ErrorCode::InvalidEnv, "env", message));
         }

@@ -27,6 +27,7 @@ use sluice_common::time::Time;
 use super::Api;
 use super::auth::now;
 use super::error::ApiError;
+use super::masked::masked;
 use super::oidc::Identified;
 use crate::view;
 
@@ -191,9 +192,7 @@ impl Caller {
     pub(super) fn seen(&self, mut view: StepView) -> StepView {
         let pool = view.pool.as_deref();
         if !self.may_step(Verb::Get, Resource::StepEnv, &view.subject, pool) {
-            for value in view.env.values_mut() {
-                HIDDEN.clone_into(value);
-            }
+            hide(&mut view);
         }
         view
     }
@@ -315,10 +314,25 @@ impl Caller {
     }
 }
 
-/// A name out of a call as it may be told: cut, and without anything that a terminal would obey.
+/// A name out of a call as it may be told: cut, without a token, and without anything that a terminal would obey.
 pub(super) fn shown(name: &str) -> String {
-    let chars = name.chars().take(MAX_AUDITED_CHARS);
+    let told = masked(name);
+    let chars = told.chars().take(MAX_AUDITED_CHARS);
     chars.flat_map(char::escape_debug).collect()
+}
+
+/// Hides the values of a step's own variables, where it stands alone and where it stands on templates. What those add are
+/// documents, which are shown for themselves.
+fn hide(view: &mut StepView) {
+    let below = view.merged.as_mut().map(|merged| &mut merged.result.env);
+    for (name, value) in below.into_iter().flat_map(|env| env.iter_mut()) {
+        if view.env.contains_key(name) {
+            HIDDEN.clone_into(value);
+        }
+    }
+    for value in view.env.values_mut() {
+        HIDDEN.clone_into(value);
+    }
 }
 
 fn rights(who: &Who, book: &Book) -> Option<Vec<(Grant, RoleTerms)>> {

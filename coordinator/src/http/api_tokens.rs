@@ -22,7 +22,7 @@ use super::pools::invalid;
 use super::{Api, body};
 
 /// What a token begins with, so that programs that look for secrets in files find it.
-const PREFIX: &str = "sluice-api-";
+pub(super) const PREFIX: &str = "sluice-api-";
 /// Random bytes of a token: nobody guesses one.
 const SECRET_BYTES: usize = 32;
 /// Roles, pools or subjects of a token.

@@ -32,6 +32,10 @@ fn too_slow() -> ApiError {
     }
 }
 
+/// What is wrong with variables that are none, without a word of what was written.
+const NO_ENVIRONMENT: &str =
+    "write variables as a map of names and texts, such as `{\"EPOCHS\": \"3\"}`";
+
 /// What is passed over of a call that is refused, and for how long.
 const PASSED_OVER_BYTES: u64 = 64 * 1024;
 const PASS_OVER_LIMIT: Duration = Duration::from_secs(1);
@@ -128,9 +132,16 @@ fn explain(place: &str, path: &str, error: &serde_json::Error) -> ApiError {
     };
     let message = match field.as_str() {
         "" => text,
+        // serde's words repeat what stands there, and that is a secret or next to one.
+        field if is_of_environment(field) => format!("{field}: {NO_ENVIRONMENT}"),
         field => format!("{field}: {text}"),
     };
     ApiError::InvalidBody { message, field }
+}
+
+/// Whether a field is a step's variables or one of them.
+fn is_of_environment(field: &str) -> bool {
+    field.split('.').any(|part| part == "env")
 }
 
 /// The path above an unknown field, whether or not the path names the field itself.
@@ -197,6 +208,30 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("`max_concurrency`"), "{text}");
+    }
+
+    #[test]
+    fn what_stands_in_the_place_of_variables_is_not_repeated() {
+        for (json, field) in [
+            (r#"{"env":"A=hunter2"}"#, "env"),
+            (r#"{"env":["hunter2"]}"#, "env"),
+            (r#"{"env":{"PIN":918273}}"#, "env.PIN"),
+            (r#"{"env":{"A":{"hunter2":1}}}"#, "env.A"),
+            (r#"{"defaults":{"env":918273}}"#, "steps[1].defaults.env"),
+        ] {
+            let place = if json.contains("defaults") {
+                "steps[1]"
+            } else {
+                ""
+            };
+            let text = refusal(json, place).to_string();
+            let words = format!("the body cannot be read: {field}: write variables as a map");
+            assert!(text.starts_with(&words), "{text}");
+            assert!(
+                !text.contains("hunter2") && !text.contains("918273"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

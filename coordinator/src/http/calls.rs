@@ -11,6 +11,7 @@ use axum::response::Response;
 use tracing::Instrument;
 
 use super::Api;
+use super::masked::masked;
 
 /// One kind of call.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +66,7 @@ pub(super) async fn count(State(api): State<Api>, request: Request, next: Next) 
         }
         _ => "other".to_owned(),
     };
-    let span = tracing::debug_span!("call", %method, path = request.uri().path());
+    let span = tracing::debug_span!("call", %method, path = %masked(request.uri().path()));
     let response = next.run(request).instrument(span.clone()).await;
     let took = began.elapsed();
     span.in_scope(|| {

@@ -67,7 +67,8 @@ async fn preview(api: &Api, caller: &Caller, request: StepRequest) -> Result<Res
     request.chosen_id()?;
     let mut step = NewStep::new(ids::draw()?, request.check()?);
     permit(caller, &mut step)?;
-    let preview = api.engine().preview(step, view::preview).await?;
+    let mut preview = api.engine().preview(step, view::preview).await?;
+    preview.step = preview.step.map(|step| caller.seen(step));
     Ok(Json(preview).into_response())
 }
 

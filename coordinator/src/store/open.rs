@@ -1,7 +1,7 @@
 //! Opening a store: make it or check every byte of it, and fold the log into a state.
 
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -60,6 +60,7 @@ impl Store {
             }
             create(dir, &file, cluster)?;
         }
+        keep_private(&file)?;
         if let Some(whole) = &mark.closed {
             whole
                 .check(&file)
@@ -134,6 +135,12 @@ pub(super) fn builder() -> Builder {
     builder
 }
 
+/// It holds what steps are given in their environment, and the directory may be one that somebody else made.
+pub(super) fn keep_private(file: &Path) -> Result<(), StoreError> {
+    fs::set_permissions(file, Permissions::from_mode(0o600))
+        .map_err(|source| StoreError::io("keep others from", file, source))
+}
+
 /// A new store comes to be under another name, so that a death half-way leaves nothing that looks like a damaged one.
 fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), StoreError> {
     let draft = dir.join("store.redb.new");
@@ -146,6 +153,7 @@ fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), Sto
     let db = builder()
         .create(&draft)
         .map_err(|error| StoreError::opening(&draft, error.into()))?;
+    keep_private(&draft)?;
     let mark = cluster.is_some().then_some(Mark {
         why: RecoveryWhy::StoreLost,
         seq: 0,

@@ -10,7 +10,7 @@ use coordinator_core::RecoveryWhy;
 use redb::{Database, ReadableDatabase, ReadableTable, WriteTransaction};
 use sluice_common::id::ClusterId;
 
-use super::open::{builder, read_meta, table};
+use super::open::{builder, keep_private, read_meta, table};
 use super::past::{Past, look};
 use super::read::StoreReader;
 use super::{ENVIRONMENT, LOG, MARK, META, Mark, SNAPSHOT, StoreError, line, make_tables};
@@ -150,6 +150,7 @@ impl Draft {
         }
         let opening = |error: redb::Error| StoreError::opening(file, error);
         let db = builder().create(file).map_err(|e| opening(e.into()))?;
+        keep_private(file)?;
         make_tables(&db, cluster, None).map_err(|source| StoreError::commit(file, source))?;
         let txn = db.begin_write().map_err(|e| opening(e.into()))?;
         Ok(Self {

@@ -35,6 +35,7 @@ mod replay;
 mod road;
 mod rules;
 mod scenarios;
+mod secrets;
 mod sim;
 mod simulate;
 mod stopping;

@@ -1,5 +1,8 @@
 //! The values of steps' variables: in a table of their own, nowhere else, and as well kept as the rest.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
 
@@ -44,6 +47,19 @@ fn records_and_snapshots_name_variables_and_hold_no_values() {
         let id: StepId = id.parse().unwrap();
         assert_eq!(state.step(&id).unwrap().spec.env, values().hidden());
     }
+}
+
+#[test]
+fn the_file_is_its_users_alone_whoever_made_the_directory() {
+    let (dir, store, _) = filled();
+    drop(store);
+    let file = dir.path().join("store.redb");
+    let mode = || fs::metadata(&file).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600);
+    // As earlier versions made it.
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    drop(Store::open(dir.path(), DEFAULT_RETENTION).unwrap());
+    assert_eq!(mode(), 0o600);
 }
 
 #[test]
