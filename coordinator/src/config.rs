@@ -5,6 +5,7 @@
 
 mod host;
 mod http_tls;
+mod malformed;
 mod oidc;
 mod shown;
 mod words;
@@ -21,7 +22,6 @@ use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
     DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN,
 };
-use sluice_common::nearest::unknown_field;
 use sluice_common::time::Span;
 use sluice_log::Format;
 use sluice_transport::join_line::MAX_LINE_ADDRESSES;
@@ -31,6 +31,7 @@ use crate::store::DEFAULT_RETENTION;
 pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
 use http_tls::RawHttpTls;
+use malformed::explain;
 use oidc::RawOidc;
 pub use oidc::{KeySource, OidcConfig};
 
@@ -49,9 +50,6 @@ const MIN_CERT_TTL: Span = Span::from_secs(60);
 const MAX_CERT_TTL: Span = Span::from_secs(10 * 365 * 24 * 3600);
 /// A token that is shorter could be guessed.
 const MIN_TOKEN_BYTES: usize = 16;
-/// Of a line of the file that cannot be read, in a message.
-const MAX_SHOWN_BYTES: usize = 120;
-
 /// The file as it was written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -356,23 +354,6 @@ impl RawConfig {
         }
         config.check_exposure()?;
         Ok(config)
-    }
-}
-
-/// serde's sentence, with the nearest known key where a key is unknown, else with what stands there.
-fn explain(message: &str, line: Option<&str>) -> String {
-    match unknown_field(message) {
-        Some((key, Some(near))) => format!("unknown key `{key}`: did you mean `{near}`?"),
-        Some((key, None)) => format!("unknown key `{key}`: {message}"),
-        None => match line.map(str::trim).filter(|line| !line.is_empty()) {
-            // Somebody may have written the token itself where its file belongs.
-            Some(line) if line.contains("token") => message.to_owned(),
-            Some(line) => {
-                let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
-                format!("`{}`: {message}", line.escape_debug())
-            }
-            None => message.to_owned(),
-        },
     }
 }
 

@@ -375,7 +375,9 @@ fn private_keys(dir: &Path) -> Vec<String> {
                 .is_some_and(|extension| extension == "key")
             {
                 let text = fs::read_to_string(entry).unwrap();
-                found.push(text.lines().nth(1).unwrap().to_owned());
+                // Not all are PEM.
+                let line = text.lines().nth(1).unwrap_or(&text);
+                found.push(line.trim().to_owned());
             }
         }
     }
