@@ -431,7 +431,7 @@ pub struct TokenDigest(String);
 impl TokenDigest {
     /// Of these bytes, which a hash function made.
     pub fn of(hash: &[u8; 32]) -> Self {
-        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(crate::hex::encode(hash))
     }
 
     /// In place of one that is not told.

@@ -22,6 +22,7 @@ pub mod error_code;
 pub mod exec;
 pub mod facts;
 pub mod gpu_state;
+pub mod hex;
 pub mod host_health;
 pub mod id;
 pub mod inventory;

@@ -85,7 +85,7 @@ macro_rules! hash {
 
         impl fmt::Display for $type {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                f.write_str(&crate::hex::encode(&self.0))
             }
         }
 
@@ -98,7 +98,7 @@ macro_rules! hash {
         impl FromStr for $type {
             type Err = NoHash;
             fn from_str(text: &str) -> Result<Self, NoHash> {
-                unhex(text).map(Self)
+                crate::hex::decode(text).map(Self).ok_or(NoHash)
             }
         }
 
@@ -125,19 +125,6 @@ hash!(
     /// The SHA-256 of the secret of a join token: all that is kept of it.
     SecretHash
 );
-
-fn unhex(text: &str) -> Result<[u8; 32], NoHash> {
-    let digits = text.as_bytes();
-    let mut bytes = [0; 32];
-    if digits.len() != 2 * bytes.len() || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return Err(NoHash);
-    }
-    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        let pair = core::str::from_utf8(pair).map_err(|_| NoHash)?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| NoHash)?;
-    }
-    Ok(bytes)
-}
 
 #[cfg(test)]
 mod tests {

@@ -23,16 +23,16 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use jiff::Timestamp;
 use ring::digest;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sluice_common::api::timestamp;
+use sluice_common::hex;
 use sluice_common::id::ClusterId;
-use sluice_common::time::Time;
 
+use crate::clock::wall;
 use crate::seal::KEY_FILE;
 use crate::store::{
     ExportError, Past, PastError, Piece, StoreError, StoreReader, seal_line, unseal_line,
@@ -213,7 +213,7 @@ pub(crate) fn write(
         format: FORMAT,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         cluster: source.cluster()?,
-        made_at: now(),
+        made_at: timestamp(wall()),
         keys,
     };
     writer.line(b'H', &seal_line(&header)).map_err(failed)?;
@@ -253,24 +253,11 @@ impl Writer<'_> {
     fn end(mut self) -> io::Result<()> {
         let end = End {
             lines: self.lines,
-            sha256: hex(self.digest.clone().finish().as_ref()),
+            sha256: hex::encode(self.digest.clone().finish().as_ref()),
         };
         self.line(b'E', &seal_line(&end))?;
         self.out.flush()
     }
-}
-
-/// By the machine's clock.
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    timestamp(Time::from_unix_millis(
-        millis.try_into().unwrap_or(u64::MAX),
-    ))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The keys of a data directory; those of a cluster whose certificates lie elsewhere are not among them.
@@ -395,7 +382,7 @@ impl<R: BufRead> Reader<R> {
     }
 
     fn check_end(&mut self, end: &End, before: digest::Context) -> Result<(), BackupError> {
-        let found = hex(before.finish().as_ref());
+        let found = hex::encode(before.finish().as_ref());
         if end.lines + 1 != self.line || end.sha256 != found {
             return Err(self.strange("what stands before it is not what was written"));
         }

@@ -1,5 +1,6 @@
 //! The time that the core is given: the wall clock at the start, and from then on the steady clock, so that it never
-//! goes back, whatever is done to the machine's clock, and never before the last record in the log.
+//! goes back, whatever is done to the machine's clock, and never before the last record in the log. Nothing else in the
+//! coordinator reads the wall clock than [`wall`].
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,8 +34,9 @@ impl Clock {
     }
 }
 
-/// A machine whose clock was never set stands before 1970 in the worst case: that counts as 1970.
-fn wall() -> Time {
+/// What the machine's clock shows, for what expires while no input comes. A machine whose clock was never set stands
+/// before 1970 in the worst case: that counts as 1970.
+pub(crate) fn wall() -> Time {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -31,6 +31,7 @@ mod params;
 mod platforms;
 mod pools;
 mod put;
+mod random;
 mod rate;
 mod recovery;
 mod roles;

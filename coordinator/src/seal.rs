@@ -2,17 +2,17 @@
 //! make up a step in anybody's name, and have others run it. Its key is a file beside the store and no part of it, so that
 //! what was sealed can be read when the store is lost.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coordinator_core::Warrant;
 use ring::hmac;
+use sluice_common::hex;
 use sluice_common::id::AttemptId;
 use sluice_common::limit::MAX_WARRANT_BYTES;
 use sluice_common::warrant::SealedWarrant;
+use sluice_transport::files::{self, FileError};
 
 /// The name of the key's file in the data directory.
 pub const KEY_FILE: &str = "warrants.key";
@@ -20,22 +20,18 @@ pub const KEY_FILE: &str = "warrants.key";
 /// Random bytes in a key.
 const KEY_BYTES: usize = 32;
 
-/// Digits of a seal, and the space behind them.
-const HEAD_BYTES: usize = 65;
+/// Bytes of a seal, a SHA-256.
+const TAG_BYTES: usize = 32;
+
+/// Its digits, and the space behind them.
+const HEAD_BYTES: usize = 2 * TAG_BYTES + 1;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum SealError {
-    /// The file could not be read or made.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    /// The file could not be read or made, or is not ours alone.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// It holds something else.
     #[error(
         "{} is no key of warrants: put the one of the cluster back, or remove it; then steps that run cannot be adopted \
@@ -68,13 +64,15 @@ impl Seal {
     /// Where it cannot be read or made.
     pub fn of(dir: &Path) -> Result<Self, SealError> {
         let path = dir.join(KEY_FILE);
-        match fs::read_to_string(&path) {
-            Ok(text) => match from_hex(text.trim()) {
+        match files::read_private(&path) {
+            Ok(text) => match hex::decode(text.trim()) {
                 Some(key) => Ok(Self::by(&key)),
                 None => Err(SealError::Damaged { path }),
             },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::make(&path),
-            Err(source) => Err(failed("read", &path, source)),
+            Err(FileError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                Self::make(&path)
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -92,20 +90,7 @@ impl Seal {
 
     fn make(path: &Path) -> Result<Self, SealError> {
         let key = draw()?;
-        let draft = path.with_extension("key.new");
-        let write = || -> io::Result<()> {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&draft)?;
-            writeln!(file, "{}", hex(&key))?;
-            file.sync_all()?;
-            fs::rename(&draft, path)?;
-            File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-        };
-        write().map_err(|source| failed("write", path, source))?;
+        files::write_private(path, &format!("{}\n", hex::encode(&key)))?;
         Ok(Self::by(&key))
     }
 
@@ -116,13 +101,13 @@ impl Seal {
             return SealedWarrant::default();
         }
         let tag = hmac::sign(&self.0, &sealed_text(attempt, &json));
-        SealedWarrant::new(format!("{} {json}", hex(tag.as_ref())))
+        SealedWarrant::new(format!("{} {json}", hex::encode(tag.as_ref())))
     }
 
     /// What a host shows for an attempt; `None` where we have not sealed it, for that attempt.
     pub fn open(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
         let (head, json) = sealed.as_str().split_at_checked(HEAD_BYTES)?;
-        let tag = from_hex(head.strip_suffix(' ')?)?;
+        let tag: [u8; TAG_BYTES] = hex::decode(head.strip_suffix(' ')?)?;
         hmac::verify(&self.0, &sealed_text(attempt, json), &tag).ok()?;
         serde_json::from_str(json).ok()
     }
@@ -138,34 +123,12 @@ fn draw() -> Result<[u8; KEY_BYTES], SealError> {
     Ok(key)
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> SealError {
-    SealError::Io {
-        action,
-        path: path.to_owned(),
-        source,
-    }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<[u8; KEY_BYTES]> {
-    let mut key = [0; KEY_BYTES];
-    if text.len() != 2 * KEY_BYTES || !text.is_ascii() {
-        return None;
-    }
-    for (at, byte) in key.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(key)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixture::step;
     use coordinator_core::{LogPoint, Placement};
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn attempt(id: &str) -> AttemptId {
@@ -214,7 +177,7 @@ mod tests {
     #[test]
     fn a_damaged_key_is_said_and_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(KEY_FILE), "short").unwrap();
+        files::write_private(&dir.path().join(KEY_FILE), "short").unwrap();
         let error = Seal::of(dir.path()).unwrap_err().to_string();
         assert!(error.contains(KEY_FILE), "{error}");
         assert_eq!(

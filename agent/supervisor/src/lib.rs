@@ -63,3 +63,4 @@ pub mod sys;
 pub mod table;
 pub mod trust;
 pub mod upgrade;
+pub mod whole_file;

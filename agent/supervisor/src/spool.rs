@@ -11,9 +11,9 @@
 pub mod after;
 
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -24,6 +24,7 @@ use tracing::error;
 
 use crate::lease::Lease;
 use crate::moving::Away;
+use crate::whole_file::{self, FileError};
 
 const DIRECTORY: &str = "spool";
 const SUFFIX: &str = ".json";
@@ -83,15 +84,8 @@ pub struct Loaded {
 #[derive(Debug, thiserror::Error)]
 pub enum SpoolError {
     /// A file or the directory.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// With what.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A newer supervisor wrote it.
     #[error(
         "{} is of form {found:?} and this supervisor knows {FORM}: install the release that wrote it, or empty the \
@@ -226,27 +220,13 @@ impl Spool {
     }
 
     fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), SpoolError> {
-        let new = self.dir.join(NEW);
         let bytes = serde_json::to_vec(value).expect("records have string keys only");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&new)
-            .map_err(|e| failed("make", &new, e))?;
-        file.write_all(&bytes)
-            .map_err(|e| failed("write", &new, e))?;
-        fs::rename(&new, path).map_err(|e| failed("replace", path, e))
+        Ok(whole_file::replace(path, &self.dir.join(NEW), &bytes)?)
     }
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> SpoolError {
-    SpoolError::Io {
-        action,
-        path: path.to_owned(),
-        source,
-    }
+    FileError::new(action, path, source).into()
 }
 
 fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<T> {

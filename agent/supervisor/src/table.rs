@@ -40,7 +40,6 @@ use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
-use crate::groups::name::NameError;
 use crate::hooks;
 use crate::lease::{Lease, Stage};
 use crate::moving::Order;
@@ -51,6 +50,7 @@ use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
 use crate::spawn::{Forked, Report, Reported, SpawnError, Spawner, around};
 use crate::spool::{Spool, SpoolError};
+use crate::whole_file::FileError;
 
 pub use handing::Left;
 use hooking::Hooking;
@@ -70,7 +70,7 @@ pub enum TableError {
     Spool(#[from] SpoolError),
     /// The groups of attempts have no name.
     #[error("cannot tell what the groups of attempts are called")]
-    GroupName(#[from] NameError),
+    GroupName(#[from] FileError),
     /// Spawning would fail.
     #[error("cannot prepare to start attempts")]
     Spawner(#[source] io::Error),

@@ -10,6 +10,7 @@ use rcgen::{
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem;
+use sluice_common::hex;
 use sluice_common::id::{ClusterId, NameError, NodeName};
 use sluice_common::proof::{Claim, Fingerprint, Generation};
 use x509_parser::certificate::X509Certificate;
@@ -112,7 +113,7 @@ impl Authority {
         let cluster = ClusterId::new(cluster)?;
         let key = new_key()?;
         // Two authorities of one cluster, of which one takes over from the other, have two names.
-        let tag = hex(&sha256(key.public_key_raw())[..TAG_BYTES]);
+        let tag = hex::encode(&sha256(key.public_key_raw())[..TAG_BYTES]);
         let mut params = params(&format!("Sluice authority {cluster} {tag}"), LIFETIME);
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -326,10 +327,6 @@ impl Issued {
         files::write_private(key, &self.key_pem)?;
         files::write_public(cert, &self.cert_pem)
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A key of the kind that every member has.

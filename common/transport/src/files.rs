@@ -135,6 +135,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     let beside = PathBuf::from(beside);
     write_new(&beside, text, mode)
         .and_then(|()| fs::rename(&beside, path))
+        .and_then(|()| sync_folder(path))
         .map_err(|source| FileError::Write {
             path: path.to_owned(),
             source,
@@ -154,6 +155,14 @@ fn write_new(path: &Path, text: &str, mode: u32) -> io::Result<()> {
         .open(path)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
+}
+
+/// The name is on the disk too, once this returns.
+fn sync_folder(of: &Path) -> io::Result<()> {
+    match of.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
+        Some(_) | None => File::open(".")?.sync_all(),
+    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use coordinator_core::RecoveryWhy;
+use sluice_common::api::timestamp;
 use sluice_common::id::StepId;
 
 use super::check::{Summary, Witness, read};
-use super::{BackupError, Header, KEY_DIR, KeyFile, io_error, now};
+use super::{BackupError, Header, KEY_DIR, KeyFile, io_error};
+use crate::clock::wall;
 use crate::seal::KEY_FILE;
 use crate::store::{DirLock, Draft, Piece};
 
@@ -138,7 +140,7 @@ impl Witness for Making<'_> {
 
 /// Keys stay where the backup brings none.
 fn move_aside(dir: &Path, keys_come: bool) -> Result<PathBuf, BackupError> {
-    let name = format!("before-restore-{}", now()).replace(':', "");
+    let name = format!("before-restore-{}", timestamp(wall())).replace(':', "");
     let aside = dir.join(name);
     let made = DirBuilder::new().mode(0o700).create(&aside);
     made.map_err(io_error("make", &aside))?;

@@ -25,10 +25,10 @@ use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName};
 use sluice_common::time::Time;
 
 use super::Api;
-use super::auth::now;
 use super::error::ApiError;
 use super::masked::masked;
 use super::oidc::Identified;
+use crate::clock::wall;
 use crate::view;
 
 pub(super) use place::{Call, admit, may_replace};
@@ -125,13 +125,13 @@ impl Caller {
         {
             let known = book.access.tokens.get(name);
             let same = known.is_some_and(|kept| kept.token.digest == *digest);
-            if !same || expires_at.is_some_and(|end| end <= now()) {
+            if !same || expires_at.is_some_and(|end| end <= wall()) {
                 let why = "the token has expired or was revoked";
                 return Err(ApiError::Unauthorized { why });
             }
         }
         if let Who::Claims(found) = &self.0.who
-            && found.expires_at <= now()
+            && found.expires_at <= wall()
         {
             let why = "the token has expired: get a new one from the issuer";
             return Err(ApiError::Unauthorized { why });

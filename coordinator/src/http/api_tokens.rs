@@ -8,18 +8,21 @@ use coordinator_core::{AccessChange, Book, Input, KeptToken, Refusal};
 use sluice_common::access::{ApiToken, Grant, Pattern};
 use sluice_common::api::{ApiTokenMade, ApiTokenRequest, ApiTokenView, Page, timestamp};
 use sluice_common::error_code::ErrorCode;
+use sluice_common::hex;
 use sluice_common::id::{RoleName, TokenName};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
 use sluice_common::time::{Span, Time};
 
 use super::access::Caller;
-use super::auth::{digest_of, now};
+use super::auth::digest_of;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
+use super::random::random_bytes;
 use super::{Api, body};
+use crate::clock::wall;
 
 /// What a token begins with, so that programs that look for secrets in files find it.
 pub(super) const PREFIX: &str = "sluice-api-";
@@ -68,7 +71,7 @@ fn view(name: &TokenName, KeptToken { token, created_at }: &KeptToken) -> ApiTok
         created_by: token.created_by.clone(),
         created_at: timestamp(*created_at),
         expires_at: token.expires_at.map(timestamp),
-        expired: token.expires_at.is_some_and(|end| end <= now()),
+        expired: token.expires_at.is_some_and(|end| end <= wall()),
     }
 }
 
@@ -153,7 +156,7 @@ fn understood(
         return Err(invalid("ttl", ErrorCode::InvalidDuration, &why));
     }
     let grants: Vec<Grant> = roles.collect::<Result<_, _>>()?;
-    Ok((name, grants, ttl.map(|ttl| now() + ttl)))
+    Ok((name, grants, ttl.map(|ttl| wall() + ttl)))
 }
 
 fn patterns(field: &str, words: &[String]) -> Result<Vec<Pattern>, FieldError> {
@@ -177,10 +180,6 @@ fn wrong(field: &str, why: &impl ToString) -> FieldError {
 }
 
 fn draw() -> Result<String, ApiError> {
-    let mut bytes = [0; SECRET_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
-        message: format!("cannot draw a token: {error}"),
-    })?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(format!("{PREFIX}{hex}"))
+    let bytes = random_bytes::<SECRET_BYTES>("a token")?;
+    Ok(format!("{PREFIX}{}", hex::encode(&bytes)))
 }

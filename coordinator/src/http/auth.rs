@@ -9,7 +9,7 @@
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use axum::RequestExt;
 use axum::extract::{RawPathParams, Request, State};
@@ -22,13 +22,13 @@ use coordinator_core::Book;
 use ring::digest::{SHA256, digest};
 use sluice_common::access::{AuditEntry, TokenDigest};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::time::Time;
 
 use super::access::{self, Call, Caller, Who};
 use super::edge::Peer;
 use super::error::ApiError;
 use super::rate::{Bucket, Rate};
 use super::{Api, Issuer, body};
+use crate::clock::wall;
 use crate::config::ApiToken;
 
 /// Who may call by the config.
@@ -57,13 +57,6 @@ impl Credentials {
 pub(super) fn digest_of(secret: &[u8]) -> TokenDigest {
     let hash = digest(&SHA256, secret);
     TokenDigest::of(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
-}
-
-/// What time it is.
-pub(super) fn now() -> Time {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    Time::from_unix_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 /// Lets in who may, and lets the handlers know who it is.
@@ -250,7 +243,7 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError
             }),
         };
     };
-    if kept.token.expires_at.is_some_and(|end| end <= now()) {
+    if kept.token.expires_at.is_some_and(|end| end <= wall()) {
         let why = "the token has expired: have a new one made";
         return Err(ApiError::Unauthorized { why });
     }

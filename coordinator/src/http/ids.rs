@@ -3,9 +3,11 @@
 
 use axum::http::HeaderMap;
 use ring::digest::{SHA256, digest};
+use sluice_common::hex;
 use sluice_common::id::StepId;
 
 use super::error::ApiError;
+use super::random::random_bytes;
 
 /// Letters that a person can tell apart and type; a power of two, so that every one is as likely.
 const ALPHABET: &[u8; 32] = b"abcdefghijkmnpqrstuvwxyz23456789";
@@ -22,10 +24,7 @@ const MAX_KEY_BYTES: usize = 255;
 
 /// A fresh id: short, in lower case, beginning with a letter.
 pub(super) fn draw() -> Result<StepId, ApiError> {
-    let mut bytes = [0; DRAWN_CHARS];
-    getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
-        message: format!("cannot draw an id: {error}"),
-    })?;
+    let bytes = random_bytes::<DRAWN_CHARS>("an id")?;
     let letter = |index: usize| char::from(ALPHABET[index]);
     // Sixteen of the letters for the first place keep it as even as the others.
     let first = letter(usize::from(bytes[0] % 16));
@@ -50,11 +49,8 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
 /// The id of the step at `index` of a call with this key.
 pub(super) fn derive(key: &str, index: usize) -> StepId {
     let hash = digest(&SHA256, format!("{index}:{key}").as_bytes());
-    let hex: String = hash.as_ref()[..DERIVED_BYTES]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    well_formed(format!("k{hex}"))
+    let digits = hex::encode(&hash.as_ref()[..DERIVED_BYTES]);
+    well_formed(format!("k{digits}"))
 }
 
 fn well_formed(text: String) -> StepId {

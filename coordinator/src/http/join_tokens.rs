@@ -2,7 +2,6 @@
 //! a secret is shown to whoever made it, once.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -19,7 +18,7 @@ use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::{MAX_BODY_BYTES, MAX_NODE_LABELS};
 use sluice_common::proof::{DEFAULT_TOKEN_TTL, MAX_TOKEN_TTL, MAX_TOKEN_USES};
 use sluice_common::request::FieldError;
-use sluice_common::time::{Span, SpanError, Time};
+use sluice_common::time::{Span, SpanError};
 use sluice_transport::join_line::{MAX_LINE_ADDRESSES, hash_of};
 
 use super::access::{Caller, may_replace};
@@ -27,7 +26,9 @@ use super::admin::check_label;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{self, NoParams, Params, Segment};
+use super::random::random_bytes;
 use super::{Api, body};
+use crate::clock::wall;
 
 /// Longest address in a line.
 const MAX_ADDRESS_BYTES: usize = 255;
@@ -77,7 +78,7 @@ pub(super) async fn make(
         return Err(ApiError::CannotIssue);
     }
     let addresses = addresses(&written.addresses)?;
-    let secret = secret()?;
+    let secret = Secret(random_bytes::<SECRET_BYTES>("a secret")?);
     let token = check(written, &secret)?;
     caller.need(&making_in(&token.pool), None)?;
     if let Some(node) = &token.node {
@@ -104,14 +105,6 @@ fn making_in(pool: &PoolName) -> Ask<'_> {
         pool: At::This(pool.as_str()),
         subject: At::Nowhere,
     }
-}
-
-fn secret() -> Result<Secret, ApiError> {
-    let mut bytes = [0; SECRET_BYTES];
-    getrandom::fill(&mut bytes).map_err(|error| ApiError::Internal {
-        message: format!("cannot draw a secret: {error}"),
-    })?;
-    Ok(Secret(bytes))
 }
 
 /// Its id is the beginning of what the secret hashes to, which tells nothing of the secret.
@@ -206,10 +199,7 @@ fn invalid(code: ErrorCode, field: &str, message: impl ToString) -> ApiError {
 
 fn view(token: &JoinToken) -> JoinTokenView {
     // By the clock and not by the last input: a cluster in which nothing happens has tokens that expire all the same.
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let now = Time::from_unix_millis(u64::try_from(now.as_millis()).unwrap_or(u64::MAX));
+    let now = wall();
     let labels = token.labels.iter();
     JoinTokenView {
         id: token.id.to_string(),

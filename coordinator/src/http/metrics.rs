@@ -16,6 +16,7 @@ use sluice_common::time::Time;
 
 use super::Api;
 use super::error::ApiError;
+use crate::clock::wall;
 use crate::session::Nodes;
 use page::{Page, Sample};
 
@@ -64,13 +65,6 @@ pub(super) async fn metrics(State(api): State<Api>) -> Result<Response, ApiError
     own(&mut page, &api, waited.as_secs_f64());
     let kind = [(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
     Ok((kind, page.text()).into_response())
-}
-
-/// The wall clock, which the core's times are of too.
-fn now() -> Time {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    Time::from_unix_millis(u64::try_from(millis).unwrap_or(u64::MAX))
 }
 
 fn look(core: &Core) -> Seen {
@@ -134,7 +128,7 @@ fn nodes(page: &mut Page, seen: &Seen, links: &Nodes) {
         "Whether an admin closed the node to new work.",
         |node| truth(node.cordoned),
     );
-    let now = now();
+    let now = wall();
     let silence = |node: &SeenNode| Some(now.since(node.heard_at?).millis() as f64 / 1000.0);
     of_nodes(
         page,
@@ -337,7 +331,7 @@ fn pools(page: &mut Page, seen: &Seen) {
         "Steps that hold units of the pool.",
         holding,
     );
-    let now = now();
+    let now = wall();
     let oldest = seen.pools.iter().map(|pool| {
         let waited = pool.oldest.map_or(0, |since| now.since(since).millis());
         of(pool, waited as f64 / 1000.0)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use coordinator_core::{RecoveryWhy, Stamped, State};
 use redb::{Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableError};
+use sluice_common::hex;
 use sluice_common::id::ClusterId;
 use sluice_common::time::Time;
 
@@ -170,8 +171,7 @@ fn create(dir: &Path, file: &Path, cluster: Option<ClusterId>) -> Result<(), Sto
 fn new_cluster() -> Result<ClusterId, StoreError> {
     let mut bytes = [0; CLUSTER_ID_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| StoreError::Random(error.to_string()))?;
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(ClusterId::new(hex).expect("hexadecimal digits are an id"))
+    Ok(ClusterId::new(hex::encode(&bytes)).expect("hexadecimal digits are an id"))
 }
 
 /// Opens the file and looks at all of it: redb's own checksums find damage in what holds the records together, ours

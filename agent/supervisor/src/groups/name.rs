@@ -9,13 +9,15 @@
 //! directory once this one is gone. What such a one has left running is taken up under its old name; a start without any
 //! draws the new one.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use sluice_common::chain::chain;
 use tracing::{info, warn};
+
+use crate::whole_file::{self, FileError};
 
 /// What every name begins with.
 pub(super) const PREFIX: &str = "sluice-";
@@ -25,22 +27,6 @@ const NEW: &str = "groups.new";
 /// A new one at each reading.
 const LOTS: &str = "/proc/sys/kernel/random/uuid";
 
-/// Why a supervisor has no name for its groups.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {}", path.display())]
-pub struct NameError {
-    action: &'static str,
-    path: PathBuf,
-    source: io::Error,
-}
-
-impl NameError {
-    /// Whether there is no such state directory.
-    pub fn is_absent(&self) -> bool {
-        self.source.kind() == io::ErrorKind::NotFound
-    }
-}
-
 /// The name of the groups of a state directory, which is drawn where there is none, unless attempts `run` there that an
 /// earlier supervisor has named after the directory's number.
 ///
@@ -48,7 +34,7 @@ impl NameError {
 ///
 /// # Errors
 /// Where there is no such directory, or its name cannot be read.
-pub fn settle(state_dir: &Path, run: bool) -> Result<String, NameError> {
+pub fn settle(state_dir: &Path, run: bool) -> Result<String, FileError> {
     if let Some(kept) = kept(state_dir)? {
         return Ok(kept);
     }
@@ -71,19 +57,19 @@ pub fn settle(state_dir: &Path, run: bool) -> Result<String, NameError> {
 ///
 /// # Errors
 /// Where there is no such directory, or its name cannot be read.
-pub fn of(state_dir: &Path) -> Result<String, NameError> {
+pub fn of(state_dir: &Path) -> Result<String, FileError> {
     kept(state_dir)?.map_or_else(|| by_number(state_dir), Ok)
 }
 
 /// What was drawn for this very directory. What cannot be understood was not: a host that crashed may leave an empty file,
 /// and no group of before.
-fn kept(state_dir: &Path) -> Result<Option<String>, NameError> {
+fn kept(state_dir: &Path) -> Result<Option<String>, FileError> {
     let path = state_dir.join(FILE);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) if e.kind() == io::ErrorKind::InvalidData => String::new(),
-        Err(e) => return Err(failed("read", &path, e)),
+        Err(e) => return Err(FileError::new("read", &path, e)),
     };
     match text.trim_end().split_once(' ') {
         Some((name, place)) if is_drawn(name) => {
@@ -97,22 +83,13 @@ fn kept(state_dir: &Path) -> Result<Option<String>, NameError> {
     }
 }
 
-fn draw(state_dir: &Path) -> Result<String, NameError> {
+fn draw(state_dir: &Path) -> Result<String, FileError> {
     let lots = Path::new(LOTS);
-    let lot = fs::read_to_string(lots).map_err(|e| failed("read", lots, e))?;
+    let lot = fs::read_to_string(lots).map_err(|e| FileError::new("read", lots, e))?;
     let name = format!("{PREFIX}{}", lot.trim());
-    let (new, path) = (state_dir.join(NEW), state_dir.join(FILE));
     let text = format!("{name} {}\n", place(state_dir)?);
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&new)
-        .map_err(|e| failed("make", &new, e))?;
-    file.write_all(text.as_bytes())
-        .map_err(|e| failed("write", &new, e))?;
-    fs::rename(&new, &path).map_err(|e| failed("name", &path, e))?;
+    let (path, beside) = (state_dir.join(FILE), state_dir.join(NEW));
+    whole_file::replace(&path, &beside, text.as_bytes())?;
     Ok(name)
 }
 
@@ -123,22 +100,14 @@ fn is_drawn(name: &str) -> bool {
 }
 
 /// How earlier supervisors named their groups.
-fn by_number(state_dir: &Path) -> Result<String, NameError> {
+fn by_number(state_dir: &Path) -> Result<String, FileError> {
     Ok(format!("{PREFIX}{}", place(state_dir)?))
 }
 
 /// Tells directories that are there at the same time from each other.
-fn place(state_dir: &Path) -> Result<String, NameError> {
-    let found = fs::metadata(state_dir).map_err(|e| failed("look at", state_dir, e))?;
+fn place(state_dir: &Path) -> Result<String, FileError> {
+    let found = fs::metadata(state_dir).map_err(|e| FileError::new("look at", state_dir, e))?;
     Ok(format!("{:x}-{:x}", found.dev(), found.ino()))
-}
-
-fn failed(action: &'static str, path: &Path, source: io::Error) -> NameError {
-    NameError {
-        action,
-        path: path.to_owned(),
-        source,
-    }
 }
 
 #[cfg(test)]

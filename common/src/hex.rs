@@ -1,0 +1,46 @@
+//! Hashes, keys and drawn ids as hexadecimal digits, in lower case. What a text stands for is its owner's.
+
+use alloc::string::String;
+
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
+/// Two digits for each byte.
+pub fn encode(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble)]);
+    let pairs = bytes.iter().map(|byte| [byte >> 4, byte & 15]);
+    pairs.flatten().map(digit).collect()
+}
+
+/// The `N` bytes that a text of exactly `2 * N` digits, of either case, stands for; `None` where it is something else.
+pub fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if pairs.len() != N || !rest.is_empty() {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = value(*high)? << 4 | value(*low)?;
+    }
+    Some(bytes)
+}
+
+fn value(digit: u8) -> Option<u8> {
+    u8::try_from(char::from(digit).to_digit(16)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_again_and_nothing_else() {
+        let bytes: [u8; 256] = core::array::from_fn(|n| u8::try_from(n).unwrap());
+        assert_eq!(decode(&encode(&bytes)), Some(bytes));
+        assert_eq!(encode(&[0, 0x0a, 0xf0]), "000af0");
+        assert_eq!(decode("00AF"), Some([0, 0xaf]));
+        assert_eq!(decode(""), Some([]));
+        for bad in ["0", "000", "00000", "0g00", "+1+1", " 000", "é00"] {
+            assert_eq!(decode::<2>(bad), None, "{bad}");
+        }
+    }
+}
