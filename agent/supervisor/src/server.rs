@@ -265,9 +265,16 @@ impl Server {
     fn turn(&mut self, ready: &[Source]) -> ControlFlow<()> {
         let now = clock::boot_now();
         self.accept_at = self.accept_at.filter(|at| now < *at);
+        let signalled = ready.iter().any(|source| matches!(source, Source::Signals));
+        if signalled && leaving::host_goes_down(leaving::FIRST_PROCESS.as_ref()) {
+            info!(
+                "the host goes down: what ends from now on ends by that, and the next start says so"
+            );
+            return ControlFlow::Break(());
+        }
         // Signals first: a child that ends after this reading raises a new SIGCHLD. Read after the reaping, the signal
         // of a child that ended in between would be swallowed, and its end seen when something else next happens.
-        let leaving = if ready.iter().any(|source| matches!(source, Source::Signals)) {
+        let leaving = if signalled {
             self.on_signals(now)
         } else {
             ControlFlow::Continue(())

@@ -1,6 +1,8 @@
-//! How a server leaves: with its steps running on, or with every step stopped before.
+//! How a server leaves: with its steps running on, with every step stopped before, or because the host goes down.
 
+use std::fs;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use sluice_common::supervision::{BootMillis, StopSignal};
 use sluice_common::time::Span;
@@ -14,6 +16,18 @@ const STOP_GRACE: Span = Span::from_secs(2);
 
 /// Between two kills of what does not die.
 const KILL_AGAIN: Span = Span::from_millis(100);
+
+/// Where the kernel says what the first process is called.
+pub(super) const FIRST_PROCESS: &str = "/proc/1/comm";
+
+/// What it is called while systemd ends everything, in as many letters as the kernel keeps.
+const SHUTDOWN: &str = "systemd-shutdow";
+
+/// Whether the host goes down. A forced reboot stops no unit: it kills steps and supervisor alike, in any order, and a step
+/// that dies so has not ended by itself.
+pub(super) fn host_goes_down(first_process: &Path) -> bool {
+    fs::read_to_string(first_process).is_ok_and(|name| name.trim_end() == SHUTDOWN)
+}
 
 impl Server {
     pub(super) fn on_leave(&mut self, now: BootMillis) -> ControlFlow<()> {
@@ -53,5 +67,22 @@ impl Server {
             self.stop = Some(clock::after(now, KILL_AGAIN));
         }
         ControlFlow::Continue(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_goes_down_once_systemd_has_become_its_shutdown() {
+        assert!(!host_goes_down(FIRST_PROCESS.as_ref()), "this one does not");
+        let dir = tempfile::tempdir().unwrap();
+        let comm = dir.path().join("comm");
+        assert!(!host_goes_down(&comm));
+        for (name, down) in [("systemd\n", false), ("systemd-shutdow\n", true)] {
+            fs::write(&comm, name).unwrap();
+            assert_eq!(host_goes_down(&comm), down, "{name}");
+        }
     }
 }
