@@ -103,10 +103,10 @@ pub(crate) enum Command {
     /// Submit a step, or the steps of a file, and print the ids.
     #[command(after_help = examples::SUBMIT)]
     Submit(SubmitArgs),
-    /// List steps, nodes, pools, policies, platforms, validations, events, or where steps go that name no pool.
+    /// List what there is of one kind: steps, nodes, pools, policies, events and the others below.
     #[command(after_help = examples::GET)]
     Get(GetArgs),
-    /// Show everything about one step, node, pool or validation.
+    /// Show everything about one step, node, pool, platform, template, validation or role.
     #[command(after_help = examples::DESCRIBE)]
     Describe(DescribeArgs),
     /// Explain why a step is where it is, and what would let it start.
@@ -145,16 +145,16 @@ pub(crate) enum Command {
     /// Empty nodes: keep new steps off, send preemptible ones elsewhere, let the others end.
     #[command(after_help = examples::DRAIN)]
     Drain(DrainArgs),
-    /// Move nodes to another pool: each is drained first. Uncordon one to let it stay.
-    #[command(verbatim_doc_comment)]
+    /// Move nodes to another pool: each is drained first.
+    #[command(after_help = examples::MOVE)]
     Move(MoveArgs),
     /// Set labels of a node, or take them away.
     #[command(after_help = examples::LABEL)]
     Label(LabelArgs),
-    /// Set pools and policies from YAML files, all of them or none, and show what changes.
+    /// Set pools, policies and the rest of what YAML files hold, all of it or nothing, and show what changes.
     #[command(after_help = examples::APPLY)]
     Apply(ApplyArgs),
-    /// Delete pools and policies, and forget nodes that are gone for good.
+    /// Delete what files have set, and forget nodes that are gone for good.
     #[command(after_help = examples::DELETE)]
     Delete(DeleteArgs),
     /// Make, list and revoke the tokens by which programs call.

@@ -185,6 +185,15 @@ Preemptible steps are stopped at once, with their grace, and start elsewhere as 
 others end by themselves, or are stopped at the deadline. Prints what is stopped and what is waited
 for. `sluice uncordon` ends a drain; what was stopped stays stopped.";
 
+pub(super) const MOVE: &str = "\
+Examples:
+  sluice move node gpu-1 --pool inference --wait
+  sluice move node gpu-1 gpu-2 --pool inference --deadline 30m
+  sluice uncordon gpu-1
+
+Each node is drained, as by `sluice drain`, and is in the pool as soon as nothing is left on it,
+whatever its agent's config says from then on. Uncordoned before that, it stays where it is.";
+
 pub(super) const LABEL: &str = "\
 Examples:
   sluice label node gpu-1 zone=a example.com/rack=7

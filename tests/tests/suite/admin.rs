@@ -218,3 +218,36 @@ fn a_deleted_node_is_forgotten_with_its_access() {
     turned_away("h1");
     assert_eq!(names(&dev, &[]), [""; 0]);
 }
+
+#[test]
+fn a_moved_host_is_emptied_first_and_then_runs_steps_of_the_other_pool() {
+    let (dev, folder) = two_hosts();
+    let night = folder.path().join("night.yaml");
+    fs::write(
+        &night,
+        "{kind: pool, name: night}\n---\n{kind: policy, pool: night, subject: red, reserved: {gpu: 4}}\n",
+    )
+    .unwrap();
+    dev.ok(&["apply", "-f", night.to_str().unwrap()]);
+    dev.ok(&["cordon", "h2"]);
+    submit(&dev, "firm", &["--non-preemptible"]);
+    assert_eq!(node_of(&dev.step_in("firm", &["running"])), "h1");
+    let moved = dev.sluice(&["move", "node", "h1", "--pool", "night"]);
+    assert!(moved.stderr.contains("end by itself: firm"), "{moved:?}");
+    submit(&dev, "after", &["--pool", "night"]);
+    dev.step_in("after", &["queued"]);
+    assert_eq!(names(&dev, &["--pool", "night"]), [""; 0]);
+
+    dev.ok(&["cancel", "firm"]);
+    assert_eq!(node_of(&dev.step_in("after", &["running"])), "h1");
+    assert_eq!(names(&dev, &["--pool", "night"]), ["node/h1"]);
+    let told = dev.ok(&["describe", "node", "h1"]);
+    assert!(
+        told.contains("night (moved there; its config says shared)"),
+        "{told}"
+    );
+
+    let nowhere = dev.sluice(&["move", "node", "h2", "--pool", "nowhere"]);
+    assert!(nowhere.stderr.contains("nowhere"), "{nowhere:?}");
+    assert_eq!(names(&dev, &["--pool", "shared"]), ["node/h2"]);
+}
