@@ -1,5 +1,6 @@
 //! `agent.toml`: what is written there, and what it means once it is checked. Flags and environment override it.
 
+mod changes;
 mod shown;
 
 use std::collections::BTreeMap;
@@ -14,15 +15,16 @@ use sluice_common::amount::parse_memory;
 use sluice_common::chain::chain;
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE};
+use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE, MAX_NODE_LABELS};
 use sluice_common::nearest::unknown_field;
 use sluice_common::time::Span;
-use sluice_log::Format;
+use sluice_log::{Filter, FilterError, Format};
 use sluice_transport::{Peer, TlsFiles};
 
 use crate::join::Applicant;
 use crate::kept::Kept;
 use crate::renewal::Source;
+pub(crate) use changes::Changes;
 
 /// Where a packaged agent keeps its state.
 const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
@@ -53,6 +55,7 @@ pub(crate) struct RawConfig {
     tls: Option<RawTls>,
     join_token_file: Option<PathBuf>,
     log_format: Option<Format>,
+    log_filter: Option<String>,
     gpu_release_timeout: Option<String>,
     suspend_limit: Option<String>,
     respect_foreign: Option<bool>,
@@ -74,7 +77,7 @@ struct RawTls {
 }
 
 /// What flags and environment say, each in place of the file's word.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Overrides {
     pub(crate) coordinators: Vec<String>,
     pub(crate) node: Option<String>,
@@ -84,6 +87,7 @@ pub(crate) struct Overrides {
     pub(crate) nvml_library: Option<PathBuf>,
     pub(crate) gpu_release_timeout: Option<String>,
     pub(crate) suspend_limit: Option<String>,
+    pub(crate) log_format: Option<Format>,
 }
 
 /// Kept for the system and never offered to steps.
@@ -96,7 +100,7 @@ pub(crate) struct Reserve {
 }
 
 /// The file, checked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// `host:port` of each coordinator, tried in turn.
     pub(crate) coordinators: Vec<String>,
@@ -126,6 +130,10 @@ pub(crate) struct Config {
     pub(crate) respect_foreign: bool,
     /// Where the agent's certificate is, its key and the cluster's authority.
     pub(crate) tls: Source,
+    /// How the log is written.
+    pub(crate) log_format: Format,
+    /// Which lines of it are.
+    pub(crate) log_filter: Filter,
 }
 
 /// What is wrong with a config.
@@ -141,6 +149,8 @@ pub(crate) enum ConfigError {
     },
     #[error("{key}: {message}")]
     Value { key: &'static str, message: String },
+    #[error(transparent)]
+    LogFilter(#[from] FilterError),
 }
 
 impl RawConfig {
@@ -164,6 +174,11 @@ impl RawConfig {
     /// How the log is written, where the file says so. Needed before the rest is checked: that may have to be told.
     pub(crate) fn log_format(&self) -> Option<Format> {
         self.log_format
+    }
+
+    /// Which lines it has, where the file says so.
+    pub(crate) fn log_filter(&self) -> Option<&str> {
+        self.log_filter.as_deref()
     }
 
     /// Who would join, and the file with the line for it, where the config names one.
@@ -236,6 +251,8 @@ impl RawConfig {
             )?,
             respect_foreign: self.respect_foreign.unwrap_or(true),
             tls,
+            log_format: overrides.log_format.or(self.log_format).unwrap_or_default(),
+            log_filter: Filter::asked(self.log_filter.as_deref())?,
         })
     }
 }
@@ -271,6 +288,12 @@ fn value(key: &'static str, message: impl ToString) -> ConfigError {
 
 /// Labels are checked here, where somebody reads what is wrong with them, by the grammar of those that admins set.
 fn check_labels(labels: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, ConfigError> {
+    let count = labels.len();
+    if count > MAX_NODE_LABELS {
+        let message =
+            format!("there are {count}, and {MAX_NODE_LABELS} are the most: leave some out");
+        return Err(value("labels", message));
+    }
     for (key, label) in &labels {
         LabelKey::new(key.as_str()).map_err(|e| value("labels", e))?;
         LabelValue::new(label.as_str()).map_err(|e| value("labels", e))?;
@@ -420,7 +443,7 @@ fn way_out(message: &str, line: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Config, ConfigError> {
+    pub(super) fn parse(text: &str) -> Result<Config, ConfigError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), text).unwrap();
         RawConfig::read(file.path())?.check(Overrides::default())

@@ -64,6 +64,8 @@ pub(crate) enum Event {
     Checkpoint { attempt: AttemptId, ago: Span },
     /// How the host is by its own check.
     Health(HostHealth),
+    /// The config has these labels now: all of them.
+    Labels(BTreeMap<String, String>),
     /// Of a program beside an attempt.
     Exec(ExecEvent),
     /// Anything that needs no wiring.
@@ -81,7 +83,7 @@ pub(crate) enum ToLink {
     Say(FromNode),
 }
 
-/// Who this host is; the part of a hello that does not change while the agent runs.
+/// Who this host is: the part of a hello that is the same until the host or its config is another.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) node: NodeName,
@@ -211,6 +213,10 @@ impl Engine {
                 self.tell_health();
                 Ok(())
             }
+            Event::Labels(labels) => {
+                self.on_labels(labels);
+                Ok(())
+            }
             Event::Exec(event) => {
                 self.on_exec(event);
                 Ok(())
@@ -232,6 +238,17 @@ impl Engine {
         self.claim_capabilities();
         if self.identity.inventory.capabilities != before {
             self.tell_inventory();
+        }
+    }
+
+    /// A link that is made later begins with them.
+    fn on_labels(&mut self, labels: BTreeMap<String, String>) {
+        if self.identity.labels == labels {
+            return;
+        }
+        self.identity.labels = labels.clone();
+        if let Some((link, _)) = &self.link {
+            self.say(*link, ToLink::Say(FromNode::Labels(labels)));
         }
     }
 
@@ -291,6 +308,7 @@ impl Engine {
             | Input::SupervisorUp { .. }
             | Input::Gpus(_)
             | Input::GpuHealth(_)
+            | Input::Tuned(_)
             | Input::Timer(_) => {}
         }
     }

@@ -16,6 +16,7 @@ mod kept;
 mod link;
 mod logs;
 mod notify;
+mod reload;
 mod renewal;
 mod state_files;
 mod supervisor;
@@ -34,7 +35,7 @@ use clap::{Parser, Subcommand};
 use sluice_common::api::HostView;
 use sluice_common::id::BootId;
 use sluice_common::inventory::Inventory;
-use sluice_log::Format;
+use sluice_log::{Filter, Format, Log, LogError};
 use tokio::sync::{mpsc, watch};
 use tracing::{Instrument, info, warn};
 
@@ -43,6 +44,7 @@ use crate::engine::{Engine, Event, INBOX};
 use crate::execs::Execs;
 use crate::link::Link;
 use crate::logs::{Live, Logs, Watcher};
+use crate::reload::Reload;
 use crate::renewal::Door;
 use crate::state_files::StateFiles;
 
@@ -134,12 +136,10 @@ fn main() -> ExitCode {
     if args.check_config {
         return told(checked(raw, args));
     }
-    let configured = raw.as_ref().ok().and_then(RawConfig::log_format);
-    let format = args.log_format.or(configured).unwrap_or_default();
-    if let Err(error) = sluice_log::start(format) {
-        let _nobody_reads_it = writeln!(std::io::stderr(), "error: {error}");
-        return ExitCode::FAILURE;
-    }
+    let log = match start_log(&args, raw.as_ref().ok()) {
+        Ok(log) => log,
+        Err(error) => return told(Err(error.into())),
+    };
     let outcome = match args.command {
         Some(Action::Detect) => print_detection(raw, &args),
         Some(Action::Join { ref line, anew }) => {
@@ -147,7 +147,7 @@ fn main() -> ExitCode {
             // Somebody sits there and reads it.
             return told(join_by_hand(raw, args, line.as_deref(), anew));
         }
-        None => run(raw, args),
+        None => run(raw, args, log),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -157,6 +157,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn start_log(args: &Args, raw: Option<&RawConfig>) -> Result<Log, LogError> {
+    let configured = raw.and_then(RawConfig::log_format);
+    let format = args.log_format.or(configured).unwrap_or_default();
+    let filter = Filter::asked(raw.and_then(RawConfig::log_filter))?;
+    sluice_log::start(format, &filter)
 }
 
 fn checked(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
@@ -200,13 +207,19 @@ fn print_detection(raw: Result<RawConfig, ConfigError>, args: &Args) -> anyhow::
     Ok(())
 }
 
-fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
+fn run(raw: Result<RawConfig, ConfigError>, args: Args, log: Log) -> anyhow::Result<()> {
     let exit_with_stdin = args.exit_with_stdin;
     let declared_in = args.declared.clone();
+    let file = args.config.clone();
     let raw = raw?;
     let overrides = overrides(args);
     join_by_config(&raw, &overrides)?;
-    let config = raw.check(overrides)?;
+    let config = raw.check(overrides.clone())?;
+    let reload = Reload {
+        file,
+        overrides,
+        log,
+    };
     let declared = declared_in
         .map(|file| read_declared(&file, &config))
         .transpose()?;
@@ -218,7 +231,8 @@ fn run(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
         .build()?;
     // Of the highest level, so that the span is there for whatever the filter lets through.
     let span = tracing::error_span!("agent", node = %config.node);
-    let outcome = runtime.block_on(serve(config, declared, exit_with_stdin).instrument(span));
+    let serving = serve(config, reload, declared, exit_with_stdin);
+    let outcome = runtime.block_on(serving.instrument(span));
     // A read of a log on a stalled disk must not keep the process.
     runtime.shutdown_background();
     outcome
@@ -234,6 +248,7 @@ fn overrides(args: Args) -> Overrides {
         nvml_library: args.nvml_library,
         gpu_release_timeout: args.gpu_release_timeout,
         suspend_limit: args.suspend_limit,
+        log_format: args.log_format,
     }
 }
 
@@ -327,9 +342,11 @@ fn lock(state_dir: &Path) -> anyhow::Result<File> {
 
 async fn serve(
     config: Config,
+    reload: Reload,
     declared: Option<Inventory>,
     exit_with_stdin: bool,
 ) -> anyhow::Result<()> {
+    let reload = reload.listen(config.clone())?;
     let door = Door::open(config.tls.clone())?;
     let mut host = detect::Host::new(
         config.state_dir.clone(),
@@ -373,6 +390,7 @@ async fn serve(
     tokio::select! {
         ended = engine.run(inbox) => ended.map_err(Into::into),
         () = supervisor::run(config.supervisor_socket, events.clone()) => bail!("the supervisor's task has ended"),
+        () = reload.run(events.clone()) => bail!("the task that reads the config anew has ended"),
         () = look(host, inventory, is_declared, events, looks_wanted) => bail!("the detector's task has ended"),
         () = checkpoints => bail!("the task that looks for checkpoints has ended"),
         () = link.run(is_supervised) => bail!("the link's task has ended"),

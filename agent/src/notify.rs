@@ -14,6 +14,14 @@ pub(crate) fn tell_ready() {
     tell(NotifyState::Ready);
 }
 
+/// The agent reads its config anew, and says that it works when it has. `sd_notify(3)` wants to know since when.
+pub(crate) fn tell_reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(since) => tell_all(&[NotifyState::Reloading, since]),
+        Err(error) => warn!("the clock cannot be read: {error}"),
+    }
+}
+
 /// The agent leaves, because it was told to.
 pub(crate) fn tell_stopping() {
     tell(NotifyState::Stopping);
@@ -38,7 +46,11 @@ async fn answers(events: &mpsc::Sender<Event>) -> bool {
 
 /// An init system that does not listen will restart this agent; its steps run on.
 fn tell(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    tell_all(&[state]);
+}
+
+fn tell_all(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         warn!("the init system could not be told: {error}");
     }
 }

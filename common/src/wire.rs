@@ -127,6 +127,8 @@ pub enum FromNode {
         /// What came with its assignment; `None` where the host has not kept it.
         warrant: Option<SealedWarrant>,
     },
+    /// The labels of its config are others than [`Hello`] said: all of them.
+    Labels(BTreeMap<String, String>),
 }
 
 /// To the agent: an order, and by whom.

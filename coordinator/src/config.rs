@@ -3,6 +3,7 @@
 //! Flags override the environment (`SLUICE_*`), which overrides the file. Three types for three stages: [`RawConfig`] is
 //! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
 
+mod changes;
 mod host;
 mod http_tls;
 mod malformed;
@@ -23,11 +24,12 @@ use sluice_common::limit::{
     DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN,
 };
 use sluice_common::time::Span;
-use sluice_log::Format;
+use sluice_log::{Filter, FilterError, Format};
 use sluice_transport::join_line::MAX_LINE_ADDRESSES;
 
 use crate::identity;
 use crate::store::DEFAULT_RETENTION;
+pub use changes::Changes;
 pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
 use http_tls::RawHttpTls;
@@ -71,6 +73,7 @@ pub struct RawConfig {
     node_cert_ttl: Option<String>,
     advertise: Vec<String>,
     log_format: Option<Format>,
+    log_filter: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -189,6 +192,8 @@ pub struct Config {
     pub cert_ttl: Span,
     /// Where hosts are told to dial, as HOST:PORT; where none are named, at this host's name.
     pub advertise: Vec<String>,
+    /// Which lines are logged.
+    pub log_filter: Filter,
 }
 
 /// Where the coordinator's certificates are.
@@ -240,6 +245,9 @@ pub enum ConfigError {
         /// What is wrong and the way out.
         message: String,
     },
+    /// The log's filter is none.
+    #[error(transparent)]
+    LogFilter(#[from] FilterError),
     /// A value is not what it may be.
     #[error("{key}: {message}")]
     Value {
@@ -286,6 +294,11 @@ impl RawConfig {
     /// How the log is written, where the file says so. Needed before anything is checked, since that may have to be told.
     pub fn log_format(&self) -> Option<Format> {
         self.log_format
+    }
+
+    /// Which lines it has, where the file says so.
+    pub fn log_filter(&self) -> Option<&str> {
+        self.log_filter.as_deref()
     }
 
     /// Checks what `overrides` and the file come to.
@@ -348,6 +361,7 @@ impl RawConfig {
             oidc,
             cert_ttl: cert_ttl(self.node_cert_ttl)?,
             advertise: advertised(self.advertise)?,
+            log_filter: Filter::asked(self.log_filter.as_deref())?,
         };
         if !config.http.ip().is_loopback() && config.http_tls.is_none() {
             config.http_tls = Some(HttpTls::Cluster { names: Vec::new() });

@@ -124,6 +124,15 @@ impl Mouth {
     }
 }
 
+/// How much of the past is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Records for followers of events.
+    pub records: u64,
+    /// Steps that have ended.
+    pub finished: usize,
+}
+
 type ReadFn = Box<dyn FnOnce(&Core) + Send>;
 type InputFn = Box<dyn FnOnce(ReplyId) -> Input + Send>;
 type ReplyFn = Box<dyn FnOnce(&Core, Answer) + Send>;
@@ -149,6 +158,8 @@ enum Message {
     Session(Box<Input>),
     /// Who did what, or was refused.
     Note(AuditEntry),
+    /// The config says anew what is kept.
+    Keep(Keep),
     Read(ReadFn),
     Stop,
 }
@@ -347,6 +358,10 @@ impl Engine {
                 self.handle(*input);
             }
             Message::Read(read) => self.effects.reads.push(read),
+            Message::Keep(Keep { records, finished }) => {
+                self.store.keep(records);
+                self.handle(Input::KeepFinished(finished));
+            }
             Message::Stop => self.stopping = true,
         }
     }

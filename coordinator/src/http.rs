@@ -134,6 +134,11 @@ impl Api {
         }))
     }
 
+    /// Takes this as the coordinator's own token from now on, and not the one before.
+    pub fn renew_token(&self, token: &ApiToken) {
+        self.0.credentials.renew(token);
+    }
+
     fn engine(&self) -> &EngineHandle {
         &self.0.engine
     }

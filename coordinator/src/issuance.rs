@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use sluice_common::id::{ClusterId, NodeName};
@@ -31,7 +31,7 @@ pub struct Terms {
     pub cluster: ClusterId,
     /// How long a certificate is good for.
     pub ttl: Duration,
-    /// Where hosts dial, as HOST:PORT.
+    /// Where hosts dial at first, as HOST:PORT.
     pub addresses: Vec<String>,
 }
 
@@ -42,6 +42,8 @@ pub struct Issuance(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     terms: Terms,
+    /// Where hosts dial now.
+    addresses: RwLock<Vec<String>>,
     trust: watch::Sender<Arc<Trust>>,
     /// Under which authority each node came last.
     seen: Mutex<BTreeMap<NodeName, Fingerprint>>,
@@ -135,7 +137,18 @@ impl Issuance {
     pub fn new(terms: Terms, trust: Trust) -> Self {
         let (trust, _) = watch::channel(Arc::new(trust));
         let seen = Mutex::new(read_seen(&terms.files));
-        Self(Arc::new(Shared { terms, trust, seen }))
+        Self(Arc::new(Shared {
+            addresses: RwLock::new(terms.addresses.clone()),
+            terms,
+            trust,
+            seen,
+        }))
+    }
+
+    /// Has hosts that join dial there from now on.
+    pub fn advertise(&self, addresses: Vec<String>) {
+        let mut told = self.0.addresses.write();
+        **told.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut()) = addresses;
     }
 
     /// Under which authority each node came last.
@@ -225,10 +238,15 @@ impl Issuance {
         SystemTime::now() + self.0.terms.ttl
     }
 
+    fn addresses(&self) -> Vec<String> {
+        let told = self.0.addresses.read();
+        told.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The line by which a host joins with this secret.
     pub fn line(&self, secret: Secret, node: Option<NodeName>, addresses: Vec<String>) -> JoinLine {
         let addresses = match addresses.is_empty() {
-            true => self.0.terms.addresses.clone(),
+            true => self.addresses(),
             false => addresses,
         };
         JoinLine {

@@ -6,7 +6,8 @@
 //!  agents ------> session -+                        +--> back to http and session, after the commit
 //! ```
 //! [`engine`] is the loop, [`store`] what outlives it, [`http`] and [`session`] the two doors, [`config`] and [`identity`]
-//! what it is started with, [`issuance`] gives certificates to hosts, [`run`] puts them together. The binary reads flags and logs, and calls [`run::run`].
+//! what it is started with, [`issuance`] gives certificates to hosts, [`run`] puts them together, and [`reload`] brings them another config.
+//! The binary reads flags and logs, and calls [`run::run`].
 //! [`replay`] tells what a store holds of the past, where none of this runs.
 
 pub mod backup;
@@ -22,6 +23,7 @@ pub mod identity;
 pub mod issuance;
 mod keeper;
 mod notify;
+pub mod reload;
 pub mod replay;
 pub mod run;
 pub mod seal;

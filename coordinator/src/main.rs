@@ -14,8 +14,9 @@ use sluice_common::proof::{Claim, Generation};
 use sluice_common::time::Span;
 use sluice_coordinator::config::{ConfigError, DEFAULT_DATA_DIR, Overrides, RawConfig};
 use sluice_coordinator::identity::{self, Outside, rollover};
+use sluice_coordinator::reload::Reload;
 use sluice_coordinator::{replay, run};
-use sluice_log::Format;
+use sluice_log::{Filter, Format, Log};
 use sluice_transport::{NodeTerms, TlsFiles};
 
 /// The coordinator of a Sluice cluster. Without a command it runs.
@@ -312,12 +313,13 @@ fn serve(args: RunArgs) -> ExitCode {
         Some(path) => RawConfig::load(path),
         None => Ok(RawConfig::default()),
     };
-    let configured = raw.as_ref().ok().and_then(RawConfig::log_format);
-    let format = args.log_format.or(configured).unwrap_or_default();
-    if let Err(error) = sluice_log::start(format) {
-        return ended(Err(error.into()));
-    }
-    match start(raw, args) {
+    let started = start_log(&args, raw.as_ref().ok());
+    let outcome = match started {
+        Ok((log, format)) => start(raw, args, log, format),
+        // There is no log that could tell.
+        Err(error) => return ended(Err(error)),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The whole chain, once, on one line.
@@ -325,6 +327,13 @@ fn serve(args: RunArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn start_log(args: &RunArgs, raw: Option<&RawConfig>) -> anyhow::Result<(Log, Format)> {
+    let configured = raw.and_then(RawConfig::log_format);
+    let format = args.log_format.or(configured).unwrap_or_default();
+    let filter = Filter::asked(raw.and_then(RawConfig::log_filter))?;
+    Ok((sluice_log::start(format, &filter)?, format))
 }
 
 fn checked(args: RunArgs) -> anyhow::Result<()> {
@@ -340,14 +349,26 @@ fn checked(args: RunArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(raw: Result<RawConfig, ConfigError>, args: RunArgs) -> anyhow::Result<()> {
-    let config = raw?.check(args.overrides)?;
+fn start(
+    raw: Result<RawConfig, ConfigError>,
+    args: RunArgs,
+    log: Log,
+    runs_format: Format,
+) -> anyhow::Result<()> {
+    let config = raw?.check(args.overrides.clone())?;
+    let reload = Reload {
+        file: args.config,
+        overrides: args.overrides,
+        format: args.log_format,
+        runs_format,
+        log,
+    };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let ready = |http, quic| {
         if let Err(error) = run::print_ready(http, quic) {
             tracing::warn!("nobody reads the ready line: {error}");
         }
     };
-    runtime.block_on(run::run(config, args.exit_with_stdin, ready))?;
+    runtime.block_on(run::run(config, reload, args.exit_with_stdin, ready))?;
     Ok(())
 }

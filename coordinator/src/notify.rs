@@ -12,6 +12,15 @@ pub(crate) fn tell_ready() {
     tell(NotifyState::Ready);
 }
 
+/// The coordinator reads its config anew, and says that it takes work when it has. `sd_notify(3)` wants to know since
+/// when.
+pub(crate) fn tell_reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(since) => tell_all(&[NotifyState::Reloading, since]),
+        Err(error) => tracing::warn!("the clock cannot be read: {error}"),
+    }
+}
+
 /// The coordinator leaves, because it was told to.
 pub(crate) fn tell_stopping() {
     tell(NotifyState::Stopping);
@@ -31,7 +40,11 @@ pub(crate) async fn tell_alive(engine: EngineHandle) -> Infallible {
 
 /// An init system that does not listen will restart this coordinator; steps run on.
 fn tell(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    tell_all(&[state]);
+}
+
+fn tell_all(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
         tracing::warn!("the init system could not be told: {error}");
     }
 }

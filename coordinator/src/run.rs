@@ -10,7 +10,7 @@ use std::time::Duration;
 use sluice_common::id::ClusterId;
 use sluice_transport::{Identity, Listener, TlsFiles, TransportError};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -23,6 +23,7 @@ use crate::identity::{self, http::HttpCertificate};
 use crate::issuance::{Issuance, Terms, Trust, TrustError};
 use crate::keeper;
 use crate::notify;
+use crate::reload::{Parts, Reload};
 use crate::session::{self, Nodes};
 use crate::store::StoreError;
 
@@ -87,17 +88,19 @@ pub enum RunError {
 }
 
 /// Runs until it is told to stop by SIGTERM or SIGINT, or, where `exit_with_stdin`, by the end of its standard input.
-/// `ready` is called once with the addresses of the API and of the link, when it can take work.
+/// SIGHUP has it read its config anew. `ready` is called once with the addresses of the API and of the link, when it can take work.
 ///
 /// # Errors
 /// Where it cannot start, or its store fails under it.
 pub async fn run(
     config: Config,
+    reload: Reload,
     exit_with_stdin: bool,
     ready: impl FnOnce(SocketAddr, SocketAddr),
 ) -> Result<(), RunError> {
     let told = Told::listen(exit_with_stdin)?;
-    let mut running = Running::start(config).await?;
+    let hangup = hear(SignalKind::hangup())?;
+    let mut running = Running::start(config.clone()).await?;
     ready(running.http_addr, running.listener.local_addr());
     tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
     notify::tell_ready();
@@ -108,6 +111,7 @@ pub async fn run(
             notify::tell_stopping();
             return running.stop().await;
         }
+        () = reload.listen(hangup, config, &running.parts) => running.thread.ended().await.map_err(RunError::from),
         never = notify::tell_alive(running.engine.clone()) => match never {},
     };
     running.listener.close();
@@ -124,6 +128,7 @@ pub(crate) struct Running {
     sessions: JoinHandle<()>,
     keeper: JoinHandle<Infallible>,
     stop: watch::Sender<bool>,
+    parts: Parts,
     /// Where backups are asked for, as long as it lives.
     control: Option<Control>,
 }
@@ -149,7 +154,11 @@ impl Running {
         });
         let cluster = recovered.cluster.clone();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
-        let addresses = advertised(&config, listener.local_addr());
+        let default_addresses = vec![own_address(listener.local_addr())];
+        let addresses = match config.advertise.is_empty() {
+            true => default_addresses.clone(),
+            false => config.advertise.clone(),
+        };
         let terms = Terms {
             authority_key: identity::key_of(&files),
             files,
@@ -174,6 +183,12 @@ impl Running {
             (config.api_token.as_ref(), issuer),
             stopping,
         );
+        let parts = Parts {
+            engine: engine.clone(),
+            issuance: issuance.clone(),
+            api: api.clone(),
+            default_addresses,
+        };
         let http = tokio::spawn(http::serve(http_listener, tls, api));
         let door = Arc::clone(&listener);
         let keeper = keeper::keep(
@@ -196,6 +211,7 @@ impl Running {
             sessions,
             keeper,
             stop,
+            parts,
             control: control.ok(),
         })
     }
@@ -205,6 +221,8 @@ impl Running {
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {
         self.stop.send_replace(true);
         drop(self.control.take());
+        // Who reads the store must be gone when it is closed.
+        drop(self.parts);
         let _callers_who_do_not_read = timeout(FAREWELL_LIMIT, &mut self.http).await;
         self.keeper.abort();
         self.engine.stop().await;
@@ -243,20 +261,15 @@ fn http_certificate(
     Ok(made.transpose()?)
 }
 
-/// Where hosts are told to dial: where the config says, else where this listens, by the host's name where that is
-/// everywhere.
-fn advertised(config: &Config, local: SocketAddr) -> Vec<String> {
-    if !config.advertise.is_empty() {
-        return config.advertise.clone();
-    }
+/// Where hosts are told to dial unless the config says: where this listens, by the host's name where that is everywhere.
+fn own_address(local: SocketAddr) -> String {
     let port = local.port();
     let name = nix::unistd::gethostname().ok();
     let name = name.map(|name| name.to_string_lossy().into_owned());
-    let address = match name.filter(|_| local.ip().is_unspecified()) {
+    match name.filter(|_| local.ip().is_unspecified()) {
         Some(name) => format!("{name}:{port}"),
         None => local.to_string(),
-    };
-    vec![address]
+    }
 }
 
 fn bind_quic(address: SocketAddr, identity: &Identity) -> Result<Listener, RunError> {
@@ -286,19 +299,13 @@ fn bind_error(address: SocketAddr, flag: &'static str, source: io::Error) -> Run
 
 /// Whoever may tell the coordinator to stop. Listened for from the beginning, so that a start can be stopped as well.
 struct Told {
-    terminate: tokio::signal::unix::Signal,
-    interrupt: tokio::signal::unix::Signal,
+    terminate: Signal,
+    interrupt: Signal,
     stdin: Option<oneshot::Receiver<()>>,
 }
 
 impl Told {
     fn listen(exit_with_stdin: bool) -> Result<Self, RunError> {
-        let hear = |kind| {
-            signal(kind).map_err(|source| RunError::Io {
-                action: "listen for signals",
-                source,
-            })
-        };
         Ok(Self {
             terminate: hear(SignalKind::terminate())?,
             interrupt: hear(SignalKind::interrupt())?,
@@ -319,6 +326,13 @@ impl Told {
             () = stdin => "standard input has ended: whoever started this is gone",
         }
     }
+}
+
+fn hear(kind: SignalKind) -> Result<Signal, RunError> {
+    signal(kind).map_err(|source| RunError::Io {
+        action: "listen for signals",
+        source,
+    })
 }
 
 /// Comes when standard input has ended. The thread waits in a read that nothing can interrupt, and ends with the

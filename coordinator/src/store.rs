@@ -122,6 +122,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// How many records are kept for followers, from the next snapshot on.
+    pub fn keep(&mut self, retention: u64) {
+        self.retention = retention;
+    }
+
     /// A reader for other threads.
     pub fn reader(&self) -> StoreReader {
         StoreReader::new(Arc::clone(&self.db), self.file.clone())

@@ -132,6 +132,7 @@ impl Core {
             Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(now, &id),
             Input::Gpus(look) => self.on_gpus(now, look),
             Input::GpuHealth(health) => self.on_gpu_health(health),
+            Input::Tuned(tuning) => self.on_tuned(tuning),
         }
     }
 

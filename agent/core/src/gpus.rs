@@ -85,6 +85,11 @@ impl Gpus {
         }
     }
 
+    /// From now on.
+    pub(crate) fn respect_foreign(&mut self, respect: bool) {
+        self.respect_foreign = respect;
+    }
+
     /// Takes over what an earlier agent of the same boot has kept.
     pub(crate) fn remember(&mut self, kept: KeptGpus) {
         for (uuid, kept) in kept {

@@ -10,6 +10,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Welcome};
 
 use crate::processors::Topology;
+use crate::tuning::Tuning;
 
 /// One connection to a coordinator; drawn by the driver, counted up, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,6 +81,8 @@ pub enum Input {
     GpuHealth(GpuHealth),
     /// A timer that was set has come due. It may fire late or needlessly: the core looks at time and state.
     Timer(TimerKey),
+    /// The driver's config has changed.
+    Tuned(Tuning),
 }
 
 /// What a timer is for. Setting one again replaces it.

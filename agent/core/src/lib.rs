@@ -45,6 +45,7 @@ mod spawn;
 mod stop;
 mod supervised;
 mod suspend;
+mod tuning;
 
 pub use crate::core::Core;
 pub use gpus::{Holders, KeptGpu, KeptGpus};
@@ -53,3 +54,4 @@ pub use invariant::{Violation, check};
 pub use output::Output;
 pub use processors::{Processor, Topology};
 pub use suspend::DEFAULT_MOVE_LIMIT;
+pub use tuning::Tuning;

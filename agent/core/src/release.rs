@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// Keeps and tells what is wrong with GPUs, where it is not what was said last.
-    fn tell_gpus(&mut self) {
+    pub(crate) fn tell_gpus(&mut self) {
         let states = self.gpus.states();
         if states == self.told_gpus {
             return;

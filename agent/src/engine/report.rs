@@ -56,6 +56,7 @@ impl Touched {
             | Input::HeartbeatAcked { .. }
             | Input::GpuHealth(_)
             | Input::Timer(TimerKey::Look)
+            | Input::Tuned(_)
             | Input::SupervisorDown => Touched::Nobody,
         }
     }
@@ -201,6 +202,7 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
         | Input::Attempt(_)
         | Input::Gpus(_)
         | Input::GpuHealth(_)
+        | Input::Tuned(_)
         | Input::Timer(_) => None,
     }
 }

@@ -34,6 +34,8 @@ pub struct Config {
     pub agent_uid: Option<u32>,
     /// How the log is written.
     pub log_format: Option<Format>,
+    /// Which lines are written, as the file has it: what goes before it is the command line's to know.
+    pub log_filter: Option<String>,
     /// The control group in which each step gets one of its own, as `--cgroup` says it.
     pub cgroup: Option<String>,
     /// How steps are kept from GPUs that they were not granted.
@@ -149,6 +151,7 @@ struct RawConfig {
     agent_uid: Option<u32>,
     agent_user: Option<UserRef>,
     log_format: Option<Format>,
+    log_filter: Option<String>,
     cgroup: Option<String>,
     pids_max: Option<u32>,
     output_max: Option<output::Bytes>,
@@ -278,6 +281,7 @@ impl RawConfig {
         Ok(Config {
             agent_uid: check_agent(self.agent_uid, self.agent_user)?,
             log_format: self.log_format,
+            log_filter: self.log_filter,
             cgroup: self.cgroup,
             devices: DeviceOptions {
                 filter: self.device_filter,

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use sluice_common::chain::chain;
-use sluice_log::Format;
+use sluice_log::{Filter, Format, LogError};
 use sluice_supervisor::checkpoint::helper;
 use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
@@ -20,14 +20,16 @@ fn main() -> ExitCode {
     {
         return checkpoint();
     }
-    let (format, command) = match options::parse(std::env::args_os().skip(1)) {
+    let (format, filter, command) = match options::parse(std::env::args_os().skip(1)) {
         Ok(Command::Print(text)) => return print(&text),
         Ok(command @ (Command::Run(_) | Command::Rehearse(..))) => {
-            (command.log_format(), Ok(command))
+            (command.log_format(), Ok(command.log_filter()), Ok(command))
         }
-        Err(e) => (Format::default(), Err(e)),
+        // Told by the log as a variable would have it, so that it is not lost.
+        Err(e) => (Format::default(), Filter::asked(None), Err(e)),
     };
-    if let Err(e) = sluice_log::start(format) {
+    let started = filter.map_err(LogError::from);
+    if let Err(e) = started.and_then(|filter| sluice_log::start(format, &filter)) {
         let _nobody_reads_it = writeln!(io::stderr(), "error: {e}");
         return ExitCode::from(USAGE_ERROR);
     }

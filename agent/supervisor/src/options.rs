@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use lexopt::ValueExt;
 use lexopt::prelude::{Long, Short, Value};
-use sluice_log::{FORMAT_VARIABLE, Format, FormatError};
+use sluice_log::{FORMAT_VARIABLE, Filter, FilterError, Format, FormatError};
 
 use crate::config::{Config, ConfigError, Cuda, Rules};
 use crate::groups::choice::{GroupOptions, Place};
@@ -66,6 +66,8 @@ pub struct Options {
     pub stop_on_exit: bool,
     /// How the log is written.
     pub log_format: Format,
+    /// Which lines of it are written.
+    pub log_filter: Filter,
     /// What steps may do on this host.
     pub rules: Rules,
     /// What is kept of output.
@@ -97,6 +99,14 @@ impl Command {
             Command::Print(_) => Format::default(),
         }
     }
+
+    /// Which of its lines are written.
+    pub fn log_filter(&self) -> Filter {
+        match self {
+            Command::Run(options) | Command::Rehearse(options, _) => options.log_filter.clone(),
+            Command::Print(_) => Filter::default(),
+        }
+    }
 }
 
 /// Why a command line or a config means nothing.
@@ -119,6 +129,9 @@ pub enum OptionsError {
     /// The config.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// What it, or a variable, says of the log.
+    #[error(transparent)]
+    LogFilter(#[from] FilterError),
     /// What it says of output.
     #[error(transparent)]
     Output(#[from] output::RulesError),
@@ -175,6 +188,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             devices: config.devices,
         },
         log_format: log_format.or(config.log_format).unwrap_or_default(),
+        log_filter: Filter::asked(config.log_filter.as_deref())?,
         exit_with_stdin,
         stop_on_exit,
         rules: config.rules,
@@ -246,6 +260,7 @@ mod tests {
             exit_with_stdin: true,
             stop_on_exit: true,
             log_format: Format::Json,
+            log_filter: Filter::asked(None).unwrap(),
             rules: Rules {
                 file: Some(file.clone()),
                 ..Rules::default()
@@ -278,13 +293,16 @@ mod tests {
             text.contains("pids_max = 9\n") && text.contains("output_max"),
             "{text}"
         );
-        let error = check("pids_max = 9\npids_mux = 9\n")
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("line 2") && error.contains("`pids_max`"),
-            "{error}"
-        );
+        for (text, words) in [
+            ("pids_max = 9\npids_mux = 9\n", ["line 2", "`pids_max`"]),
+            (
+                "log_filter = \"loud=x\"\n",
+                ["log_filter: `loud=x`", "write a level"],
+            ),
+        ] {
+            let error = check(text).unwrap_err().to_string();
+            assert!(words.iter().all(|word| error.contains(word)), "{error}");
+        }
     }
 
     #[test]

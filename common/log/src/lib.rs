@@ -2,10 +2,12 @@
 //! the form that was asked for; what is worth a line is theirs to say, with `tracing`'s macros.
 //!
 //! ```text
-//! SLUICE_LOG -> filter -+
-//!                       +-> lines -> line | json -> stderr
-//! Format -----> shape --+
+//! SLUICE_LOG, config -> filter -+
+//!                               +-> lines -> line | json -> stderr
+//! Format -------------> shape --+
 //! ```
+//!
+//! The filter may be another later; the form stays.
 //!
 //! Has no thread, no queue and no network, so that the supervisor can use it: a line is one write to stderr, and a
 //! stderr that nobody reads any more is nobody's loss.
@@ -22,8 +24,9 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
-pub use filter::{FILTER_VARIABLE, FilterError};
+pub use filter::{FILTER_VARIABLE, Filter, FilterError};
 pub use format::{FORMAT_VARIABLE, Format, FormatError};
 
 use lines::Lines;
@@ -39,12 +42,24 @@ pub enum LogError {
     Twice(#[from] tracing::subscriber::SetGlobalDefaultError),
 }
 
-/// Begins to log to stderr, in this form and as `SLUICE_LOG` filters. From now on a panic is a line of the log as well.
+/// A log that was started.
+#[derive(Clone, Debug)]
+pub struct Log(reload::Handle<EnvFilter, Registry>);
+
+impl Log {
+    /// Filters by another filter from now on.
+    pub fn filter_by(&self, filter: &Filter) {
+        let changed = self.0.reload(filter.built());
+        changed.expect("the log lives as long as its process, and nothing in its lock panics");
+    }
+}
+
+/// Begins to log to stderr, in this form and by this filter. From now on a panic is a line of the log as well.
 ///
 /// # Errors
-/// Where the filter cannot be read, or this was called before.
-pub fn start(format: Format) -> Result<(), LogError> {
-    let filter = filter::from_environment()?;
+/// Where this was called before.
+pub fn start(format: Format, filter: &Filter) -> Result<Log, LogError> {
+    let (filter, handle) = reload::Layer::new(filter.built());
     let lines = Lines::new(format.shape(), to_stderr);
     let subscriber = tracing_subscriber::registry().with(filter).with(lines);
     tracing::subscriber::set_global_default(subscriber)?;
@@ -61,7 +76,7 @@ pub fn start(format: Format) -> Result<(), LogError> {
             "this program has panicked, which is a defect of it: {said}"
         );
     }));
-    Ok(())
+    Ok(Log(handle))
 }
 
 /// One write for each line, so that lines of several threads do not mix.

@@ -231,6 +231,8 @@ impl Core {
                 warrant,
             } => self.on_warrant(session, &node, &attempt, warrant),
             Input::EndRecovery { reply } => self.on_end_recovery(reply),
+            // Those that are too many are forgotten after every input.
+            Input::KeepFinished(count) => self.settings.keep_finished = count,
         }
         self.settle();
     }

@@ -117,6 +117,8 @@ pub enum Input {
         /// What it says.
         warrant: Option<Box<Warrant>>,
     },
+    /// The driver's config says otherwise than [`Settings`] how many finished steps are remembered.
+    KeepFinished(usize),
     /// An admin ends a recovery before all hosts have reported.
     EndRecovery {
         /// Who waits for [`crate::Answer::Changed`].

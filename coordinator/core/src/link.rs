@@ -26,6 +26,7 @@ use sluice_common::wire::{AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VER
 use crate::core::{Contact, Core};
 use crate::input::{SessionId, TimerKey};
 use crate::record::Record;
+use crate::state::Node;
 use crate::state::recovery::RecoveryWhy;
 
 /// Highest epoch that a host may claim to have obeyed: far more starts than a coordinator can have had, and far from
@@ -244,6 +245,7 @@ impl Core {
                 self.settle_node(node);
             }
             FromNode::Inventory(inventory) => self.on_inventory(node, *inventory),
+            FromNode::Labels(labels) => self.on_labels(node, labels),
             // Nothing is decided by them: whoever drives the core keeps the last.
             FromNode::Readings(_) => {}
             // It comes as an input of its own, from whoever can tell that it is one of ours.
@@ -255,19 +257,18 @@ impl Core {
     }
 
     fn on_inventory(&mut self, node: &NodeName, inventory: Inventory) {
-        let Some(known) = self.state.node(node) else {
-            return;
-        };
-        let record = Record::NodeReported {
-            node: node.clone(),
-            pool: known.configured_pool().clone(),
-            labels: known.labels.clone(),
-            address: known.address.clone(),
-            version: known.version.clone(),
-            boot_id: known.boot_id.clone(),
-            inventory: each_gpu_once(inventory),
-        };
-        self.report(record);
+        if let Some(known) = self.state.node(node) {
+            let labels = known.labels.clone();
+            let record = reported(node, known, labels, each_gpu_once(inventory));
+            self.report(record);
+        }
+    }
+
+    fn on_labels(&mut self, node: &NodeName, labels: BTreeMap<String, String>) {
+        if let Some(known) = self.state.node(node) {
+            let record = reported(node, known, labels, known.inventory.clone());
+            self.report(record);
+        }
     }
 
     /// A sign of life. Whether it came by the connection that counts.
@@ -365,6 +366,24 @@ impl Core {
             self.give_up(&attempt, node);
         }
         self.forget_if_leaving(node);
+    }
+}
+
+/// What is known of a node, but for what has changed of it.
+fn reported(
+    node: &NodeName,
+    known: &Node,
+    labels: BTreeMap<String, String>,
+    inventory: Inventory,
+) -> Record {
+    Record::NodeReported {
+        node: node.clone(),
+        pool: known.configured_pool().clone(),
+        labels,
+        address: known.address.clone(),
+        version: known.version.clone(),
+        boot_id: known.boot_id.clone(),
+        inventory,
     }
 }
 

@@ -24,6 +24,7 @@ impl fmt::Display for Config {
         }
         writeln!(f, "retention = {}", self.retention)?;
         writeln!(f, "keep_finished = {}", terms.keep_finished)?;
+        writeln!(f, "log_filter = {:?}", self.log_filter.to_string())?;
         match &self.api_token {
             Some(_) => writeln!(f, "# an API token was read")?,
             None => writeln!(f, "# no API token")?,

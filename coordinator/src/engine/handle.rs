@@ -15,7 +15,7 @@ use sluice_common::wire::{FromNode, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::interest::{Interest, Interests};
-use super::{Message, Meter, Mouth};
+use super::{Keep, Message, Meter, Mouth};
 use crate::seal::Seal;
 
 /// The engine has ended, or ended before it could answer. Whether a submit or a cancel took place is unknown then.
@@ -233,6 +233,14 @@ impl EngineHandle {
             session,
         };
         self.call(message, answer).await
+    }
+
+    /// Keeps so much of the past from now on.
+    ///
+    /// # Errors
+    /// Where the engine has ended.
+    pub async fn keep(&self, keep: Keep) -> Result<(), EngineGone> {
+        self.tell(Message::Keep(keep)).await
     }
 
     /// Brings what a node said after its hello.

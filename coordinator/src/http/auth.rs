@@ -8,7 +8,7 @@
 //! is one for another site that a browser vouches for with its user's certificate.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::RequestExt;
@@ -36,7 +36,7 @@ use crate::config::ApiToken;
 pub(super) struct Credentials {
     /// The hash of the coordinator's own token. Comparing hashes of what is shown and what is wanted takes a time that
     /// tells nothing about either.
-    admin: Option<TokenDigest>,
+    admin: RwLock<Option<TokenDigest>>,
     issuer: Option<Issuer>,
 }
 
@@ -44,13 +44,24 @@ impl Credentials {
     pub(super) fn new(token: Option<&ApiToken>, issuer: Option<Issuer>) -> Self {
         Self {
             issuer,
-            admin: token.map(|token| digest_of(token.as_bytes())),
+            admin: RwLock::new(token.map(|token| digest_of(token.as_bytes()))),
         }
+    }
+
+    /// Takes this token from now on, and none that was the coordinator's own before.
+    pub(super) fn renew(&self, token: &ApiToken) {
+        let mut admin = self.admin.write().unwrap_or_else(PoisonError::into_inner);
+        *admin = Some(digest_of(token.as_bytes()));
+    }
+
+    fn admin(&self) -> Option<TokenDigest> {
+        let admin = self.admin.read().unwrap_or_else(PoisonError::into_inner);
+        admin.clone()
     }
 
     /// Whether any program of this machine may call without a word.
     fn are_none(&self) -> bool {
-        self.admin.is_none() && self.issuer.is_none()
+        self.admin().is_none() && self.issuer.is_none()
     }
 }
 
@@ -221,7 +232,7 @@ fn user(request: &Request) -> Option<String> {
 async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
     let shown = &digest_of(secret);
     let credentials = &api.0.credentials;
-    if credentials.admin.as_ref() == Some(shown) {
+    if credentials.admin().as_ref() == Some(shown) {
         return Ok(Who::Admin);
     }
     let mut tokens = book.access.tokens.iter();

@@ -202,6 +202,7 @@ fn short(what: &'static str, text: &str, most: usize) -> Result<(), Invalid> {
 pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
     match &mut message {
         FromNode::Inventory(found) => inventory(found)?,
+        FromNode::Labels(said) => labels(said)?,
         FromNode::Readings(found) => readings(found)?,
         FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),

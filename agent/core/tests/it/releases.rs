@@ -2,6 +2,7 @@
 
 use agent_core::{Core, GpuHealth, GpuLook, Input, KeptGpus, Output, Seen, TimerKey};
 use sluice_common::supervision::{AttemptView, BootMillis, HostPhase};
+use sluice_common::time::Span;
 use sluice_common::wire::ToNode;
 
 use crate::bench::*;
@@ -282,4 +283,37 @@ fn what_was_counted_before_an_admin_took_a_gpu_back_is_no_new_failure_for_the_ne
     assert_eq!(next.told(failure("2 errors", true)), "");
     let told = next.told(failure("3 errors", true));
     assert_eq!(told, "keep; 1: gpus GPU-a quarantined: 3 errors");
+}
+
+fn tuning() -> agent_core::Tuning {
+    agent_core::Tuning {
+        path: "/bin".to_owned(),
+        gpu_release_timeout: Span::from_secs(20),
+        respect_foreign: true,
+        suspend_limit: Span::from_secs(60),
+    }
+}
+
+#[test]
+fn a_shorter_limit_holds_for_those_who_wait_and_a_longer_one_for_those_who_come() {
+    let mut bench = gone_with(&["GPU-a"]);
+    let mut shorter = tuning();
+    shorter.gpu_release_timeout = Span::from_secs(5);
+    assert_eq!(bench.told(Input::Tuned(shorter)), "release a.1 105000");
+    assert_eq!(bench.told(Input::Tuned(tuning())), "", "it waits no longer");
+    bench.pass(5_000);
+    let told = bench.told(release_timer("a.1"));
+    assert!(told.contains("GPU-a quarantined"), "{told}");
+}
+
+#[test]
+fn whether_strangers_count_is_told_as_soon_as_it_is_decided_otherwise() {
+    let mut bench = Bench::linked();
+    bench.feed(look(100_000, &[("GPU-b", there(&[7], 900))]));
+    let mut heedless = tuning();
+    heedless.respect_foreign = false;
+    assert_eq!(bench.told(Input::Tuned(heedless)), "keep; 1: gpus");
+    let told = bench.told(Input::Tuned(tuning()));
+    assert!(told.contains("GPU-b foreign: used by pid 7"), "{told}");
+    assert_eq!(bench.told(Input::Tuned(tuning())), "");
 }

@@ -551,6 +551,7 @@ impl World {
             FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
             FromNode::Checkpoint { .. } => panic!("the core knows no files"),
             FromNode::Health(_) => panic!("the core hears of no check"),
+            FromNode::Labels(_) => panic!("the core knows no labels"),
             FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
         }
     }

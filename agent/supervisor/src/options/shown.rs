@@ -17,6 +17,10 @@ pub(super) fn shown(options: &Options) -> String {
     let quoted = |path: &Path| format!("{path:?}");
     let file = rules.file.as_deref();
     say("# config", file.map_or("none".to_owned(), quoted));
+    say(
+        "log_filter",
+        format!("{:?}", options.log_filter.to_string()),
+    );
     say("cgroup", format!("{:?}", place(&options.groups.place)));
     for (key, value) in [
         ("agent_uid", options.agent_uid.map(|uid| uid.to_string())),

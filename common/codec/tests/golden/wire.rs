@@ -404,6 +404,13 @@ fn a_warrant() {
     check(&shown(None), &format!("06000000 {ATTEMPT} 00"));
 }
 
+#[test]
+fn labels() {
+    let labels = FromNode::Labels([("a".into(), "1".into())].into());
+    let one = "0100000000000000";
+    check(&labels, &format!("07000000 {one} {one} 'a' {one} '1'"));
+}
+
 fn command(order: ToNode) -> Command {
     Command {
         epoch: epoch(),

@@ -11,7 +11,7 @@ use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
-use sluice_common::wire::StopWhy;
+use sluice_common::wire::{FromNode, StopWhy};
 
 use super::rig::*;
 use crate::market::Policy;
@@ -330,6 +330,23 @@ fn labels_of_an_admin_win_over_those_of_the_config() {
         label(&[("zone", None), ("team", None), ("rack", Some("8"))]),
     );
     assert_eq!(labels(&rig), ["rack=8"]);
+}
+
+#[test]
+fn labels_that_a_config_has_anew_count_as_those_of_a_hello() {
+    let mut rig = Rig::one_node(1, 8);
+    let said = |zone: &str| FromNode::Labels([("zone".into(), zone.into())].into());
+    let zone = |rig: &Rig| kept(rig, "n").labels_in_force().get("zone").cloned();
+    assert_eq!(rig.say("n", said("a")).types(), ["node_reported"]);
+    assert_eq!(zone(&rig).as_deref(), Some("a"));
+    assert_eq!(rig.say("n", said("a")).types(), [""; 0], "nothing new");
+    rig.change("n", label(&[("zone", Some("b"))]));
+    assert_eq!(rig.say("n", said("c")).types(), ["node_reported"]);
+    assert_eq!(
+        zone(&rig).as_deref(),
+        Some("b"),
+        "an admin's goes before it"
+    );
 }
 
 #[test]

@@ -1,0 +1,223 @@
+//! What a config that was read anew changes: what takes effect at once, and what an agent must be started anew for. Each
+//! key of [`Config`] is named here, so that a new one is one or the other.
+
+use std::fmt;
+
+use agent_core::Tuning;
+
+use super::{Config, Reserve};
+use crate::renewal::Source;
+
+/// What became of a config that was read anew.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// The keys whose new values count from now on.
+    pub(crate) taken: Vec<&'static str>,
+    /// What stays as it is until the next start.
+    pub(crate) kept: Vec<Kept>,
+}
+
+/// A key whose new value does not count yet.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    key: &'static str,
+    runs: String,
+    written: String,
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, runs, written } = self;
+        write!(
+            f,
+            "{key} changed from {runs} to {written}: takes effect at the next start"
+        )
+    }
+}
+
+impl Changes {
+    fn take<T: PartialEq>(&mut self, key: &'static str, runs: &mut T, written: T) {
+        if *runs != written {
+            *runs = written;
+            self.taken.push(key);
+        }
+    }
+
+    fn keep(&mut self, key: &'static str, runs: impl fmt::Debug, written: impl fmt::Debug) {
+        let (runs, written) = (format!("{runs:?}"), format!("{written:?}"));
+        if runs != written {
+            self.kept.push(Kept { key, runs, written });
+        }
+    }
+}
+
+impl Config {
+    /// Takes from `written` what may change while the agent runs; all else stays.
+    pub(crate) fn renew(&mut self, written: Config) -> Changes {
+        let mut changes = Changes::default();
+        let Config {
+            coordinators,
+            node,
+            pool,
+            address,
+            labels,
+            reserve,
+            nvml_library,
+            state_dir,
+            supervisor_socket,
+            path,
+            gpu_release_timeout,
+            suspend_limit,
+            respect_foreign,
+            tls,
+            log_format,
+            log_filter,
+        } = written;
+        changes.take("labels", &mut self.labels, labels);
+        changes.take("log_filter", &mut self.log_filter, log_filter);
+        changes.take("path", &mut self.path, path);
+        changes.take(
+            "gpu_release_timeout",
+            &mut self.gpu_release_timeout,
+            gpu_release_timeout,
+        );
+        changes.take("suspend_limit", &mut self.suspend_limit, suspend_limit);
+        changes.take(
+            "respect_foreign",
+            &mut self.respect_foreign,
+            respect_foreign,
+        );
+        changes.keep("coordinators", &self.coordinators, &coordinators);
+        changes.keep("node", self.node.as_str(), node.as_str());
+        changes.keep("pool", self.pool.as_str(), pool.as_str());
+        changes.keep("address", &self.address, &address);
+        changes.keep("nvml_library", &self.nvml_library, &nvml_library);
+        changes.keep("state_dir", &self.state_dir, &state_dir);
+        changes.keep(
+            "supervisor_socket",
+            &self.supervisor_socket,
+            &supervisor_socket,
+        );
+        changes.keep("log_format", self.log_format, log_format);
+        changes.keep_reserve(&self.reserve, &reserve);
+        changes.keep("tls", places(&self.tls), places(&tls));
+        changes
+    }
+
+    /// What the core is told of it.
+    pub(crate) fn tuning(&self) -> Tuning {
+        Tuning {
+            path: self.path.clone(),
+            gpu_release_timeout: self.gpu_release_timeout,
+            respect_foreign: self.respect_foreign,
+            suspend_limit: self.suspend_limit,
+        }
+    }
+}
+
+impl Changes {
+    /// Which processors are whose was settled by it at the start.
+    fn keep_reserve(&mut self, runs: &Reserve, written: &Reserve) {
+        self.keep("reserve.cpu_count", runs.cpus, written.cpus);
+        let bytes = |reserve: &Reserve| format!("{}B", reserve.memory_bytes);
+        self.keep("reserve.memory", bytes(runs), bytes(written));
+    }
+}
+
+/// The files that a config names; none where the host joined.
+fn places(tls: &Source) -> Vec<&std::path::Path> {
+    match tls {
+        Source::Joined(_) => Vec::new(),
+        Source::Given(files) => vec![&files.ca, &files.cert, &files.key],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::parse;
+
+    const BASE: &str =
+        "coordinators = [\"a:1\"]\nnode = \"n\"\ntls = { ca = \"c\", cert = \"d\", key = \"e\" }\n";
+
+    fn changed(before: &str, after: &str) -> (Config, Changes) {
+        let read = |more: &str| parse(&format!("{BASE}{more}")).unwrap();
+        let mut config = read(before);
+        let changes = config.renew(read(after));
+        (config, changes)
+    }
+
+    #[test]
+    fn what_is_as_it_was_changes_nothing() {
+        let (_, changes) = changed("log_filter = \"info\"\n", "suspend_limit = \"120s\"\n");
+        assert_eq!(changes, Changes::default());
+    }
+
+    #[test]
+    fn what_may_change_is_taken_key_by_key() {
+        for (key, text) in [
+            ("labels", "labels = { rack = \"7\" }"),
+            ("log_filter", "log_filter = \"debug\""),
+            ("path", "path = \"/bin\""),
+            ("gpu_release_timeout", "gpu_release_timeout = \"1m\""),
+            ("suspend_limit", "suspend_limit = \"1m\""),
+            ("respect_foreign", "respect_foreign = false"),
+        ] {
+            let (config, changes) = changed("", &format!("{text}\n"));
+            assert_eq!((changes.taken, changes.kept), (vec![key], vec![]));
+            let again = parse(&format!("{BASE}{text}\n")).unwrap();
+            assert_eq!(config.to_string(), again.to_string());
+            assert_eq!(config.tuning(), again.tuning());
+        }
+    }
+
+    #[test]
+    fn what_may_not_change_is_named_and_stays_until_the_next_start() {
+        for (text, told) in [
+            (
+                "pool = \"other\"",
+                "pool changed from \"default\" to \"other\": takes effect at the next start",
+            ),
+            (
+                "address = \"10.0.0.7\"",
+                "address changed from \"n\" to \"10.0.0.7\"",
+            ),
+            ("state_dir = \"/x\"", "to \"/x\""),
+            (
+                "supervisor_socket = \"/x\"",
+                "supervisor_socket changed from",
+            ),
+            (
+                "nvml_library = \"/x\"",
+                "nvml_library changed from None to Some(\"/x\")",
+            ),
+            (
+                "log_format = \"json\"",
+                "log_format changed from Auto to Json",
+            ),
+            (
+                "reserve = { memory = \"1KiB\" }",
+                "reserve.memory changed from \"0B\" to \"1024B\"",
+            ),
+            (
+                "reserve = { cpu_count = 2 }",
+                "reserve.cpu_count changed from 0 to 2",
+            ),
+        ] {
+            let (config, changes) = changed("", &format!("{text}\n"));
+            let [kept] = &changes.kept[..] else {
+                panic!("{text}: {changes:?}");
+            };
+            assert!(changes.taken.is_empty());
+            assert!(kept.to_string().contains(told), "{kept}");
+            assert_eq!(config.to_string(), parse(BASE).unwrap().to_string());
+        }
+        let other = BASE
+            .replace("a:1", "b:2")
+            .replace("\"n\"", "\"m\"")
+            .replace("\"d\"", "\"f\"");
+        let changes = parse(BASE).unwrap().renew(parse(&other).unwrap());
+        let keys: Vec<&str> = changes.kept.iter().map(|kept| kept.key).collect();
+        assert_eq!(keys, ["coordinators", "node", "address", "tls"]);
+    }
+}

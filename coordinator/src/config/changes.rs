@@ -1,0 +1,218 @@
+//! What a config that was read anew changes: what takes effect at once, and what a coordinator must be started anew for.
+//! Each key of [`Config`] is named here, so that a new one is one or the other.
+
+use std::fmt;
+
+use coordinator_core::Settings;
+
+use super::{Config, HttpTls, OidcConfig};
+
+/// What became of a config that was read anew.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// The keys whose new values count from now on.
+    pub taken: Vec<&'static str>,
+    /// What stays as it is until the next start: for each key a sentence.
+    pub kept: Vec<String>,
+}
+
+impl Changes {
+    fn take<T: PartialEq>(&mut self, key: &'static str, runs: &mut T, written: T) {
+        if *runs != written {
+            *runs = written;
+            self.taken.push(key);
+        }
+    }
+
+    /// Notes a key whose new value does not count yet.
+    pub fn keep(&mut self, key: &str, runs: impl fmt::Display, written: impl fmt::Display) {
+        let (runs, written) = (runs.to_string(), written.to_string());
+        if runs != written {
+            self.kept.push(format!(
+                "{key} changed from {runs} to {written}: takes effect at the next start"
+            ));
+        }
+    }
+
+    /// The same of a value that nobody wants to read on one line.
+    fn keep_section<T: PartialEq>(&mut self, key: &str, runs: &T, written: &T) {
+        if runs != written {
+            let sentence = format!("{key} changed: takes effect at the next start");
+            self.kept.push(sentence);
+        }
+    }
+
+    /// Terms that agents and the core were given at the start.
+    fn keep_terms(&mut self, runs: &Settings, written: &Settings) {
+        for (key, runs, written) in [
+            ("lease", runs.lease, written.lease),
+            ("stop_limit", runs.stop_limit, written.stop_limit),
+            ("heartbeat", runs.heartbeat, written.heartbeat),
+            (
+                "unreachable_after",
+                runs.unreachable_after,
+                written.unreachable_after,
+            ),
+            ("lost_after", runs.lost_after, written.lost_after),
+        ] {
+            self.keep(key, runs, written);
+        }
+    }
+}
+
+impl Config {
+    /// Takes from `written` what may change while the coordinator runs; all else stays.
+    pub fn renew(&mut self, written: Config) -> Changes {
+        let mut changes = Changes::default();
+        let Config {
+            quic,
+            http,
+            data_dir,
+            settings,
+            retention,
+            tls,
+            api_token,
+            http_tls,
+            oidc,
+            cert_ttl,
+            advertise,
+            log_filter,
+        } = written;
+        changes.take("advertise", &mut self.advertise, advertise);
+        changes.take("log_filter", &mut self.log_filter, log_filter);
+        changes.take("retention", &mut self.retention, retention);
+        changes.take(
+            "keep_finished",
+            &mut self.settings.keep_finished,
+            settings.keep_finished,
+        );
+        match api_token {
+            Some(_) => changes.take("api_token_file", &mut self.api_token, api_token),
+            // Whether callers may go without one was judged with the address on which this coordinator listens.
+            None => changes.keep(
+                "api_token_file",
+                known(self.api_token.is_some()),
+                known(false),
+            ),
+        }
+        changes.keep("quic", self.quic, quic);
+        changes.keep("http", self.http, http);
+        changes.keep("data_dir", self.data_dir.display(), data_dir.display());
+        changes.keep_terms(&self.settings, &settings);
+        changes.keep("node_cert_ttl", self.cert_ttl, cert_ttl);
+        changes.keep_section::<Option<super::TlsPaths>>("tls", &self.tls, &tls);
+        changes.keep_section::<Option<HttpTls>>("http_tls", &self.http_tls, &http_tls);
+        changes.keep_section::<Option<OidcConfig>>("oidc", &self.oidc, &oidc);
+        changes
+    }
+}
+
+/// A token is never shown.
+fn known(token: bool) -> &'static str {
+    match token {
+        true => "a token",
+        false => "none",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::super::{Overrides, RawConfig};
+    use super::*;
+
+    fn read(text: &str) -> Config {
+        let raw = RawConfig::parse(Path::new("c.toml"), text).unwrap();
+        raw.check(Overrides::default()).unwrap()
+    }
+
+    fn changed(before: &str, after: &str) -> (Config, Changes) {
+        let mut config = read(before);
+        let changes = config.renew(read(after));
+        (config, changes)
+    }
+
+    #[test]
+    fn what_may_change_is_taken_key_by_key() {
+        for (key, text) in [
+            ("advertise", "advertise = [\"a:1\"]"),
+            ("log_filter", "log_filter = \"debug\""),
+            ("retention", "retention = 5"),
+            ("keep_finished", "keep_finished = 5"),
+        ] {
+            let (config, changes) = changed("", text);
+            assert_eq!((changes.taken, changes.kept), (vec![key], vec![]));
+            assert_eq!(config.to_string(), read(text).to_string());
+        }
+        let (_, changes) = changed("lease = \"5m\"", "log_filter = \"info\"");
+        assert_eq!(changes, Changes::default());
+    }
+
+    #[test]
+    fn a_token_may_be_another_and_is_not_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, token: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, token).unwrap();
+            format!("api_token_file = {path:?}\n")
+        };
+        let (one, two) = (
+            file("one", "a-token-of-some-length"),
+            file("two", "another-token-of-some-length"),
+        );
+        for before in [&one, ""] {
+            let (config, changes) = changed(before, &two);
+            assert_eq!(changes.taken, ["api_token_file"]);
+            assert_eq!(config.api_token, read(&two).api_token);
+        }
+        let (config, changes) = changed(&one, "");
+        assert_eq!(config.api_token, read(&one).api_token);
+        assert_eq!(
+            changes.kept,
+            ["api_token_file changed from a token to none: takes effect at the next start"]
+        );
+    }
+
+    #[test]
+    fn what_may_not_change_is_named_and_stays_until_the_next_start() {
+        for (text, told) in [
+            (
+                "quic = \"127.0.0.1:1\"",
+                "quic changed from 127.0.0.1:7443 to 127.0.0.1:1: takes effect at the next start",
+            ),
+            ("http = \"127.0.0.1:1\"", "http changed from"),
+            (
+                "data_dir = \"/x\"",
+                "data_dir changed from /var/lib/sluice/coordinator to /x",
+            ),
+            (
+                "lost_after = \"10m\"",
+                "lost_after changed from 6m30s to 10m",
+            ),
+            ("heartbeat = \"2s\"", "heartbeat changed from 3s to 2s"),
+            (
+                "node_cert_ttl = \"1d\"",
+                "node_cert_ttl changed from 7d to 1d",
+            ),
+            (
+                "tls = { ca = \"a\", cert = \"b\", key = \"c\" }",
+                "tls changed: takes effect",
+            ),
+            ("[http_tls]\nnames = [\"b\"]", "http_tls changed"),
+            (
+                "[oidc]\nissuer = \"https://id.example\"\naudience = \"s\"\njwks_file = \"/j\"",
+                "oidc changed",
+            ),
+        ] {
+            let (config, changes) = changed("", text);
+            let [kept] = &changes.kept[..] else {
+                panic!("{text}: {changes:?}");
+            };
+            assert!(kept.contains(told), "{kept}");
+            assert!(changes.taken.is_empty());
+            assert_eq!(config.to_string(), read("").to_string());
+        }
+    }
+}
