@@ -207,7 +207,7 @@ impl RawConfig {
 
     /// Checks it, with `overrides` in place of what the file says. What neither says is as this host has joined.
     pub(crate) fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
-        let (applicant, _) = self.applicant(&overrides)?;
+        let (applicant, file) = self.applicant(&overrides)?;
         let kept = Kept::new(&applicant.state_dir);
         let member = match self.tls {
             None if kept.is_there() => joined(&kept)?,
@@ -220,18 +220,33 @@ impl RawConfig {
         )?;
         let pool = settle("pool", applicant.pool, member.1)?;
         let pool = pool.unwrap_or_else(|| PoolName::new("default").expect("a constant is a name"));
-        let tls = check_tls(self.tls, &kept)?;
+        // What can be right on any host is judged before what a host has only once it has joined.
+        let address = check_address(self.address.unwrap_or_else(|| node.to_string()))?;
+        let (labels, reserve) = (check_labels(self.labels)?, self.reserve.check()?);
+        let log_filter = Filter::asked(self.log_filter.as_deref())?;
+        let gpu_release_timeout = check_limit(
+            "gpu_release_timeout",
+            overrides.gpu_release_timeout.or(self.gpu_release_timeout),
+            DEFAULT_GPU_RELEASE_TIMEOUT,
+        )?;
+        let suspend_limit = check_limit(
+            "suspend_limit",
+            overrides.suspend_limit.or(self.suspend_limit),
+            DEFAULT_MOVE_LIMIT,
+        )?;
+        let will_join = file.is_some_and(|file| file.exists());
+        let tls = check_tls(self.tls, &kept, will_join)?;
         let mut coordinators = or_file(overrides.coordinators, self.coordinators);
         if coordinators.is_empty() {
             coordinators = kept.coordinators();
         }
         Ok(Config {
-            address: check_address(self.address.unwrap_or_else(|| node.to_string()))?,
-            coordinators: check_coordinators(coordinators)?,
+            address,
+            coordinators: check_coordinators(coordinators, will_join && !kept.is_there())?,
             node,
             pool,
-            labels: check_labels(self.labels)?,
-            reserve: self.reserve.check()?,
+            labels,
+            reserve,
             nvml_library: overrides.nvml_library.or(self.nvml_library),
             state_dir: applicant.state_dir,
             supervisor_socket: overrides
@@ -239,20 +254,12 @@ impl RawConfig {
                 .or(self.supervisor_socket)
                 .unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into()),
             path: self.path.unwrap_or_else(|| DEFAULT_PATH.to_owned()),
-            gpu_release_timeout: check_limit(
-                "gpu_release_timeout",
-                overrides.gpu_release_timeout.or(self.gpu_release_timeout),
-                DEFAULT_GPU_RELEASE_TIMEOUT,
-            )?,
-            suspend_limit: check_limit(
-                "suspend_limit",
-                overrides.suspend_limit.or(self.suspend_limit),
-                DEFAULT_MOVE_LIMIT,
-            )?,
+            gpu_release_timeout,
+            suspend_limit,
             respect_foreign: self.respect_foreign.unwrap_or(true),
             tls,
             log_format: overrides.log_format.or(self.log_format).unwrap_or_default(),
-            log_filter: Filter::asked(self.log_filter.as_deref())?,
+            log_filter,
         })
     }
 }
@@ -325,8 +332,9 @@ fn check_address(address: String) -> Result<String, ConfigError> {
     })
 }
 
-fn check_coordinators(list: Vec<String>) -> Result<Vec<String>, ConfigError> {
-    if list.is_empty() {
+/// A host that is about to join is told where.
+fn check_coordinators(list: Vec<String>, will_join: bool) -> Result<Vec<String>, ConfigError> {
+    if list.is_empty() && !will_join {
         return Err(value(
             "coordinators",
             "none is named: write for example coordinators = [\"coord-1:7443\"]",
@@ -362,14 +370,14 @@ fn check_limit(
     Err(value(key, message))
 }
 
-fn check_tls(tls: Option<RawTls>, kept: &Kept) -> Result<Source, ConfigError> {
+fn check_tls(tls: Option<RawTls>, kept: &Kept, will_join: bool) -> Result<Source, ConfigError> {
     match tls {
         Some(tls) => Ok(Source::Given(TlsFiles {
             ca: tls.ca,
             cert: tls.cert,
             key: tls.key,
         })),
-        None if kept.is_there() => Ok(Source::Joined(kept.clone())),
+        None if kept.is_there() || will_join => Ok(Source::Joined(kept.clone())),
         None => {
             let message = "the agent has no certificate: paste the line of `sluice token create` into `sluice-agent join` on this \
                            host, or into the file that `join_token_file` names; or write tls = { ca = ..., cert = ..., key = ... } \
@@ -433,7 +441,7 @@ fn way_out(message: &str, line: Option<&str>) -> String {
         // Somebody may have written the token itself where its file belongs.
         (None, Some(line)) if !line.is_empty() && !line.contains("token") => {
             let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
-            format!("`{}`: {message}", line.escape_debug())
+            format!("`{}`: {message}", shown(line))
         }
         (Some(_) | None, _) => message.to_owned(),
     }
@@ -530,6 +538,25 @@ mod tests {
         };
         let error = raw.check(overrides).unwrap_err().to_string();
         assert!(error.contains("`sluice-agent join`"), "{error}");
+    }
+
+    #[test]
+    fn a_host_that_will_join_when_it_starts_needs_nothing_that_joining_brings() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = dir.path().join("line");
+        let text = format!("state_dir = {:?}\njoin_token_file = {line:?}\n", dir.path());
+        let told = |text: &str| parse(text).unwrap_err().to_string();
+        assert!(told(&text).contains("`sluice-agent join`"));
+        // What is wrong on any host is told first.
+        let worse = format!("suspend_limit = \"soon\"\n{text}");
+        assert!(told(&worse).contains("suspend_limit"));
+        fs::write(&line, "a line").unwrap();
+        let shown = parse(&text).unwrap().to_string();
+        assert!(
+            shown.contains("# certificates: as this host is given when it joins"),
+            "{shown}"
+        );
+        assert!(told(&worse).contains("suspend_limit"));
     }
 
     #[test]

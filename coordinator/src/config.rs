@@ -236,7 +236,7 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The file is not what a config may be.
-    #[error("{}, line {line}: {message}", path.display())]
+    #[error("{}: line {line}: {message}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,

@@ -238,7 +238,7 @@ fn each_start_that_cannot_be_ends_with_one_line_that_says_what_to_do() {
         ),
         (
             format!("{free} --data-dir {other} --config {config}"),
-            &["coordinator.toml, line 2", "`retension`", "`retention`"],
+            &["coordinator.toml: line 2", "`retension`", "`retention`"],
         ),
         (
             format!("--data-dir {other} --config /nowhere.toml"),

@@ -29,8 +29,12 @@ impl fmt::Display for Config {
             writeln!(f, "{key:?} = {value:?}")?;
         }
         match &self.tls {
-            Source::Joined(_) => {
-                writeln!(f, "# certificates: as this host was given when it joined")
+            Source::Joined(kept) => {
+                let when = match kept.is_there() {
+                    true => "was given when it joined",
+                    false => "is given when it joins, which it does when it starts",
+                };
+                writeln!(f, "# certificates: as this host {when}")
             }
             Source::Given(files) => writeln!(
                 f,

@@ -257,7 +257,7 @@ fn way_out(message: &str, line: Option<&str>) -> String {
         (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
         (None, Some(line)) if !line.is_empty() => {
             let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
-            format!("`{}`: {message}", line.escape_debug())
+            format!("`{}`: {message}", shown(line))
         }
         (Some(_) | None, _) => message.to_owned(),
     }

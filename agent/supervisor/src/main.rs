@@ -20,11 +20,13 @@ fn main() -> ExitCode {
     {
         return checkpoint();
     }
+    let is_check = options::is_check(std::env::args_os().skip(1));
     let (format, filter, command) = match options::parse(std::env::args_os().skip(1)) {
         Ok(Command::Print(text)) => return print(&text),
         Ok(command @ (Command::Run(_) | Command::Rehearse(..))) => {
             (command.log_format(), Ok(command.log_filter()), Ok(command))
         }
+        Err(e) if is_check => return refused(&e),
         // Told by the log as a variable would have it, so that it is not lost.
         Err(e) => (Format::default(), Filter::asked(None), Err(e)),
     };
@@ -44,11 +46,14 @@ fn main() -> ExitCode {
 fn checkpoint() -> ExitCode {
     match helper::run(std::env::args_os().skip(2)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            let _nobody_reads_it = writeln!(io::stderr(), "error: {}", chain(&e));
-            ExitCode::from(USAGE_ERROR)
-        }
+        Err(e) => refused(&e),
     }
+}
+
+/// For somebody who sits there and reads it.
+fn refused(e: &dyn std::error::Error) -> ExitCode {
+    let _nobody_reads_it = writeln!(io::stderr(), "error: {}", chain(e));
+    ExitCode::from(USAGE_ERROR)
 }
 
 fn print(text: &str) -> ExitCode {

@@ -13,11 +13,15 @@ use sluice_log::{FORMAT_VARIABLE, Filter, FilterError, Format, FormatError};
 use crate::config::{Config, ConfigError, Cuda, Rules};
 use crate::groups::choice::{GroupOptions, Place};
 use crate::hooks::Hooks;
+use crate::identity::{Identities, IdentityError};
 use crate::output;
 use crate::upgrade;
 
 /// Names the config where `--config` does not.
 const CONFIG_VARIABLE: &str = "SLUICE_SUPERVISOR_CONFIG";
+
+/// The flag that has the config checked, and nothing started.
+const CHECK: &str = "check-config";
 
 /// Names the driver's library, before the config does.
 const CUDA_LIBRARY_VARIABLE: &str = "SLUICE_SUPERVISOR_CUDA_LIBRARY";
@@ -132,9 +136,18 @@ pub enum OptionsError {
     /// What it, or a variable, says of the log.
     #[error(transparent)]
     LogFilter(#[from] FilterError),
+    /// Whom it names.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// What it says of output.
     #[error(transparent)]
     Output(#[from] output::RulesError),
+}
+
+/// Whether a command line asks for nothing but a look at the config: what is wrong is told to whoever asked, and not logged.
+pub fn is_check(args: impl IntoIterator<Item = OsString>) -> bool {
+    let flag = format!("--{CHECK}");
+    args.into_iter().any(|arg| arg == *flag)
 }
 
 /// Reads a command line (without the program's name) and the config that it names.
@@ -154,7 +167,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             Long("config") => config = Some(PathBuf::from(parser.value()?)),
             Long("cgroup") => cgroup = Some(parser.value()?.to_string_lossy().into_owned()),
             Long("log-format") => log_format = Some(parser.value()?.to_string_lossy().into_owned()),
-            Long("check-config") => check_config = true,
+            Long(CHECK) => check_config = true,
             Long("exit-with-stdin") => exit_with_stdin = true,
             Long("stop-on-exit") => stop_on_exit = true,
             // These two are said by a supervisor that upgrades itself, and by nobody else.
@@ -201,6 +214,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
         handover,
     };
     if check_config {
+        // Whom it names is looked up at the start, and would stop it.
+        Identities::resolve(options.rules.clone(), options.agent_uid)?;
         return Ok(Command::Print(shown::shown(&options)));
     }
     Ok(match rehearse {
@@ -284,11 +299,17 @@ mod tests {
             fs::write(&file, text).unwrap();
             run(&["--check-config", "--config", file.to_str().unwrap()])
         };
-        let Command::Print(text) = check("default_user = \"nobody\"\npids_max = 9\n").unwrap()
-        else {
+        // Root needs another user for steps, and nobody else may become one.
+        let own = nix::unistd::geteuid();
+        let user = match own.is_root() {
+            true => "\"nobody\"".to_owned(),
+            false => own.to_string(),
+        };
+        let good = format!("default_user = {user}\npids_max = 9\n");
+        let Command::Print(text) = check(&good).unwrap() else {
             panic!("it does not work, it prints");
         };
-        assert!(text.contains("default_user = \"nobody\"\n"), "{text}");
+        assert!(text.contains(&format!("default_user = {user}\n")), "{text}");
         assert!(
             text.contains("pids_max = 9\n") && text.contains("output_max"),
             "{text}"
@@ -298,6 +319,10 @@ mod tests {
             (
                 "log_filter = \"loud=x\"\n",
                 ["log_filter: `loud=x`", "write a level"],
+            ),
+            (
+                "default_user = \"no-such-user\"\n",
+                ["default_user", "`no-such-user`"],
             ),
         ] {
             let error = check(text).unwrap_err().to_string();

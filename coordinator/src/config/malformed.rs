@@ -2,6 +2,8 @@
 
 use sluice_common::nearest::unknown_field;
 
+use super::words::shown;
+
 /// Of a line of the file that cannot be read, in a message.
 const MAX_SHOWN_BYTES: usize = 120;
 
@@ -15,7 +17,7 @@ pub(super) fn explain(message: &str, line: Option<&str>) -> String {
             Some(line) if line.contains("token") => message.to_owned(),
             Some(line) => {
                 let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
-                format!("`{}`: {message}", line.escape_debug())
+                format!("`{}`: {message}", shown(line))
             }
             None => message.to_owned(),
         },

@@ -45,7 +45,7 @@ fn a_slip_in_a_key_names_key_file_line_and_the_nearest_one() {
     let message = refusal("http = \"127.0.0.1:1\"\nleese = \"5m\"");
     assert_eq!(
         message,
-        "coordinator.toml, line 2: unknown key `leese`: did you mean `lease`?"
+        "coordinator.toml: line 2: unknown key `leese`: did you mean `lease`?"
     );
     let message = refusal("[tls]\nca = \"a\"\ncret = \"b\"");
     assert!(

@@ -5,6 +5,7 @@
 mod admin;
 mod apply;
 mod bad_input;
+mod check_config;
 mod cli;
 mod crash;
 mod escapes;
@@ -31,6 +32,7 @@ mod recovery;
 mod rehearsal;
 mod rejections;
 mod release;
+mod reload;
 mod replay;
 mod road;
 mod rules;
