@@ -38,6 +38,26 @@ for unit in agent supervisor coordinator; do
     eventually 30 'the step to count on' counts_on "$step" "$seen"
 done
 
+say 'a reload takes labels in and refuses a mistake'
+old=$(pid_of agent) seen=$(counted "$step")
+cp /etc/sluice/agent.toml /etc/sluice/agent.toml.before
+has_label() { sluice get nodes -o wide | grep -q "$1"; }
+printf '\n[labels]\nrack = "7"\n' >>/etc/sluice/agent.toml
+systemctl reload sluice-agent
+eventually 30 'the label to be told' has_label rack=7
+printf 'bad value = 1\n' >>/etc/sluice/agent.toml
+systemctl reload sluice-agent && fail 'a config with a mistake was taken in'
+is_active agent || fail 'the agent is not active after a reload that was refused'
+cp /etc/sluice/agent.toml.before /etc/sluice/agent.toml
+systemctl reload sluice-agent
+has_no_label() { ! has_label rack=7; }
+eventually 30 'the label to go' has_no_label
+[ "$(pid_of agent)" = "$old" ] || fail 'the agent was restarted'
+old=$(pid_of coordinator)
+systemctl reload sluice-coordinator
+is_active coordinator && [ "$(pid_of coordinator)" = "$old" ] || fail 'the coordinator was restarted'
+eventually 30 'the step to count on' counts_on "$step" "$seen"
+
 say 'upgrade of the supervisor in place'
 short=$(submit --cpus 0.1 -- sh -c 'while [ ! -e /tmp/go ]; do sleep 0.2; done; exit 7')
 reaches "$short" running

@@ -87,6 +87,24 @@ fn systemd_understands_every_unit() {
     assert!(is_content && stderr.is_empty(), "{stdout}{stderr}");
 }
 
+/// What a unit's reload checks first is what its start reads.
+#[test]
+fn a_reload_checks_the_config_that_the_daemon_was_started_with() {
+    for name in ["sluice-agent.service", "sluice-coordinator.service"] {
+        let text = &units()[name];
+        let [start] = values(text, "ExecStart")[..] else {
+            panic!("{name} starts one program");
+        };
+        let (program, rest) = start.split_once(' ').unwrap();
+        let check = format!("{program} --check-config {rest}");
+        let [first, second] = values(text, "ExecReload")[..] else {
+            panic!("{name} checks and tells");
+        };
+        assert!(first.contains(&check), "{first}");
+        assert_eq!(second, "/bin/kill -HUP $MAINPID");
+    }
+}
+
 #[test]
 fn units_open_no_more_than_they_must() {
     for (name, most) in EXPOSURE {
@@ -171,8 +189,20 @@ fn hear(told: &Receiver<Said>, from: &[u32], words: &[(&str, usize)]) {
     }
 }
 
+/// Listens until this one has said that it reloads, since when, and after that that it is ready again.
+fn hear_reload(told: &Receiver<Said>, pid: u32) {
+    loop {
+        let (from, text) = told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let since = text.strip_prefix("RELOADING=1\nMONOTONIC_USEC=");
+        if let Some(since) = since.filter(|_| from == pid) {
+            assert!(since.trim().parse::<u64>().is_ok(), "{text}");
+            return hear(told, &[pid], &[("READY=1", 1)]);
+        }
+    }
+}
+
 #[test]
-fn daemons_say_when_they_are_ready_that_they_live_and_that_they_leave() {
+fn daemons_say_when_they_are_ready_that_they_live_that_they_reload_and_that_they_leave() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify.sock");
     let told = listen(&path);
@@ -193,6 +223,10 @@ fn daemons_say_when_they_are_ready_that_they_live_and_that_they_leave() {
         seen.contains("SLUICE_STEP_ID=") && !seen.contains("NOTIFY") && !seen.contains("WATCHDOG"),
         "{seen}"
     );
+    for pid in remote {
+        kill(pid, Signal::SIGHUP);
+        hear_reload(&told, pid);
+    }
     for pid in remote {
         kill(pid, Signal::SIGTERM);
         hear(&told, &[pid], &[("STOPPING=1", 1)]);
