@@ -43,7 +43,7 @@ pub(crate) use filter::StepFilter;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;
 pub(crate) use steer::StepVerb;
-pub(crate) use stream::{EventFilter, Stream};
+pub(crate) use stream::{EventFilter, Since, Stream};
 use tls::Trust;
 
 /// How long a coordinator may take to accept a connection.

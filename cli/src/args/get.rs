@@ -4,6 +4,7 @@ use sluice_common::selector::Selector;
 use sluice_common::step::Work;
 
 use super::{Kind, step, step_id};
+use crate::client::Since;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct GetArgs {
@@ -47,9 +48,9 @@ pub(crate) struct GetArgs {
     /// Only the last N steps or events.
     #[arg(long, value_name = "N", help_heading = "Filters")]
     pub(crate) limit: Option<usize>,
-    /// Only events after this number.
+    /// Only events after this number; those that are still to come with `now` and --watch.
     #[arg(long, value_name = "SEQ", help_heading = "Filters")]
-    pub(crate) since: Option<u64>,
+    pub(crate) since: Option<Since>,
     /// Also the labels of the nodes or steps, in a column of their own.
     #[arg(long)]
     pub(crate) show_labels: bool,

@@ -1,6 +1,7 @@
 //! Events: pages of them, and the stream over every lost connection: each event once and in order, as long as the coordinator keeps them.
 
 use std::io::Read;
+use std::str::FromStr;
 use std::thread;
 
 use serde::de::DeserializeOwned;
@@ -21,22 +22,63 @@ pub(crate) struct EventFilter<'a> {
     pub(crate) node: Option<&'a str>,
 }
 
+/// Where events begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Since {
+    /// With the oldest that is kept.
+    #[default]
+    Oldest,
+    /// With the next one that happens.
+    Now,
+    /// Behind the event of this number.
+    After(u64),
+}
+
+impl Since {
+    fn number(self) -> Option<u64> {
+        match self {
+            Since::After(number) => Some(number),
+            Since::Oldest | Since::Now => None,
+        }
+    }
+
+    /// Behind this number too.
+    pub(crate) fn pass(&mut self, number: Option<u64>) {
+        if let Some(number) = number.max(self.number()) {
+            *self = Since::After(number);
+        }
+    }
+}
+
+impl FromStr for Since {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "now" => Ok(Since::Now),
+            _ => text.parse().map(Since::After).map_err(|_not_a_number| {
+                "an event is known by its number: write one, such as 1200, or `now`".to_owned()
+            }),
+        }
+    }
+}
+
 /// Events that are followed.
 pub(crate) struct Stream<'a> {
     client: &'a Client,
     filter: EventFilter<'a>,
-    last: Option<u64>,
+    last: Since,
     open: Option<Events<Box<dyn Read + Send>>>,
     backoff: Backoff,
 }
 
 impl<'a> Stream<'a> {
-    /// What happens after the event of this number; from the oldest that is kept where `None`.
-    pub(crate) fn after(client: &'a Client, last: Option<u64>, filter: EventFilter<'a>) -> Self {
+    /// What happens from there on.
+    pub(crate) fn new(client: &'a Client, since: Since, filter: EventFilter<'a>) -> Self {
         Self {
             client,
             filter,
-            last,
+            last: since,
             open: None,
             backoff: Backoff::for_calls(),
         }
@@ -63,14 +105,14 @@ impl<'a> Stream<'a> {
                     return Err(self.client.refused_in_stream(value));
                 }
                 let seq = value.get("seq").and_then(Value::as_u64);
-                if seq > self.last {
-                    self.last = seq;
+                if seq > self.last.number() {
+                    self.last.pass(seq);
                     self.backoff.reset();
                     self.open = Some(events);
                     return Ok(value);
                 }
             }
-            self.last = self.last.max(events.place());
+            self.last.pass(events.place());
             self.client.check_alive()?;
             thread::sleep(self.backoff.next());
         }
@@ -78,10 +120,10 @@ impl<'a> Stream<'a> {
 }
 
 impl Client {
-    /// `GET /v1/events`: one page of what happened after `since`, from the oldest that is kept where `None`.
+    /// `GET /v1/events`: one page of what happened.
     pub(crate) fn events_page<T: DeserializeOwned>(
         &self,
-        since: Option<u64>,
+        since: Since,
         filter: EventFilter<'_>,
     ) -> Result<Page<T>, ApiError> {
         let mut query = events_query(since, filter);
@@ -89,18 +131,13 @@ impl Client {
         self.get("/v1/events", &query)
     }
 
-    /// `GET /v1/events?follow=true`: what happens after `since`, as it happens.
+    /// `GET /v1/events?follow=true`: what happens, as it happens.
     pub(crate) fn follow_events(
         &self,
-        since: Option<u64>,
+        since: Since,
         filter: EventFilter<'_>,
     ) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
         self.open_events(events_query(since, filter))
-    }
-
-    /// `GET /v1/events?since=now&follow=true`: what happens from now on.
-    pub(crate) fn follow_new_events(&self) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
-        self.open_events(vec![("since", "now".to_owned())])
     }
 
     fn open_events(&self, mut query: Query<'_>) -> Result<Events<Box<dyn Read + Send>>, ApiError> {
@@ -129,9 +166,36 @@ impl Client {
     }
 }
 
-fn events_query(since: Option<u64>, filter: EventFilter<'_>) -> Query<'static> {
-    let since = since.map(|since| ("since", since.to_string()));
+fn events_query(since: Since, filter: EventFilter<'_>) -> Query<'static> {
+    let since = match since {
+        Since::Oldest => None,
+        Since::Now => Some(("since", "now".to_owned())),
+        Since::After(number) => Some(("since", number.to_string())),
+    };
     let step = filter.step.map(|step| ("step", step.to_owned()));
     let node = filter.node.map(|node| ("node", node.to_owned()));
     since.into_iter().chain(step).chain(node).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beginning_is_a_number_or_now_and_only_goes_forward() {
+        assert_eq!("now".parse(), Ok(Since::Now));
+        assert_eq!("12".parse(), Ok(Since::After(12)));
+        for text in ["", "NOW", "-1", "1.5", "yesterday"] {
+            let refusal = text.parse::<Since>().unwrap_err();
+            assert!(refusal.contains("or `now`"), "{text}: {refusal}");
+        }
+        for mut since in [Since::Oldest, Since::Now, Since::After(3)] {
+            let begun = since;
+            since.pass(None);
+            assert_eq!(since, begun);
+            since.pass(Some(7));
+            since.pass(Some(5));
+            assert_eq!(since, Since::After(7));
+        }
+    }
 }

@@ -218,7 +218,8 @@ async fn follow(api: Api, mut reading: Reading, silence: Duration) -> Result<Res
         ready: found.into(),
         api,
         silence,
-        quiet_until: Instant::now() + silence,
+        // Where nothing waits, it is told at once where it begins: one that begins now can come back to there.
+        quiet_until: Instant::now(),
         ended: false,
     };
     Ok(Sse::new(stream(follower)).into_response())

@@ -230,6 +230,46 @@ fn watching_nodes_shows_what_is_used_of_them() {
 }
 
 #[test]
+fn events_from_now_on_are_those_that_happen_later_also_over_a_lost_coordinator() {
+    let dev = Dev::start();
+    let last = json(&dev.ok(&["get", "events", "--limit", "1", "-o", "json"]));
+    let last = last["items"][0]["seq"].as_u64().unwrap();
+    let none = json(&dev.ok(&["get", "events", "--since", "now", "-o", "json"]));
+    assert_eq!(none["items"], serde_json::json!([]));
+    let refused = dev.sluice(&["get", "events", "--since", "noww"]);
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused.stderr.contains("1200, or `now`"),
+        "{}",
+        refused.stderr
+    );
+    let going = Going::start(
+        &dev,
+        &["get", "events", "--since", "now", "-w", "-o", "json"],
+    );
+    // When it has begun to listen, one of these is heard.
+    let mut knocks = 0..;
+    let first = eventually("the first event", || {
+        let id = format!("knock-{}", knocks.next()?);
+        dev.ok(&["submit", "--id", &id, "--", "true"]);
+        going.lines.recv_timeout(Duration::from_millis(100)).ok()
+    });
+    assert!(json(&first)["seq"].as_u64().unwrap() > last, "{first}");
+    dev.kill(sluice_tests::Daemon::Coordinator);
+    dev.ok(&["submit", "--id", "later", "--", "true"]);
+    let heard = going.until("a later step", |line| {
+        line.starts_with('{') && json(line)["type"] == "step_queued" && line.contains("later")
+    });
+    let events = heard.iter().filter(|line| line.starts_with('{'));
+    let numbers: Vec<u64> = std::iter::once(&first)
+        .chain(events)
+        .map(|line| json(line)["seq"].as_u64().unwrap())
+        .collect();
+    let all = numbers.windows(2).all(|pair| pair[1] == pair[0] + 1);
+    assert!(all, "each once, and none is missed: {numbers:?}");
+}
+
+#[test]
 fn attaching_looks_on_and_leaves_the_step_alone() {
     let dev = Dev::start();
     let script = "seq 1 20; until [ -e go ]; do sleep 0.02; done; echo on; exit 3";

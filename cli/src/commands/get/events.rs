@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::super::outage_note;
 use super::{Found, show_found, wanted};
 use crate::args::GetArgs;
-use crate::client::{ApiError, Client, EventFilter, Patience, Stream};
+use crate::client::{ApiError, Client, EventFilter, Patience, Since, Stream};
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::event::Event;
@@ -19,11 +19,12 @@ pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
         step: args.step.as_deref(),
         node: args.node.as_deref(),
     };
+    let since = args.since.unwrap_or_default();
     if args.watch {
-        return watch(client, args.since, filter, out);
+        return watch(client, since, filter, out);
     }
     let found = Found {
-        items: wanted::last(all(client, args.since, filter, out)?, args.limit),
+        items: wanted::last(all(client, since, filter, out)?, args.limit),
         missing: false,
     };
     show_found(&found, args, out)
@@ -31,7 +32,7 @@ pub(super) fn run(client: &Client, args: &GetArgs, out: Out) -> Result<u8, Failu
 
 fn all(
     client: &Client,
-    mut since: Option<u64>,
+    mut since: Since,
     filter: EventFilter<'_>,
     out: Out,
 ) -> Result<Vec<Event>, ApiError> {
@@ -40,27 +41,23 @@ fn all(
         let call = || client.events_page(since, filter);
         let page = client.keep_trying(Patience::READ, outage_note(out), call)?;
         events.extend(page.items);
-        let next: Option<u64> = page.next_cursor.and_then(|cursor| cursor.parse().ok());
-        if next.is_none() || next <= since {
+        let cursor = page.next_cursor.and_then(|cursor| cursor.parse().ok());
+        let before = since;
+        since.pass(cursor);
+        if since == before {
             return Ok(events);
         }
-        since = next;
     }
 }
 
 /// Events as they happen, over every lost connection, each once; ends with the process.
-fn watch(
-    client: &Client,
-    since: Option<u64>,
-    filter: EventFilter<'_>,
-    out: Out,
-) -> Result<u8, Failure> {
+fn watch(client: &Client, since: Since, filter: EventFilter<'_>, out: Out) -> Result<u8, Failure> {
     let mut table = Table::new(Event::COLUMNS, out);
     table.make_room();
     if out.format().is_text() {
         out.result(&table.header())?;
     }
-    let mut stream = Stream::after(client, since, filter);
+    let mut stream = Stream::new(client, since, filter);
     loop {
         let event = Event(stream.next(outage_note(out))?);
         if out.format().is_text() {

@@ -511,6 +511,7 @@ mod tests {
             "nodes --pool a --state lost,cordoned -l zone=a",
             "steps --state running,queued --node n --name a --limit 3",
             "events --since 3 -w",
+            "events --since now -w",
             "events --step a --node n",
             "st x y -w",
             "steps x --show-labels",

@@ -15,7 +15,7 @@ use super::super::outage_note;
 use super::find;
 use super::wanted::{self, Readable};
 use crate::args::GetArgs;
-use crate::client::{ApiError, Backoff, Client, Patience};
+use crate::client::{ApiError, Backoff, Client, EventFilter, Patience, Since};
 use crate::failure::{FAILED, Failure};
 use crate::out::Out;
 use crate::render::event::Event;
@@ -75,7 +75,7 @@ pub(super) fn run<T: Readable>(client: &Client, args: &GetArgs, out: Out) -> Res
 fn follow(client: &Client, send: &Sender<News>, out: Out) {
     let mut backoff = Backoff::for_calls();
     loop {
-        let call = || client.follow_new_events();
+        let call = || client.follow_events(Since::Now, EventFilter::default());
         let events = match client.keep_trying(Patience::Endless, outage_note(out), call) {
             Ok(events) => events,
             Err(error) => return drop(send.send(News::Over(error))),
