@@ -50,7 +50,12 @@ use crate::state_files::StateFiles;
 
 /// The agent of one host of a Sluice cluster.
 #[derive(Parser)]
-#[command(name = "sluice-agent", version)]
+#[command(
+    name = "sluice-agent",
+    version,
+    after_help = "SIGHUP has it read the config anew: what may change while it runs counts at once, and the log names what waits for \
+                  the next start. The log goes to stderr; SLUICE_LOG filters it, before log_filter of the config."
+)]
 struct Args {
     #[command(subcommand)]
     command: Option<Action>,

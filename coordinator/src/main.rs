@@ -24,7 +24,9 @@ use sluice_transport::{NodeTerms, TlsFiles};
 #[command(
     name = "sluice-coordinator",
     version,
-    args_conflicts_with_subcommands = true
+    args_conflicts_with_subcommands = true,
+    after_help = "SIGHUP has it read the config anew: what may change while it runs counts at once, and the log names what waits for \
+                  the next start. The log goes to stderr; SLUICE_LOG filters it, before log_filter of the config."
 )]
 struct Cli {
     #[command(subcommand)]
