@@ -260,7 +260,8 @@ impl Writer<'_> {
     }
 }
 
-/// The keys of a data directory; those of a cluster whose certificates lie elsewhere are not among them.
+/// The keys of a data directory; those of a cluster whose certificates lie elsewhere are not among them, nor what an
+/// editor has left beside them.
 fn key_files(data_dir: &Path) -> Result<Vec<KeyFile>, BackupError> {
     let mut names: Vec<String> = Vec::new();
     if data_dir.join(KEY_FILE).exists() {
@@ -272,9 +273,9 @@ fn key_files(data_dir: &Path) -> Result<Vec<KeyFile>, BackupError> {
         for entry in entries {
             let entry = entry.map_err(io_error("read", &dir))?;
             let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            if let Some(name) = entry.file_name().to_str().filter(|_| is_file) {
-                names.push(format!("{KEY_DIR}/{name}"));
-            }
+            let name = entry.file_name();
+            let path = name.to_str().map(|name| format!("{KEY_DIR}/{name}"));
+            names.extend(path.filter(|path| is_file && is_key_path(path)));
         }
     }
     names.sort_unstable();
@@ -282,6 +283,18 @@ fn key_files(data_dir: &Path) -> Result<Vec<KeyFile>, BackupError> {
         .into_iter()
         .map(|path| key_file(data_dir, path))
         .collect()
+}
+
+/// The key of warrants, or a name in `tls/`: nothing that leads out of it, or into the place of the store.
+fn is_key_path(path: &str) -> bool {
+    let in_dir = path
+        .strip_prefix(KEY_DIR)
+        .and_then(|rest| rest.strip_prefix('/'));
+    let Some(name) = in_dir else {
+        return path == KEY_FILE;
+    };
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain)
 }
 
 fn key_file(data_dir: &Path, path: String) -> Result<KeyFile, BackupError> {

@@ -10,7 +10,7 @@ use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
 use sluice_common::time::Time;
 
-use super::{BackupError, Header, KeyFile, Line, Reader};
+use super::{BackupError, Header, KeyFile, Line, Reader, is_key_path};
 use crate::store::{parse_record, parse_snapshot, parse_variables};
 
 /// What a backup or a store holds.
@@ -126,8 +126,11 @@ impl Summary {
                 Ok(())
             }
             Line::Key(key) => {
-                if !is_plain(&key.path) {
+                if !is_key_path(&key.path) {
                     return Err(reader.strange("the name of a key leads elsewhere"));
+                }
+                if self.keys.contains(&key.path) {
+                    return Err(reader.strange("a key stands in it twice"));
                 }
                 witness.key(&key)?;
                 self.keys.push(key.path);
@@ -172,11 +175,4 @@ impl Summary {
         }
         witness.record(seq, text)
     }
-}
-
-/// A name in the data directory, or in its `tls/`, and nothing that leads out of it.
-fn is_plain(path: &str) -> bool {
-    let name = path.strip_prefix("tls/").unwrap_or(path);
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain) && path != "tls"
 }

@@ -1,5 +1,7 @@
 //! Backups are taken of stores that rest and that are written to, and are restored whole or not at all.
 
+mod fuzz;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -178,11 +180,37 @@ fn a_file_that_is_something_else_is_said_to_be() {
 }
 
 #[test]
+fn what_an_editor_left_beside_the_keys_spoils_no_backup() {
+    let site = Site::new();
+    for name in [".ca.pem.swp", "ca.pem~", "#ca.pem#", "of old"] {
+        fs::write(site.data.join("tls").join(name), "x").unwrap();
+    }
+    backup(&site.data, &site.file, true).unwrap();
+    let found = check(&site.file).unwrap();
+    assert!(found.keys.iter().all(|key| !key.contains(['~', '#', ' '])));
+    assert!(found.keys.contains(&"tls/ca.key".to_owned()));
+    assert!(
+        restore(&site.file, &site.restored(), false)
+            .unwrap()
+            .has_keys
+    );
+}
+
+#[test]
 fn a_key_whose_name_leads_elsewhere_is_refused() {
     let site = Site::new();
     backup(&site.data, &site.file, true).unwrap();
     let text = fs::read_to_string(&site.file).unwrap();
-    for name in ["../evil", "tls/../../evil", "/etc/evil", "tls/.hidden", ""] {
+    for name in [
+        "../evil",
+        "tls/../../evil",
+        "/etc/evil",
+        "tls/.hidden",
+        "tls/",
+        "tls",
+        "store.redb",
+        "",
+    ] {
         let mut out = Vec::new();
         let mut writer = super::Writer {
             out: &mut out,

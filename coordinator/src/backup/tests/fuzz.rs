@@ -1,0 +1,101 @@
+//! Hostile backups. The checksums of their lines and of the whole are made right first: chance would not find them, and
+//! who writes a backup by hand makes them right as well.
+
+use std::path::Path;
+
+use ring::digest::{Context, SHA256};
+use sluice_common::chain::chain;
+use sluice_fuzz::{Fuzz, place_for_files};
+
+use super::super::check::{Nobody, Summary, read};
+use super::super::restore::restore;
+use super::super::{BackupError, Writer};
+use crate::store::Store;
+
+/// Each line is a kind, a space and JSON; the last line, which says how many there are, is added.
+fn sealed(input: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut writer = Writer {
+        out: &mut out,
+        digest: Context::new(&SHA256),
+        lines: 0,
+    };
+    for line in input.split(|byte| *byte == b'\n').take(50) {
+        let (kind, json) = line.split_first().unwrap_or((&b'?', b""));
+        let json = json.strip_prefix(b" ").unwrap_or(json);
+        let sum = format!("{:08x} ", crc32fast::hash(json));
+        writer
+            .line(*kind, &[sum.as_bytes(), json].concat())
+            .unwrap();
+    }
+    writer.end().unwrap();
+    out
+}
+
+fn looked_at(bytes: &[u8]) -> Result<Summary, BackupError> {
+    let read = read(bytes, Path::new("a.backup"), &mut Nobody);
+    if let Err(error) = &read {
+        let said = chain(error);
+        assert!(said.contains("a.backup"), "it names the file: {said:?}");
+        assert!(!said.chars().any(char::is_control), "{said:?}");
+    }
+    read
+}
+
+/// What is found good is restored, and the store opens as the state that was told of; what is not restores nothing.
+fn is_restored(bytes: &[u8], found: Summary) {
+    let dir = tempfile::tempdir_in(place_for_files()).unwrap();
+    let (file, data) = (dir.path().join("a.backup"), dir.path().join("data"));
+    std::fs::write(&file, bytes).unwrap();
+    let restored = restore(&file, &data, false).unwrap_or_else(|e| panic!("{}", chain(&e)));
+    assert_eq!(restored.summary.state, found.state);
+    let (store, opened) = match Store::open(&data, 1000) {
+        Ok(opened) => opened,
+        Err(error) => {
+            // What stands in a key is not the backup's to judge.
+            let said = chain(&error);
+            return assert!(said.contains("is no key of warrants"), "{said}");
+        }
+    };
+    assert_eq!(opened.state, found.state);
+    assert_eq!(opened.cluster, found.header.cluster);
+    drop(store);
+}
+
+#[test]
+fn backups() {
+    let words = [
+        "H ",
+        "K ",
+        "S ",
+        "R ",
+        "V ",
+        "\n",
+        "\"format\":1",
+        "\"cluster\":",
+        "\"keys\":true",
+        "\"path\":\"tls/ca.pem\"",
+        "\"private\":true",
+        "\"text\":",
+        "\"seq\":",
+        "\"at\":",
+        "\"state\":",
+        "\"step\":",
+        "\"env\":{",
+        "\"type\":",
+        "18446744073709551615",
+    ];
+    Fuzz::new("backup")
+        .words(&words)
+        .max_bytes(8192)
+        .memory(16 << 20, 4096)
+        .run(|input| {
+            if looked_at(input).is_ok() {
+                panic!("nobody made its checksums");
+            }
+            let bytes = sealed(input);
+            if let Ok(found) = looked_at(&bytes) {
+                is_restored(&bytes, found);
+            }
+        });
+}
