@@ -8,7 +8,7 @@ mod cpu;
 mod health;
 mod memory;
 mod notes;
-mod nvml;
+pub(crate) mod nvml;
 mod storage;
 mod system;
 pub(crate) mod topology;
@@ -238,7 +238,7 @@ fn host_reading(state_dir: &Path) -> HostReading {
 }
 
 /// The first number of `0.52 0.58 0.59 1/467 12345`, in thousandths.
-fn load_milli(loadavg: &str) -> u64 {
+pub(crate) fn load_milli(loadavg: &str) -> u64 {
     let first = loadavg.split_whitespace().next().unwrap_or_default();
     let (whole, part) = first.split_once('.').unwrap_or((first, ""));
     let part: String = part.chars().chain("000".chars()).take(3).collect();

@@ -1,5 +1,7 @@
-//! Hostile bytes for what the agent reads of files: its config, and what it kept of its state. What others send it is
-//! `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+//! Hostile bytes for what the agent reads of files: its config, and what it kept of its state. What the host says is
+//! `fuzz/host.rs`'s, what others send it `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+
+mod host;
 
 use std::fs;
 

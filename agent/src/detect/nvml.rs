@@ -10,7 +10,7 @@ mod device;
 mod glance;
 mod memory;
 mod mig;
-mod nodes;
+pub(crate) mod nodes;
 mod reading;
 mod xid;
 

@@ -1,5 +1,7 @@
-//! Hostile bytes for what the supervisor reads of files: its config, its spool, and what an older supervisor left. Its
-//! socket's messages are `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+//! Hostile bytes for what the supervisor reads of files: its config, its spool, and what an older supervisor left. What
+//! the host says is `fuzz/host.rs`'s, messages of its socket are `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+
+mod host;
 
 use std::fs::{self, File};
 use std::os::fd::IntoRawFd;

@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use sluice_common::id::{AttemptId, BootId, NameError, StepId};
+use sluice_common::id::{AttemptId, BootId, NameError};
 
 /// Most of an environment that is searched for the marks: twice what a step may bring. Linux lets one grow to 6 MiB.
 const MAX_ENVIRON_BYTES: u64 = 2 * 1024 * 1024;
@@ -45,7 +45,7 @@ pub fn stat(pid: u32) -> Option<Stat> {
 
 /// The command name stands in parentheses and may hold anything, parentheses and line ends included: what follows the
 /// last one is plain.
-fn parse_stat(text: &[u8]) -> Option<Stat> {
+pub(crate) fn parse_stat(text: &[u8]) -> Option<Stat> {
     let open = text.iter().position(|b| *b == b'(')?;
     let close = text.iter().rposition(|b| *b == b')')?;
     let pid = number(text.get(..open)?)?;
@@ -137,18 +137,16 @@ pub fn mark(pid: u32) -> Mark {
     mark_in(&environ).map_or(Mark::None, Mark::Of)
 }
 
-fn mark_in(environ: &[u8]) -> Option<AttemptId> {
+pub(crate) fn mark_in(environ: &[u8]) -> Option<AttemptId> {
     let value = |name: &[u8]| {
         environ
             .split(|b| *b == 0)
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(b"="))
     };
     let step = std::str::from_utf8(value(b"SLUICE_STEP_ID")?).ok()?;
-    let number: u32 = number(value(b"SLUICE_ATTEMPT")?)?;
-    Some(AttemptId {
-        step: StepId::new(step).ok()?,
-        number,
-    })
+    let number = std::str::from_utf8(value(b"SLUICE_ATTEMPT")?).ok()?;
+    // Any process may write its own: what is spelled otherwise than a supervisor would is no mark.
+    format!("{step}.{number}").parse().ok()
 }
 
 /// Whether a process works in `dir` or writes its output there. A mark may be copied by hand; this may not.
@@ -245,6 +243,8 @@ mod tests {
             &b"SLUICE_STEP_ID=train\0"[..],
             b"SLUICE_STEP_ID=../x\0SLUICE_ATTEMPT=1\0",
             b"SLUICE_STEP_ID=train\0SLUICE_ATTEMPT=one\0",
+            b"SLUICE_STEP_ID=train\0SLUICE_ATTEMPT=0\0",
+            b"SLUICE_STEP_ID=train\0SLUICE_ATTEMPT=+1\0",
             b"XSLUICE_STEP_ID=train\0SLUICE_ATTEMPT=1\0",
             b"SLUICE_STEP_IDX=train\0SLUICE_ATTEMPT=1\0",
         ] {

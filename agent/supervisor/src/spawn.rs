@@ -16,7 +16,7 @@ pub mod beside;
 mod child;
 mod confine;
 pub mod helper;
-mod lookup;
+pub(crate) mod lookup;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};

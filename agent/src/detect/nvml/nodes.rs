@@ -66,7 +66,7 @@ fn ids(instance: &Device<'_>) -> Result<(u32, u32), NvmlError> {
 }
 
 /// `root` is `/`, or what a test puts in its place.
-fn capabilities(
+pub(crate) fn capabilities(
     root: &Path,
     gpu: u32,
     (instance, compute): (u32, u32),

@@ -54,15 +54,19 @@ impl Helper {
         let mut text = String::new();
         let mut words = (&self.words).take(MAX_WORDS_BYTES);
         words.read_to_string(&mut text).ok()?;
-        text.lines()
-            .map(|line| serde_json::from_str(line).ok())
-            .collect()
+        lines_in(&text)
     }
 
     /// Ends it, and the tool that it may have started.
     pub fn kill(&self) {
         kill_child(self.pid);
     }
+}
+
+/// Of each process; none where one line is not understood.
+pub(crate) fn lines_in(text: &str) -> Option<Vec<Line>> {
+    let lines = text.lines().map(|line| serde_json::from_str(line).ok());
+    lines.collect()
 }
 
 impl Spawner {

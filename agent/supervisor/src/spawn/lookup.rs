@@ -182,6 +182,11 @@ fn interpreter(file: &str) -> Option<String> {
     File::open(file)
         .and_then(|file| file.take(256).read_to_end(&mut head))
         .ok()?;
+    interpreter_in(&head)
+}
+
+/// The same of the beginning of a file, as it may stand in a message.
+pub(crate) fn interpreter_in(head: &[u8]) -> Option<String> {
     let line = head.strip_prefix(b"#!")?.split(|b| *b == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
     Some(shown(line.split_whitespace().next()?, SHOWN_PATH_BYTES))
