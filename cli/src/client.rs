@@ -37,8 +37,10 @@ use ureq::{Agent, Body};
 use crate::context::{Context, ContextError};
 
 pub(crate) use error::ApiError;
-use error::wordless;
+pub(crate) use error::wordless;
 pub(crate) use exec::{Exec, Wire};
+#[cfg(test)]
+pub(crate) use exec::{length_of, read_head, status_of};
 pub(crate) use filter::StepFilter;
 pub(crate) use patience::{Backoff, Patience};
 pub(crate) use sse::Events;

@@ -1,5 +1,8 @@
-//! Hostile bytes for what the command line reads: documents, contexts, traces, and what a coordinator streams to it.
-//! Corpora and engine are `sluice-fuzz`'s.
+//! Hostile bytes for what the command line reads: documents, traces, and what a coordinator streams to it. Its answers are
+//! `fuzz/answers.rs`'s, contexts and scenarios `fuzz/files.rs`'s. Corpora and engine are `sluice-fuzz`'s.
+
+mod answers;
+mod files;
 
 use std::io;
 

@@ -202,7 +202,7 @@ impl Out {
 }
 
 /// Whoever made the words of a message may have left in it what a terminal would obey; its lines stay lines.
-fn harmless(text: &str) -> String {
+pub(crate) fn harmless(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(safe).collect();
     lines.join("\n")
 }

@@ -174,3 +174,9 @@ pub(crate) fn jobs_in(file: &str, text: &str) -> Result<usize, Failure> {
     let sheet = csv::Sheet::parse(file.to_owned(), text).map_err(Failure::Usage)?;
     Ok(Trace::of(&sheet)?.jobs.len())
 }
+
+/// How many cases a text tells of, for hostile texts.
+#[cfg(test)]
+pub(crate) fn cases_in(file: &str, text: &str) -> Result<usize, Failure> {
+    scenario::of_text(file, text).map(|cases| cases.len())
+}

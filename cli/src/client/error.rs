@@ -77,7 +77,7 @@ impl ApiError {
 }
 
 /// An error that is not in the API's own words: a proxy's, or a path that this coordinator does not have.
-pub(super) fn wordless(status: StatusCode, body: &[u8]) -> ErrorView {
+pub(crate) fn wordless(status: StatusCode, body: &[u8]) -> ErrorView {
     let text = String::from_utf8_lossy(body);
     let first: String = text
         .lines()

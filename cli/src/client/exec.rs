@@ -154,18 +154,23 @@ impl Client {
 }
 
 /// What stands before the body, and what of the body came with it.
-fn read_head(stream: &mut Wire) -> io::Result<(String, Vec<u8>)> {
+pub(crate) fn read_head(stream: &mut impl Read) -> io::Result<(String, Vec<u8>)> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
+    // Where the next look begins: what was looked at has no end in it, but perhaps the beginning of one.
+    let mut seen = 0;
     loop {
-        let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
+        let end = bytes[seen..]
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n");
         if let Some(end) = end {
-            let first = bytes.split_off(end + 4);
+            let first = bytes.split_off(seen + end + 4);
             return Ok((String::from_utf8_lossy(&bytes).into_owned(), first));
         }
         if bytes.len() > MAX_HEAD_BYTES {
             return Err(io::Error::other("its answer has no end"));
         }
+        seen = bytes.len().saturating_sub(3);
         match stream.read(&mut chunk)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             count => bytes.extend(&chunk[..count]),
@@ -173,7 +178,7 @@ fn read_head(stream: &mut Wire) -> io::Result<(String, Vec<u8>)> {
     }
 }
 
-fn status_of(head: &str) -> Option<StatusCode> {
+pub(crate) fn status_of(head: &str) -> Option<StatusCode> {
     let mut words = head.lines().next()?.split(' ');
     words
         .next()
@@ -181,7 +186,7 @@ fn status_of(head: &str) -> Option<StatusCode> {
     words.next()?.parse().ok()
 }
 
-fn length_of(head: &str) -> Option<u64> {
+pub(crate) fn length_of(head: &str) -> Option<u64> {
     head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         let value = name

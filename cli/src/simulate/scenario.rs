@@ -14,6 +14,9 @@ use crate::out::{Out, Tone};
 use crate::render::safe;
 use crate::show;
 
+#[cfg(test)]
+pub(super) use read::of_text;
+
 /// How a case came out.
 #[derive(Debug, Serialize)]
 struct Verdict {

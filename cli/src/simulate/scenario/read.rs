@@ -1,7 +1,7 @@
 //! Reads scenario files. What is wrong is told with file, case, place and field, all of it at once.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use coordinator_core::simulation::scenario::{Case, Event, Expected, NodePut, PolicyPut, PoolPut};
@@ -20,33 +20,62 @@ type Mistakes = Vec<String>;
 
 /// The cases of files, in order: all, or those with one of the ids in `only`.
 pub(super) fn files(paths: &[PathBuf], only: &[String]) -> Result<Vec<Case>, Failure> {
-    let mut cases = Vec::new();
-    let mut mistakes = Mistakes::new();
-    let mut ids = Vec::new();
+    let mut read = Read::default();
     for path in paths {
-        let name = path.display();
-        for (nth, value) in (1..).zip(values(path)?) {
+        let name = path.display().to_string();
+        let text = text(path);
+        let text = text.map_err(|e| Failure::Usage(format!("{name}: cannot be read: {e}")))?;
+        read.take(&name, &text, only)?;
+    }
+    read.finish(only)
+}
+
+/// The cases of a text that would stand in a file of this name.
+#[cfg(test)]
+pub(crate) fn of_text(name: &str, text: &str) -> Result<Vec<Case>, Failure> {
+    let mut read = Read::default();
+    read.take(name, text, &[])?;
+    read.finish(&[])
+}
+
+/// What was read so far.
+#[derive(Default)]
+struct Read {
+    cases: Vec<Case>,
+    mistakes: Mistakes,
+    /// Of all cases, those that nobody asked for included.
+    ids: Vec<String>,
+}
+
+impl Read {
+    fn take(&mut self, name: &str, text: &str, only: &[String]) -> Result<(), Failure> {
+        for (nth, value) in (1..).zip(values(name, text)?) {
             let id = value["id"].as_str().map(str::to_owned);
-            ids.extend(id.clone());
+            self.ids.extend(id.clone());
             if !only.is_empty() && !id.as_ref().is_some_and(|id| only.contains(id)) {
                 continue;
             }
             match case(value) {
-                Ok(case) => cases.push(case),
+                Ok(case) => self.cases.push(case),
                 Err(found) => {
                     let label = id.map_or(format!("case {nth}"), |id| format!("case `{id}`"));
                     let found = found.into_iter();
-                    mistakes.extend(found.map(|mistake| format!("{name}, {label}, {mistake}")));
+                    let told = found.map(|mistake| format!("{name}, {label}, {mistake}"));
+                    self.mistakes.extend(told);
                 }
             }
         }
+        Ok(())
     }
-    if !mistakes.is_empty() {
-        return Err(Failure::Usage(told(mistakes)));
-    }
-    match only.iter().find(|id| !ids.contains(id)) {
-        Some(id) => Err(no_case(id, &ids)),
-        None => Ok(cases),
+
+    fn finish(self, only: &[String]) -> Result<Vec<Case>, Failure> {
+        if !self.mistakes.is_empty() {
+            return Err(Failure::Usage(told(self.mistakes)));
+        }
+        match only.iter().find(|id| !self.ids.contains(id)) {
+            Some(id) => Err(no_case(id, &self.ids)),
+            None => Ok(self.cases),
+        }
     }
 }
 
@@ -71,10 +100,8 @@ fn no_case(id: &str, ids: &[String]) -> Failure {
 }
 
 /// The cases of a file: a list of them, or one alone.
-fn values(path: &Path) -> Result<Vec<Value>, Failure> {
-    let name = path.display();
-    let text = text(path).map_err(|e| Failure::Usage(format!("{name}: cannot be read: {e}")))?;
-    let value = serde_json::from_str(&text)
+fn values(name: &str, text: &str) -> Result<Vec<Value>, Failure> {
+    let value = serde_json::from_str(text)
         .map_err(|e| Failure::Usage(format!("{name}: it is no JSON: {e}")))?;
     match value {
         Value::Array(cases) if !cases.is_empty() => Ok(cases),
@@ -89,7 +116,7 @@ fn values(path: &Path) -> Result<Vec<Value>, Failure> {
 fn text(path: &Path) -> io::Result<String> {
     if path.as_os_str() == "-" {
         let mut text = String::new();
-        io::stdin().read_to_string(&mut text)?;
+        io::Read::read_to_string(&mut io::stdin(), &mut text)?;
         return Ok(text);
     }
     fs::read_to_string(path)
