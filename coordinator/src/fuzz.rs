@@ -77,6 +77,10 @@ fn answer(address: &str, request: &[u8]) -> Vec<u8> {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     // It may be refused before all of it is written.
     let _sent = stream.write_all(request);
+    all_of(stream)
+}
+
+fn all_of(mut stream: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
     match stream.read_to_end(&mut said) {
         Err(error) if error.kind() != io::ErrorKind::ConnectionReset => panic!("{error}"),
@@ -86,9 +90,10 @@ fn answer(address: &str, request: &[u8]) -> Vec<u8> {
 
 fn status_of(said: &[u8]) -> u16 {
     let text = std::str::from_utf8(&said[..said.len().min(12)]).unwrap_or_default();
-    let status = text
-        .strip_prefix("HTTP/1.1 ")
-        .and_then(|rest| rest.parse().ok());
+    let rest = ["HTTP/1.1 ", "HTTP/1.0 "]
+        .into_iter()
+        .find_map(|version| text.strip_prefix(version));
+    let status = rest.and_then(|rest| rest.parse().ok());
     status.unwrap_or_else(|| panic!("no answer: {}", said.escape_ascii()))
 }
 
@@ -154,6 +159,65 @@ const CALLS: &[&str] = &[
     "\"subject\":",
     "\"steps\":[",
 ];
+
+/// What a program may write before the body, as it likes. An input is the head's lines, with plain line ends; an empty one,
+/// and the body.
+fn request_of_lines(input: &[u8]) -> Vec<u8> {
+    let end = input.windows(2).position(|two| two == b"\n\n");
+    let (head, rest) = input.split_at(end.unwrap_or(input.len()));
+    let body = rest.get(2..).unwrap_or_default();
+    let mut request = head
+        .split(|byte| *byte == b'\n')
+        .collect::<Vec<_>>()
+        .join(&b"\r\n"[..]);
+    request.extend(b"\r\nconnection: close\r\n\r\n");
+    request.extend(body);
+    request
+}
+
+/// What is no HTTP, or announces more than it brings, is cut without a word; every other head is answered.
+#[test]
+fn heads_of_calls() {
+    let rig = Rig::start();
+    let url = rig.url("");
+    let address = url.strip_prefix("http://").unwrap();
+    let words = [
+        "GET / HTTP/1.1",
+        "POST /v1/steps HTTP/1.1",
+        " HTTP/1.0",
+        "PRI * HTTP/2.0",
+        "host: a",
+        "authorization: Bearer ",
+        "origin: https://evil.example",
+        "content-length: 2",
+        "transfer-encoding: chunked",
+        "expect: 100-continue",
+        "if-match: \"1\"",
+        "if-none-match: *",
+        "connection: upgrade",
+        "upgrade: sluice-exec",
+        "content-type: application/json",
+        "accept: text/event-stream",
+        "last-event-id: 1",
+        "2\r\n{}\r\n0\r\n\r\n",
+    ];
+    Fuzz::new("heads").words(&words).run(|input| {
+        if input.windows(6).any(|word| word == b"follow") {
+            return;
+        }
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // It may be refused before all of it is written; nothing more comes of what was announced.
+        let _sent = stream.write_all(&request_of_lines(input));
+        let _closed = stream.shutdown(std::net::Shutdown::Write);
+        let said = all_of(stream);
+        if !said.is_empty() {
+            let status = status_of(&said);
+            assert!(status < 500 || status == 505, "{}", said.escape_ascii());
+        }
+    });
+    assert_eq!(rig.get("/healthz").0, 200);
+}
 
 /// Every call is answered, whatever came before it; nothing is the coordinator's fault.
 #[test]

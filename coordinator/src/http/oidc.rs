@@ -149,6 +149,8 @@ fn flatten(name: &str, value: &Value, depth: usize, found: &mut BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use std::fs;
     use std::time::SystemTime;
 

@@ -245,7 +245,7 @@ fn contents(key: &'static str, file: &Path) -> Result<Vec<u8>, KeysError> {
 }
 
 /// The public keys in a text.
-fn public(key: &'static str, place: &str, text: &[u8]) -> Result<Vec<Jwk>, KeysError> {
+pub(super) fn public(key: &'static str, place: &str, text: &[u8]) -> Result<Vec<Jwk>, KeysError> {
     let set: JwkSet = serde_json::from_slice(text).map_err(|source| KeysError::Malformed {
         key,
         place: place.to_owned(),
