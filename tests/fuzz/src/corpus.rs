@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 use crate::coverage::Way;
 
+/// The most bytes of inputs without a name that are kept of a target: a corpus is read at every test run, and lies in the
+/// tree for good.
+const MOST_KEPT_BYTES: usize = 64 * 1024;
+
 /// One input, and the ways that it took.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -57,17 +61,20 @@ pub(crate) fn keep(folder: &Path, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Leaves in the folder what was written by hand, and the smallest inputs that between them take every other edge.
+/// Leaves in the folder what was written by hand, and the smallest inputs that between them take every other edge, as far
+/// as there is room.
 pub(crate) fn rewrite(folder: &Path, mut entries: Vec<Entry>) -> usize {
     entries.sort_by_key(|entry| (!is_by_hand(entry), entry.bytes.len()));
     let mut taken = BTreeSet::new();
     let mut kept = BTreeSet::new();
+    let mut room = MOST_KEPT_BYTES;
     for entry in entries {
         let before = taken.len();
         taken.extend(entry.ways.iter().map(|way| way.edge));
         if is_by_hand(&entry) {
             kept.extend(entry.name);
-        } else if taken.len() > before {
+        } else if taken.len() > before && entry.bytes.len() <= room {
+            room -= entry.bytes.len();
             keep(folder, &entry.bytes);
             kept.insert(hash_name(&entry.bytes));
         }
@@ -110,6 +117,19 @@ mod tests {
                 })
                 .collect(),
         }
+    }
+
+    #[test]
+    fn no_more_is_kept_than_there_is_room_for() {
+        let folder = std::env::temp_dir().join(format!("sluice-room-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("by-hand"), "hand").unwrap();
+        let made = |nth: u8| entry(None, &[nth; 1024], &[10 + usize::from(nth)]);
+        let mut all: Vec<_> = (0..100).map(made).collect();
+        all.push(entry(Some("by-hand"), b"hand", &[1]));
+        let kept = rewrite(&folder, all);
+        assert_eq!(kept, 1 + 64, "64 of 1 KiB, and what has a name");
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]
