@@ -27,7 +27,7 @@ use super::access::{self, Call, Caller, Who};
 use super::edge::Peer;
 use super::error::ApiError;
 use super::rate::{Bucket, Rate};
-use super::{Api, Issuer, body};
+use super::{Api, Issuer};
 use crate::clock::wall;
 use crate::config::ApiToken;
 
@@ -106,10 +106,7 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(error) => {
-            body::pass_over(request).await;
-            error.into_response()
-        }
+        Err(error) => error.into_response(),
     };
     let code = response.extensions().get::<ErrorCode>().copied();
     note_refusal(&api, (who, from), &call, &params, code).await;

@@ -36,10 +36,6 @@ fn too_slow() -> ApiError {
 const NO_ENVIRONMENT: &str =
     "write variables as a map of names and texts, such as `{\"EPOCHS\": \"3\"}`";
 
-/// What is passed over of a call that is refused, and for how long.
-const PASSED_OVER_BYTES: u64 = 64 * 1024;
-const PASS_OVER_LIMIT: Duration = Duration::from_secs(1);
-
 /// The body, where it has at most `limit` bytes, announced or not.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
     let announced = announced(&request).unwrap_or(0);
@@ -66,16 +62,6 @@ pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiE
     }
     discard(chunks, limit).await;
     Err(ApiError::BodyTooLarge { limit })
-}
-
-/// Reads and throws away the small body of a call that is refused: a connection with something unread in it is closed,
-/// and the caller's next call on it would fail for no fault of its own.
-pub(super) async fn pass_over(request: Request) {
-    let small = announced(&request).is_some_and(|bytes| bytes <= PASSED_OVER_BYTES);
-    if small {
-        let reading = read(request, PASSED_OVER_BYTES as usize);
-        let _the_answer_goes_out_anyway = tokio::time::timeout(PASS_OVER_LIMIT, reading).await;
-    }
 }
 
 fn announced(request: &Request) -> Option<u64> {

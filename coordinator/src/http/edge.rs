@@ -10,7 +10,9 @@
 
 mod seats;
 mod steady;
+mod unread;
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -152,7 +154,15 @@ impl Door {
             .max_headers(MAX_HEADERS)
             .serve_connection(
                 TokioIo::new(stream),
-                service_fn(move |request| call(&router, &peer, request)),
+                service_fn(move |request| {
+                    let (request, unread) = unread::lend(request);
+                    let answer = call(&router, &peer, request.map(Body::new));
+                    async move {
+                        let mut answer = answer.await?;
+                        unread.settle(&mut answer).await;
+                        Ok::<_, Infallible>(answer)
+                    }
+                }),
             )
             .with_upgrades();
         let mut connection = pin!(connection);
@@ -176,7 +186,9 @@ impl Door {
             .max_header_list_size(MAX_HEAD_BYTES as u32)
             .serve_connection(
                 TokioIo::new(stream),
-                service_fn(move |request| call(&router, &peer, request)),
+                service_fn(move |request: hyper::Request<Incoming>| {
+                    call(&router, &peer, request.map(Body::new))
+                }),
             );
         let mut connection = pin!(connection);
         let outcome = tokio::select! {
@@ -199,9 +211,8 @@ fn ended(outcome: Result<(), hyper::Error>) {
 fn call(
     router: &Router,
     peer: &Peer,
-    request: hyper::Request<Incoming>,
-) -> impl Future<Output = Result<axum::response::Response, std::convert::Infallible>> + use<> {
-    let mut request: Request = request.map(Body::new);
+    mut request: Request,
+) -> impl Future<Output = Result<axum::response::Response, Infallible>> + use<> {
     request.extensions_mut().insert(peer.clone());
     // A router is always ready.
     Service::call(&mut router.clone(), request)

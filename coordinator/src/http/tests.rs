@@ -14,6 +14,7 @@ mod preview;
 mod refused;
 mod rules;
 mod terms;
+mod unread;
 mod validations;
 
 use serde_json::{Value, json};
