@@ -1,8 +1,10 @@
 //! Hostile bytes for what the command line reads: documents, traces, and what a coordinator streams to it. Its answers are
-//! `fuzz/answers.rs`'s, contexts and scenarios `fuzz/files.rs`'s. Corpora and engine are `sluice-fuzz`'s.
+//! `fuzz/answers.rs`'s, contexts and scenarios `fuzz/files.rs`'s, output of
+//! steps `fuzz/terminal.rs`'s. Corpora and engine are `sluice-fuzz`'s.
 
 mod answers;
 mod files;
+mod terminal;
 
 use std::io;
 

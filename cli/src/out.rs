@@ -1,6 +1,8 @@
 //! The only place that prints. Results go to stdout; progress, hints and errors go to stderr, and progress only where a
 //! person can see it.
 
+mod tamed;
+
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -11,6 +13,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::args::Format;
 use crate::failure::Failure;
 use crate::render::safe;
+pub(crate) use tamed::Tamed;
 
 /// Where and how this process prints.
 #[derive(Clone, Copy, Debug)]
@@ -215,10 +218,15 @@ fn painted(colored: bool, tone: Tone, text: impl Display) -> String {
     }
 }
 
-/// A descriptor that takes a step's bytes unharmed: no line buffer, no encoding, and patient with a descriptor that
-/// somebody else has made non-blocking.
+/// A descriptor that takes a step's bytes: no line buffer, no encoding, and patient with a descriptor that somebody else
+/// has made non-blocking. Where it is a terminal, what would steer it is shown and not obeyed; elsewhere every byte passes
+/// unharmed.
 #[derive(Debug)]
-pub(crate) struct Sink(File);
+pub(crate) struct Sink {
+    file: File,
+    /// Where it is a terminal.
+    tamed: Option<Tamed>,
+}
 
 impl Sink {
     /// Our stdout.
@@ -231,24 +239,58 @@ impl Sink {
         Self::of(&io::stderr())
     }
 
-    fn of(fd: &impl AsFd) -> Result<Self, Failure> {
+    fn of(fd: &(impl AsFd + IsTerminal)) -> Result<Self, Failure> {
         let owned = fd.as_fd().try_clone_to_owned().map_err(Failure::Output)?;
-        Ok(Self(File::from(owned)))
+        Ok(Self {
+            file: File::from(owned),
+            tamed: fd.is_terminal().then(Tamed::default),
+        })
     }
-}
 
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// As it is.
+    fn pass_on(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
-            match self.0.write(bytes) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(&self.0)?,
+            match self.file.write(bytes) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => wait_writable(&self.file)?,
                 done => return done,
             }
         }
     }
 
+    fn pass_all_on(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            match self.pass_on(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => bytes = &bytes[written..],
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(tamed) = &mut self.tamed else {
+            return self.pass_on(bytes);
+        };
+        let shown = tamed.pass(bytes);
+        self.pass_all_on(&shown)?;
+        Ok(bytes.len())
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+impl Drop for Sink {
+    fn drop(&mut self) {
+        if let Some(tamed) = &mut self.tamed {
+            let last = tamed.finish();
+            let _nobody_is_left_to_hear = self.pass_all_on(&last);
+        }
     }
 }
 
@@ -286,7 +328,13 @@ mod tests {
         let (read, write) = nix::unistd::pipe2(nix::fcntl::OFlag::O_NONBLOCK).unwrap();
         let bytes: Vec<u8> = (0..1_000_000u32).map(|i| (i % 251) as u8).collect();
         let expected = bytes.clone();
-        let writer = std::thread::spawn(move || Sink(File::from(write)).write_all(&bytes));
+        let writer = std::thread::spawn(move || {
+            Sink {
+                file: File::from(write),
+                tamed: None,
+            }
+            .write_all(&bytes)
+        });
         let mut got = Vec::new();
         let mut reader = File::from(read);
         let mut chunk = [0; 4096];

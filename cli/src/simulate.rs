@@ -24,6 +24,7 @@ use sluice_common::time::Time;
 use crate::args::{Format, SimulateArgs, TraceFlags};
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::render::safe;
 use crate::show;
 
 use self::cluster::Cluster;
@@ -89,7 +90,7 @@ fn title(path: &Path, report: &Report) -> String {
         .file_name()
         .unwrap_or(path.as_os_str())
         .to_string_lossy();
-    format!("{file} on {}", report::cluster(report))
+    format!("{} on {}", safe(&file), report::cluster(report))
 }
 
 /// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.

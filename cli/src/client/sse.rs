@@ -5,6 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 
 /// Longest line taken; an event is one record, and no record comes near this.
 const MAX_LINE_BYTES: u64 = 16 * 1024 * 1024;
+/// The most data of an event, in however many lines.
+const MAX_EVENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,13 +77,7 @@ impl<R: Read> Events<R> {
             }
             match field(&line) {
                 ("event", value) => kind = value.to_owned(),
-                ("data", value) => match &mut data {
-                    Some(data) => {
-                        data.push('\n');
-                        data.push_str(value);
-                    }
-                    None => data = Some(value.to_owned()),
-                },
+                ("data", value) => join(&mut data, value)?,
                 ("id", value) => id = value.parse().ok(),
                 // Comments begin with a colon and so have an empty name.
                 _ => {}
@@ -89,6 +85,21 @@ impl<R: Read> Events<R> {
         }
         Ok(None)
     }
+}
+
+/// Adds a line to what an event has of data so far.
+fn join(data: &mut Option<String>, line: &str) -> io::Result<()> {
+    let Some(data) = data else {
+        *data = Some(line.to_owned());
+        return Ok(());
+    };
+    if data.len() + line.len() >= MAX_EVENT_BYTES {
+        let message = "an event of the stream has no end";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, message));
+    }
+    data.push('\n');
+    data.push_str(line);
+    Ok(())
 }
 
 /// A line's name and value; one space after the colon belongs to neither.
@@ -151,6 +162,15 @@ mod tests {
         assert_eq!(parse("data: a\n\ndata: b\n"), [event("message", "a")]);
         let cut = Events::new(&b"data: a\n\ndata: b"[..]).last().unwrap();
         assert_eq!(cut.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn an_event_without_an_end_is_given_up() {
+        let line = format!("data: {}\n", "x".repeat(1 << 20));
+        let lines = line.repeat(17);
+        let mut events = Events::new(lines.as_bytes().chain(io::repeat(b'\n')));
+        let error = events.next().unwrap().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }
 
     proptest! {

@@ -9,6 +9,7 @@ use crate::args::{DescribeArgs, Described, Format};
 use crate::client::{Client, Patience, StepFilter};
 use crate::failure::Failure;
 use crate::out::Out;
+use crate::render::safe;
 use crate::{render, show};
 
 /// Steps of a queue that a description of a pool shows.
@@ -42,7 +43,9 @@ pub(crate) fn run(client: &Client, args: &DescribeArgs, out: Out) -> Result<u8, 
                     out.result(&render::platform::describe(&platform, &nodes, out))?;
                 }
                 Format::Json | Format::Yaml => show::value(&platform, out)?,
-                Format::Name => out.result(&format!("platform/{pool}/{name}\n"))?,
+                Format::Name => {
+                    out.result(&format!("platform/{}/{}\n", safe(pool), safe(name)))?;
+                }
             }
             Ok(0)
         }

@@ -53,7 +53,7 @@ pub(crate) fn run(client: &Client, args: WaitArgs, out: Out) -> Result<u8, Failu
         done.push(step);
     }
     if !out.format().is_line_by_line() {
-        show::each(&done, out, |step| step.id.clone())?;
+        show::each(&done, out, |step| safe(&step.id))?;
     }
     Ok(0)
 }

@@ -429,7 +429,7 @@ fn what_is_typed_wrongly_is_answered_with_a_way_out() {
 }
 
 /// What a command prints on a terminal of this size, and what it sets its environment to.
-fn on_terminal(dev: &Dev, columns: u16, env: &[(&str, &str)], args: &[&str]) -> String {
+pub(crate) fn on_terminal(dev: &Dev, columns: u16, env: &[(&str, &str)], args: &[&str]) -> String {
     let size = Winsize {
         ws_row: 24,
         ws_col: columns,

@@ -4,6 +4,8 @@
 use serde_json::json;
 use sluice_tests::Dev;
 
+use super::cli::on_terminal;
+
 /// Clears the screen, sets a title, makes a link, deletes backwards, turns the line, hides.
 const PLANTED: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{8}\u{202e}\u{200b}\r";
 
@@ -192,6 +194,23 @@ fn nothing_that_anybody_wrote_steers_a_terminal() {
     );
     let raw = dev.sluice(&["logs", "ran"]);
     assert_eq!(raw.stdout, "\u{1b}[2J\u{7}", "a step's output is its own");
+    nothing_on_a_terminal(&dev);
+}
+
+/// What is fitted to a terminal is as harmless as what is not, and there a step's output is as well.
+fn nothing_on_a_terminal(dev: &Dev) {
+    let mut commands: Vec<Vec<&str>> = KINDS.iter().map(|kind| vec!["get", kind]).collect();
+    commands.push(vec!["describe", "step", "ran"]);
+    commands.push(vec!["describe", "pool", "p"]);
+    commands.push(vec!["explain", "ran"]);
+    commands.push(vec!["logs", "ran"]);
+    commands.push(vec!["logs", "--follow", "--tail", "1", "ran"]);
+    for args in &commands {
+        let said = on_terminal(dev, 80, &[("NO_COLOR", "1")], args);
+        assert!(!said.chars().any(steers), "{args:?}: {said:?}");
+    }
+    let logs = on_terminal(dev, 80, &[], &["logs", "ran"]);
+    assert_eq!(logs, r"\u{1b}[2J\u{7}");
 }
 
 #[test]
