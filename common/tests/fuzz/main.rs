@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sluice_common::access::{BindingTerms, Pattern, RoleTerms};
+use sluice_common::access::{BindingTerms, Pattern, Resource, RoleTerms, Verb};
 use sluice_common::amount::parse_memory;
 use sluice_common::api::{
     ApiTokenRequest, ApplyRequest, BatchRequest, CordonRequest, DrainRequest, JoinTokenRequest,
@@ -15,12 +15,15 @@ use sluice_common::api::{
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::exec::ExecRequest;
-use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
+use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, StepId, Subject};
 use sluice_common::inventory::{Capability, Inventory};
 use sluice_common::label::{LabelChange, LabelKey, LabelValue};
 use sluice_common::nearest::unknown_field;
-use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::output::{mark, read_mark};
+use sluice_common::platform::range::{Bytes, Range, Version};
+use sluice_common::platform::terms::{PlatformTerms, Words};
 use sluice_common::processors::CpuSet;
+use sluice_common::proof::Fingerprint;
 use sluice_common::request::StepRequest;
 use sluice_common::selector::Selector;
 use sluice_common::step::Work;
@@ -77,6 +80,48 @@ fn words_and_amounts() {
                 9 => comes_back::<Capability>(text),
                 10 => comes_back::<Pattern>(text),
                 _ => amounts_and_names(text),
+            }
+        });
+}
+
+/// What platforms ask of hosts, what rules of access name, hashes, and the mark at the head of an output that was cut.
+#[test]
+fn terms_and_hashes() {
+    let words = [
+        ">=",
+        "<",
+        ",",
+        "80GiB",
+        "535.104",
+        "get",
+        "create",
+        "steps",
+        "nodes",
+        "*",
+        "a100, h100",
+        "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    ];
+    Fuzz::new("terms")
+        .words(&words)
+        .max_bytes(600)
+        .run(|input| {
+            if let Some(bytes) = input.first_chunk()
+                && let Some(first_kept) = read_mark(*bytes)
+            {
+                assert_eq!(mark(first_kept), *bytes);
+            }
+            let Some((kind, text)) = kind_and_text(input) else {
+                return;
+            };
+            match kind % 8 {
+                0 => comes_back::<Range<Bytes>>(text),
+                1 => comes_back::<Range<Version>>(text),
+                2 => comes_back::<Words>(text),
+                3 => comes_back::<Verb>(text),
+                4 => comes_back::<Resource>(text),
+                5 => comes_back::<Fingerprint>(text),
+                6 => comes_back::<ClusterId>(text),
+                _ => comes_back::<BootId>(text),
             }
         });
 }
