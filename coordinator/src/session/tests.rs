@@ -1,5 +1,6 @@
 //! Real links with agents that behave and agents that do not.
 
+mod fuzz;
 mod join;
 
 use sluice_common::inventory::{Gpu, Inventory};
