@@ -152,12 +152,13 @@ impl Market {
     /// A head that waits for others to end is promised a place only when somebody behind it could start or take: until
     /// then the promise would bind nobody, and making it costs a look at what runs.
     fn first_in_order(&self, name: &PoolName, pool: &Pool, now: Time) -> Option<Move> {
-        let mut head: Option<&Request> = None;
+        let mut head: Option<Head<'_>> = None;
         for (_, request) in order::in_order(self, name, pool) {
             let pools = self.candidates(request);
-            let moved = self
-                .grant(request, &pools)
-                .or_else(|| self.take(request, &pools, now));
+            let (moved, coming) = match self.grant(request, &pools) {
+                Some(grant) => (Some(grant), None),
+                None => self.take(request, &pools, now),
+            };
             if moved
                 .as_ref()
                 .is_some_and(|moved| moved.pool() != Some(name))
@@ -167,16 +168,17 @@ impl Market {
                 continue;
             }
             if moved.is_some() {
-                let unpromised = head.filter(|head| pool.soft.as_ref() != Some(&head.step));
-                let promise = unpromised.and_then(|head| self.await_ends(name, pool, head));
+                let promise = head.and_then(|head| self.promise_to(head, name, pool));
                 return promise.or(moved);
             }
             if head.is_none() && self.may_lead(name, pool, request) {
-                head = Some(request);
+                let coming = coming.filter(|coming| coming.pool == *name);
+                head = Some(Head { request, coming });
             }
         }
         let stale = pool.soft.as_ref();
-        let stale = stale.filter(|step| head.is_none_or(|head| head.step != **step));
+        let stale =
+            stale.filter(|step| head.as_ref().is_none_or(|head| head.request.step != **step));
         stale.map(|step| Move::Withdraw { step: step.clone() })
     }
 
@@ -196,20 +198,46 @@ impl Market {
         })
     }
 
-    /// Stopping others, in the first of its pools where that helps.
-    fn take(&self, request: &Request, pools: &[(&PoolName, &Pool)], now: Time) -> Option<Move> {
+    /// Stopping others, in the first of its pools where that helps; or, where nobody need be stopped, what comes free there.
+    fn take(
+        &self,
+        request: &Request,
+        pools: &[(&PoolName, &Pool)],
+        now: Time,
+    ) -> (Option<Move>, Option<Nomination>) {
         for (name, pool) in pools {
             let Some(before) = Before::of(self, pool, request) else {
                 continue;
             };
             match victims::outlook(before, now) {
-                Outlook::Take(plan) => return Some(promise(request, name, plan)),
+                Outlook::Take(plan) => return (Some(promise(request, name, plan)), None),
                 // Waiting costs nobody anything: what comes free here is looked at when it is.
-                Outlook::Coming => return None,
+                Outlook::Coming(plan) => return (None, Some(nomination(name, plan, false))),
                 Outlook::Nothing(_) => {}
             }
         }
-        None
+        (None, None)
+    }
+
+    /// The promise that a head has to get before anybody behind it moves: of what comes free by itself, or else of what will
+    /// be when others have ended. One that it has stands, unless it could start sooner elsewhere.
+    fn promise_to(&self, head: Head<'_>, name: &PoolName, pool: &Pool) -> Option<Move> {
+        let Head { request, coming } = head;
+        let known = pool.soft.as_ref().filter(|step| **step == request.step);
+        let known = known.and_then(|step| self.nomination(step));
+        if known.is_some_and(|known| self.is_coming(known)) {
+            return None;
+        }
+        match (coming, known) {
+            (Some(coming), _) => Some(Move::Nominate {
+                step: request.step.clone(),
+                nomination: coming,
+                victims: BTreeSet::new(),
+                frozen: BTreeSet::new(),
+            }),
+            (None, Some(_)) => None,
+            (None, None) => self.await_ends(name, pool, request),
+        }
     }
 
     /// Whether a blocked request is one for which a pool's units are kept: not one that waits only for its own
@@ -251,19 +279,31 @@ impl Market {
     }
 }
 
+/// A blocked request for which a pool's units are kept.
+#[derive(Clone, Debug)]
+struct Head<'a> {
+    request: &'a Request,
+    /// Where it could start on what comes free by itself.
+    coming: Option<Nomination>,
+}
+
 fn promise(request: &Request, pool: &PoolName, plan: Plan) -> Move {
-    let mut awaits = plan.leaving;
-    awaits.extend(plan.victims.iter().cloned());
     Move::Nominate {
         step: request.step.clone(),
-        nomination: Nomination {
-            pool: pool.clone(),
-            hosts: plan.hosts,
-            awaits,
-            firm: true,
-            platform: plan.platform,
-        },
-        victims: plan.victims,
-        frozen: plan.frozen,
+        victims: plan.victims.clone(),
+        frozen: plan.frozen.clone(),
+        nomination: nomination(pool, plan, true),
+    }
+}
+
+fn nomination(pool: &PoolName, plan: Plan, firm: bool) -> Nomination {
+    let mut awaits = plan.leaving;
+    awaits.extend(plan.victims);
+    Nomination {
+        pool: pool.clone(),
+        hosts: plan.hosts,
+        awaits,
+        firm,
+        platform: plan.platform,
     }
 }

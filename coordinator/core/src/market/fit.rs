@@ -171,7 +171,13 @@ impl<'a> Before<'a> {
             self.add(step, &mut with_soft);
             (step.clone(), with_soft)
         });
-        Promises { firm, soft }
+        let head = soft.as_ref();
+        let head = head.and_then(|(step, _)| self.market.nomination(step));
+        Promises {
+            is_coming: head.is_some_and(|promise| self.market.is_coming(promise)),
+            firm,
+            soft,
+        }
     }
 
     fn add(&self, step: &StepId, kept: &mut Kept) {
@@ -322,7 +328,7 @@ impl<'a> Before<'a> {
         let (head, _) = promises
             .soft
             .as_ref()
-            .filter(|_| self.request.preemptible)?;
+            .filter(|_| promises.may_be_passed(self.request))?;
         let hosts = self.hosts(&promises.firm)?;
         Some((hosts, BTreeSet::from([head.clone()])))
     }
@@ -362,9 +368,17 @@ pub(crate) struct Promises {
     pub(crate) firm: Kept,
     /// To the head that goes before it, with the firm ones added.
     pub(crate) soft: Option<(StepId, Kept)>,
+    /// Whether all that the head waits for is being released.
+    is_coming: bool,
 }
 
 impl Promises {
+    /// Whether a request may be granted around the head: one that can be made to give way. Not where the head is about to
+    /// start, for it would have to at once, and the head would wait for that.
+    pub(crate) fn may_be_passed(&self, request: &Request) -> bool {
+        request.preemptible && !self.is_coming
+    }
+
     /// All of it.
     pub(crate) fn all(&self) -> &Kept {
         self.soft.as_ref().map_or(&self.firm, |(_, kept)| kept)

@@ -120,7 +120,7 @@ impl Market {
         }
         match victims::outlook(before, now) {
             Outlook::Take(plan) => Stops::Would(plan.victims),
-            Outlook::Coming => Stops::Coming,
+            Outlook::Coming(_) => Stops::Coming,
             Outlook::Nothing(why) => Stops::Nobody(why),
         }
     }

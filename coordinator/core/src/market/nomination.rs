@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | made for | the head of a pool, when no victims help | any waiter, when it takes victims |
 //! | waits for | runs that end by themselves | victims that were told to go |
-//! | keeps units from | those behind it that could not be made to give way | everybody |
+//! | keeps units from | those behind it that could not be made to give way; all behind it where what it waits for is being released | everybody |
 //! | ends when | it starts, ends, is overtaken in order, or its hosts can no longer hold it | it starts or ends, or its hosts can no longer hold it |
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -44,6 +44,14 @@ impl Nomination {
     /// Whether nobody else may have its units.
     pub fn is_firm(&self) -> bool {
         self.firm
+    }
+}
+
+impl Market {
+    /// Whether a promise awaits runs, and every one of them is being stopped or has ended.
+    pub(crate) fn is_coming(&self, nomination: &Nomination) -> bool {
+        let mut awaited = nomination.awaits.iter().filter_map(|id| self.run(id));
+        !nomination.awaits.is_empty() && awaited.all(Run::is_leaving)
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum Outlook {
     /// This.
     Take(Plan),
     /// What it needs is coming free by itself: nobody need be stopped.
-    Coming,
+    Coming(Plan),
     /// Nothing.
     Nothing(Hindrance),
 }
@@ -87,7 +87,7 @@ pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
         if let Outlook::Nothing(why) = outlook {
             outlook = match by_view(before, &candidates) {
                 Outlook::Nothing(_) => Outlook::Nothing(why),
-                found @ (Outlook::Take(_) | Outlook::Coming) => found,
+                found @ (Outlook::Take(_) | Outlook::Coming(_)) => found,
             };
         }
     }
@@ -104,7 +104,7 @@ fn by_view<'a>(before: Before<'a>, candidates: &[Candidate<'a>]) -> Outlook {
     let found = with_kept(Scene::new(before, promises.all()), &field);
     let soft = promises.soft.as_ref();
     match (found, soft) {
-        (Outlook::Nothing(_), Some(_)) if before.request.preemptible => {
+        (Outlook::Nothing(_), Some(_)) if promises.may_be_passed(before.request) => {
             with_kept(Scene::new(before, &promises.firm), &field)
         }
         (Outlook::Nothing(why), Some((head, kept))) => {
@@ -148,10 +148,10 @@ fn with_kept<'a>(mut scene: Scene<'a>, field: &Field<'a, '_>) -> Outlook {
             Hindrance::NoCure
         });
     };
-    if offer.taken.is_empty() {
-        return Outlook::Coming;
-    }
-    if !before.is_in_share() && offer.would_be_taken_back(scene.clone(), field) {
+    if !offer.taken.is_empty()
+        && !before.is_in_share()
+        && offer.would_be_taken_back(scene.clone(), field)
+    {
         match cheapest(&scene, &field.of_what_lasts()) {
             Some(dearer) => offer = dearer,
             None => return Outlook::Nothing(Hindrance::TakenBack),
@@ -163,13 +163,17 @@ fn with_kept<'a>(mut scene: Scene<'a>, field: &Field<'a, '_>) -> Outlook {
     }
     let victims = taken.iter().map(|candidate| candidate.id.clone()).collect();
     let frozen = freeze_what_may_be(&mut scene, &hosts, &taken);
-    Outlook::Take(Plan {
+    let plan = Plan {
         leaving: needed_of_leaving(scene, leaving.into_iter(), &hosts),
         victims,
         frozen,
         platform: before.view.cloned(),
         hosts,
-    })
+    };
+    match taken.is_empty() {
+        true => Outlook::Coming(plan),
+        false => Outlook::Take(plan),
+    }
 }
 
 fn cheapest<'a, 'c>(scene: &Scene<'a>, field: &Field<'a, 'c>) -> Option<Offer<'a, 'c>> {

@@ -432,3 +432,33 @@ fn what_runs_without_a_policy_is_of_the_lowest_priority() {
     let waiter = submit(&mut trial, &wish("b", &[(GPU, 4), (MCPU, 2500)], true));
     assert_eq!(running(&trial), [waiter], "{}", trial.story);
 }
+
+/// A gang ends host by host, and the gang that waits for both was no sooner promised than a small one had started on the
+/// first, was told to go when the second came free, and kept the gang waiting for as long as it took to stop. The law lets
+/// the small one start there, as backfill.
+#[test]
+fn nothing_starts_on_what_a_head_is_about_to_start_on() {
+    let mut trial = trial(&[], &[2, 2, 2], true);
+    for name in ["a", "b"] {
+        trial.put_policy(&pool(0), &subject(name), 0, &[], &[]);
+    }
+    let gang = |name| Wish {
+        nodes: 2,
+        ..wish(name, &[(GPU, 2)], true)
+    };
+    let ends = submit(&mut trial, &gang("a"));
+    let stays = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    let head = submit(&mut trial, &gang("b"));
+    let behind = submit(&mut trial, &wish("a", &[(GPU, 2)], true));
+    let attempt = trial.market.runs().map(|(id, _)| id.clone());
+    let attempt = attempt.into_iter().find(|id| id.step == ends).unwrap();
+    trial.finish(&attempt);
+    settle(&mut trial);
+    for n in [0, 1] {
+        assert_eq!(running(&trial), [ends.clone(), stays.clone()]);
+        trial.release(&attempt, &node(n));
+        settle(&mut trial);
+    }
+    assert_eq!(running(&trial), [stays, head], "{}", trial.story);
+    assert!(trial.market.request(&behind).is_some());
+}

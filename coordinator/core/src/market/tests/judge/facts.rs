@@ -205,10 +205,20 @@ impl Judge {
     /// What a request may not touch: what is firmly promised, and if it cannot be made to give way, what the head before
     /// it is promised.
     pub(super) fn forbidden(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
-        match ask.preemptible {
+        let head = self.head_before(pool, ask);
+        let about_to_start = head.is_some_and(|head| self.is_about_to_start(head));
+        match ask.preemptible && !about_to_start {
             true => self.firm_promises(pool, ask, gone),
             false => self.promised(pool, ask, gone),
         }
+    }
+
+    /// Not in so many words in the law: what is granted on the units of a head that waits for nothing but releases under
+    /// way would be taken back at once, and the head would wait for that.
+    pub(super) fn is_about_to_start(&self, head: &StepId) -> bool {
+        let awaits = &self.promises[head].awaits;
+        let mut awaited = awaits.iter().filter_map(|id| self.runs.get(id));
+        !awaits.is_empty() && awaited.all(|run| run.stopping)
     }
 
     /// Whether a request could hold its units on `hosts` with `gone` thought away and `kept` untouched.

@@ -200,7 +200,9 @@ impl Judge {
         }
         let head = self.head_before(pool, ask);
         if let Some(head) = head.filter(|head| self.touches(head, ask, pool, hosts)) {
-            let lawful = ask.preemptible && marks.contains(head);
+            let in_turn = promised.is_some_and(|promise| promise.firm);
+            let in_time = in_turn || !self.is_about_to_start(head);
+            let lawful = ask.preemptible && marks.contains(head) && in_time;
             rule(name, lawful, || {
                 format!("{} on {hosts:?} takes of what {head} is promised", ask.step)
             })?;
