@@ -32,6 +32,7 @@ mod nomination;
 mod order;
 mod platform;
 mod pool;
+mod promised;
 mod remedy;
 mod request;
 mod scene;

@@ -91,10 +91,10 @@ impl<'a> Before<'a> {
             let limit = self.account.policy.as_ref()?.limit(key)?;
             return Some(Block::Limit { key, used, limit });
         }
-        if self.request.preemptible || self.is_inside_share() {
+        if self.request.preemptible || self.is_in_share() {
             return None;
         }
-        let firm = self.firm_with_promised();
+        let firm = self.counted();
         self.metered().find_map(|(key, asked)| {
             let used = firm.get(key);
             let reserved = self.account.reserved(key)?;

@@ -71,7 +71,7 @@ impl Market {
         };
         let waiting = pool.accounts().values().flat_map(|account| {
             let steps = account.line.steps().filter_map(|step| self.request(step));
-            steps.map(move |request| (order::rank(pool, account, request), &request.step))
+            steps.map(move |request| (order::rank(self, pool, account, request), &request.step))
         });
         let mut order: Vec<_> = waiting.collect();
         order.sort_unstable();

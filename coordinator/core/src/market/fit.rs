@@ -8,7 +8,7 @@ use sluice_common::id::{NodeName, StepId};
 
 use super::Market;
 use super::account::Account;
-use super::nomination::{Kept, Nomination};
+use super::nomination::Kept;
 use super::order::{self, Rank};
 use super::platform::{self, View};
 use super::pool::Pool;
@@ -45,11 +45,12 @@ impl<'a> Before<'a> {
     }
 
     pub(crate) fn rank(&self) -> Rank {
-        order::rank(self.pool, self.account, self.request)
+        order::rank(self.market, self.pool, self.account, self.request)
     }
 
+    /// Whether it fits wholly into what is unused of its subject's reserved share and promised to no other of it.
     pub(crate) fn is_in_share(&self) -> bool {
-        order::is_in_share(self.pool, self.account, self.request)
+        order::is_in_share(self.market, self.pool, self.account, self.request)
     }
 
     /// The keys of its demand that the pool counts, with how much it asks.
@@ -63,58 +64,7 @@ impl<'a> Before<'a> {
     /// Whether its subject's own policy lets it start, if `gone` of what the subject uses were not.
     pub(crate) fn is_allowed(&self, gone: &Amounts) -> bool {
         self.short_of_limit(gone).next().is_none()
-            && (self.request.preemptible || self.is_inside_share())
-    }
-
-    /// Whether what cannot be made to give way stays inside its subject's reserved share, with what is promised to others
-    /// of the kind.
-    pub(crate) fn is_inside_share(&self) -> bool {
-        order::fits_share(
-            self.pool,
-            self.account,
-            self.request,
-            &self.firm_with_promised(),
-        )
-    }
-
-    /// What its subject uses that cannot be made to give way, or will.
-    pub(crate) fn firm_with_promised(&self) -> Amounts {
-        let mut firm = self.account.firm.clone();
-        for (other, _) in self.promised_to_own() {
-            if !other.preemptible {
-                firm.add(&other.demand);
-            }
-        }
-        firm
-    }
-
-    /// What others of its subject hold promises for, whose victims go: they start on the same account.
-    fn promised_to_own(&self) -> impl Iterator<Item = (&'a Request, &'a Nomination)> + use<'a> {
-        let Self {
-            market,
-            pool,
-            request,
-            ..
-        } = *self;
-        let firm = pool.firm.iter().filter(|step| **step != request.step);
-        let firm = firm.filter_map(|step| Some((market.request(step)?, market.nomination(step)?)));
-        firm.filter(|(other, _)| other.subject == request.subject)
-    }
-
-    /// How much of a key they will use beyond what their subject's own runs give back for them.
-    pub(crate) fn promised_of(&self, key: &str) -> u64 {
-        let Self {
-            market, request, ..
-        } = *self;
-        let promised = self.promised_to_own().map(|(other, nomination)| {
-            let runs = nomination.awaits.iter().filter_map(|id| market.run(id));
-            let own = runs.filter(|run| {
-                run.request.subject == request.subject && run.pool == nomination.pool
-            });
-            let back: u64 = own.map(|run| run.gives().1.get(key)).sum();
-            other.demand.get(key).saturating_sub(back)
-        });
-        promised.fold(0, u64::saturating_add)
+            && (self.request.preemptible || self.is_in_share())
     }
 
     /// The keys of which it would use more than its subject's limit.

@@ -42,10 +42,7 @@ impl<'a> Before<'a> {
 
     /// What is reserved too little for it to be in share, and the limits that this would break.
     fn lacks_of_share(&self) -> Vec<Change> {
-        let used = match self.request.preemptible {
-            true => &self.account.used,
-            false => &self.account.firm,
-        };
+        let used = self.counted();
         let short = self.metered().filter_map(|(key, asked)| {
             let to = used.get(key).saturating_add(asked);
             (to > self.account.reserved(key)?).then_some((key, to))
@@ -78,7 +75,7 @@ impl<'a> Before<'a> {
     /// What must come free or open for it to fit, on the hosts where that is least.
     pub(crate) fn lacks_of_units(&self) -> Vec<Change> {
         let promises = self.promises();
-        let kept = match self.request.preemptible {
+        let kept = match promises.may_be_passed(self.request) {
             true => &promises.firm,
             false => promises.all(),
         };

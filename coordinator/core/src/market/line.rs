@@ -79,6 +79,12 @@ impl Line {
         self.aside.remove(&place);
     }
 
+    /// Those that are set aside.
+    pub(crate) fn aside(&self) -> impl Iterator<Item = &StepId> {
+        let places = self.aside.iter();
+        places.filter_map(|place| self.steps.get(place))
+    }
+
     /// The first of each class that is not set aside.
     pub(crate) fn heads(&self) -> impl Iterator<Item = &StepId> {
         self.classes.values().filter_map(|places| {

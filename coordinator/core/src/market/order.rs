@@ -20,14 +20,16 @@ pub(crate) struct Rank {
 }
 
 /// Whether a request fits wholly into its subject's unused reserved share, over every metered key. What counts against
-/// one that cannot be made to give way is what cannot either: the subject's other runs in the share make room for it.
-pub(crate) fn is_in_share(pool: &Pool, account: &Account, request: &Request) -> bool {
-    let against = if request.preemptible {
-        &account.used
-    } else {
-        &account.firm
-    };
-    fits_share(pool, account, request, against)
+/// one that cannot be made to give way is what cannot either: the subject's other runs in the share make room for it. What
+/// others of the subject are promised is as good as used: else all of a kind would take for a share that is enough for one.
+pub(crate) fn is_in_share(
+    market: &Market,
+    pool: &Pool,
+    account: &Account,
+    request: &Request,
+) -> bool {
+    let against = market.counted_against(pool, account, request);
+    fits_share(pool, account, request, &against)
 }
 
 /// The same, against use that is only supposed.
@@ -52,9 +54,9 @@ pub(crate) fn fits_share(
     })
 }
 
-pub(crate) fn rank(pool: &Pool, account: &Account, request: &Request) -> Rank {
+pub(crate) fn rank(market: &Market, pool: &Pool, account: &Account, request: &Request) -> Rank {
     Rank {
-        borrows: !is_in_share(pool, account, request),
+        borrows: !is_in_share(market, pool, account, request),
         priority: Reverse(account.priority()),
         standing: account.line.standing(request),
     }
@@ -74,7 +76,7 @@ pub(crate) fn in_order<'a>(
     let heads = pool.accounts().values().flat_map(|account| {
         let heads = account.line.heads_past(elsewhere);
         let heads = heads.filter_map(|step| market.request(step));
-        heads.map(move |request| (rank(pool, account, request), request))
+        heads.map(move |request| (rank(market, pool, account, request), request))
     });
     let mut order: Vec<_> = heads.collect();
     order.sort_unstable_by_key(|(rank, _)| *rank);

@@ -9,6 +9,7 @@ use core::cell::RefCell;
 use sluice_common::amount::{Amounts, GPU};
 use sluice_common::id::{AttemptId, NodeName, StepId, Subject};
 
+use super::account::Account;
 use super::fit::Before;
 use super::frozen::Gpus;
 use super::nomination::{Kept, Nomination};
@@ -285,8 +286,18 @@ impl<'a> Scene<'a> {
         account.is_some_and(|account| {
             let going = self.going_of(&run.request.subject);
             let used = account.used.less(&going).less(run.demand());
+            let used = self.with_promised(account, &run.request, used);
             account.policy.is_some() && order::fits_share(pool, account, &run.request, &used)
         })
+    }
+
+    /// What counts against a share when all are gone that are supposed to be, with what is promised of it by then.
+    fn with_promised(&self, account: &Account, request: &Request, used: Amounts) -> Amounts {
+        let Before { market, pool, .. } = self.before;
+        let is_gone = |id: &AttemptId| self.gone.contains_key(id) || pool.leaving.contains(id);
+        let mut used = Cow::Owned(used);
+        market.add_promised(pool, account, request, &mut used, is_gone);
+        used.into_owned()
     }
 
     /// How much of a key a subject would hold beyond its reserved share.
@@ -355,6 +366,7 @@ impl<'a> Scene<'a> {
             if request.preemptible && request.subject == waiter.subject {
                 used.add(&waiter.demand);
             }
+            let used = self.with_promised(account, request, used);
             order::fits_share(pool, account, request, &used)
         })
     }

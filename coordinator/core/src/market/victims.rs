@@ -72,7 +72,7 @@ struct Price {
 /// What stopping others could do for a request that is blocked in a pool: first without what the head is promised, then,
 /// for a request that can be made to give way, with it.
 pub(crate) fn outlook(before: Before<'_>, now: Time) -> Outlook {
-    if !before.request.preemptible && !before.is_inside_share() {
+    if !before.request.preemptible && !before.is_in_share() {
         return Outlook::Nothing(Hindrance::NotAllowed);
     }
     let candidates = candidates(before, now);

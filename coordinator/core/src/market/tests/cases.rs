@@ -462,3 +462,25 @@ fn nothing_starts_on_what_a_head_is_about_to_start_on() {
     assert_eq!(running(&trial), [stays, head], "{}", trial.story);
     assert!(trial.market.request(&behind).is_some());
 }
+
+/// While the victims of the first of a kind went, the share for which they went was unused still: so the next of its kind
+/// took for it too, and the next, as many as there were victims.
+#[test]
+fn a_share_that_is_enough_for_one_is_taken_for_once() {
+    let mut trial = trial(&[], &[3], true);
+    trial.put_policy(&pool(0), &subject("a"), 0, &[(GPU, 1)], &[]);
+    trial.put_policy(&pool(0), &subject("b"), 1, &[(GPU, 0)], &[]);
+    let one = |name| wish(name, &[(GPU, 1)], true);
+    (0..3).for_each(|_| drop(submit(&mut trial, &one("b"))));
+    let asks = [(); 3].map(|()| submit(&mut trial, &one("a")));
+    let leaving: Vec<StepId> = trial
+        .market
+        .runs()
+        .filter(|(_, run)| run.stopping)
+        .map(|(id, _)| id.step.clone())
+        .collect();
+    assert_eq!(leaving.len(), 1, "{}", trial.story);
+    release(&mut trial, &leaving[0]);
+    assert!(running(&trial).contains(&asks[0]), "{}", trial.story);
+    assert_eq!(trial.market.requests().count(), 3, "{}", trial.story);
+}

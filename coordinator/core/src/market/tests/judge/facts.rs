@@ -124,10 +124,9 @@ impl Judge {
         let Some(policy) = self.policy(pool, &ask.subject) else {
             return false;
         };
-        let used = match ask.preemptible {
-            true => self.used_by(pool, &ask.subject, gone),
-            false => self.firm_use(pool, &ask.subject),
-        };
+        // Of what is unused, what another of the subject is promised is not there for it.
+        let (used, firm) = self.use_with_promises(pool, ask, gone);
+        let used = if ask.preemptible { used } else { firm };
         let asked = ask.total();
         // "A request that fits wholly": what is frozen and kept is part of it.
         let kept = ask.pin.as_ref().map(|pin| pin.kept).unwrap_or_default();

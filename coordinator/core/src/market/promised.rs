@@ -1,0 +1,108 @@
+//! What the requests of a subject are promised for which runs go: they start on the account of the others, so it is as good
+//! as used by the subject, of its limit and of its reserved share. Who else keeps units free for them is not said here.
+
+use alloc::borrow::Cow;
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::AttemptId;
+
+use super::Market;
+use super::account::Account;
+use super::fit::Before;
+use super::nomination::Nomination;
+use super::pool::Pool;
+use super::request::Request;
+
+impl Market {
+    /// The requests on an account that are promised a place in its pool, for which runs go.
+    pub(crate) fn promised_to<'a>(
+        &'a self,
+        pool: &'a Pool,
+        account: &'a Account,
+    ) -> impl Iterator<Item = (&'a Request, &'a Nomination)> {
+        let firm = account.line.aside();
+        let firm = firm.filter(|step| pool.firm.contains(*step));
+        firm.filter_map(|step| Some((self.request(step)?, self.nomination(step)?)))
+    }
+
+    /// What a promise adds to what its subject uses: what the request asks for, beyond what runs of its own subject give
+    /// back for it. Those for which `is_gone` holds have given it back.
+    fn adds(
+        &self,
+        request: &Request,
+        nomination: &Nomination,
+        is_gone: impl Fn(&AttemptId) -> bool,
+    ) -> Amounts {
+        let mut back = Amounts::new();
+        for id in nomination.awaits.iter().filter(|id| !is_gone(id)) {
+            let run = self.run(id).filter(|run| run.pool == nomination.pool);
+            if let Some(run) = run.filter(|run| run.request.subject == request.subject) {
+                back.add(&run.gives().1);
+            }
+        }
+        request.demand.less(&back)
+    }
+
+    /// What counts against the reserved share for a request: what its subject uses, or where it cannot be made to give way
+    /// the part that cannot either, and what others of the subject are promised of that.
+    pub(crate) fn counted_against<'a>(
+        &self,
+        pool: &Pool,
+        account: &'a Account,
+        request: &Request,
+    ) -> Cow<'a, Amounts> {
+        let mut counted = Cow::Borrowed(match request.preemptible {
+            true => &account.used,
+            false => &account.firm,
+        });
+        self.add_promised(pool, account, request, &mut counted, |_| false);
+        counted
+    }
+
+    /// Adds what others of a request's subject are promised that counts against the share for it.
+    pub(crate) fn add_promised(
+        &self,
+        pool: &Pool,
+        account: &Account,
+        request: &Request,
+        used: &mut Cow<'_, Amounts>,
+        is_gone: impl Fn(&AttemptId) -> bool,
+    ) {
+        for (other, nomination) in self.promised_to(pool, account) {
+            if other.step == request.step {
+                continue;
+            }
+            match (request.preemptible, other.preemptible) {
+                (true, _) => used.to_mut().add(&self.adds(other, nomination, &is_gone)),
+                (false, false) => used.to_mut().add(&other.demand),
+                (false, true) => {}
+            }
+        }
+    }
+}
+
+impl Before<'_> {
+    /// How much of a key others of its subject will use that are promised a place, beyond what the subject's own runs give
+    /// back for them.
+    pub(crate) fn promised_of(&self, key: &str) -> u64 {
+        let others = self.market.promised_to(self.pool, self.account);
+        let others = others.filter(|(other, _)| other.step != self.request.step);
+        let adds = others.map(|(other, nomination)| {
+            let adds = self.market.adds(other, nomination, |_| false);
+            adds.get(key)
+        });
+        adds.fold(0, u64::saturating_add)
+    }
+
+    /// What counts against its subject's reserved share for it.
+    pub(crate) fn counted(&self) -> Cow<'_, Amounts> {
+        let Self {
+            market,
+            pool,
+            account,
+            request,
+            ..
+        } = self;
+        market.counted_against(pool, account, request)
+    }
+}
