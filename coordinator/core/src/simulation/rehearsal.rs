@@ -314,15 +314,22 @@ impl Rehearsal {
             true => (Exit::Signal(15), Some(StopWhy::TimedOut)),
             false => (Exit::Code(0), None),
         };
-        let id = attempt.id.clone();
-        for node in attempt.nodes.clone() {
-            self.leave(&node, &id, exit.clone(), stopped);
-            self.play();
+        let (id, nodes) = (attempt.id.clone(), attempt.nodes.clone());
+        if nodes.len() > 1 {
+            // The processes of a gang end together; its hosts are free one by one, when each has seen to it.
+            let end = ended(self.now, &exit, stopped);
+            for node in &nodes {
+                self.say(node, &id, AttemptPhase::Ended(end.clone()));
+            }
         }
+        for node in &nodes {
+            self.leave(node, &id, &exit, stopped);
+        }
+        self.play();
     }
 
     /// Nothing of an attempt is left on a host.
-    fn leave(&mut self, node: &NodeName, id: &AttemptId, exit: Exit, stopped: Option<StopWhy>) {
+    fn leave(&mut self, node: &NodeName, id: &AttemptId, exit: &Exit, stopped: Option<StopWhy>) {
         self.unplan(id);
         let now = self.now;
         let work = self.work.get_mut(&id.step);
@@ -330,14 +337,7 @@ impl Rehearsal {
         if let Some(attempt) = attempt.filter(|attempt| attempt.id == *id) {
             attempt.nodes.remove(node);
         }
-        let phase = AttemptPhase::Released(AttemptEnd {
-            started: Some(started(now)),
-            exit,
-            stopped,
-            at: now,
-            usage: Usage::default(),
-        });
-        self.say(node, id, phase);
+        self.say(node, id, AttemptPhase::Released(ended(now, exit, stopped)));
     }
 
     fn say(&mut self, node: &NodeName, id: &AttemptId, phase: AttemptPhase) {
@@ -410,7 +410,7 @@ impl Rehearsal {
                 self.begin(node, &assignment.attempt, assignment.timeout);
             }
             ToNode::Stop { attempt, why, .. } => {
-                self.leave(node, &attempt, Exit::Signal(15), Some(why));
+                self.leave(node, &attempt, &Exit::Signal(15), Some(why));
             }
             ToNode::Suspend { attempt, .. } => self.freeze(node, &attempt),
             ToNode::Resume { attempt } => self.thaw(node, &attempt),
@@ -480,6 +480,16 @@ impl Rehearsal {
         let work = self.work.get(&id.step)?;
         let attempt = work.attempt.as_ref().filter(|attempt| attempt.id == *id)?;
         attempt.end(work.lasts).map(|(at, _)| at)
+    }
+}
+
+fn ended(at: Time, exit: &Exit, stopped: Option<StopWhy>) -> AttemptEnd {
+    AttemptEnd {
+        started: Some(started(at)),
+        exit: exit.clone(),
+        stopped,
+        at,
+        usage: Usage::default(),
     }
 }
 

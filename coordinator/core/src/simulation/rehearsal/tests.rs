@@ -28,6 +28,19 @@ impl Paper {
             told: vec![],
         };
         paper.put(vec![PutDocument::pool("p", PoolRequest::default())]);
+        paper.join("n");
+        let of = |subject: &str, priority: u64| {
+            let priority = PolicyRequest {
+                priority,
+                ..PolicyRequest::default()
+            };
+            PutDocument::policy("p", subject, priority)
+        };
+        paper.put(vec![PutDocument::pool("p", pool), of("a", 1), of("b", 0)]);
+        paper
+    }
+
+    fn join(&mut self, node: &str) {
         let gpu = |index: u32| Gpu {
             index,
             uuid: index.to_string(),
@@ -41,18 +54,9 @@ impl Paper {
             gpus: vec![gpu(0), gpu(1)],
             ..Inventory::default()
         };
-        let (node, home) = (NodeName::new("n").unwrap(), PoolName::new("p").unwrap());
-        let joined = paper.rehearsal.join(node, home, BTreeMap::new(), inventory);
+        let (node, home) = (NodeName::new(node).unwrap(), PoolName::new("p").unwrap());
+        let joined = self.rehearsal.join(node, home, BTreeMap::new(), inventory);
         assert_eq!(joined, Ok(()));
-        let of = |subject: &str, priority: u64| {
-            let priority = PolicyRequest {
-                priority,
-                ..PolicyRequest::default()
-            };
-            PutDocument::policy("p", subject, priority)
-        };
-        paper.put(vec![PutDocument::pool("p", pool), of("a", 1), of("b", 0)]);
-        paper
     }
 
     fn put(&mut self, documents: Vec<PutDocument>) {
@@ -256,4 +260,26 @@ fn one_share_is_promised_once() {
     );
     assert_eq!(paper.submit("first", asking("a", 1), HOUR), Ok(true));
     assert_eq!(paper.submit("second", asking("a", 1), HOUR), Ok(false));
+}
+
+#[test]
+fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
+    let mut paper = Paper::new(PoolRequest::default());
+    paper.join("m");
+    paper.join("o");
+    let gang = || StepRequest {
+        nodes: Some(2),
+        ..asking("a", 2)
+    };
+    paper.submit("ends", gang(), HOUR).unwrap();
+    paper
+        .submit("stays", asking("a", 2), HOUR + HOUR + HOUR)
+        .unwrap();
+    paper.submit("waits", gang(), HOUR).unwrap();
+    paper.submit("behind", asking("a", 2), HOUR).unwrap();
+    paper.pass(HOUR + HOUR);
+    let stopped = |stamped: &Stamped| matches!(stamped.record, Record::Stopping { .. });
+    assert!(!paper.told.iter().any(stopped));
+    let fine = Some((StepState::Succeeded, "completed", HOUR + HOUR));
+    assert_eq!(paper.ended("waits"), fine);
 }
