@@ -55,6 +55,8 @@ pub(super) struct Fate {
     pub(super) in_share: bool,
     /// When it was started first.
     pub(super) started: Option<Time>,
+    /// How long it waited while what it asked for was unused of that share.
+    pub(super) kept_waiting: Span,
     /// How often it gave way.
     pub(super) preempted: u32,
     /// What that cost, in milliseconds of a GPU.
@@ -126,6 +128,7 @@ impl<'a> Driver<'a> {
             if until.is_some_and(|until| now > until) {
                 break;
             }
+            self.count_kept_waiting(now);
             while self.rehearsal.pass(now) || self.submit_next(now)? {
                 self.log.events += 1;
                 self.note();
@@ -133,6 +136,15 @@ impl<'a> Driver<'a> {
         }
         self.log.end = self.rehearsal.now();
         Ok(self.log)
+    }
+
+    /// Nothing changes before `now`.
+    fn count_kept_waiting(&mut self, now: Time) {
+        let more = now.since(self.rehearsal.now());
+        for step in self.rehearsal.kept_waiting() {
+            let fate = self.fate(&step);
+            fate.kept_waiting = fate.kept_waiting + more;
+        }
     }
 
     fn next_time(&self) -> Option<Time> {

@@ -103,6 +103,10 @@ pub(super) struct Promises {
     pub(super) late_p50_s: f64,
     pub(super) late_p95_s: f64,
     pub(super) late_longest_s: f64,
+    /// The part of that in which what they asked for was unused of the share: otherwise their subject had it for others.
+    pub(super) kept_p50_s: f64,
+    pub(super) kept_p95_s: f64,
+    pub(super) kept_longest_s: f64,
 }
 
 /// How long it took.
@@ -242,6 +246,13 @@ fn promises<'a>(fates: impl Iterator<Item = &'a Fate>) -> Promises {
     let waits = sorted(promised.iter().filter_map(|fate| fate.waited()));
     let late = &waits[waits.partition_point(|wait| *wait == Span::ZERO)..];
     let never = promised.len() - waits.len();
+    let is_late = |fate: &&&Fate| fate.waited() != Some(Span::ZERO);
+    let kept = sorted(
+        promised
+            .iter()
+            .filter(is_late)
+            .map(|fate| fate.kept_waiting),
+    );
     Promises {
         jobs: promised.len(),
         late: late.len() + never,
@@ -249,6 +260,9 @@ fn promises<'a>(fates: impl Iterator<Item = &'a Fate>) -> Promises {
         late_p50_s: percentile(late, 50),
         late_p95_s: percentile(late, 95),
         late_longest_s: percentile(late, 100),
+        kept_p50_s: percentile(&kept, 50),
+        kept_p95_s: percentile(&kept, 95),
+        kept_longest_s: percentile(&kept, 100),
     }
 }
 

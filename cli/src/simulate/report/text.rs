@@ -117,11 +117,14 @@ fn promises(report: &Report) -> String {
         never => format!(", {never} never"),
     };
     format!(
-        "{kept}: {} started late{never}, by {} (p50), {} (p95), {} (longest)",
+        "{kept}: {} started late{never}, by {} (p50), {} (p95), {} (longest); of that their share had room for them {} (p50), {} (p95), {} (longest)",
         promises.late,
         time(promises.late_p50_s),
         time(promises.late_p95_s),
-        time(promises.late_longest_s)
+        time(promises.late_longest_s),
+        time(promises.kept_p50_s),
+        time(promises.kept_p95_s),
+        time(promises.kept_longest_s)
     )
 }
 

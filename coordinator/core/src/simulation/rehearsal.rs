@@ -11,6 +11,7 @@
 //! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back, one that
 //! starts anew begins over. Hosts never fall silent.
 
+mod promises;
 #[cfg(test)]
 mod tests;
 
@@ -19,9 +20,8 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::amount::Amounts;
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId, Subject};
+use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
 use sluice_common::proof::Claim;
 use sluice_common::supervision::Exit;
@@ -34,10 +34,10 @@ use sluice_common::wire::{
 
 use crate::core::Core;
 use crate::input::{Change, Input, NewStep, ReplyId, SessionId, Settings, TimerKey};
-use crate::market::{Before, Request};
 use crate::output::{Answer, Applied, Output, Refusal, Refused};
 use crate::record::{Record, Stamped};
 use crate::state::State;
+use promises::Promises;
 
 /// Hosts on paper are never silent, so the terms of links hold nothing up. What is over is told by records and need not be
 /// remembered.
@@ -72,31 +72,6 @@ pub struct Rehearsal {
     answer: Option<Answer>,
     refused: Option<String>,
     records: Vec<Stamped>,
-}
-
-/// What was promised to steps that wait: those that came within their subject's reserved share.
-#[derive(Debug, Default)]
-struct Promises {
-    of: BTreeMap<StepId, (Subject, Amounts)>,
-    /// All that is promised to each subject.
-    sums: BTreeMap<Subject, Amounts>,
-}
-
-impl Promises {
-    fn make(&mut self, step: StepId, subject: Subject, demand: Amounts) {
-        self.sums.entry(subject.clone()).or_default().add(&demand);
-        self.of.insert(step, (subject, demand));
-    }
-
-    /// It waits no longer.
-    fn end(&mut self, step: &StepId) {
-        let Some((subject, demand)) = self.of.remove(step) else {
-            return;
-        };
-        if let Some(sum) = self.sums.get_mut(&subject) {
-            sum.take(&demand);
-        }
-    }
 }
 
 /// What a step does on paper.
@@ -256,24 +231,6 @@ impl Rehearsal {
             }
             other => unreachable!("a submit is answered with what was stored, not {other:?}"),
         }
-    }
-
-    /// What a step asks for, where that would fit wholly into what is unused of its subject's reserved share and promised to
-    /// nobody, in any of its pools.
-    fn demand_in_share(&self, step: &NewStep) -> Option<Amounts> {
-        let spec = &step.spec;
-        let home = self.core.home_of(spec);
-        let mut request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
-        let demand = request.demand.clone();
-        if let Some(promised) = self.promises.sums.get(&spec.subject) {
-            request.demand.add(promised);
-        }
-        let market = self.state().market();
-        let mut pools = market.candidates(&request).into_iter();
-        let fits = pools.any(|(_, pool)| {
-            Before::of(market, pool, &request).is_some_and(|before| before.is_in_share())
-        });
-        fits.then_some(demand)
     }
 
     /// When something happens next though nobody does anything.

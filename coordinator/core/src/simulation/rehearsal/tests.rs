@@ -235,12 +235,11 @@ fn what_is_inside_a_reserved_share_is_told_so() {
 #[test]
 fn one_share_is_promised_once() {
     let mut paper = Paper::new(PoolRequest::default());
-    let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 2)].into();
-    let policy = PolicyRequest {
-        reserved,
+    let reserved = |gpus: u64| PolicyRequest {
+        reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
         ..PolicyRequest::default()
     };
-    paper.put(vec![PutDocument::policy("p", "a", policy)]);
+    paper.put(vec![PutDocument::policy("p", "a", reserved(2))]);
     let never = StepRequest {
         resources: ResourceSettings {
             preemptible: Some(false),
@@ -260,6 +259,13 @@ fn one_share_is_promised_once() {
     );
     assert_eq!(paper.submit("first", asking("a", 1), HOUR), Ok(true));
     assert_eq!(paper.submit("second", asking("a", 1), HOUR), Ok(false));
+    // It is kept waiting for as long as there is room for it in the share.
+    assert_eq!(
+        paper.rehearsal.kept_waiting(),
+        [StepId::new("first").unwrap()]
+    );
+    paper.put(vec![PutDocument::policy("p", "a", reserved(1))]);
+    assert_eq!(paper.rehearsal.kept_waiting(), []);
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! What a rehearsal promises to steps that wait: those that came within their subject's reserved share. Whoever plays it
+//! asks when a step comes, and which of them are kept waiting.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use sluice_common::amount::Amounts;
+use sluice_common::id::{StepId, Subject};
+
+use super::Rehearsal;
+use crate::input::NewStep;
+use crate::market::{Before, Request};
+
+/// What was promised to steps that wait: those that came within their subject's reserved share.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    of: BTreeMap<StepId, (Subject, Amounts)>,
+    /// All that is promised to each subject.
+    sums: BTreeMap<Subject, Amounts>,
+}
+
+impl Promises {
+    pub(super) fn make(&mut self, step: StepId, subject: Subject, demand: Amounts) {
+        self.sums.entry(subject.clone()).or_default().add(&demand);
+        self.of.insert(step, (subject, demand));
+    }
+
+    /// It waits no longer.
+    pub(super) fn end(&mut self, step: &StepId) {
+        let Some((subject, demand)) = self.of.remove(step) else {
+            return;
+        };
+        if let Some(sum) = self.sums.get_mut(&subject) {
+            sum.take(&demand);
+        }
+    }
+}
+
+impl Rehearsal {
+    /// What a step asks for, where that would fit wholly into what is unused of its subject's reserved share and promised to
+    /// nobody, in any of its pools.
+    pub(super) fn demand_in_share(&self, step: &NewStep) -> Option<Amounts> {
+        let spec = &step.spec;
+        let home = self.core.home_of(spec);
+        let request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
+        let promised = self.promises.sums.get(&spec.subject);
+        self.is_in_share(&request, promised)
+            .then_some(request.demand)
+    }
+
+    /// The steps that wait though what they ask for is unused of their subject's reserved share, of those that came within
+    /// it. What the subject uses of it otherwise by now is kept from nobody.
+    pub fn kept_waiting(&self) -> Vec<StepId> {
+        let market = self.state().market();
+        let promised = self.promises.of.keys();
+        let mut waiting: Vec<&Request> = promised.filter_map(|step| market.request(step)).collect();
+        waiting.sort_unstable_by_key(|request| request.place);
+        let mut ahead: BTreeMap<&Subject, Amounts> = BTreeMap::new();
+        waiting.retain(|request| {
+            let ahead = ahead.entry(&request.subject).or_default();
+            let fits = self.is_in_share(request, Some(ahead));
+            if fits {
+                ahead.add(&request.demand);
+            }
+            fits
+        });
+        waiting.into_iter().map(|it| it.step.clone()).collect()
+    }
+
+    /// Whether a request is within its subject's reserved share in any of its pools, beside what others of the subject ask.
+    fn is_in_share(&self, request: &Request, beside: Option<&Amounts>) -> bool {
+        let mut asked = request.clone();
+        if let Some(beside) = beside {
+            asked.demand.add(beside);
+        }
+        let market = self.state().market();
+        let mut pools = market.candidates(&asked).into_iter();
+        pools.any(|(_, pool)| {
+            Before::of(market, pool, &asked).is_some_and(|before| before.is_in_share())
+        })
+    }
+}
