@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, PKCS_ED25519, PublicKeyData, SanType,
+    Issuer, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKeyData, SanType,
 };
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem;
@@ -269,9 +269,16 @@ impl Authority {
     }
 
     pub(crate) fn issue(&self, params: CertificateParams) -> Result<Issued, AuthorityError> {
-        let key = new_key()?;
-        let cert_pem = self.certify(params, &key)?;
-        Ok(issued(cert_pem, &key))
+        self.issue_for(params, &new_key()?)
+    }
+
+    pub(crate) fn issue_for(
+        &self,
+        params: CertificateParams,
+        key: &KeyPair,
+    ) -> Result<Issued, AuthorityError> {
+        let cert_pem = self.certify(params, key)?;
+        Ok(issued(cert_pem, key))
     }
 
     fn certify(
@@ -332,6 +339,12 @@ impl Issued {
 /// A key of the kind that every member has.
 pub(crate) fn new_key() -> Result<KeyPair, AuthorityError> {
     KeyPair::generate_for(&PKCS_ED25519).map_err(AuthorityError::Issue)
+}
+
+/// A key that other programs read as well: OpenSSL before 3.2 knows no Ed25519 key in the form in which ours are written,
+/// which holds the public half too.
+pub(crate) fn new_user_key() -> Result<KeyPair, AuthorityError> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(AuthorityError::Issue)
 }
 
 pub(crate) fn params(common_name: &str, ttl: Duration) -> CertificateParams {

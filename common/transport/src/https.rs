@@ -18,7 +18,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::authority::{Authority, AuthorityError, Issued, LIFETIME, params};
+use crate::authority::{Authority, AuthorityError, Issued, LIFETIME, new_user_key, params};
 use crate::certificate::Validity;
 use crate::files::{self, FileError};
 use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
@@ -203,7 +203,8 @@ pub fn issue_user(authority: &Authority, user: &str) -> Result<Issued, Authority
     let uri = uri.try_into().expect("a checked name is ASCII");
     params.subject_alt_names = vec![SanType::URI(uri)];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    authority.issue(params)
+    // Users call with whatever program they have.
+    authority.issue_for(params, &new_user_key()?)
 }
 
 /// The user whom a certificate names, which was verified before.
@@ -249,6 +250,19 @@ mod tests {
         let node = authority.issue_node("gpu-7").unwrap();
         assert_eq!(user_of(&der(&node)), None);
         assert!(issue_user(&authority, "../x").is_err());
+    }
+
+    #[test]
+    fn a_user_s_key_is_of_a_form_that_every_program_reads() {
+        let authority = Authority::create("c1").unwrap();
+        let alice = issue_user(&authority, "alice").unwrap();
+        let key = PrivateKeyDer::from_pem_slice(alice.key_pem.as_bytes()).unwrap();
+        let PrivateKeyDer::Pkcs8(key) = key else {
+            panic!("{key:?}");
+        };
+        // The first form of RFC 5958, without the public half: a sequence with a long length, and in it first of all a 0.
+        let key = key.secret_pkcs8_der();
+        assert_eq!((key[0], &key[3..6]), (0x30, &[2, 1, 0][..]));
     }
 
     #[test]
