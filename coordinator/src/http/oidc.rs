@@ -7,6 +7,7 @@ mod keys;
 
 use std::collections::BTreeMap;
 
+use data_encoding::BASE64URL_NOPAD;
 use jsonwebtoken::jwk::Jwk;
 use jsonwebtoken::{Algorithm, DecodingKey, Validation, decode, decode_header};
 use serde_json::Value;
@@ -63,6 +64,9 @@ impl Oidc {
         if !ALGORITHMS.contains(&header.alg) {
             return Err("the token is signed with an algorithm that is not taken");
         }
+        if asks_for_more(token) {
+            return Err("the token asks for what is not known here (`crit`)");
+        }
         let keys = self.keys.with(header.kid.as_deref()).await;
         let mut keys = keys.iter().filter(|key| match &header.kid {
             Some(id) => key.common.key_id.as_ref() == Some(id),
@@ -105,6 +109,10 @@ impl Oidc {
     }
 
     fn understood(&self, claims: &Value) -> Result<Identified, &'static str> {
+        // A time that is no number was taken for one that is not there.
+        if claims.get("nbf").is_some_and(|nbf| !nbf.is_number()) {
+            return Err("the token does not say as a number from when on it is valid");
+        }
         let mut flat = BTreeMap::new();
         flatten("", claims, MAX_DEPTH, &mut flat);
         let name = flat
@@ -119,6 +127,15 @@ impl Oidc {
             claims: flat,
         })
     }
+}
+
+/// Whether the head of a token names what its reader must understand (RFC 7515, 4.1.11): there is nothing of that kind that
+/// we do.
+fn asks_for_more(token: &str) -> bool {
+    let head = token.split('.').next().unwrap_or_default();
+    let head = BASE64URL_NOPAD.decode(head.as_bytes()).ok();
+    let head = head.and_then(|head| serde_json::from_slice::<Value>(&head).ok());
+    head.is_none_or(|head| head.get("crit").is_some())
 }
 
 /// Claims by name, those within others with a dot between, each with all of its values as texts.
@@ -174,17 +191,7 @@ mod tests {
     }
 
     fn base64url(bytes: &[u8]) -> String {
-        const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-        let mut text = String::new();
-        for chunk in bytes.chunks(3) {
-            let mut word = [0; 3];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let word = u32::from_be_bytes([0, word[0], word[1], word[2]]);
-            for i in 0..=chunk.len() {
-                text.push(char::from(LETTERS[(word >> (18 - 6 * i)) as usize & 63]));
-            }
-        }
-        text
+        BASE64URL_NOPAD.encode(bytes)
     }
 
     fn issuer() -> Issuer {
@@ -242,6 +249,7 @@ mod tests {
         for (name, value, why) in [
             ("exp", json!(now() - 31), "has expired"),
             ("nbf", json!(now() + 60), "not valid yet"),
+            ("nbf", json!((now() + 60).to_string()), "as a number"),
             ("aud", json!("other"), "another service"),
             ("iss", json!("https://evil.example"), "another issuer"),
             ("preferred_username", Value::Null, "who it is"),
@@ -303,6 +311,29 @@ mod tests {
                 .is_err()
         );
         assert!(issuer.oidc.identify(&"x".repeat(100_000)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_token_that_asks_for_more_than_is_known_here_is_refused() {
+        let issuer = issuer();
+        let part = |value: Value| base64url(value.to_string().as_bytes());
+        for (crit, is_taken) in [
+            (None, true),
+            (Some(json!(["exp"])), false),
+            (Some(json!([])), false),
+        ] {
+            let mut head = json!({ "alg": "EdDSA", "kid": "one" });
+            head.as_object_mut()
+                .unwrap()
+                .extend(crit.map(|crit| ("crit".to_owned(), crit)));
+            let signed = format!("{}.{}", part(head), part(claims()));
+            let signature =
+                jsonwebtoken::crypto::sign(signed.as_bytes(), &issuer.key, Algorithm::EdDSA);
+            let token = format!("{signed}.{}", signature.unwrap());
+            let found = issuer.oidc.identify(&token).await;
+            assert_eq!(found.is_ok(), is_taken, "{found:?}");
+            assert!(is_taken || found.unwrap_err().contains("`crit`"));
+        }
     }
 
     #[tokio::test]
