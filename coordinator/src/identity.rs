@@ -261,9 +261,14 @@ fn authority(files: &TlsFiles) -> Result<Authority, IdentityError> {
 ///
 /// # Errors
 /// Where `name` is no name, there is no authority, or `out` cannot be written.
-pub fn issue_user(data_dir: &Path, name: &str, out: &Path) -> Result<(), IdentityError> {
+pub fn issue_user(
+    data_dir: &Path,
+    name: &str,
+    ttl: Duration,
+    out: &Path,
+) -> Result<(), IdentityError> {
     let files = files_in(&tls_dir(data_dir));
-    let issued = https::issue_user(&authority(&files)?, name)?;
+    let issued = https::issue_user(&authority(&files)?, name, ttl)?;
     make_dir(out)?;
     issued.write(&out.join("user.pem"), &out.join("user.key"))?;
     write_public(&out.join("ca.pem"), &read_public(&files.ca)?)?;

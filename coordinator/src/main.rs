@@ -56,6 +56,9 @@ enum Command {
         /// Directory for the three files.
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
+        /// How long it is good for. It is not renewed by itself.
+        #[arg(long, value_name = "TIME", default_value = "87600h")]
+        ttl: Span,
     },
     #[command(flatten)]
     Operate(operate::Operate),
@@ -186,8 +189,15 @@ fn main() -> ExitCode {
         Some(Command::Init(args)) => ended(init(args)),
         Some(Command::IssueNode(args)) => ended(issue(args)),
         Some(Command::Ca { action }) => ended(ca(action)),
-        Some(Command::IssueUser { name, data, out }) => {
-            ended(identity::issue_user(&data.data_dir, &name, &out).map_err(Into::into))
+        Some(Command::IssueUser {
+            name,
+            data,
+            out,
+            ttl,
+        }) => {
+            let ttl = Duration::from_millis(ttl.millis());
+            let issued = identity::issue_user(&data.data_dir, &name, ttl, &out);
+            ended(issued.map_err(Into::into))
         }
         Some(Command::Operate(command)) => ended(operate::run(command)),
         Some(Command::Replay(args)) => ended(tell(&args)),

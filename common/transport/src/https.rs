@@ -18,7 +18,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer;
 
-use crate::authority::{Authority, AuthorityError, Issued, LIFETIME, new_user_key, params};
+use crate::authority::{Authority, AuthorityError, Issued, new_user_key, params};
 use crate::certificate::Validity;
 use crate::files::{self, FileError};
 use crate::peer::{COORDINATOR_HOST, NODE_URI_PREFIX};
@@ -195,10 +195,14 @@ pub fn issue_server(
 ///
 /// # Errors
 /// Where that is no name, or there is no randomness to be had.
-pub fn issue_user(authority: &Authority, user: &str) -> Result<Issued, AuthorityError> {
+pub fn issue_user(
+    authority: &Authority,
+    user: &str,
+    ttl: Duration,
+) -> Result<Issued, AuthorityError> {
     // A user's name follows the rule of all names.
     let user = Subject::new(user)?;
-    let mut params = params(&format!("Sluice user {user}"), LIFETIME);
+    let mut params = params(&format!("Sluice user {user}"), ttl);
     let uri = format!("{USER_URI_PREFIX}{user}");
     let uri = uri.try_into().expect("a checked name is ASCII");
     params.subject_alt_names = vec![SanType::URI(uri)];
@@ -237,6 +241,7 @@ pub fn user_of(certificate: &CertificateDer<'_>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::authority::LIFETIME;
 
     fn der(issued: &Issued) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(issued.cert_pem.as_bytes()).unwrap()
@@ -245,17 +250,17 @@ mod tests {
     #[test]
     fn a_user_is_known_by_name_and_a_node_is_no_user() {
         let authority = Authority::create("c1").unwrap();
-        let alice = issue_user(&authority, "alice").unwrap();
+        let alice = issue_user(&authority, "alice", LIFETIME).unwrap();
         assert_eq!(user_of(&der(&alice)).as_deref(), Some("alice"));
         let node = authority.issue_node("gpu-7").unwrap();
         assert_eq!(user_of(&der(&node)), None);
-        assert!(issue_user(&authority, "../x").is_err());
+        assert!(issue_user(&authority, "../x", LIFETIME).is_err());
     }
 
     #[test]
     fn a_user_s_key_is_of_a_form_that_every_program_reads() {
         let authority = Authority::create("c1").unwrap();
-        let alice = issue_user(&authority, "alice").unwrap();
+        let alice = issue_user(&authority, "alice", LIFETIME).unwrap();
         let key = PrivateKeyDer::from_pem_slice(alice.key_pem.as_bytes()).unwrap();
         let PrivateKeyDer::Pkcs8(key) = key else {
             panic!("{key:?}");

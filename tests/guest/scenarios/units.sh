@@ -58,6 +58,13 @@ systemctl reload sluice-coordinator
 is_active coordinator && [ "$(pid_of coordinator)" = "$old" ] || fail 'the coordinator was restarted'
 eventually 30 'the step to count on' counts_on "$step" "$seen"
 
+old=$(pid_of supervisor)
+cp /etc/sluice/supervisor.toml /etc/sluice/supervisor.toml.before
+printf '\ndefault_usr = "step"\n' >>/etc/sluice/supervisor.toml
+systemctl reload sluice-supervisor && fail 'a config of the supervisor with a mistake was taken in'
+is_active supervisor && [ "$(pid_of supervisor)" = "$old" ] || fail 'the supervisor is another one'
+cp /etc/sluice/supervisor.toml.before /etc/sluice/supervisor.toml
+
 say 'upgrade of the supervisor in place'
 short=$(submit --cpus 0.1 -- sh -c 'while [ ! -e /tmp/go ]; do sleep 0.2; done; exit 7')
 reaches "$short" running

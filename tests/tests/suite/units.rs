@@ -90,13 +90,18 @@ fn systemd_understands_every_unit() {
 /// What a unit's reload checks first is what its start reads.
 #[test]
 fn a_reload_checks_the_config_that_the_daemon_was_started_with() {
-    for name in ["sluice-agent.service", "sluice-coordinator.service"] {
+    for name in [
+        "sluice-agent.service",
+        "sluice-coordinator.service",
+        "sluice-supervisor.service",
+    ] {
         let text = &units()[name];
         let [start] = values(text, "ExecStart")[..] else {
             panic!("{name} starts one program");
         };
         let (program, rest) = start.split_once(' ').unwrap();
-        let check = format!("{program} --check-config {rest}");
+        let config = &rest[rest.find("--config ").unwrap()..];
+        let check = format!("{program} --check-config {config}");
         let [first, second] = values(text, "ExecReload")[..] else {
             panic!("{name} checks and tells");
         };

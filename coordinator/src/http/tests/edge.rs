@@ -92,7 +92,8 @@ fn the_api_is_known_by_the_cluster_s_authority_and_speaks_nothing_in_the_clear()
 fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
     let (rig, dir) = guarded(true);
     let alice = dir.path().join("alice");
-    identity::issue_user(&rig.data, "alice", &alice).unwrap();
+    let day = Duration::from_secs(24 * 3600);
+    identity::issue_user(&rig.data, "alice", day, &alice).unwrap();
     let admin = caller(&rig.data, None);
     let alice = caller(&rig.data, Some((&alice, "user")));
     let who = get(&alice, &rig, "/v1/whoami", None).1;
