@@ -105,6 +105,10 @@ fn key(terms: &KeyView, subject: &str) -> String {
         let firmly = told(terms.used_firmly);
         line.push_str(&format!(" ({firmly} of them not preemptible)"));
     }
+    if terms.promised > 0 {
+        let promised = told(terms.promised);
+        line.push_str(&format!(" and {promised} more promised to others of it"));
+    }
     for (name, amount) in [("reserved", terms.reserved), ("limit", terms.limit)] {
         if let Some(amount) = amount {
             line.push_str(&format!(", {name} {}", told(amount)));
@@ -293,7 +297,7 @@ pub(crate) mod tests {
                 "place": 2, "waiting": 3, "behind": "x1",
                 "keys": [
                     {"key": "gpu", "asked": 2, "used": 1, "used_firmly": 1, "reserved": 1, "limit": 4, "free": 1,
-                     "freest_node": "gpu-1", "free_there": 1},
+                     "freest_node": "gpu-1", "free_there": 1, "promised": 1},
                     {"key": "step_run", "asked": 1, "used": 1, "used_firmly": 0, "reserved": null, "limit": null,
                      "free": null, "freest_node": null, "free_there": null}
                 ],

@@ -100,6 +100,9 @@ pub struct KeyView {
     pub freest_node: Option<String>,
     /// What is free there.
     pub free_there: Option<u64>,
+    /// What others of its subject are promised beside what it uses: runs go for them.
+    #[serde(default)]
+    pub promised: u64,
 }
 
 /// A place that a step is promised.

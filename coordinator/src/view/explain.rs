@@ -56,6 +56,7 @@ fn key(terms: &KeyTerms<'_>) -> Option<KeyView> {
         free: terms.free,
         freest_node: terms.most_free.map(|(node, _)| node.to_string()),
         free_there: terms.most_free.map(|(_, free)| free),
+        promised: terms.promised,
     })
 }
 

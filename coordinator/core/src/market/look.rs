@@ -49,6 +49,8 @@ pub struct KeyTerms<'a> {
     pub used: u64,
     /// The part of that which cannot be made to give way.
     pub firm: u64,
+    /// What others of its subject are promised beside that: runs go for them.
+    pub promised: u64,
     /// What is reserved for its subject; `None` where the key does not count.
     pub reserved: Option<u64>,
     /// What its subject may use; `None` where the pool alone bounds it.
@@ -139,6 +141,7 @@ impl<'a> Before<'a> {
                 asked,
                 used: self.account.used.get(key),
                 firm: self.account.firm.get(key),
+                promised: self.promised_of(key),
                 reserved: self.account.reserved(key).filter(|_| metered),
                 limit: policy
                     .and_then(|policy| policy.limit(key))

@@ -73,6 +73,20 @@ fn gone_by_preemption(rig: &mut Rig, attempt: &str) {
 }
 
 #[test]
+fn what_others_of_a_subject_are_promised_of_its_share_is_told() {
+    let mut rig = rig(terms(0, &[("gpu", 1)], &[]), terms(0, &[], &[]));
+    for id in ["x", "y", "z", "w"] {
+        rig.submit(id, of("b", 1)).unwrap();
+    }
+    rig.submit("one", of("a", 1)).unwrap();
+    rig.submit("two", of("a", 1)).unwrap();
+    let waits = pool(&rig, "two");
+    let gpu = waits.keys.iter().find(|key| key.key == "gpu").unwrap();
+    assert_eq!((gpu.used, gpu.promised, gpu.reserved), (0, 1, Some(1)));
+    assert!(!waits.in_share);
+}
+
+#[test]
 fn a_limit_that_is_used_up_is_named_and_raising_it_helps() {
     let mut rig = rig(terms(1, &[], &[("gpu", 2)]), terms(1, &[], &[]));
     rig.submit("one", of("a", 2)).unwrap();
