@@ -34,6 +34,7 @@ fn the_config() {
         "gpu_release_timeout = \"30s\"",
         "suspend_limit = \"1m\"",
         "log_format = \"json\"",
+        "log_filter = \"info,a[b{c=d}]=trace\"",
         "join_file = ",
     ];
     let dir = tempfile::tempdir_in(place_for_files()).unwrap();

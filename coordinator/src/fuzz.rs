@@ -35,6 +35,7 @@ fn the_config() {
         "'''",
         "\"\"\"",
         "log_format = \"json\"",
+        "log_filter = \"info,a[b{c=d}]=trace\"",
         "advertise = [\"a:1\"]",
     ];
     let dir = tempfile::tempdir_in(place_for_files()).unwrap();

@@ -237,7 +237,7 @@ fn wrong_value(path: &Path, (key, message): Wrong) -> ConfigError {
     ConfigError::Value {
         path: path.to_owned(),
         key,
-        message,
+        message: shown(&message),
     }
 }
 

@@ -35,6 +35,7 @@ fn the_config() {
         "\"8MiB\"",
         "[hooks]",
         "prolog = \"/bin/true\"",
+        "log_filter = \"info,a[b{c=d}]=trace\"",
         "[cuda]",
         "'''",
         "\"\"\"",

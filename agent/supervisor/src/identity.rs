@@ -38,7 +38,7 @@ impl Identity {
 pub enum IdentityError {
     /// The database has no such user.
     #[error(
-        "{key} is `{user}`, and this host has no such user: make it (`useradd`), or name another"
+        "{key} is `{}`, and this host has no such user: make it (`useradd`), or name another", user.escape_debug()
     )]
     NoUser {
         /// The key.
@@ -47,7 +47,7 @@ pub enum IdentityError {
         user: String,
     },
     /// The database does not answer.
-    #[error("cannot look up user `{user}`")]
+    #[error("cannot look up user `{}`", user.escape_debug())]
     Lookup {
         /// Who.
         user: String,
@@ -64,8 +64,8 @@ pub enum IdentityError {
     },
     /// Only root can become somebody else.
     #[error(
-        "{key} is `{user}`, and a supervisor of user {own} can start steps as itself only: start it as root, or take \
-         the key out"
+        "{key} is `{}`, and a supervisor of user {own} can start steps as itself only: start it as root, or take the key \
+         out", user.escape_debug()
     )]
     NotRoot {
         /// The key.
@@ -76,7 +76,7 @@ pub enum IdentityError {
         own: Uid,
     },
     /// A step could then say to the supervisor what only the agent may.
-    #[error("{key} is `{user}`, which is the agent's own user: give steps another")]
+    #[error("{key} is `{}`, which is the agent's own user: give steps another", user.escape_debug())]
     Agent {
         /// The key.
         key: String,

@@ -62,6 +62,7 @@ fn refused(daemon: &str, file: &Path, parts: &[&str]) {
         panic!("{}", checked.err);
     };
     assert!(line.starts_with("error: "), "{line}");
+    assert!(!line.contains(char::is_control), "{line:?}");
     for part in parts {
         assert!(line.contains(part), "{part}: {line}");
     }
@@ -168,6 +169,13 @@ fn a_mistake_is_named_with_file_field_value_and_way_out() {
         ),
     ] {
         bad(daemon, text, parts);
+    }
+    // What a terminal would obey is shown as an escape, wherever it stands.
+    for text in [
+        "default_user = \"a\\u001b[2J\"\n",
+        "workdirs = [\"a\\u001b[2J\"]\n",
+    ] {
+        bad("sluice-supervisor", text, &["`a\\u{1b}[2J`"]);
     }
     for daemon in DAEMONS {
         bad(daemon, "[[[", &["bad.toml", "line 1", "`[[[`"]);
