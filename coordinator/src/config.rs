@@ -9,6 +9,7 @@ mod http_tls;
 mod malformed;
 mod oidc;
 mod shown;
+mod token;
 mod words;
 
 use std::fs;
@@ -36,6 +37,8 @@ use http_tls::RawHttpTls;
 use malformed::explain;
 use oidc::RawOidc;
 pub use oidc::{KeySource, OidcConfig};
+pub use token::ApiToken;
+use token::read_token;
 
 /// Where agents dial in unless the config says otherwise.
 const DEFAULT_QUIC: &str = "127.0.0.1:7443";
@@ -50,8 +53,6 @@ const DEFAULT_KEEP_FINISHED: usize = 20_000;
 const DEFAULT_CERT_TTL: Span = Span::from_secs(7 * 24 * 3600);
 const MIN_CERT_TTL: Span = Span::from_secs(60);
 const MAX_CERT_TTL: Span = Span::from_secs(10 * 365 * 24 * 3600);
-/// A token that is shorter could be guessed.
-const MIN_TOKEN_BYTES: usize = 16;
 /// The file as it was written.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -205,23 +206,6 @@ pub struct TlsPaths {
     pub cert: PathBuf,
     /// Its key.
     pub key: PathBuf,
-}
-
-/// A secret: never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct ApiToken(String);
-
-impl ApiToken {
-    /// The token's bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.0.as_bytes()
-    }
-}
-
-impl std::fmt::Debug for ApiToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ApiToken(..)")
-    }
 }
 
 /// Why there is no config.
@@ -425,21 +409,6 @@ fn address(
             ),
         )
     })
-}
-
-fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
-    let key = "api_token_file";
-    let text = fs::read_to_string(path)
-        .map_err(|error| invalid(key, format!("cannot read {}: {error}", path.display())))?;
-    let token = text.trim();
-    if token.len() < MIN_TOKEN_BYTES || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        let message = format!(
-            "{} does not hold a token: write one line of at least {MIN_TOKEN_BYTES} letters, digits and signs without spaces",
-            path.display()
-        );
-        return Err(invalid(key, message));
-    }
-    Ok(ApiToken(token.to_owned()))
 }
 
 /// The terms must leave no moment in which a step may run on two hosts, and no node silent while it speaks.

@@ -117,8 +117,9 @@ fn known(token: bool) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::path::Path;
+
+    use sluice_transport::files::write_private;
 
     use super::super::{Overrides, RawConfig};
     use super::*;
@@ -155,7 +156,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, token: &str| {
             let path = dir.path().join(name);
-            fs::write(&path, token).unwrap();
+            write_private(&path, token).unwrap();
             format!("api_token_file = {path:?}\n")
         };
         let (one, two) = (

@@ -1,5 +1,7 @@
 //! Each way in which a config can be wrong, and that the messages say what to do.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 fn parse(text: &str) -> Result<RawConfig, ConfigError> {
@@ -121,7 +123,7 @@ fn only_loopback_without_certificates_and_no_open_api() {
 fn the_api_is_in_the_clear_on_loopback_alone() {
     let dir = tempfile::tempdir().unwrap();
     let token = dir.path().join("token");
-    fs::write(&token, "0123456789abcdef").unwrap();
+    sluice_transport::files::write_private(&token, "0123456789abcdef").unwrap();
     let open = check(&format!("http = \"[::]:7070\"\napi_token_file = {token:?}")).unwrap();
     let cluster = |names: &[&str]| HttpTls::Cluster {
         names: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -148,7 +150,7 @@ fn a_token_file_holds_one_long_word_that_is_never_printed() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("token");
     let config = |text: &str| {
-        fs::write(&path, text).unwrap();
+        sluice_transport::files::write_private(&path, text).unwrap();
         check(&format!("api_token_file = {path:?}"))
     };
     let config_ok = config("0123456789abcdef\n").unwrap();
@@ -161,6 +163,10 @@ fn a_token_file_holds_one_long_word_that_is_never_printed() {
         let message = config(text).unwrap_err().to_string();
         assert!(message.contains("at least 16"), "{message}");
     }
+    fs::write(&path, "0123456789abcdef").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let message = check(&format!("api_token_file = {path:?}")).unwrap_err();
+    assert!(message.to_string().contains("chmod 600"), "{message}");
     assert!(refusal("api_token_file = \"/nowhere/token\"").contains("/nowhere/token"));
 }
 

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use sluice_tests::{Daemon, Dev, DevOptions, binaries, eventually, is_alive, kill};
+use sluice_transport::files::write_private;
 
 /// Waits until a log has a line with all of `parts` after its first `from` bytes, and gives how long it is then.
 fn said(log: &Path, from: usize, parts: &[&str]) -> usize {
@@ -166,7 +167,7 @@ fn a_coordinator_takes_another_token_at_once_and_gives_none_up() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let (old, new) = ("the-token-of-the-first-day", "the-token-of-the-second-day");
-    fs::write(at("token"), old).unwrap();
+    write_private(&at("token"), old).unwrap();
     let base = format!(
         "quic = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ndata_dir = {:?}\n",
         at("data")
@@ -180,7 +181,7 @@ fn a_coordinator_takes_another_token_at_once_and_gives_none_up() {
         (200, 401)
     );
 
-    fs::write(at("token"), new).unwrap();
+    write_private(&at("token"), new).unwrap();
     let more = "retention = 500\nlog_filter = \"debug\"\nlease = \"4m\"\n";
     write(&format!("{with_token}{more}"));
     let changed = "changed=log_filter,retention,api_token_file";

@@ -30,7 +30,7 @@ impl Guarded {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
-        std::fs::write(&file, OWN).unwrap();
+        sluice_transport::files::write_private(&file, OWN).unwrap();
         let rig = Rig::start_with(Overrides {
             api_token_file: Some(file),
             ..Overrides::default()

@@ -21,7 +21,7 @@ const OWN: &str = "correct-horse-battery";
 fn guarded(secret: bool) -> (Rig, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    std::fs::write(&file, OWN).unwrap();
+    sluice_transport::files::write_private(&file, OWN).unwrap();
     let overrides = Overrides {
         api_token_file: Some(file),
         ..Overrides::default()

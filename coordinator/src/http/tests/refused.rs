@@ -203,7 +203,7 @@ fn chunked(rig: &Rig, chunks: usize) -> u16 {
 fn with_a_token_every_call_shows_it_and_health_stays_open() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("token");
-    std::fs::write(&file, "correct-horse-battery\n").unwrap();
+    sluice_transport::files::write_private(&file, "correct-horse-battery\n").unwrap();
     let rig = Rig::start_with(Overrides {
         api_token_file: Some(file),
         ..Overrides::default()

@@ -37,7 +37,8 @@ impl Site {
             told: Vec::new(),
         };
         fs::write(site.path("jwks.json"), jwks).unwrap();
-        fs::write(site.path("api-token"), format!("{ADMIN}\n")).unwrap();
+        sluice_transport::files::write_private(&site.path("api-token"), &format!("{ADMIN}\n"))
+            .unwrap();
         site.tool(
             "sluice-coordinator",
             &["init", "--data-dir", &site.text("coordinator")],
