@@ -1,7 +1,9 @@
 //! Hostile bytes for what the agent reads of files: its config, and what it kept of its state. What the host says is
-//! `fuzz/host.rs`'s, what others send it `sluice-codec`'s. Corpora and engine are `sluice-fuzz`'s.
+//! `fuzz/host.rs`'s, what its peers say `fuzz/orders.rs`'s; their bytes are `sluice-codec`'s. Corpora and engine are
+//! `sluice-fuzz`'s.
 
 mod host;
+mod orders;
 
 use std::fs;
 

@@ -1,0 +1,202 @@
+//! Peers that say anything. What a coordinator orders, what a supervisor tells of attempts and what a driver tells of GPUs
+//! can be decoded; whether it makes sense, or comes in order, is another matter. Whatever is said, the agent's core stays
+//! whole.
+
+use std::collections::BTreeMap;
+
+use agent_core::{
+    Core, GpuHealth, GpuLook, Input, LinkId, Now, Output, Processor, Seen, Settings, TimerKey,
+    Topology, check,
+};
+use serde::de::DeserializeOwned;
+use sluice_common::id::{BootId, NodeName};
+use sluice_common::supervision::{AttemptView, BootMillis};
+use sluice_common::time::{Span, Time};
+use sluice_fuzz::Fuzz;
+
+fn settings() -> Settings {
+    let processor = |number| Processor {
+        number,
+        core: number / 2,
+        node: number / 4,
+    };
+    Settings {
+        node: NodeName::new("host-1").unwrap(),
+        path: "/bin".to_owned(),
+        gpu_release_timeout: Span::from_secs(10),
+        respect_foreign: true,
+        gpus_are_declared: false,
+        suspend_limit: Span::from_secs(60),
+        topology: Topology {
+            processors: (0..8).map(processor).collect(),
+            gpu_nodes: Default::default(),
+        },
+        attempts_dir: "/attempts".to_owned(),
+    }
+}
+
+struct World {
+    core: Core,
+    now: u64,
+    timers: BTreeMap<TimerKey, BootMillis>,
+    link: u64,
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            core: Core::new(settings(), None),
+            now: 1_000_000,
+            timers: BTreeMap::new(),
+            link: 0,
+        }
+    }
+
+    fn handle(&mut self, input: Input) {
+        let now = Now {
+            wall: Time::from_unix_millis(1_800_000_000_000 + self.now),
+            boot: BootMillis(self.now),
+        };
+        self.core.handle(now, input);
+        for output in self.core.outputs() {
+            if let Output::SetTimer { key, at } = output {
+                self.timers.insert(key, at);
+            }
+        }
+    }
+
+    /// The time goes on, and timers come due.
+    fn wait(&mut self, millis: u64) {
+        self.now += millis.min(86_400_000);
+        let due = self
+            .timers
+            .extract_if(.., |_, at| at.0 <= self.now)
+            .map(|(key, _)| key)
+            .collect::<Vec<_>>();
+        due.into_iter()
+            .for_each(|key| self.handle(Input::Timer(key)));
+    }
+
+    /// A line is a kind and what is said.
+    fn line(&mut self, line: &[u8]) {
+        let Some((kind, said)) = line.split_first() else {
+            return;
+        };
+        match kind {
+            b'd' => self.link += 1,
+            b'+' => return self.wait(number(said)),
+            _ => {}
+        }
+        if let Some(input) = self.input(*kind, said) {
+            self.handle(input);
+        }
+    }
+
+    fn input(&self, kind: u8, said: &[u8]) -> Option<Input> {
+        let link = LinkId(self.link);
+        Some(match kind {
+            b'd' => Input::Dialled { link },
+            b'l' => Input::LinkLost { link },
+            b'w' => Input::Welcomed {
+                link,
+                welcome: read(said)?,
+            },
+            b'c' => Input::Command {
+                link,
+                command: read(said)?,
+            },
+            b'k' => Input::HeartbeatAcked {
+                link,
+                sent: BootMillis(number(said)),
+            },
+            b's' => {
+                let (boot_id, attempts): (BootId, Vec<AttemptView>) = read(said)?;
+                Input::SupervisorUp { boot_id, attempts }
+            }
+            b'x' => Input::SupervisorDown,
+            b'a' => Input::Attempt(read(said)?),
+            b'g' => Input::Gpus(look(said)?),
+            b'q' => Input::GpuHealth(quarantine(said)?),
+            _ => return None,
+        })
+    }
+}
+
+/// By UUID, the processes and the memory of each that answers; nothing of one that does not.
+type Told = BTreeMap<String, Option<(Option<Vec<u32>>, Option<u64>)>>;
+
+fn look(said: &[u8]) -> Option<GpuLook> {
+    let (began, memory_available, told): (u64, Option<u64>, Told) = read(said)?;
+    let seen = |told| match told {
+        Some((processes, memory_used)) => Seen::There {
+            processes,
+            memory_used,
+        },
+        None => Seen::Unanswered,
+    };
+    Some(GpuLook {
+        began: BootMillis(began),
+        gpus: told.into_iter().map(|(gpu, it)| (gpu, seen(it))).collect(),
+        memory_available,
+    })
+}
+
+fn quarantine(said: &[u8]) -> Option<GpuHealth> {
+    let (uuid, why, is_count) = read(said)?;
+    Some(GpuHealth::Quarantine {
+        uuid,
+        why,
+        is_count,
+    })
+}
+
+fn read<T: DeserializeOwned>(json: &[u8]) -> Option<T> {
+    serde_json::from_slice(json).ok()
+}
+
+fn number(text: &[u8]) -> u64 {
+    let text = std::str::from_utf8(text).ok();
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn words_of_peers() {
+    let words = [
+        "\nd",
+        "\nl",
+        "\nx",
+        "\ns[\"b1\",[]]",
+        "\nw",
+        "\nc",
+        "\na",
+        "\ng[1000000,null,{}]",
+        "\nk1000000",
+        "\n+1000",
+        "\n+60000",
+        "\"order\":",
+        "{\"Stop\":{",
+        "{\"Forget\":{",
+        "{\"Suspend\":{",
+        "{\"Resume\":{",
+        "\"attempt\":\"a.1\"",
+        "\"phase\":",
+        "\"freezer\":\"Frozen\"",
+        "\"timeout\":",
+        "\"grace\":",
+        "18446744073709551615",
+        "\"counter\":2",
+        "\"GPU-a\"",
+        "\"room_mb\":",
+    ];
+    Fuzz::new("agent-orders")
+        .words(&words)
+        .max_bytes(8192)
+        .memory(8 << 20, 4096)
+        .run(|input| {
+            let mut world = World::new();
+            for line in input.split(|byte| *byte == b'\n').take(60) {
+                world.line(line);
+                check(&world.core).unwrap_or_else(|violation| panic!("{violation}"));
+            }
+        });
+}
