@@ -7,10 +7,6 @@ use std::path::{Path, PathBuf};
 
 use crate::coverage::Way;
 
-/// The most bytes of inputs without a name that are kept of a target: a corpus is read at every test run, and lies in the
-/// tree for good.
-const MOST_KEPT_BYTES: usize = 64 * 1024;
-
 /// One input, and the ways that it took.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -62,12 +58,11 @@ pub(crate) fn keep(folder: &Path, bytes: &[u8]) -> PathBuf {
 }
 
 /// Leaves in the folder what was written by hand, and the smallest inputs that between them take every other edge, as far
-/// as there is room.
-pub(crate) fn rewrite(folder: &Path, mut entries: Vec<Entry>) -> usize {
+/// as `room` bytes go: a corpus is read at every test run, and lies in the tree for good.
+pub(crate) fn rewrite(folder: &Path, mut entries: Vec<Entry>, mut room: usize) -> usize {
     entries.sort_by_key(|entry| (!is_by_hand(entry), entry.bytes.len()));
     let mut taken = BTreeSet::new();
     let mut kept = BTreeSet::new();
-    let mut room = MOST_KEPT_BYTES;
     for entry in entries {
         let before = taken.len();
         taken.extend(entry.ways.iter().map(|way| way.edge));
@@ -127,7 +122,7 @@ mod tests {
         let made = |nth: u8| entry(None, &[nth; 1024], &[10 + usize::from(nth)]);
         let mut all: Vec<_> = (0..100).map(made).collect();
         all.push(entry(Some("by-hand"), b"hand", &[1]));
-        let kept = rewrite(&folder, all);
+        let kept = rewrite(&folder, all, 64 * 1024);
         assert_eq!(kept, 1 + 64, "64 of 1 KiB, and what has a name");
         fs::remove_dir_all(&folder).unwrap();
     }
@@ -145,7 +140,7 @@ mod tests {
             entry(None, b"short", &[2, 3]),
             entry(None, b"", &[1]),
         ];
-        assert_eq!(rewrite(&folder, all), 2);
+        assert_eq!(rewrite(&folder, all, 1000), 2);
         let mut left: Vec<_> = read(&folder).into_iter().map(|entry| entry.bytes).collect();
         left.sort();
         assert_eq!(left, [b"hand".to_vec(), b"short".to_vec()]);

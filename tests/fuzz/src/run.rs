@@ -97,6 +97,13 @@ fn seconds() -> Duration {
     Duration::from_secs_f64(seconds)
 }
 
+/// How many bytes of what was found are to be kept in the tree; `None` where nobody asks for any.
+fn room_to_keep() -> Option<usize> {
+    let said = std::env::var("SLUICE_FUZZ_KEEP").ok()?;
+    let kib: usize = said.parse().expect("SLUICE_FUZZ_KEEP is a number of KiB");
+    Some(kib * 1024)
+}
+
 struct Run<'a> {
     fuzz: &'a Fuzz<'a>,
     check: &'a dyn Fn(&[u8]),
@@ -218,8 +225,9 @@ impl<'a> Run<'a> {
             time,
             edges.len(),
         );
-        if coverage::is_counted() && std::env::var_os("SLUICE_FUZZ_KEEP").is_some() {
-            let kept = corpus::rewrite(&corpus::folder(self.fuzz.target), self.corpus);
+        if let Some(room) = room_to_keep().filter(|_| coverage::is_counted()) {
+            let folder = corpus::folder(self.fuzz.target);
+            let kept = corpus::rewrite(&folder, self.corpus, room);
             println!("fuzz {}: {kept} inputs kept", self.fuzz.target);
         }
     }
