@@ -4,8 +4,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use sluice_common::api::timestamp;
-use sluice_coordinator::backup::check::Summary;
 use sluice_coordinator::backup::{control, restore};
 
 use crate::DataArgs;
@@ -77,7 +75,7 @@ fn backup(args: &BackupArgs) -> anyhow::Result<()> {
     writeln!(
         io::stdout(),
         "{}\n{file} is for you alone: {secrets}",
-        holds(&summary)
+        summary
     )?;
     Ok(())
 }
@@ -86,7 +84,7 @@ fn restored(args: &RestoreArgs) -> anyhow::Result<()> {
     let dir = &args.data.data_dir;
     let done = restore::restore(&args.file, dir, args.force)?;
     let mut out = io::stdout();
-    writeln!(out, "{}", holds(&done.summary))?;
+    writeln!(out, "{}", done.summary)?;
     if let Some(aside) = &done.aside {
         writeln!(out, "what was there is in {}", aside.display())?;
     }
@@ -112,40 +110,8 @@ fn check(args: &CheckArgs) -> anyhow::Result<()> {
     writeln!(
         io::stdout(),
         "{}\n{}: every record is whole",
-        holds(&summary),
+        summary,
         place.display()
     )?;
     Ok(())
-}
-
-fn holds(summary: &Summary) -> String {
-    let Summary {
-        header,
-        keys,
-        first,
-        last,
-        snapshot,
-        last_at,
-        state,
-        ..
-    } = summary;
-    let snapshot = snapshot.map_or("none".to_owned(), |seq| format!("of record {seq}"));
-    let last_at = match last {
-        0 => "never".to_owned(),
-        _ => timestamp(*last_at).to_string(),
-    };
-    let keys = match keys.is_empty() {
-        true => "none in it".to_owned(),
-        false => keys.join(", "),
-    };
-    let epoch = state.epoch().map_or(0, |epoch| epoch.counter);
-    format!(
-        "cluster   {}, epoch {epoch}, written by version {}\nrecords   {first} to {last}, the last of {last_at}\n\
-         snapshot  {snapshot}\nholds     {} pools, {} nodes, {} steps\nkeys      {keys}",
-        header.cluster,
-        header.version,
-        state.pools().len(),
-        state.nodes().len(),
-        state.steps().len(),
-    )
 }

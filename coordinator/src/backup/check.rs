@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::fmt;
 use std::io::BufRead;
 use std::path::Path;
 
 use coordinator_core::{Stamped, State};
+use sluice_common::api::timestamp;
 use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
 use sluice_common::time::Time;
@@ -32,6 +34,41 @@ pub struct Summary {
     pub state: State,
     /// Of steps, until they are given back to them.
     variables: BTreeMap<StepId, Environment>,
+}
+
+/// For people.
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            header,
+            first,
+            last,
+            state,
+            ..
+        } = self;
+        let snapshot = self.snapshot;
+        let snapshot = snapshot.map_or("none".to_owned(), |seq| format!("of record {seq}"));
+        let last_at = match last {
+            0 => "never".to_owned(),
+            _ => timestamp(self.last_at).to_string(),
+        };
+        let keys = match self.keys.is_empty() {
+            true => "none in it".to_owned(),
+            false => self.keys.join(", "),
+        };
+        let epoch = state.epoch().map_or(0, |epoch| epoch.counter);
+        // Whoever wrote the file may have been another than us.
+        let version = header.version.escape_debug();
+        write!(
+            f,
+            "cluster   {}, epoch {epoch}, written by version {version}\nrecords   {first} to {last}, the last of {last_at}\n\
+             snapshot  {snapshot}\nholds     {} pools, {} nodes, {} steps\nkeys      {keys}",
+            header.cluster,
+            state.pools().len(),
+            state.nodes().len(),
+            state.steps().len(),
+        )
+    }
 }
 
 /// Who else sees what is read, in its order.

@@ -95,6 +95,12 @@ fn backups() {
             }
             let bytes = sealed(input);
             if let Ok(found) = looked_at(&bytes) {
+                let said = found.to_string();
+                assert!(
+                    !said.contains(|c: char| c.is_control() && c != '\n'),
+                    "{said:?}"
+                );
+                assert_eq!(said.lines().count(), 5, "{said:?}");
                 is_restored(&bytes, found);
             }
         });
