@@ -95,6 +95,11 @@ fn piece(bytes: &[u8]) -> Piece {
     match bytes[0] {
         ESCAPE => sequence(bytes),
         b'\n' | b'\r' | b'\t' | 0x08 => Piece::Plain(1),
+        // What most output is goes in whole runs.
+        b' '..=b'~' => {
+            let run = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~'));
+            Piece::Plain(run.count())
+        }
         _ => character(bytes),
     }
 }
