@@ -236,7 +236,7 @@ fn parse(text: &str, path: &Path) -> Result<Config, ConfigError> {
 fn wrong_value(path: &Path, (key, message): Wrong) -> ConfigError {
     ConfigError::Value {
         path: path.to_owned(),
-        key,
+        key: shown(&key),
         message: shown(&message),
     }
 }
@@ -516,6 +516,10 @@ mod tests {
             ("umask = \"999\"", "umask: `999` is no mask"),
             ("umask = \"7777\"", "umask: `7777` is no mask"),
             ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),
+            (
+                "workdirs = [\"a\\u001b[2J\"]",
+                "workdirs: `a\\u{1b}[2J` is not absolute",
+            ),
             (
                 "cuda_library = \"libcuda.so.1\"",
                 "cuda_library: `libcuda.so.1` is not absolute",
