@@ -125,6 +125,8 @@ fn draw() -> Result<[u8; KEY_BYTES], SealError> {
 
 #[cfg(test)]
 mod tests {
+    mod fuzz;
+
     use super::*;
     use crate::fixture::step;
     use coordinator_core::{LogPoint, Placement};
