@@ -139,16 +139,28 @@ impl World {
         self.after(0, Event::Admin { host, change });
     }
 
-    /// An admin who asks until there is a coordinator.
+    /// An admin who asks until there is a coordinator; and for what shall be mended until it is, for a GPU that failed is
+    /// not opened while nobody can look at it.
     pub(super) fn administer(&mut self, host: usize, change: NodeChange) {
-        if self.core.is_none() {
-            return self.after(1000, Event::Admin { host, change });
+        if self.core.is_some() {
+            self.decide(Input::ChangeNode {
+                reply: ReplyId(2000),
+                node: self.hosts[host].name.clone(),
+                change: change.clone(),
+            });
         }
-        self.decide(Input::ChangeNode {
-            reply: ReplyId(2000),
-            node: self.hosts[host].name.clone(),
-            change,
-        });
+        if self.core.is_none() || (!self.faulty && self.is_still_closed(host, &change)) {
+            self.after(1000, Event::Admin { host, change });
+        }
+    }
+
+    fn is_still_closed(&self, host: usize, change: &NodeChange) -> bool {
+        let NodeChange::UncordonGpu { gpu } = change else {
+            return false;
+        };
+        let core = self.core.as_ref();
+        let node = core.and_then(|core| core.state().node(&self.hosts[host].name));
+        node.is_some_and(|node| !node.is_fit(gpu))
     }
 
     /// The host's supervisor dies and comes back: exits of what runs by then cannot be seen any more.

@@ -79,21 +79,25 @@ impl World {
         }
     }
 
-    /// What was frozen and has not come back ended by somebody's word, or with its host, and never as if it had run.
+    /// What was frozen and has not come back ended by somebody's word, or with its host, and never as if it had run. That it
+    /// came back may be among what a coordinator lost that was brought back from an earlier time.
     fn the_frozen_came_back_or_were_ended(&self) {
         let mut frozen: BTreeSet<AttemptId> = BTreeSet::new();
+        let mut uncertain = BTreeSet::new();
         for line in &self.log {
             let stamped: Stamped = serde_json::from_str(line).expect("a record is read back");
             match stamped.record {
                 Record::Suspended { attempt, .. } => {
+                    uncertain.remove(&attempt);
                     frozen.insert(attempt);
                 }
+                Record::RecoveryBegan { .. } => uncertain.extend(frozen.iter().cloned()),
                 Record::Resuming { attempt, .. } | Record::Stopping { attempt, .. } => {
                     frozen.remove(&attempt);
                 }
                 Record::Ended { attempt, end, .. } => {
                     let by_itself = matches!(end.exit, Exit::Code(_));
-                    let was_frozen = frozen.remove(&attempt);
+                    let was_frozen = frozen.remove(&attempt) && !uncertain.contains(&attempt);
                     assert!(!(was_frozen && by_itself), "{attempt}: {end:?} ({self})");
                 }
                 _ => {}
