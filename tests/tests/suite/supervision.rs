@@ -8,10 +8,23 @@ use serde_json::Value;
 use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ};
 
 fn pid_of(step: &str, attempt: u32) -> u32 {
-    eventually("the step's process", || {
-        let pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
-        pids.into_iter()
-            .find(|pid| sluice_tests::environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")))
+    eventually("the step's process", || pid_now(step, attempt))
+}
+
+fn pid_now(step: &str, attempt: u32) -> Option<u32> {
+    let attempt = format!("SLUICE_ATTEMPT={attempt}");
+    let pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
+    pids.into_iter()
+        .find(|pid| sluice_tests::environ_has(*pid, &attempt))
+}
+
+/// The number and the process of an attempt that runs, of those after `attempt`: on a busy machine a short lease may pass
+/// by itself.
+fn attempt_after(step: &str, attempt: u32) -> (u32, u32) {
+    let later = attempt + 1..attempt + 20;
+    eventually("a later attempt's process", || {
+        let mut found = later.clone().map(|n| (n, pid_now(step, n)));
+        found.find_map(|(n, pid)| Some((n, pid?)))
     })
 }
 
@@ -29,7 +42,7 @@ fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
         ..DevOptions::default()
     });
     dev.ok(&["submit", "--id", "leased", "--", "sleep", "1000"]);
-    let first = pid_of("leased", 1);
+    let (attempt, first) = attempt_after("leased", 0);
     let agent = dev.daemon(Daemon::Agent).unwrap();
     kill(agent, Signal::SIGSTOP);
     // Nobody but the supervisor is there to do it, long before the coordinator gives the host up.
@@ -37,10 +50,11 @@ fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
     let (_, node) = dev.call("GET", "/v1/nodes", None);
     assert_ne!(node["items"][0]["state"], "lost");
     kill(agent, Signal::SIGCONT);
-    let second = pid_of("leased", 2);
+    let (_, second) = attempt_after("leased", attempt);
     assert_ne!(first, second);
     let step = dev.step_in("leased", &["running"]);
-    let told = step["attempts"][0]["exit"]["message"].as_str().unwrap();
+    let ended = &step["attempts"][attempt as usize - 1];
+    let told = ended["exit"]["message"].as_str().unwrap();
     assert!(told.contains("its lease passed"), "{step}");
     dev.ok(&["cancel", "leased"]);
 }
