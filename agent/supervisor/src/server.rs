@@ -266,12 +266,6 @@ impl Server {
         let now = clock::boot_now();
         self.accept_at = self.accept_at.filter(|at| now < *at);
         let signalled = ready.iter().any(|source| matches!(source, Source::Signals));
-        if signalled && leaving::host_goes_down(leaving::FIRST_PROCESS.as_ref()) {
-            info!(
-                "the host goes down: what ends from now on ends by that, and the next start says so"
-            );
-            return ControlFlow::Break(());
-        }
         // Signals first: a child that ends after this reading raises a new SIGCHLD. Read after the reaping, the signal
         // of a child that ended in between would be swallowed, and its end seen when something else next happens.
         let leaving = if signalled {
@@ -284,6 +278,15 @@ impl Server {
             is_cut,
         } = reap::ended_children();
         self.reap_again = is_cut;
+        // Only now: whoever has killed what is known to have ended by now had become what it is before.
+        if leaving::may_tell_of_an_end(ready, &ended)
+            && leaving::host_goes_down(leaving::FIRST_PROCESS.as_ref())
+        {
+            info!(
+                "the host goes down: what ends from now on ends by that, and the next start says so"
+            );
+            return ControlFlow::Break(());
+        }
         ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
         ended.retain(|child| !self.on_health_child_ended(child.pid));
         self.table.on_children_ended(&ended);

@@ -8,8 +8,9 @@ use sluice_common::supervision::{BootMillis, StopSignal};
 use sluice_common::time::Span;
 use tracing::info;
 
-use super::Server;
+use super::{Server, Source};
 use crate::clock;
+use crate::reap::EndedChild;
 
 /// Between SIGTERM and SIGKILL when everything is stopped. Whoever asks for that is leaving, and does not wait long.
 const STOP_GRACE: Span = Span::from_secs(2);
@@ -27,6 +28,16 @@ const SHUTDOWN: &str = "systemd-shutdow";
 /// that dies so has not ended by itself.
 pub(super) fn host_goes_down(first_process: &Path) -> bool {
     fs::read_to_string(first_process).is_ok_and(|name| name.trim_end() == SHUTDOWN)
+}
+
+/// Whether a turn may find that an attempt has ended. A signal tells of children alone: what an earlier supervisor has
+/// started is watched by a descriptor, its group by another, and what has neither is looked at by the clock.
+pub(super) fn may_tell_of_an_end(ready: &[Source], ended: &[EndedChild]) -> bool {
+    let tells = |source: &Source| match source {
+        Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => true,
+        Source::Stdin | Source::Listener | Source::Agent | Source::Output => false,
+    };
+    !ended.is_empty() || ready.iter().any(tells)
 }
 
 impl Server {
@@ -73,6 +84,33 @@ impl Server {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::Ending;
+    use sluice_common::usage::Usage;
+
+    /// One that ran before this supervisor did is no child of it, and raises no signal when it is killed.
+    #[test]
+    fn whatever_may_tell_of_an_end_has_the_first_process_looked_at() {
+        let taken_over = Source::Attempt("a.1".parse().unwrap());
+        for source in [Source::Signals, Source::Clock, Source::Groups, taken_over] {
+            assert!(
+                may_tell_of_an_end(std::slice::from_ref(&source), &[]),
+                "{source:?}"
+            );
+        }
+        let others = [
+            Source::Stdin,
+            Source::Listener,
+            Source::Agent,
+            Source::Output,
+        ];
+        assert!(!may_tell_of_an_end(&others, &[]));
+        let killed_meanwhile = EndedChild {
+            pid: 7,
+            ending: Ending::Signal(15),
+            usage: Usage::default(),
+        };
+        assert!(may_tell_of_an_end(&others, &[killed_meanwhile]));
+    }
 
     #[test]
     fn a_host_goes_down_once_systemd_has_become_its_shutdown() {
