@@ -25,22 +25,22 @@ impl Market {
         firm.filter_map(|step| Some((self.request(step)?, self.nomination(step)?)))
     }
 
-    /// What a promise adds to what its subject uses: what the request asks for, beyond what runs of its own subject give
-    /// back for it. Those for which `is_gone` holds have given it back.
-    fn adds(
+    /// What a promise on an account adds to what its subject uses: what the request asks for, beyond what runs of its own
+    /// subject give back for it. Those for which `is_gone` holds have given it back. Most promises await none of these: then
+    /// nothing is looked up, for this is asked of every promise each time that a request is ranked.
+    fn adds<'a>(
         &self,
-        request: &Request,
+        account: &Account,
+        request: &'a Request,
         nomination: &Nomination,
         is_gone: impl Fn(&AttemptId) -> bool,
-    ) -> Amounts {
-        let mut back = Amounts::new();
-        for id in nomination.awaits.iter().filter(|id| !is_gone(id)) {
-            let run = self.run(id).filter(|run| run.pool == nomination.pool);
-            if let Some(run) = run.filter(|run| run.request.subject == request.subject) {
-                back.add(&run.gives().1);
-            }
-        }
-        request.demand.less(&back)
+    ) -> Cow<'a, Amounts> {
+        let own = nomination.awaits.iter();
+        let own = own.filter(|id| account.runs.contains(*id) && !is_gone(id));
+        own.filter_map(|id| self.run(id))
+            .fold(Cow::Borrowed(&request.demand), |adds, run| {
+                Cow::Owned(adds.less(&run.gives().1))
+            })
     }
 
     /// What counts against the reserved share for a request: what its subject uses, or where it cannot be made to give way
@@ -73,7 +73,10 @@ impl Market {
                 continue;
             }
             match (request.preemptible, other.preemptible) {
-                (true, _) => used.to_mut().add(&self.adds(other, nomination, &is_gone)),
+                (true, _) => {
+                    let adds = self.adds(account, other, nomination, &is_gone);
+                    used.to_mut().add(&adds);
+                }
                 (false, false) => used.to_mut().add(&other.demand),
                 (false, true) => {}
             }
@@ -88,7 +91,7 @@ impl Before<'_> {
         let others = self.market.promised_to(self.pool, self.account);
         let others = others.filter(|(other, _)| other.step != self.request.step);
         let adds = others.map(|(other, nomination)| {
-            let adds = self.market.adds(other, nomination, |_| false);
+            let adds = self.market.adds(self.account, other, nomination, |_| false);
             adds.get(key)
         });
         adds.fold(0, u64::saturating_add)

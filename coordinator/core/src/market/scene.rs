@@ -27,6 +27,8 @@ pub(crate) struct Scene<'a> {
     freed_on: ByHost,
     freed: Amounts,
     freed_of: BTreeMap<&'a Subject, Amounts>,
+    /// What is being stopped of a subject and not supposed to be gone: asked of each run that could go, so it is kept as a sum.
+    leaving_of: BTreeMap<&'a Subject, Amounts>,
 }
 
 /// A head that goes before the request and waits for runs to end.
@@ -69,6 +71,7 @@ impl<'a> Scene<'a> {
             freed_on: ByHost::new(),
             freed: Amounts::new(),
             freed_of: BTreeMap::new(),
+            leaving_of: leaving_of(before),
         }
     }
 
@@ -110,6 +113,11 @@ impl<'a> Scene<'a> {
         self.freed.add(&demand);
         let of = self.freed_of.entry(&run.request.subject).or_default();
         of.add(&demand);
+        if self.before.pool.leaving.contains(id)
+            && let Some(leaving) = self.leaving_of.get_mut(&run.request.subject)
+        {
+            leaving.take(&demand);
+        }
         for node in &run.holding {
             let freed = self.before.given_back(node, id, each);
             let on = self.freed_on.entry(node.clone()).or_default();
@@ -127,6 +135,10 @@ impl<'a> Scene<'a> {
         self.freed.take(&demand);
         if let Some(of) = self.freed_of.get_mut(&run.request.subject) {
             of.take(&demand);
+        }
+        if self.before.pool.leaving.contains(id) {
+            let leaving = self.leaving_of.entry(&run.request.subject).or_default();
+            leaving.add(&demand);
         }
         for node in &run.holding {
             let freed = self.before.given_back(node, id, each);
@@ -306,24 +318,16 @@ impl<'a> Scene<'a> {
             return 0;
         };
         let freed = self.freed_of.get(subject).map_or(0, |freed| freed.get(key));
-        let going = self.leaving_of(subject).map(|run| run.gives().1.get(key));
-        account.beyond(key, going.fold(freed, u64::saturating_add))
-    }
-
-    /// What of a subject is being stopped and not supposed to be gone.
-    fn leaving_of(&self, subject: &Subject) -> impl Iterator<Item = &'a Run> {
-        let Before { market, pool, .. } = self.before;
-        let others = pool.leaving.iter();
-        let others = others.filter(|id| !self.gone.contains_key(*id));
-        let runs = others.filter_map(|id| market.run(id));
-        runs.filter(move |run| run.request.subject == *subject)
+        let leaving = self.leaving_of.get(subject);
+        let leaving = leaving.map_or(0, |leaving| leaving.get(key));
+        account.beyond(key, freed.saturating_add(leaving))
     }
 
     /// What a subject has no more when all are gone that are supposed to be or are being stopped.
     fn going_of(&self, subject: &Subject) -> Amounts {
         let mut going = self.freed_of(subject);
-        for run in self.leaving_of(subject) {
-            going.add(&run.gives().1);
+        if let Some(leaving) = self.leaving_of.get(subject) {
+            going.add(leaving);
         }
         going
     }
@@ -370,6 +374,17 @@ impl<'a> Scene<'a> {
             order::fits_share(pool, account, request, &used)
         })
     }
+}
+
+/// What is being stopped of each subject in the pool of a request.
+fn leaving_of<'a>(before: Before<'a>) -> BTreeMap<&'a Subject, Amounts> {
+    let mut of: BTreeMap<&Subject, Amounts> = BTreeMap::new();
+    let Before { market, pool, .. } = before;
+    for run in pool.leaving.iter().filter_map(|id| market.run(id)) {
+        let sum = of.entry(&run.request.subject).or_default();
+        sum.add(&run.gives().1);
+    }
+    of
 }
 
 /// The first of each class of requests of the subjects that were asked about: who could be inside its share again. One
