@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
 use std::path::{Path, PathBuf};
 
 use coordinator_core::RecoveryWhy;
@@ -18,6 +18,9 @@ use crate::store::{DirLock, Draft, Piece};
 
 /// What makes up a coordinator's directory, beside its lock and its socket.
 const PARTS: [&str; 4] = ["store.redb", "tip", KEY_DIR, KEY_FILE];
+
+/// Where it is made, beside its place.
+const DRAFT: &str = "restore.new";
 
 /// What a restore did.
 #[derive(Debug)]
@@ -38,6 +41,18 @@ pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, Backu
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(io_error("make", dir))?;
     let _lock = DirLock::take(dir)?;
+    let restored = restore_locked(backup, dir, force);
+    if restored.is_err() {
+        let _why_it_is_refused_is_told = clear(&dir.join(DRAFT));
+    }
+    // Where it is refused too: the lock may be new.
+    let handed_over = hand_over(dir);
+    let restored = restored?;
+    handed_over?;
+    Ok(restored)
+}
+
+fn restore_locked(backup: &Path, dir: &Path, force: bool) -> Result<Restored, BackupError> {
     let occupied = ["store.redb", "tip"]
         .iter()
         .any(|name| dir.join(name).exists());
@@ -46,7 +61,7 @@ pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, Backu
             dir: dir.to_owned(),
         });
     }
-    let draft = dir.join("restore.new");
+    let draft = dir.join(DRAFT);
     clear(&draft)?;
     let made = DirBuilder::new().recursive(true).mode(0o700).create(&draft);
     made.map_err(io_error("make", &draft))?;
@@ -56,7 +71,6 @@ pub fn restore(backup: &Path, dir: &Path, force: bool) -> Result<Restored, Backu
         .transpose()?;
     put_in_place(&draft, dir)?;
     clear(&draft)?;
-    hand_over(dir)?;
     Ok(Restored {
         has_keys: dir.join(KEY_DIR).join("ca.pem").exists() && dir.join(KEY_FILE).exists(),
         summary,
@@ -173,7 +187,8 @@ fn put_in_place(draft: &Path, dir: &Path) -> Result<(), BackupError> {
     synced.map_err(io_error("sync", dir))
 }
 
-/// Root may restore; the coordinator, which is not root, must be able to read and write what came of it.
+/// Root may restore; the coordinator, which is not root, must be able to read and write what came of it. It may write in the
+/// directory, so a link there may lead anywhere: it is given away itself, and not what it leads to.
 fn hand_over(dir: &Path) -> Result<(), BackupError> {
     let owner = fs::metadata(dir).map_err(io_error("read", dir))?;
     if !nix::unistd::geteuid().is_root() || owner.uid() == 0 {
@@ -181,13 +196,13 @@ fn hand_over(dir: &Path) -> Result<(), BackupError> {
     }
     let mut paths: Vec<PathBuf> = PARTS.iter().map(|name| dir.join(name)).collect();
     paths.push(dir.join("lock"));
-    let keys = fs::read_dir(dir.join(KEY_DIR))
-        .into_iter()
-        .flatten()
-        .flatten();
+    let keys = dir.join(KEY_DIR);
+    let is_folder = fs::symlink_metadata(&keys).is_ok_and(|found| found.is_dir());
+    let keys = is_folder.then(|| fs::read_dir(keys));
+    let keys = keys.into_iter().flatten().flatten().flatten();
     paths.extend(keys.map(|entry| entry.path()));
-    for path in paths.iter().filter(|path| path.exists()) {
-        chown(path, Some(owner.uid()), Some(owner.gid())).map_err(io_error("give away", path))?;
+    for path in paths.iter().filter(|path| path.symlink_metadata().is_ok()) {
+        lchown(path, Some(owner.uid()), Some(owner.gid())).map_err(io_error("give away", path))?;
     }
     Ok(())
 }

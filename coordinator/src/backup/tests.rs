@@ -1,6 +1,7 @@
 //! Backups are taken of stores that rest and that are written to, and are restored whole or not at all.
 
 mod fuzz;
+mod owner;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{Flock, FlockArg, OFlag};
 
 use super::StoreError;
 
@@ -54,6 +54,8 @@ impl DirLock {
             .create(true)
             .truncate(false)
             .mode(0o600)
+            // Root may take it in a directory of a coordinator that is not root, and writes in it.
+            .custom_flags(OFlag::O_NOFOLLOW.bits())
             .open(&path)
             .map_err(io("open"))?;
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
