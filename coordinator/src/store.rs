@@ -58,6 +58,10 @@ const FORMAT: u32 = 2;
 /// writing a snapshot costs tens of milliseconds, so rarer is better.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
 
+/// Most records that a snapshot drops. It is many times what comes between two of them, so that a `retention` that was
+/// millions, and is thousands now, is reached soon enough.
+const MOST_DROPPED: u64 = 10 * SNAPSHOT_EVERY;
+
 /// Snapshots that are kept: the newest, and one more for whoever has to look into a damaged store.
 const SNAPSHOTS_KEPT: usize = 2;
 
@@ -240,11 +244,20 @@ impl Store {
                 snapshots.pop_first()?;
             }
             let oldest = snapshots.first()?.map_or(0, |(seq, _)| seq.value());
-            let cut = oldest.min(self.last_seq.saturating_sub(self.retention.max(1)));
-            txn.open_table(LOG)?.retain_in(..=cut, |_, _| false)?;
+            let mut log = txn.open_table(LOG)?;
+            let first = log.first()?.map_or(0, |(seq, _)| seq.value());
+            let cut = cut(first, oldest, self.last_seq, self.retention);
+            log.retain_in(..=cut, |_, _| false)?;
         }
         Ok(txn.commit()?)
     }
+}
+
+/// The last record that is dropped of a log whose first is `first`, where a restart begins with `oldest`. No more go at once
+/// than [`MOST_DROPPED`]: nothing else is decided meanwhile, and the rest goes with the next snapshots.
+fn cut(first: u64, oldest: u64, last: u64, retention: u64) -> u64 {
+    let unwanted = oldest.min(last.saturating_sub(retention.max(1)));
+    unwanted.min(first.saturating_add(MOST_DROPPED - 1))
 }
 
 /// Every table of a new file, so that readers never meet one that does not exist.

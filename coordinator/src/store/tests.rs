@@ -105,6 +105,27 @@ fn snapshots_let_go_of_what_nobody_may_ask_for() {
     assert_eq!(reopen(dir.path()).state, *scribe.state());
 }
 
+/// A retention that is lowered far would have the first snapshot after it drop millions of records, while hosts wait.
+#[test]
+fn what_nobody_may_ask_for_goes_a_part_at_a_time() {
+    let (mut first, mut last) = (1, 5_000_000);
+    let mut snapshots = 0;
+    while first < last - 1000 {
+        let until = cut(first, last - SNAPSHOT_EVERY, last, 1000);
+        assert!(until - first < MOST_DROPPED);
+        if until < first + SNAPSHOT_EVERY {
+            break;
+        }
+        first = until + 1;
+        last += SNAPSHOT_EVERY;
+        snapshots += 1;
+    }
+    assert!((50..60).contains(&snapshots), "{snapshots}");
+    assert_eq!(cut(1, 90, 100, 20), 80);
+    assert_eq!(cut(1, 70, 100, 20), 70, "what a restart begins with stays");
+    assert_eq!(cut(0, 0, 0, 20), 0, "of an empty log nothing");
+}
+
 #[test]
 fn the_log_reads_back_in_order_as_it_was_written() {
     let dir = tempfile::tempdir().unwrap();
