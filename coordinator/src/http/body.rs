@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::BodyDataStream;
 use axum::extract::Request;
-use axum::http::header::CONTENT_LENGTH;
+use axum::http::header::{CONTENT_LENGTH, EXPECT};
 use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::error::Category;
@@ -39,6 +39,10 @@ const NO_ENVIRONMENT: &str =
 /// The body, where it has at most `limit` bytes, announced or not.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
     let announced = announced(&request).unwrap_or(0);
+    if announced > limit as u64 && request.headers().contains_key(EXPECT) {
+        // To look for it would ask for it.
+        return Err(ApiError::BodyTooLarge { limit });
+    }
     let mut chunks = request.into_body().into_data_stream();
     let mut bytes = Vec::new();
     let mut large = announced > limit as u64;

@@ -97,3 +97,16 @@ fn where_it_does_not_go_on_the_answer_says_so() {
         assert!(connection.is_at_its_end(), "{headers}");
     }
 }
+
+#[test]
+fn a_body_that_is_too_large_is_not_asked_for() {
+    let rig = Rig::start();
+    let mut connection = Connection::to(&rig);
+    let headers = "Content-Length: 1000000000\r\nExpect: 100-continue";
+    connection.say(&format!(
+        "POST /v1/steps HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n"
+    ));
+    let answer = connection.answer();
+    assert!(answer.starts_with("http/1.1 413"), "{answer}");
+    assert!(answer.contains("connection: close"), "{answer}");
+}
