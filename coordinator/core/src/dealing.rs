@@ -17,7 +17,8 @@ type Free = Vec<(u32, String)>;
 /// The GPUs of `node` for a step that asks for a platform, or for any. They are of one kind where one has enough beyond what
 /// others are promised: of the one of which frozen steps wait for fewest, then of the one that is of the fewest platforms,
 /// then of the one with the fewest left. Of several only where none has enough, and then so that the rest serves the
-/// others. Of a kind those go last that frozen steps wait for, and the lowest indexes first.
+/// others. Where not enough is beyond what a head is promised, this is granted around it, and what others are promised firmly
+/// stays. Of a kind those go last that frozen steps wait for, and the lowest indexes first.
 pub(crate) fn place(
     state: &State,
     node: &Node,
@@ -61,9 +62,7 @@ fn share(
         .map(|(kind, free)| (kind.clone(), free.len() as u64))
         .collect();
     let promised = state.market().promised_on(&node.name, step);
-    let rest = || promised.dealt(&all, None).0;
     let awaited = state.market().awaited_gpus(&node.name);
-    let alone = |kind: &Platforms| rest().deal(only(&all, |other| other == kind), wanted);
     let waited = |free: &Free| {
         let waited = free
             .iter()
@@ -71,24 +70,39 @@ fn share(
         let others = free.len() - waited.count();
         wanted.saturating_sub(others as u64)
     };
-    let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
-    let best = enough.min_by_key(|(kind, free)| (waited(free), kind.len(), free.len()));
-    match best {
-        Some((kind, _)) => GpusOf::from([(kind.clone(), wanted)]),
-        None => of_several(rest(), &all, of, wanted),
+    let mut short = None;
+    for kept in promised {
+        let rest = || kept.dealt(&all, None).0;
+        let alone = |kind: &Platforms| rest().deal(only(&all, |other| other == kind), wanted);
+        let enough = of.iter().filter(|(kind, _)| alone(kind) == wanted);
+        let best = enough.min_by_key(|(kind, free)| (waited(free), kind.len(), free.len()));
+        if let Some((kind, _)) = best {
+            return GpusOf::from([(kind.clone(), wanted)]);
+        }
+        let (share, missing) = of_several(rest(), &all, of, wanted);
+        if missing == 0 {
+            return share;
+        }
+        short = Some((share, missing));
     }
+    let (share, missing) = short.unwrap_or_default();
+    filled(share, missing, of)
 }
 
-/// Of all kinds that are seen, first what others can spare, and then whatever there is.
+/// Of all kinds that are seen, what others can spare, and how many are missing.
 fn of_several(
     mut rest: Matching,
     all: &GpusOf,
     of: &BTreeMap<Platforms, Free>,
     wanted: u64,
-) -> GpusOf {
-    let mut missing = wanted - rest.deal(only(all, |kind| of.contains_key(kind)), wanted);
+) -> (GpusOf, u64) {
+    let missing = wanted - rest.deal(only(all, |kind| of.contains_key(kind)), wanted);
     let dealt = all.keys().cloned().zip(rest.last().iter().copied());
-    let mut share: GpusOf = dealt.filter(|(_, many)| *many > 0).collect();
+    (dealt.filter(|(_, many)| *many > 0).collect(), missing)
+}
+
+/// A share with what is missing made up of whatever there is.
+fn filled(mut share: GpusOf, mut missing: u64, of: &BTreeMap<Platforms, Free>) -> GpusOf {
     for (kind, free) in of {
         let given = share.entry(kind.clone()).or_default();
         let more = missing.min((free.len() as u64).saturating_sub(*given));

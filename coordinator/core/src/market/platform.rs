@@ -304,20 +304,25 @@ impl Pool {
 }
 
 impl Market {
-    /// What is promised of a host to others than `step`.
-    pub(crate) fn promised_on(&self, node: &NodeName, step: &StepId) -> KeptOn {
+    /// What is promised of a host to others than `step`: all of it, and the firm part, which is kept from what is granted
+    /// around a head as well.
+    pub(crate) fn promised_on(&self, node: &NodeName, step: &StepId) -> [KeptOn; 2] {
         let Some(pool) = self.homes.get(node).and_then(|home| self.pools.get(home)) else {
-            return KeptOn::default();
+            return [KeptOn::default(), KeptOn::default()];
         };
-        let mut kept = Kept::default();
-        let promised = pool.firm.iter().chain(&pool.soft);
-        for other in promised.filter(|other| *other != step) {
-            if let (Some(request), Some(nomination)) = (self.request(other), self.nomination(other))
-            {
-                kept.add(self, request, nomination);
-            }
+        let mut firm = Kept::default();
+        let promised = pool.firm.iter().filter(|other| *other != step);
+        promised.for_each(|other| self.keep_for(other, &mut firm));
+        let mut all = firm.clone();
+        let head = pool.soft.iter().filter(|other| *other != step);
+        head.for_each(|other| self.keep_for(other, &mut all));
+        [all.take_on(node), firm.take_on(node)]
+    }
+
+    fn keep_for(&self, step: &StepId, kept: &mut Kept) {
+        if let (Some(request), Some(nomination)) = (self.request(step), self.nomination(step)) {
+            kept.add(self, request, nomination);
         }
-        kept.take_on(node)
     }
 
     /// How many GPUs are missing on a host of what is firmly promised there.
