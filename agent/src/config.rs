@@ -13,10 +13,10 @@ use agent_core::DEFAULT_MOVE_LIMIT;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::chain::chain;
+use sluice_common::config::{shown, way_out, without_token};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::label::{LabelKey, LabelValue};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_GRACE, MAX_NODE_LABELS};
-use sluice_common::nearest::unknown_field;
 use sluice_common::time::Span;
 use sluice_log::{Filter, FilterError, Format};
 use sluice_transport::{Peer, TlsFiles};
@@ -24,7 +24,6 @@ use sluice_transport::{Peer, TlsFiles};
 use crate::join::Applicant;
 use crate::kept::Kept;
 use crate::renewal::Source;
-pub(crate) use changes::Changes;
 
 /// Where a packaged agent keeps its state.
 const DEFAULT_STATE_DIR: &str = "/var/lib/sluice/agent";
@@ -35,8 +34,6 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Drivers take seconds to give back a large memory.
 const DEFAULT_GPU_RELEASE_TIMEOUT: Span = Span::from_secs(30);
 const MIN_GPU_RELEASE_TIMEOUT: Span = Span::from_secs(1);
-/// Of a line of the file that cannot be read, in a message.
-const MAX_SHOWN_BYTES: usize = 120;
 
 /// The file as written.
 #[derive(Debug, Default, Deserialize)]
@@ -166,7 +163,10 @@ impl RawConfig {
             ConfigError::Parse {
                 path: path.into(),
                 line,
-                message: way_out(error.message(), text.lines().nth(line - 1)),
+                message: way_out(
+                    error.message(),
+                    text.lines().nth(line - 1).and_then(without_token),
+                ),
             }
         })
     }
@@ -422,29 +422,6 @@ fn host_name() -> Result<String, ConfigError> {
     let name = nix::unistd::gethostname()
         .map_err(|e| value("node", format!("the host has no name ({e}): set `node`")))?;
     Ok(name.to_string_lossy().into_owned())
-}
-
-/// The words of a message. What was written stands in them, and a terminal would obey it.
-fn shown(message: &str) -> String {
-    let quiet = |c: char| match c.is_control() {
-        true => c.escape_debug().to_string(),
-        false => c.to_string(),
-    };
-    message.chars().map(quiet).collect()
-}
-
-/// The parser's sentence, with the word that was probably meant, or with what stands there.
-fn way_out(message: &str, line: Option<&str>) -> String {
-    let message = &shown(message);
-    match (unknown_field(message), line.map(str::trim)) {
-        (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
-        // Somebody may have written the token itself where its file belongs.
-        (None, Some(line)) if !line.is_empty() && !line.contains("token") => {
-            let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
-            format!("`{}`: {message}", shown(line))
-        }
-        (Some(_) | None, _) => message.to_owned(),
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 use agent_core::Input;
 use sluice_common::chain::chain;
+use sluice_common::config::Changes;
 use sluice_log::Log;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
-use crate::config::{Changes, Config, ConfigError, Overrides, RawConfig};
+use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::Event;
 use crate::notify;
 

@@ -16,6 +16,7 @@ pub mod api;
 pub mod attempt_dir;
 pub mod chain;
 pub mod cluster;
+pub mod config;
 pub mod device;
 pub mod environment;
 pub mod error_code;

@@ -10,7 +10,6 @@ mod malformed;
 mod oidc;
 mod shown;
 mod token;
-mod words;
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,6 +19,7 @@ use std::str::FromStr;
 use clap::Args;
 use coordinator_core::Settings;
 use serde::Deserialize;
+use sluice_common::config::shown;
 use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
     DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN,
@@ -30,7 +30,6 @@ use sluice_transport::join_line::MAX_LINE_ADDRESSES;
 
 use crate::identity;
 use crate::store::DEFAULT_RETENTION;
-pub use changes::Changes;
 pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
 use http_tls::RawHttpTls;
@@ -245,7 +244,7 @@ pub enum ConfigError {
 fn invalid(key: &'static str, message: impl ToString) -> ConfigError {
     ConfigError::Value {
         key,
-        message: words::shown(&message.to_string()),
+        message: shown(&message.to_string()),
     }
 }
 
@@ -270,7 +269,7 @@ impl RawConfig {
             ConfigError::Malformed {
                 path: path.to_owned(),
                 line,
-                message: explain(&words::shown(error.message()), text.lines().nth(line - 1)),
+                message: explain(error.message(), text.lines().nth(line - 1)),
             }
         })
     }
@@ -441,6 +440,14 @@ fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
 }
 
 impl Config {
+    /// Where hosts are told to dial: `own_address` where it names no place.
+    pub(crate) fn advertised(&self, own_address: &str) -> Vec<String> {
+        match self.advertise.is_empty() {
+            true => vec![own_address.to_owned()],
+            false => self.advertise.clone(),
+        }
+    }
+
     /// What the network can reach must ask who is there: agents for a certificate of an authority that an admin made,
     /// callers for a token.
     fn check_exposure(&self) -> Result<(), ConfigError> {

@@ -134,11 +134,11 @@ impl Trust {
 
 impl Issuance {
     /// Over what is trusted now.
-    pub fn new(terms: Terms, trust: Trust) -> Self {
+    pub fn new(mut terms: Terms, trust: Trust) -> Self {
         let (trust, _) = watch::channel(Arc::new(trust));
         let seen = Mutex::new(read_seen(&terms.files));
         Self(Arc::new(Shared {
-            addresses: RwLock::new(terms.addresses.clone()),
+            addresses: RwLock::new(std::mem::take(&mut terms.addresses)),
             terms,
             trust,
             seen,
@@ -147,8 +147,8 @@ impl Issuance {
 
     /// Has hosts that join dial there from now on.
     pub fn advertise(&self, addresses: Vec<String>) {
-        let mut told = self.0.addresses.write();
-        **told.as_mut().unwrap_or_else(|poisoned| poisoned.get_mut()) = addresses;
+        let told = self.0.addresses.write();
+        *told.unwrap_or_else(PoisonError::into_inner) = addresses;
     }
 
     /// Under which authority each node came last.

@@ -5,10 +5,11 @@
 use std::path::PathBuf;
 
 use sluice_common::chain::chain;
+use sluice_common::config::Changes;
 use sluice_log::{Format, Log};
 use tokio::signal::unix::Signal;
 
-use crate::config::{Changes, Config, ConfigError, Overrides, RawConfig};
+use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::{EngineGone, EngineHandle, Keep};
 use crate::http::Api;
 use crate::issuance::Issuance;
@@ -35,7 +36,7 @@ pub(crate) struct Parts {
     pub(crate) issuance: Issuance,
     pub(crate) api: Api,
     /// Where hosts are told to dial by a config that names no place.
-    pub(crate) default_addresses: Vec<String>,
+    pub(crate) own_address: String,
 }
 
 impl Reload {
@@ -88,11 +89,9 @@ impl Reload {
             .api_token
             .iter()
             .for_each(|token| parts.api.renew_token(token));
-        let addresses = match config.advertise.is_empty() {
-            true => parts.default_addresses.clone(),
-            false => config.advertise.clone(),
-        };
-        parts.issuance.advertise(addresses);
+        parts
+            .issuance
+            .advertise(config.advertised(&parts.own_address));
         let keep = Keep {
             records: config.retention,
             finished: config.settings.keep_finished,

@@ -154,11 +154,8 @@ impl Running {
         });
         let cluster = recovered.cluster.clone();
         let (engine, thread) = engine::start(config.settings, store, recovered)?;
-        let default_addresses = vec![own_address(listener.local_addr())];
-        let addresses = match config.advertise.is_empty() {
-            true => default_addresses.clone(),
-            false => config.advertise.clone(),
-        };
+        let own_address = own_address(listener.local_addr());
+        let addresses = config.advertised(&own_address);
         let terms = Terms {
             authority_key: identity::key_of(&files),
             files,
@@ -187,7 +184,7 @@ impl Running {
             engine: engine.clone(),
             issuance: issuance.clone(),
             api: api.clone(),
-            default_addresses,
+            own_address,
         };
         let http = tokio::spawn(http::serve(http_listener, tls, api));
         let door = Arc::clone(&listener);

@@ -4,52 +4,10 @@
 use std::fmt;
 
 use agent_core::Tuning;
+use sluice_common::config::Changes;
 
 use super::{Config, Reserve};
 use crate::renewal::Source;
-
-/// What became of a config that was read anew.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Changes {
-    /// The keys whose new values count from now on.
-    pub(crate) taken: Vec<&'static str>,
-    /// What stays as it is until the next start.
-    pub(crate) kept: Vec<Kept>,
-}
-
-/// A key whose new value does not count yet.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
-    key: &'static str,
-    runs: String,
-    written: String,
-}
-
-impl fmt::Display for Kept {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, runs, written } = self;
-        write!(
-            f,
-            "{key} changed from {runs} to {written}: takes effect at the next start"
-        )
-    }
-}
-
-impl Changes {
-    fn take<T: PartialEq>(&mut self, key: &'static str, runs: &mut T, written: T) {
-        if *runs != written {
-            *runs = written;
-            self.taken.push(key);
-        }
-    }
-
-    fn keep(&mut self, key: &'static str, runs: impl fmt::Debug, written: impl fmt::Debug) {
-        let (runs, written) = (format!("{runs:?}"), format!("{written:?}"));
-        if runs != written {
-            self.kept.push(Kept { key, runs, written });
-        }
-    }
-}
 
 impl Config {
     /// Takes from `written` what may change while the agent runs; all else stays.
@@ -87,20 +45,31 @@ impl Config {
             &mut self.respect_foreign,
             respect_foreign,
         );
-        changes.keep("coordinators", &self.coordinators, &coordinators);
-        changes.keep("node", self.node.as_str(), node.as_str());
-        changes.keep("pool", self.pool.as_str(), pool.as_str());
-        changes.keep("address", &self.address, &address);
-        changes.keep("nvml_library", &self.nvml_library, &nvml_library);
-        changes.keep("state_dir", &self.state_dir, &state_dir);
-        changes.keep(
+        keep(
+            &mut changes,
+            "coordinators",
+            &self.coordinators,
+            &coordinators,
+        );
+        keep(&mut changes, "node", self.node.as_str(), node.as_str());
+        keep(&mut changes, "pool", self.pool.as_str(), pool.as_str());
+        keep(&mut changes, "address", &self.address, &address);
+        keep(
+            &mut changes,
+            "nvml_library",
+            &self.nvml_library,
+            &nvml_library,
+        );
+        keep(&mut changes, "state_dir", &self.state_dir, &state_dir);
+        keep(
+            &mut changes,
             "supervisor_socket",
             &self.supervisor_socket,
             &supervisor_socket,
         );
-        changes.keep("log_format", self.log_format, log_format);
-        changes.keep_reserve(&self.reserve, &reserve);
-        changes.keep("tls", places(&self.tls), places(&tls));
+        keep(&mut changes, "log_format", self.log_format, log_format);
+        keep_reserve(&mut changes, &self.reserve, &reserve);
+        keep(&mut changes, "tls", places(&self.tls), places(&tls));
         changes
     }
 
@@ -115,13 +84,16 @@ impl Config {
     }
 }
 
-impl Changes {
-    /// Which processors are whose was settled by it at the start.
-    fn keep_reserve(&mut self, runs: &Reserve, written: &Reserve) {
-        self.keep("reserve.cpu_count", runs.cpus, written.cpus);
-        let bytes = |reserve: &Reserve| format!("{}B", reserve.memory_bytes);
-        self.keep("reserve.memory", bytes(runs), bytes(written));
-    }
+/// Told as it is written in the file, with quotes around texts.
+fn keep(changes: &mut Changes, key: &str, runs: impl fmt::Debug, written: impl fmt::Debug) {
+    changes.keep(key, format!("{runs:?}"), format!("{written:?}"));
+}
+
+/// Which processors are whose was settled by it at the start.
+fn keep_reserve(changes: &mut Changes, runs: &Reserve, written: &Reserve) {
+    keep(changes, "reserve.cpu_count", runs.cpus, written.cpus);
+    let bytes = |reserve: &Reserve| format!("{}B", reserve.memory_bytes);
+    keep(changes, "reserve.memory", bytes(runs), bytes(written));
 }
 
 /// The files that a config names; none where the host joined.
@@ -209,7 +181,7 @@ mod tests {
                 panic!("{text}: {changes:?}");
             };
             assert!(changes.taken.is_empty());
-            assert!(kept.to_string().contains(told), "{kept}");
+            assert!(kept.contains(told), "{kept}");
             assert_eq!(config.to_string(), parse(BASE).unwrap().to_string());
         }
         let other = BASE
@@ -217,7 +189,8 @@ mod tests {
             .replace("\"n\"", "\"m\"")
             .replace("\"d\"", "\"f\"");
         let changes = parse(BASE).unwrap().renew(parse(&other).unwrap());
-        let keys: Vec<&str> = changes.kept.iter().map(|kept| kept.key).collect();
+        let words = changes.kept.iter().map(|kept| kept.split_whitespace());
+        let keys: Vec<&str> = words.filter_map(|mut words| words.next()).collect();
         assert_eq!(keys, ["coordinators", "node", "address", "tls"]);
     }
 }

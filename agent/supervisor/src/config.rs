@@ -13,8 +13,8 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, rlim_t};
 use nix::unistd::User;
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
+use sluice_common::config::{shown, way_out};
 use sluice_common::id::Subject;
-use sluice_common::nearest::unknown_field;
 use sluice_log::Format;
 
 use crate::groups::devices::{DeviceOptions, Filter};
@@ -22,8 +22,6 @@ use crate::hooks::{Hooks, RawHooks};
 use crate::output;
 use crate::trust::distrust;
 
-/// Of a line of the file that cannot be read, in a message.
-const MAX_SHOWN_BYTES: usize = 120;
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
 
@@ -238,28 +236,6 @@ fn wrong_value(path: &Path, (key, message): Wrong) -> ConfigError {
         path: path.to_owned(),
         key: shown(&key),
         message: shown(&message),
-    }
-}
-
-/// The words of a message. What was written stands in them, and a terminal would obey it.
-fn shown(message: &str) -> String {
-    let quiet = |c: char| match c.is_control() {
-        true => c.escape_debug().to_string(),
-        false => c.to_string(),
-    };
-    message.chars().map(quiet).collect()
-}
-
-/// The parser's sentence, with the word that was probably meant, or with what stands there.
-fn way_out(message: &str, line: Option<&str>) -> String {
-    let message = &shown(message);
-    match (unknown_field(message), line.map(str::trim)) {
-        (Some((field, Some(near))), _) => format!("unknown key `{field}`: did you mean `{near}`?"),
-        (None, Some(line)) if !line.is_empty() => {
-            let line = &line[..line.floor_char_boundary(MAX_SHOWN_BYTES)];
-            format!("`{}`: {message}", shown(line))
-        }
-        (Some(_) | None, _) => message.to_owned(),
     }
 }
 

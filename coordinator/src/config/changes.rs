@@ -1,64 +1,10 @@
 //! What a config that was read anew changes: what takes effect at once, and what a coordinator must be started anew for.
 //! Each key of [`Config`] is named here, so that a new one is one or the other.
 
-use std::fmt;
-
 use coordinator_core::Settings;
+use sluice_common::config::Changes;
 
-use super::{Config, HttpTls, OidcConfig};
-
-/// What became of a config that was read anew.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// The keys whose new values count from now on.
-    pub taken: Vec<&'static str>,
-    /// What stays as it is until the next start: for each key a sentence.
-    pub kept: Vec<String>,
-}
-
-impl Changes {
-    fn take<T: PartialEq>(&mut self, key: &'static str, runs: &mut T, written: T) {
-        if *runs != written {
-            *runs = written;
-            self.taken.push(key);
-        }
-    }
-
-    /// Notes a key whose new value does not count yet.
-    pub fn keep(&mut self, key: &str, runs: impl fmt::Display, written: impl fmt::Display) {
-        let (runs, written) = (runs.to_string(), written.to_string());
-        if runs != written {
-            self.kept.push(format!(
-                "{key} changed from {runs} to {written}: takes effect at the next start"
-            ));
-        }
-    }
-
-    /// The same of a value that nobody wants to read on one line.
-    fn keep_section<T: PartialEq>(&mut self, key: &str, runs: &T, written: &T) {
-        if runs != written {
-            let sentence = format!("{key} changed: takes effect at the next start");
-            self.kept.push(sentence);
-        }
-    }
-
-    /// Terms that agents and the core were given at the start.
-    fn keep_terms(&mut self, runs: &Settings, written: &Settings) {
-        for (key, runs, written) in [
-            ("lease", runs.lease, written.lease),
-            ("stop_limit", runs.stop_limit, written.stop_limit),
-            ("heartbeat", runs.heartbeat, written.heartbeat),
-            (
-                "unreachable_after",
-                runs.unreachable_after,
-                written.unreachable_after,
-            ),
-            ("lost_after", runs.lost_after, written.lost_after),
-        ] {
-            self.keep(key, runs, written);
-        }
-    }
-}
+use super::Config;
 
 impl Config {
     /// Takes from `written` what may change while the coordinator runs; all else stays.
@@ -98,12 +44,29 @@ impl Config {
         changes.keep("quic", self.quic, quic);
         changes.keep("http", self.http, http);
         changes.keep("data_dir", self.data_dir.display(), data_dir.display());
-        changes.keep_terms(&self.settings, &settings);
+        keep_terms(&mut changes, &self.settings, &settings);
         changes.keep("node_cert_ttl", self.cert_ttl, cert_ttl);
-        changes.keep_section::<Option<super::TlsPaths>>("tls", &self.tls, &tls);
-        changes.keep_section::<Option<HttpTls>>("http_tls", &self.http_tls, &http_tls);
-        changes.keep_section::<Option<OidcConfig>>("oidc", &self.oidc, &oidc);
+        changes.keep_section("tls", &self.tls, &tls);
+        changes.keep_section("http_tls", &self.http_tls, &http_tls);
+        changes.keep_section("oidc", &self.oidc, &oidc);
         changes
+    }
+}
+
+/// Terms that agents and the core were given at the start.
+fn keep_terms(changes: &mut Changes, runs: &Settings, written: &Settings) {
+    for (key, runs, written) in [
+        ("lease", runs.lease, written.lease),
+        ("stop_limit", runs.stop_limit, written.stop_limit),
+        ("heartbeat", runs.heartbeat, written.heartbeat),
+        (
+            "unreachable_after",
+            runs.unreachable_after,
+            written.unreachable_after,
+        ),
+        ("lost_after", runs.lost_after, written.lost_after),
+    ] {
+        changes.keep(key, runs, written);
     }
 }
 
