@@ -347,9 +347,12 @@ impl Spawner {
     }
 
     /// Append-only, so that a step that truncates or seeks its output loses nothing that was written before.
+    /// Opens an output of an attempt to append to it. It can be read too: the message of a hook that failed ends with
+    /// what the hook wrote.
     fn output(&self, dir: &Path, name: &str) -> Result<File, SpawnError> {
         let path = dir.join(name);
         let opened = OpenOptions::new()
+            .read(true)
             .append(true)
             .create(true)
             .mode(0o600)

@@ -52,7 +52,8 @@ impl Run<'_> {
     /// Where it did not exit with 0 in time: the sentence says what happened and what it wrote last.
     pub fn to_end(&self) -> Result<(), String> {
         self.end().map_err(|(how, words)| {
-            let last = words.as_ref().map(last_words).unwrap_or_default();
+            let last = words.as_ref().map(|words| last_words(words, 0));
+            let last = last.unwrap_or_default();
             format!("{} {how}{last}", self.program.display())
         })
     }
@@ -148,9 +149,11 @@ fn first_words(words: &File, most: usize) -> Option<String> {
     Some(line.escape_debug().to_string())
 }
 
-fn last_words(words: &File) -> String {
+/// The end of what a file holds from byte `from` on, at most [`MAX_WORDS_BYTES`] of it, on one line after a colon. Empty
+/// if there is nothing, or the file cannot be read.
+pub(crate) fn last_words(words: &File, from: u64) -> String {
     let len = words.metadata().map_or(0, |found| found.len());
-    let from = len.saturating_sub(MAX_WORDS_BYTES);
+    let from = from.max(len.saturating_sub(MAX_WORDS_BYTES)).min(len);
     let mut bytes = vec![0; usize::try_from(len - from).unwrap_or_default()];
     let read = words.read_exact_at(&mut bytes, from);
     let text = String::from_utf8_lossy(&bytes);

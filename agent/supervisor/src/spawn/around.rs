@@ -3,7 +3,9 @@
 //! child that has become that user already. What the host itself runs around attempts is `hooks`'.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use sluice_common::template::launch::{Bound, HookRun};
 use super::child::Program;
 use super::{SpawnError, arguments};
 use crate::config::rlimit;
+use crate::hooks::run::last_words;
 use crate::sys;
 
 /// Between two looks whether a hook has ended, by the child that waits for it.
@@ -76,9 +79,15 @@ pub(super) fn hooks<'a>(
 /// Runs programs one after the other, each to its end: only in a child.
 ///
 /// # Errors
-/// The first that did not exit with 0 in time.
+/// The first that did not exit with 0 in time, with the last that it wrote to its standard error.
 pub(super) fn run(hooks: &[Hook<'_>]) -> Result<(), String> {
-    hooks.iter().try_for_each(Hook::to_end)
+    hooks.iter().try_for_each(|hook| {
+        let stderr = stderr_and_its_length();
+        hook.to_end().map_err(|how| {
+            let words = stderr.map(|(file, length)| last_words(&file, length));
+            how + &words.unwrap_or_default()
+        })
+    })
 }
 
 impl Hook<'_> {
@@ -125,6 +134,14 @@ impl Hook<'_> {
             }
         }
     }
+}
+
+/// The standard error of this process as a file, and how many bytes are in it. `None` if it is no file.
+fn stderr_and_its_length() -> Option<(File, u64)> {
+    let stderr = std::io::stderr().as_fd().try_clone_to_owned().ok()?;
+    let file = File::from(stderr);
+    let metadata = file.metadata().ok()?;
+    metadata.is_file().then_some((file, metadata.len()))
 }
 
 #[cfg(test)]

@@ -77,6 +77,27 @@ fn hooks_run_after_every_end_and_change_none() {
 }
 
 #[test]
+fn the_reason_of_a_failed_hook_ends_with_its_last_words() {
+    let host = Host::start();
+    let mut client = host.client();
+    for (id, script, why) in [
+        ("mute.1", "exit 3", "hook `1` ended with code 3"),
+        (
+            "told.1",
+            "echo first; echo no space left >&2; exit 4",
+            "hook `1` ended with code 4: no space left",
+        ),
+    ] {
+        let mut spec = followed(id, "echo never", &[script]);
+        spec.around.before = std::mem::take(&mut spec.around.after);
+        client.spawn(&spec);
+        let failed = Exit::StartFailed(why.to_owned());
+        assert_eq!(gone(&mut client, &spec), failed);
+        assert!(!host.output(&id, "stdout").contains("never"));
+    }
+}
+
+#[test]
 fn they_run_in_the_groups_of_the_step_when_nothing_else_of_it_is_left() {
     let host = Host::start();
     let mut client = host.client();
