@@ -12,6 +12,8 @@ use crate::nearest::nearest;
 /// What is known of an attempt when it is assigned to a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Variable {
+    /// The cluster's random id: with it and the attempt a name on the host is used once.
+    Cluster,
     /// The step's id.
     Step,
     /// The number of the attempt, from 1.
@@ -60,7 +62,8 @@ pub enum Variable {
 
 impl Variable {
     /// Every variable, in the order in which they are listed.
-    pub const ALL: [Variable; 22] = [
+    pub const ALL: [Variable; 23] = [
+        Variable::Cluster,
         Variable::Step,
         Variable::Attempt,
         Variable::Name,
@@ -88,6 +91,7 @@ impl Variable {
     /// The name as templates write it.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Variable::Cluster => "cluster",
             Variable::Step => "step",
             Variable::Attempt => "attempt",
             Variable::Name => "name",
@@ -350,7 +354,7 @@ mod tests {
             said("-v={{mounts}}"),
             "`mounts` stands for whole arguments: let `{{mounts}}` be one by itself"
         );
-        assert!(said("{{source}}").starts_with("`source` cannot be named here: step, "));
+        assert!(said("{{source}}").starts_with("`source` cannot be named here: cluster, step, "));
         let plain = check("{{step}}", Place::Plain).unwrap_err().to_string();
         assert_eq!(plain, "`step` cannot be named here: nothing can be");
         let late = check("/d/{{node}}", Place::AllowedMount);

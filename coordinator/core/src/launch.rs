@@ -35,8 +35,10 @@ pub(crate) fn assignment(
     let template = &ground.unwrap_or(&nothing).template;
     let platform = platforms.first().cloned();
     let platform = platform.or_else(|| node.map(|node| of_model(part, node)));
+    let cluster = state.epoch().map(|epoch| epoch.cluster.to_string());
     let value = |variable| match variable == Variable::Platform {
         true => platform.as_ref().map(ToString::to_string),
+        false if variable == Variable::Cluster => cluster.clone(),
         false => value(variable, id, (step, attempt, part), node, &gang),
     };
     let workdir = template.workdir_of(spec, value);
@@ -98,7 +100,8 @@ fn value(
         Variable::Storage => bytes(STORAGE_MB),
         Variable::Numa => numa(part, node),
         // What was said before, the host's to know, the wrapper's, or a mount's.
-        Variable::Platform
+        Variable::Cluster
+        | Variable::Platform
         | Variable::Workdir
         | Variable::Mounts
         | Variable::Privileged

@@ -79,6 +79,20 @@ fn settled(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Stops a trial. The hooks of its steps have then removed what they made in `/tmp`.
+fn end(trial: Dev) {
+    let log = fs::read_to_string(trial.data().join("logs/coordinator.log")).unwrap();
+    let id = log.split("cluster=").nth(1).unwrap();
+    let cluster = id.split_whitespace().next().unwrap();
+    let scratch = format!("scratch-{cluster}");
+    trial.stop();
+    let mut left = fs::read_dir("/tmp")
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name());
+    let left = left.find(|name| name.to_string_lossy().starts_with(&scratch));
+    assert_eq!(left, None);
+}
+
 #[test]
 fn what_the_guide_shows_is_what_is_printed() {
     let text = fs::read_to_string(page()).unwrap();
@@ -88,8 +102,7 @@ fn what_the_guide_shows_is_what_is_printed() {
         match piece {
             Piece::Text(text) => written.push_str(&text),
             Piece::Trial(files) => {
-                // The one before ends first: its steps are of no use any more.
-                drop(dev.take());
+                dev.take().into_iter().for_each(end);
                 dev = Some(Dev::with(DevOptions {
                     files,
                     ..DevOptions::default()
@@ -106,6 +119,7 @@ fn what_the_guide_shows_is_what_is_printed() {
             }
         }
     }
+    dev.into_iter().for_each(end);
     assert!(commands > 30, "the guide is cut short: {commands}");
     if write {
         fs::write(page(), written).unwrap();
