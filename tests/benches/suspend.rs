@@ -2,7 +2,7 @@
 //! measured in the same run: a bare freeze of one process by `cgroup.freeze`, seen in `cgroup.events`. Once for a step
 //! without GPUs, once for one whose memory is moved by the stand-ins for NVIDIA's libraries, which move nothing: what is
 //! measured there is the helper and the looks at the GPU. `cargo bench -p sluice-tests --bench suspend` after
-//! `cargo build --release --workspace`; prints medians of 100.
+//! `cargo build --release`; prints medians of 100.
 #![expect(
     clippy::unwrap_used,
     reason = "a benchmark that cannot measure has nothing to say"

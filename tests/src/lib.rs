@@ -4,6 +4,7 @@
 mod dev;
 mod figures;
 mod gpus;
+mod left_out;
 mod procs;
 mod python;
 mod wait;
@@ -11,6 +12,7 @@ mod wait;
 pub use dev::{Daemon, Dev, DevOptions, Ran, as_starter, ordinary_user_binaries};
 pub use figures::{median, report, say};
 pub use gpus::host_of_l40s;
+pub use left_out::{left_out, needs_root};
 pub use procs::{Cost, children_of, cost, environ_has, is_alive, kill, pids_with_environ};
 pub use python::python_with;
 pub use wait::{eventually, eventually_within};

@@ -20,7 +20,7 @@ pub(super) const AGENT: &str = "sluice-agent";
 pub(crate) fn run(args: &DetectArgs, out: Out) -> Result<u8, Failure> {
     let Some(agent) = sibling(AGENT) else {
         return Err(Failure::Failed(format!(
-            "{AGENT} is not beside this program: install the agent's package, or build it with `cargo build --workspace`"
+            "{AGENT} is not beside this program: install the agent's package, or build it with `cargo build`"
         )));
     };
     let found = ask(&agent, args).map_err(Failure::Failed)?;

@@ -27,7 +27,7 @@ pub(crate) fn run(args: &ReplayArgs, out: Out) -> Result<u8, Failure> {
     }
     let Some(coordinator) = sibling(COORDINATOR) else {
         return Err(Failure::Failed(format!(
-            "{COORDINATOR} is not beside this program: install the coordinator's package, or build it with `cargo build --workspace`"
+            "{COORDINATOR} is not beside this program: install the coordinator's package, or build it with `cargo build`"
         )));
     };
     if args.diff.is_empty() {

@@ -246,7 +246,7 @@ fn device(folder: &Path, name: &str, minor: u64) -> String {
 
 #[test]
 fn of_a_gang_it_runs_on_the_host_of_its_rank_and_opens_the_gpu_of_that_part_alone() {
-    if !nix::unistd::geteuid().is_root() {
+    if !sluice_tests::needs_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

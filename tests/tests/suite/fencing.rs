@@ -8,10 +8,6 @@ use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use serde_json::Value;
 use sluice_tests::{Dev, DevOptions, binaries};
 
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
-}
-
 /// A node for a device, whether or not there is a driver for it.
 fn node(path: &Path, major: u64, minor: u64) -> PathBuf {
     let mode = Mode::from_bits_truncate(0o666);
@@ -39,7 +35,7 @@ fn open_in(output: &str) -> Vec<&str> {
 
 #[test]
 fn a_step_opens_the_gpus_that_it_was_granted_and_no_others() {
-    if !is_root() {
+    if !sluice_tests::needs_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -74,7 +70,7 @@ fn a_step_opens_the_gpus_that_it_was_granted_and_no_others() {
 
 #[test]
 fn a_made_host_fences_the_nodes_that_stand_in_for_its_gpus() {
-    if !is_root() {
+    if !sluice_tests::needs_root() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -8,10 +8,6 @@ use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_wit
 
 const BOTH_STREAMS: [&str; 5] = ["run", "--", "sh", "-c", "echo hello; echo oops >&2; exit 7"];
 
-fn is_root() -> bool {
-    nix::unistd::geteuid().is_root()
-}
-
 #[test]
 fn run_prints_each_stream_on_its_descriptor_and_exits_with_the_step_s_code() {
     let dev = Dev::start();
@@ -60,7 +56,7 @@ fn run_says_one_line_in_a_log_where_the_code_does_not_tell_how_it_ended() {
 
 #[test]
 fn an_ordinary_user_drives_the_same_road() {
-    if !is_root() {
+    if !sluice_tests::needs_root() {
         // Whoever runs the tests is an ordinary user then, and every other test shows it.
         return;
     }

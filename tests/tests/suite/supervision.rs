@@ -103,7 +103,7 @@ fn a_supervisor_that_upgrades_itself_loses_no_step_no_code_and_no_output() {
 #[test]
 fn steps_of_dev_run_as_whoever_started_it_with_its_home() {
     for ordinary_user in [false, true] {
-        if ordinary_user && !nix::unistd::geteuid().is_root() {
+        if ordinary_user && !sluice_tests::needs_root() {
             // Only root can start it as somebody else.
             return;
         }

@@ -46,7 +46,7 @@ const BY_EACH: [(&str, Mechanism); 2] = [
 
 #[test]
 fn an_attempt_opens_what_it_was_granted_and_no_other_gpu() {
-    if !is_root() {
+    if !crate::left_out::needs_root() {
         // No group of this user's filters devices: see the last test.
         return;
     }
@@ -77,7 +77,7 @@ fn an_attempt_opens_what_it_was_granted_and_no_other_gpu() {
 
 #[test]
 fn what_the_supervisor_knows_to_be_a_gpu_no_agent_can_leave_out() {
-    if !is_root() {
+    if !crate::left_out::needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -104,7 +104,7 @@ fn what_the_supervisor_knows_to_be_a_gpu_no_agent_can_leave_out() {
 
 #[test]
 fn instances_of_one_gpu_share_its_device_and_not_their_own() {
-    if !is_root() {
+    if !crate::left_out::needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -122,7 +122,7 @@ fn instances_of_one_gpu_share_its_device_and_not_their_own() {
 
 #[test]
 fn a_fence_outlives_the_supervisor_that_made_it() {
-    if !is_root() {
+    if !crate::left_out::needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ fn a_host_that_fences_nobody_says_so() {
 
 #[test]
 fn an_attempt_that_cannot_be_fenced_is_not_started_and_leaves_nothing() {
-    if !is_root() {
+    if !crate::left_out::needs_root() {
         return;
     }
     let host = host("auto", &[]);
@@ -177,7 +177,7 @@ fn an_attempt_that_cannot_be_fenced_is_not_started_and_leaves_nothing() {
 
 #[test]
 fn fences_that_are_used_again_are_those_that_were_asked_for() {
-    if !is_root() {
+    if !crate::left_out::needs_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -23,6 +23,12 @@ mod hostile;
 mod identities;
 mod leases;
 mod leaving;
+#[expect(
+    unreachable_pub,
+    reason = "the file is a module of another crate too, which exports it"
+)]
+#[path = "../../../../tests/src/left_out.rs"]
+mod left_out;
 mod leftovers;
 mod legacy;
 mod moves;

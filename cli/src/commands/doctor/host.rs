@@ -15,7 +15,7 @@ use crate::commands::sibling;
 const DRIVER: &str = "/proc/driver/nvidia/version";
 
 pub(super) fn checks() -> Vec<Check> {
-    let cure = "install the agent's package, or build it: `cargo build --workspace`";
+    let cure = "install the agent's package, or build it: `cargo build`";
     let Some(agent) = sibling(AGENT) else {
         let found = format!("{AGENT} is not beside this program: not looked at");
         return vec![Check::warn("agent", found, cure)];
