@@ -14,6 +14,7 @@
 mod attempt;
 mod drive;
 mod ending;
+mod input;
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
@@ -57,6 +58,9 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
     let request = order::from_flags(args.step, args.command, &defaults)?;
     if args.dry_run {
         return preview::run(client, &[request], out);
+    }
+    if input::holds_data() {
+        return Err(Failure::Usage(input::REFUSAL.to_owned()));
     }
     let (send, events) = mpsc::channel();
     // Before the submit, so that no Ctrl-C can leave a step behind that nobody heard of.

@@ -18,6 +18,7 @@ mod guide;
 mod hooks;
 mod hostile;
 mod hosts;
+mod input;
 mod join;
 mod logging;
 mod metrics;

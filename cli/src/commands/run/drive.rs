@@ -9,10 +9,10 @@ use sluice_common::state::StepState;
 
 use super::attempt::{self, Attempt};
 use super::ending::{self, Ending};
-use super::{Bond, Event};
+use super::{Bond, Event, input};
 use crate::client::{ApiError, Client, Patience, StepVerb};
 use crate::commands::outage_note;
-use crate::failure::{Failure, RUN_FAILED};
+use crate::failure::{Failure, RUN_FAILED, USAGE};
 use crate::follow::{End, FollowError};
 use crate::out::Out;
 use crate::render::safe;
@@ -57,6 +57,8 @@ pub(super) struct Run<'a> {
     announced: u32,
     /// The signal that made us cancel.
     interrupted: Option<i32>,
+    /// Whether input for the step made us cancel it.
+    refused: bool,
     /// The exit code of leaving before the end.
     left: Option<u8>,
 }
@@ -94,6 +96,7 @@ impl<'a> Run<'a> {
             cut,
             announced: over,
             interrupted: None,
+            refused: false,
             left: None,
         }
     }
@@ -208,6 +211,7 @@ impl<'a> Run<'a> {
             )?;
             self.current = Some(attempt);
         } else if self.waits() {
+            self.refuse_input();
             self.say_waiting();
         }
         Ok(())
@@ -216,6 +220,15 @@ impl<'a> Run<'a> {
     /// Whether it waits for units, for the first time or again.
     fn waits(&self) -> bool {
         self.step.state == StepState::Queued
+    }
+
+    /// Cancels our own step if input has come for it before its first attempt.
+    fn refuse_input(&mut self) {
+        let begins = self.bond == Bond::Own && self.step.attempt == 0;
+        if begins && self.interrupted.is_none() && !self.refused && input::holds_data() {
+            self.refused = true;
+            self.cancel();
+        }
     }
 
     fn attempt_is_over(&self) -> bool {
@@ -328,6 +341,10 @@ impl<'a> Run<'a> {
         self.out.progress(&format!(
             "cancelling {id}; press Ctrl-C again to leave without waiting for it"
         ));
+        self.cancel();
+    }
+
+    fn cancel(&self) {
         let (client, id, send) = (self.client.clone(), self.step.id.clone(), self.send.clone());
         thread::spawn(move || {
             let answer =
@@ -342,7 +359,23 @@ impl<'a> Run<'a> {
             && attempt::next_to_follow(&self.step, self.followed).is_none()
     }
 
+    /// Success is never made up: neither is that of a step whose input was lost.
     fn end(self) -> u8 {
+        let code = self.end_of_step();
+        let own = self.bond == Bond::Own && self.interrupted.is_none();
+        if own && (self.refused || input::holds_data()) {
+            self.out.error(input::REFUSAL);
+            return if self.refused || code == 0 {
+                USAGE
+            } else {
+                code
+            };
+        }
+        code
+    }
+
+    /// Says how the step has ended: the exit code for that.
+    fn end_of_step(&self) -> u8 {
         match ending::of(&self.step, self.interrupted) {
             Ending::Own(0) => 0,
             // A program that ended by itself has its code; whoever watches is told nonetheless.
