@@ -178,6 +178,9 @@ pub struct StepView {
     /// What it is with all that lies under it, and where each value came from; lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<MergedView>,
+    /// Amounts that it asks for and that nothing keeps it to on its hosts, a sentence each; lists leave them out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What steps are that older coordinators tell of.

@@ -8,7 +8,7 @@ mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{Attempt, Cordon, Core, Node, Part, Pool, Step, market};
+use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Step, market};
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
@@ -33,8 +33,16 @@ pub fn step_by_id(core: &Core, id: &StepId) -> Option<StepView> {
     let found = core.state().step(id)?;
     Some(StepView {
         merged: Some(template::merged(core, found, pool_of(core, found))),
-        ..step(core, found)
+        ..warned(core, found, &mut Enforcement::new(core))
     })
+}
+
+/// A step, with what nothing keeps it to.
+pub fn warned(core: &Core, found: &Step, enforcement: &mut Enforcement<'_>) -> StepView {
+    StepView {
+        warnings: enforcement.warnings(found),
+        ..step(core, found)
+    }
 }
 
 /// A step.
@@ -90,6 +98,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         privileged: spec.privileged,
         host_network: spec.host_network,
         merged: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -23,7 +23,7 @@ use signal_hook::consts::SIGINT;
 use sluice_common::api::StepView;
 use sluice_common::request::StepRequest;
 
-use super::{outage_note, preview};
+use super::{outage_note, preview, submit};
 use crate::args::{AttachArgs, RunArgs};
 use crate::client::{ApiError, Client, Patience};
 use crate::failure::Failure;
@@ -70,9 +70,10 @@ pub(crate) fn run(client: &Client, args: RunArgs, out: Out) -> Result<u8, Failur
     })
     .map_err(|e| Failure::Failed(format!("cannot listen for signals: {e}")))?;
     let mut early = None;
-    let Some(step) = submit(client, request, &send, &events, &mut early, out)? else {
+    let Some(step) = hand_in(client, request, &send, &events, &mut early, out)? else {
         return Ok(signals::exit_code(early.unwrap_or(SIGINT)));
     };
+    submit::tell_warnings(&step, out);
     let mut run = Run::new(client, out, Bond::Own, step, send, events);
     run.spawn_watcher();
     if let Some(signal) = early {
@@ -115,7 +116,7 @@ pub(crate) fn attach(client: &Client, args: &AttachArgs, out: Out) -> Result<u8,
 }
 
 /// Submits, and listens to signals meanwhile: one is kept in `early`, a second one leaves (`None`).
-fn submit(
+fn hand_in(
     client: &Client,
     request: StepRequest,
     send: &Sender<Event>,

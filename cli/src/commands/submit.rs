@@ -42,11 +42,19 @@ fn submit_one(client: &Client, request: &StepRequest, out: Out) -> Result<u8, Fa
         client.submit(request)
     })?;
     show::one(&step, out, |step| safe(&step.id))?;
+    tell_warnings(&step, out);
     Ok(if tell_rejection(&step, out) {
         FAILED
     } else {
         0
     })
+}
+
+/// Says what nothing keeps a step to.
+pub(super) fn tell_warnings(step: &StepView, out: Out) {
+    for warning in &step.warnings {
+        out.warning(&format!("{}: {}", safe(&step.id), safe(warning)));
+    }
 }
 
 /// Says why a step was rejected, if it was.
@@ -96,6 +104,7 @@ fn tell_outcome(document: usize, outcome: &Outcome, out: Out) -> Result<bool, Fa
             if out.format().is_line_by_line() {
                 show::one(step.as_ref(), out, |step| safe(&step.id))?;
             }
+            tell_warnings(step, out);
             Ok(tell_rejection(step, out))
         }
         Outcome::Error(body) => {

@@ -5,6 +5,7 @@ use std::path::Path;
 use sluice_common::api::{GpuView, NodeView};
 
 use crate::out::{Out, Tone};
+use crate::render::node::isolation;
 use crate::render::{amounts, safe, table::align};
 
 /// What the banner is about.
@@ -96,6 +97,8 @@ fn this_machine(node: &NodeView) -> Vec<(&'static str, String)> {
         lines => rows.extend(lines.into_iter().map(|line| ("gpus", line))),
     }
     rows.extend(inventory.notes.iter().map(|note| ("note", safe(note))));
+    let warnings = isolation::not_limited(&inventory.capabilities);
+    rows.extend(warnings.into_iter().map(|it| ("warning", it)));
     rows
 }
 
@@ -166,7 +169,7 @@ mod tests {
     fn it_says_where_what_and_how() {
         let node = node(serde_json::json!({
             "cpu_model": "AMD EPYC", "cpus": 2, "memory_bytes": 8u64 << 30,
-            "notes": ["no NVIDIA driver: CPU only"],
+            "notes": ["no NVIDIA driver: CPU only"], "capabilities": {"memory": "none", "cpu": "cgroup2"},
         }));
         let facts = Facts {
             http: "127.0.0.1:1",
@@ -181,14 +184,15 @@ mod tests {
         let expected = "
 Sluice is ready on this machine.
 
-  api     http://127.0.0.1:1
-  agents  quic 127.0.0.1:2
-  node    box in pool default
-  cpu     AMD EPYC, 2 cores
-  memory  8GiB
-  gpus    none
-  note    no NVIDIA driver: CPU only
-  data    /tmp/d (removed at the end)
+  api      http://127.0.0.1:1
+  agents   quic 127.0.0.1:2
+  node     box in pool default
+  cpu      AMD EPYC, 2 cores
+  memory   8GiB
+  gpus     none
+  note     no NVIDIA driver: CPU only
+  warning  memory is not limited here: a step may use more than it asks for; a pool with `require: [memory]` gives this host no new work
+  data     /tmp/d (removed at the end)
 
 Try it:  ./sluice --context /tmp/d/context.json run -- sh -c 'echo hello from $SLUICE_NODE'
 Stop it: Ctrl-C

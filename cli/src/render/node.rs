@@ -1,6 +1,6 @@
 //! Nodes for people.
 
-mod isolation;
+pub(crate) mod isolation;
 mod sum;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -222,6 +222,10 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
         .optional("Platforms", said(&node.platforms))
         .optional("Facts", facts(node))
         .many("Warning", &declared::of_node(node))
+        .many(
+            "Warning",
+            &isolation::not_limited(&node.inventory.capabilities),
+        )
         .field("Agent", safe(&node.version))
         .field("Joined", moment(node.joined_at, now))
         .field(
@@ -382,6 +386,8 @@ Name:             gpu-1
 State:            ready
 Pool:             default
 Labels:           zone=a
+Warning:          memory is not limited here: a step may use more than it asks for; a pool with `require: [memory]` gives this host no new work
+Warning:          processor time is not limited here: a step may use more than it asks for; a pool with `require: [cpu]` gives this host no new work
 Agent:            0.1.0
 Joined:           2026-11-20T10:00:00Z (3m ago)
 Heard:            2026-11-20T10:02:59Z (1s ago)

@@ -178,6 +178,8 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
     if let Some(merged) = &step.merged {
         template::merged(&mut text, merged);
     }
+    let warnings: Vec<String> = step.warnings.iter().map(|it| safe(it)).collect();
+    text.many("Warning", &warnings);
     attempts(&mut text, &step.attempts, now);
     text.finish()
 }

@@ -57,6 +57,7 @@ mod templates;
 mod terms;
 #[cfg(test)]
 mod tests;
+mod unenforced;
 mod validation;
 mod verdict;
 mod words;
@@ -84,6 +85,7 @@ pub use state::{
     Suspension, SuspensionPhase, TokenStanding, TokenUse,
 };
 pub use templates::{Grounds, KeptTemplate};
+pub use unenforced::Enforcement;
 pub use validation::{Judged, Outcome as RuleOutcome, Validation};
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.

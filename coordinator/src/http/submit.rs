@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{Core, NewStep, Refusal, Submitted};
+use coordinator_core::{Core, Enforcement, NewStep, Refusal, Submitted};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use sluice_common::access::{Ask, At, Resource, Verb};
@@ -110,8 +110,9 @@ pub(super) async fn batch(
     }
     let who = caller.clone();
     let stored = api.engine().submit(steps, move |core, results| {
+        let mut enforcement = Enforcement::new(core);
         let views = results.into_iter().map(|result| {
-            let seen = result.and_then(|step| seen_in_list(core, step));
+            let seen = result.and_then(|step| seen_in_list(core, step, &mut enforcement));
             seen.map_err(|refusal| who.told(core, refusal))
         });
         views.collect::<Vec<_>>()
@@ -208,9 +209,13 @@ fn seen(core: &Core, submitted: Submitted) -> Result<(bool, StepView), Refusal> 
 }
 
 /// The same as one of many.
-fn seen_in_list(core: &Core, submitted: Submitted) -> Result<(bool, StepView), Refusal> {
+fn seen_in_list(
+    core: &Core,
+    submitted: Submitted,
+    enforcement: &mut Enforcement<'_>,
+) -> Result<(bool, StepView), Refusal> {
     let step = core.state().step(&submitted.step);
-    let view = step.map(|step| view::step(core, step));
+    let view = step.map(|step| view::warned(core, step, enforcement));
     found(submitted, view)
 }
 

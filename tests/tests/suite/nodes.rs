@@ -203,3 +203,46 @@ fn labels_of_an_admin_stay_over_the_end_of_the_agent_and_of_the_coordinator() {
         dev.ok(&["run", "--gpus", "1", "--", "true"]);
     }
 }
+
+#[test]
+fn memory_that_a_host_does_not_limit_is_warned_of_wherever_it_is_asked_for() {
+    // Nobody's processes are held by process groups alone, which limit nothing.
+    let dev = Dev::with(DevOptions {
+        ordinary_user: true,
+        ..DevOptions::default()
+    });
+    let banner = dev.log();
+    assert!(banner.contains("memory is not limited here"), "{banner}");
+    let name = dev.ok(&["get", "nodes", "-o", "name"]);
+    let node = name.trim().trim_start_matches("node/");
+    let told = dev.ok(&["describe", "node", node]);
+    assert!(told.contains("memory is not limited here"), "{told}");
+
+    let words = "does not limit memory: the step may use more there than the 1GiB of memory";
+    for command in ["run", "submit"] {
+        let ran = dev.sluice(&[command, "--memory", "1GiB", "--", "true"]);
+        assert_eq!(ran.code, 0, "{ran:?}");
+        assert!(ran.stderr.contains(words), "{ran:?}");
+        let ran = dev.sluice(&[command, "--", "true"]);
+        assert_eq!(ran.stderr, "", "{command}");
+    }
+    let request = r#"{"id": "asks", "command": ["sleep", "60"], "resources": {"memory": "1GiB"}}"#;
+    let (status, step) = dev.call("POST", "/v1/steps", Some(request));
+    assert_eq!(status, 201, "{step}");
+    assert!(
+        step["warnings"][0].as_str().unwrap().contains(words),
+        "{step}"
+    );
+    let told = dev.ok(&["describe", "step", "asks"]);
+    assert!(told.contains(words), "{told}");
+
+    let pool = dev.folder().join("pool.yaml");
+    std::fs::write(&pool, "kind: pool\nname: default\nrequire: [memory]\n").unwrap();
+    dev.ok(&["apply", "-f", pool.to_str().unwrap()]);
+    dev.ok(&["submit", "--id", "waits", "--memory", "1GiB", "--", "true"]);
+    let why = dev.ok(&["explain", "waits"]);
+    assert!(
+        why.contains("lacks capability memory, which the pool requires"),
+        "{why}"
+    );
+}

@@ -18,6 +18,25 @@ pub(crate) fn word(capabilities: &BTreeMap<Capability, Mechanism>) -> &'static s
     }
 }
 
+/// A sentence for each amount that nothing keeps steps to. None where nothing is known of it.
+pub(crate) fn not_limited(capabilities: &BTreeMap<Capability, Mechanism>) -> Vec<String> {
+    let limits = [
+        (Capability::Memory, "memory"),
+        (Capability::Cpu, "processor time"),
+    ];
+    let lacking = limits.iter().filter(|(capability, _)| {
+        let how = capabilities.get(capability);
+        !capabilities.is_empty() && how.is_none_or(|how| *how == Mechanism::None)
+    });
+    let sentence = |(capability, what): &(Capability, &str)| {
+        format!(
+            "{what} is not limited here: a step may use more than it asks for; a pool with `require: [{capability}]` \
+             gives this host no new work"
+        )
+    };
+    lacking.map(sentence).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +56,22 @@ mod tests {
             assert_eq!(word(&host.into()), expected, "{kill} {cpu}");
         }
         assert_eq!(word(&BTreeMap::new()), "-");
+    }
+
+    #[test]
+    fn what_is_not_limited_is_told_and_nothing_of_what_is_not_known() {
+        let mut host = BTreeMap::from([(Capability::Cpu, Cgroup2), (Capability::Memory, None)]);
+        assert_eq!(
+            not_limited(&host),
+            [
+                "memory is not limited here: a step may use more than it asks for; a pool with `require: [memory]` gives \
+                 this host no new work"
+            ]
+        );
+        host.insert(Capability::Memory, Cgroup1);
+        assert_eq!(not_limited(&host), [""; 0]);
+        host.remove(&Capability::Cpu);
+        assert_eq!(not_limited(&host).len(), 1, "an older agent tells no less");
+        assert_eq!(not_limited(&BTreeMap::new()), [""; 0]);
     }
 }

@@ -1,17 +1,20 @@
 //! Pools that require capabilities of their nodes.
 
+use alloc::string::String;
 use alloc::vec;
+use alloc::vec::Vec;
 
 use sluice_common::id::PoolName;
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
 use sluice_common::processors::CpuMode;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
+use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, Hello, ToNode};
 
 use super::rig::*;
 use crate::input::{Input, NewStep, PoolWritten, ReplyId};
-use crate::{Record, Wanted};
+use crate::{Enforcement, Record, Wanted};
 
 /// What `n` reports when it is held by these means.
 fn held_by(capabilities: &[(Capability, Mechanism)]) -> Inventory {
@@ -119,4 +122,74 @@ fn processors_of_its_own_are_had_only_where_every_host_can_give_them() {
         panic!("{:?}", fed.sent)
     };
     assert_eq!(assignment.cpu_mode, CpuMode::Pinned);
+}
+
+fn warnings(rig: &Rig, id: &str) -> Vec<String> {
+    let found = rig.step(id);
+    Enforcement::new(&rig.core).warnings(found)
+}
+
+#[test]
+fn an_amount_that_no_host_limits_is_warned_of_until_the_step_has_ended() {
+    let mut rig = rig(&[
+        (Capability::Cpu, Mechanism::Cgroup2),
+        (Capability::Memory, Mechanism::None),
+    ]);
+    rig.submit("a", with_memory(spec(1, 1000), 1000)).unwrap();
+    let told = warnings(&rig, "a");
+    let [told] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(told.starts_with("host `n` does not limit memory"), "{told}");
+    assert!(told.contains("`require: [memory]`"), "{told}");
+    rig.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(warnings(&rig, "b"), [""; 0], "it asks for no memory");
+    rig.status("n", "a.1", released(Exit::Code(0)));
+    assert!(rig.state("a").is_terminal());
+    assert_eq!(warnings(&rig, "a"), [""; 0], "it has ended");
+}
+
+#[test]
+fn a_pool_that_requires_memory_keeps_steps_from_hosts_that_do_not_limit_it() {
+    let mut rig = rig(&[(Capability::Memory, Mechanism::None)]);
+    rig.hello(Hello {
+        inventory: Inventory {
+            capabilities: [
+                (Capability::Memory, Mechanism::Cgroup1),
+                (Capability::Cpu, Mechanism::Cgroup1),
+            ]
+            .into(),
+            ..inventory("m", 2, 8)
+        },
+        ..hello("m", 2, 8)
+    });
+    rig.submit("full", spec(2, 8000)).unwrap();
+    rig.submit("both", spec(2, 8000)).unwrap();
+    rig.submit("waits", with_memory(spec(1, 1000), 1000))
+        .unwrap();
+    let told = warnings(&rig, "waits");
+    let [memory, cpu] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!(
+        memory.starts_with("1 of 2 hosts (such as `n`) do not limit memory"),
+        "{memory}"
+    );
+    assert!(
+        cpu.starts_with("1 of 2 hosts (such as `n`) do not limit processor time"),
+        "{cpu}"
+    );
+    require(&mut rig, &[Capability::Memory]);
+    assert_eq!(warnings(&rig, "waits"), [""; 0], "it comes to no such host");
+}
+
+#[test]
+fn a_step_that_only_hosts_without_the_limit_could_hold_waits_and_is_told_why() {
+    let mut rig = rig(&[(Capability::Memory, Mechanism::None)]);
+    require(&mut rig, &[Capability::Memory]);
+    rig.submit("a", with_memory(spec(1, 1000), 1000)).unwrap();
+    assert_eq!(rig.state("a"), StepState::Queued);
+    let reason = rig.reason("a");
+    let said = "`n` lacks capability memory, which the pool requires";
+    assert!(reason.message.ends_with(said), "{reason:?}");
 }

@@ -1,0 +1,117 @@
+//! Amounts that a step asks for and that hosts do not keep it to: whoever submits is warned. Nothing is refused for it; a
+//! pool that `require`s the capability gives steps to no such host.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::amount::{MCPU, MEMORY_MB};
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::inventory::Capability;
+use sluice_common::quantity::quantity;
+use sluice_common::state::StepState;
+
+use crate::core::Core;
+use crate::state::{Node, State, Step};
+
+/// What keeps a step to its amount of a key, and what is limited by it.
+const LIMITS: [(Capability, &str, &str); 2] = [
+    (Capability::Memory, MEMORY_MB, "memory"),
+    (Capability::Cpu, MCPU, "processor time"),
+];
+
+/// Which hosts lack a limit. Pools are looked at once each, so that a batch costs what its pools cost.
+#[derive(Debug)]
+pub struct Enforcement<'a> {
+    core: &'a Core,
+    pools: BTreeMap<&'a PoolName, Hosts<'a>>,
+}
+
+/// Hosts on which a step may run.
+#[derive(Clone, Debug, Default)]
+struct Hosts<'a> {
+    all: usize,
+    /// How many lack a capability, and the first of them.
+    lacking: BTreeMap<Capability, (usize, &'a NodeName)>,
+}
+
+impl<'a> Enforcement<'a> {
+    /// By the hosts as they are now.
+    pub fn new(core: &'a Core) -> Self {
+        let pools = BTreeMap::new();
+        Self { core, pools }
+    }
+
+    /// A sentence for each amount that nothing keeps the step to: on the hosts that it was granted, or else on some of
+    /// those on which it may start. None for a step that has ended.
+    pub fn warnings(&mut self, step: &Step) -> Vec<String> {
+        let asked = |key: &str| step.spec.request.get(key) > 0;
+        if step.state.is_terminal() || !LIMITS.iter().any(|(_, key, _)| asked(key)) {
+            return Vec::new();
+        }
+        let hosts = self.hosts_of(step);
+        let limits = LIMITS.iter().filter(|(_, key, _)| asked(key));
+        let warnings = limits.filter_map(|(capability, key, what)| {
+            let (count, first) = hosts.lacking.get(capability)?;
+            let who = match hosts.all {
+                1 => format!("host `{first}` does"),
+                all => format!("{count} of {all} hosts (such as `{first}`) do"),
+            };
+            let amount = quantity(key, step.spec.request.get(key));
+            Some(format!(
+                "{who} not limit {what}: the step may use more there than the {amount} that it asks for; a pool with \
+                 `require: [{capability}]` gives steps to no such host"
+            ))
+        });
+        warnings.collect()
+    }
+
+    fn hosts_of(&mut self, step: &Step) -> Hosts<'a> {
+        let state = self.core.state();
+        let waits = step.state == StepState::Queued;
+        let running = step.latest().filter(|_| !waits);
+        if let Some(attempt) = running {
+            let nodes = attempt.parts.iter().filter_map(|it| state.node(&it.node));
+            return Hosts::default().with(nodes);
+        }
+        let mut all = Hosts::default();
+        for pool in state.market().pools_of(&step.id) {
+            let known = self.pools.entry(pool);
+            all.add(known.or_insert_with(|| Hosts::default().with(taking(state, pool))));
+        }
+        all
+    }
+}
+
+/// The hosts of a pool that have what it requires.
+fn taking<'a>(state: &'a State, pool: &'a PoolName) -> impl Iterator<Item = &'a Node> {
+    let nodes = state.nodes().values();
+    nodes.filter(move |node| node.pool == *pool && state.lacking(node).is_empty())
+}
+
+impl<'a> Hosts<'a> {
+    /// These hosts too. One whose supervisor has told nothing yet is not judged.
+    fn with(mut self, nodes: impl Iterator<Item = &'a Node>) -> Self {
+        for node in nodes.filter(|node| !node.inventory.capabilities.is_empty()) {
+            self.all += 1;
+            let wanted = LIMITS.map(|(capability, ..)| capability).into();
+            for capability in node.inventory.lacks(&wanted) {
+                self.note(capability, 1, &node.name);
+            }
+        }
+        self
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.all += more.all;
+        for (capability, (count, first)) in &more.lacking {
+            self.note(*capability, *count, first);
+        }
+    }
+
+    fn note(&mut self, capability: Capability, count: usize, node: &'a NodeName) {
+        let known = self.lacking.entry(capability).or_insert((0, node));
+        known.0 += count;
+    }
+}
