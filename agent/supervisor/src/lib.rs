@@ -19,6 +19,7 @@
 //! | [`moving`] | how an attempt stands with what it holds on GPUs |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
+//! | [`uids`] | the user ids that attempts have of their own |
 //! | [`upgrade`] | becoming a newer supervisor in the same process |
 //! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
@@ -62,5 +63,6 @@ pub mod state_dir;
 pub mod sys;
 pub mod table;
 pub mod trust;
+pub mod uids;
 pub mod upgrade;
 pub mod whole_file;

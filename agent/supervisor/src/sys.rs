@@ -2,6 +2,7 @@
 //! together is the business of `spawn`, `reap` and `table`.
 
 pub mod bpf;
+pub mod ipc;
 pub mod xattr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

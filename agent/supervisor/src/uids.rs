@@ -1,0 +1,370 @@
+//! User ids of attempts that no user is named for: each is given to one attempt of this host at a time, whichever supervisor
+//! runs it, and is given again only when nothing of that attempt can be reached by it any more.
+//!
+//! ```text
+//! free --(claim)--> held --(nothing of the attempt is left)--> unclean --(looked at, cleaned)--> free
+//! ```
+//!
+//! An id that is not free stands as a link in [`REGISTRY`]: its name is the id, its text says which attempt of which state
+//! directory has it. The kernel makes a link whole or not at all, and refuses a second one of the name. So an id is
+//! recorded before there is a process of it, and several supervisors of a host never give out the same. The links go with
+//! the boot, as all processes do. What an attempt keeps of its id is in its own record.
+//!
+//! [`range`] says which ids there are, [`clean`] is the look at what an attempt may have left outside of its own directory.
+//! `table` drives it.
+
+mod clean;
+pub mod range;
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, PipeReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{
+    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown, symlink,
+};
+use std::path::{Path, PathBuf};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
+use nix::unistd::{Uid, geteuid, getpid, getppid};
+use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+use tracing::{error, warn};
+
+use crate::trust::distrust;
+use crate::{clock, sys};
+use range::Uids;
+
+/// Where the ids that are not free stand, for all supervisors of the host.
+pub const REGISTRY: &str = "/run/sluice/uids";
+
+/// Between two cleanings: those that have ended meanwhile are looked at together.
+const CLEAN_AGAIN: Span = Span::from_secs(1);
+
+/// The same where something cannot be cleaned.
+const TRY_AGAIN: Span = Span::from_secs(30);
+
+/// Ids that are looked at in one cleaning.
+const MAX_CLEANED: usize = 1_024;
+
+/// Most ids that are tried for one attempt. Nearly all of a range that others have taken must not keep a deadline waiting.
+const MAX_TRIES: u32 = 8_192;
+
+/// Why no id can be given.
+#[derive(Debug, thiserror::Error)]
+pub enum UidError {
+    /// The registry cannot be used.
+    #[error("cannot {action} {}", path.display())]
+    Registry {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Others could have put something there.
+    #[error("cannot use {}: {whose}: {way_out}", path.display())]
+    Untrusted {
+        /// Where.
+        path: PathBuf,
+        /// What gives others a hand in it.
+        whose: String,
+        /// What to do.
+        way_out: String,
+    },
+    /// There is none, or none that is free.
+    #[error("no user id of uid_range is free, of {count}: let steps end, or write a longer range")]
+    NoneFree {
+        /// How many there are.
+        count: u32,
+    },
+}
+
+/// Gives out user ids, and takes them back.
+#[derive(Debug)]
+pub struct Allocator {
+    registry: PathBuf,
+    state_dir: PathBuf,
+    attempts_dir: PathBuf,
+    range: Option<Uids>,
+    /// Which is tried next, counted from the first: in turn, so that an id comes again late.
+    next: u32,
+    unclean: BTreeSet<u32>,
+    cleaning: Option<Cleaning>,
+    clean_at: BootMillis,
+    /// Whether the last cleaning has left some, of which the log has spoken.
+    is_stuck: bool,
+}
+
+#[derive(Debug)]
+struct Cleaning {
+    pid: u32,
+    cleaned: PipeReader,
+}
+
+impl Allocator {
+    /// For the attempts of a state directory. Of ids that it has had and no living attempt has any more, each is cleaned.
+    /// `held` are the ids that attempts are known by; whether they live is said with them.
+    ///
+    /// # Errors
+    /// Where the registry cannot be used. A supervisor that is not root needs none.
+    pub fn open<'a>(
+        registry: &Path,
+        state_dir: &Path,
+        attempts_dir: &Path,
+        range: Option<Uids>,
+        held: impl Iterator<Item = (u32, &'a AttemptId, bool)>,
+    ) -> Result<Self, UidError> {
+        let mut allocator = Self {
+            registry: registry.to_owned(),
+            state_dir: state_dir.to_owned(),
+            attempts_dir: attempts_dir.to_owned(),
+            range,
+            next: 0,
+            unclean: BTreeSet::new(),
+            cleaning: None,
+            clean_at: BootMillis(0),
+            is_stuck: false,
+        };
+        if !geteuid().is_root() {
+            return Ok(allocator);
+        }
+        allocator.prepare()?;
+        // Not where the supervisor before it began, whose ids were used last.
+        let now = u32::try_from(clock::boot_now().0 % u64::from(u32::MAX)).unwrap_or(0);
+        allocator.next = range.map_or(0, |range| now % range.count());
+        allocator.take_over(held)?;
+        Ok(allocator)
+    }
+
+    fn prepare(&self) -> Result<(), UidError> {
+        let parent = self.registry.parent().unwrap_or(Path::new("/"));
+        for (dir, mode) in [(parent, 0o755), (self.registry.as_path(), 0o700)] {
+            let made = DirBuilder::new().recursive(true).mode(mode).create(dir);
+            made.map_err(|e| failed("make", dir, e))?;
+            let found = fs::symlink_metadata(dir).map_err(|e| failed("look at", dir, e))?;
+            if let Some((whose, way_out)) = distrust(&found, 0, dir) {
+                let path = dir.to_owned();
+                return Err(UidError::Untrusted {
+                    path,
+                    whose,
+                    way_out,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn take_over<'a>(
+        &mut self,
+        held: impl Iterator<Item = (u32, &'a AttemptId, bool)>,
+    ) -> Result<(), UidError> {
+        let mut living = BTreeSet::new();
+        for (uid, attempt, lives) in held {
+            if lives {
+                living.insert(uid);
+                // After a loss of the registry, which nobody else may use for another meanwhile.
+                match symlink(self.text(attempt), self.path_of(uid)) {
+                    Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                        return Err(failed("make", &self.path_of(uid), e));
+                    }
+                    Ok(()) | Err(_) => {}
+                }
+            } else {
+                self.hand_over(uid, attempt);
+            }
+        }
+        let listing = |e| failed("list", &self.registry, e);
+        for entry in fs::read_dir(&self.registry).map_err(listing)? {
+            let name = entry.map_err(listing)?.file_name();
+            let uid = name.to_str().and_then(|name| name.parse::<u32>().ok());
+            if let Some(uid) =
+                uid.filter(|uid| !living.contains(uid) && self.holder(*uid).is_some())
+            {
+                self.unclean.insert(uid);
+            }
+        }
+        Ok(())
+    }
+
+    fn path_of(&self, uid: u32) -> PathBuf {
+        self.registry.join(uid.to_string())
+    }
+
+    fn text(&self, attempt: &AttemptId) -> String {
+        format!("{attempt} {}", self.state_dir.display())
+    }
+
+    /// Which attempt of this state directory has an id.
+    fn holder(&self, uid: u32) -> Option<AttemptId> {
+        let text = fs::read_link(self.path_of(uid)).ok()?;
+        let (attempt, dir) = text.to_str()?.split_once(' ')?;
+        (dir == self.state_dir.display().to_string()).then(|| attempt.parse().ok())?
+    }
+
+    /// An id for an attempt, which is its alone from now on.
+    ///
+    /// # Errors
+    /// Where none is free.
+    pub fn claim(&mut self, attempt: &AttemptId) -> Result<Uid, UidError> {
+        let Some(range) = self.range else {
+            return Err(UidError::NoneFree { count: 0 });
+        };
+        let text = self.text(attempt);
+        for _ in 0..range.count().min(MAX_TRIES) {
+            let uid = range.first + self.next;
+            self.next = (self.next + 1) % range.count();
+            let path = self.path_of(uid);
+            match symlink(&text, &path) {
+                Ok(()) => return Ok(Uid::from_raw(uid)),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(e) => return Err(failed("make", &path, e)),
+            }
+        }
+        let count = range.count();
+        Err(UidError::NoneFree { count })
+    }
+
+    /// Nothing of an attempt is left: its own directory is root's from now on, and its id is free once it is clean.
+    pub fn on_gone(&mut self, uid: Uid, attempt: &AttemptId) {
+        self.hand_over(uid.as_raw(), attempt);
+        if self.unclean.is_empty() {
+            self.clean_at = self
+                .clean_at
+                .max(clock::after(clock::boot_now(), CLEAN_AGAIN));
+        }
+        self.unclean.insert(uid.as_raw());
+    }
+
+    /// Whoever has the id later must not enter what an earlier attempt has left. What is below these directories needs no
+    /// look: nobody but root can come there.
+    fn hand_over(&self, uid: u32, attempt: &AttemptId) {
+        let dir = self.attempts_dir.join(attempt.to_string());
+        for (name, mode) in [(OWN_WORKDIR, 0o700), (STEP_DIR, 0o711)] {
+            let path = dir.join(name);
+            match give_to_root(&path, uid, mode) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    error!(path = %path.display(), "cannot be made root's own: {e}");
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+    }
+
+    /// When to call [`Allocator::on_time`].
+    pub fn wake_at(&self) -> Option<BootMillis> {
+        (self.cleaning.is_none() && !self.unclean.is_empty()).then_some(self.clean_at)
+    }
+
+    /// Whether all that can be cleaned is.
+    pub fn is_settled(&self) -> bool {
+        self.cleaning.is_none() && (self.unclean.is_empty() || self.is_stuck)
+    }
+
+    /// Cleans, if it is time.
+    pub fn on_time(&mut self, now: BootMillis) {
+        if self.wake_at().is_none_or(|at| now < at) {
+            return;
+        }
+        self.clean_at = clock::after(now, CLEAN_AGAIN);
+        match self.clean() {
+            Ok(cleaning) => self.cleaning = Some(cleaning),
+            Err(e) => self.on_stuck(now, &format!("no process can be made to clean: {e}")),
+        }
+    }
+
+    fn clean(&self) -> io::Result<Cleaning> {
+        let (cleaned, mut told) = io::pipe()?;
+        let uids: BTreeSet<u32> = self.unclean.iter().copied().take(MAX_CLEANED).collect();
+        let supervisor = getpid();
+        let pid = sys::fork_into(|| {
+            // It must not live on beside the next supervisor, which may give an id to another attempt.
+            let tied = set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() == supervisor;
+            let alone = sys::close_all_but(&[told.as_raw_fd()]).is_ok();
+            sys::default_signals();
+            let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
+            if tied && alone && unblocked.is_ok() {
+                let clean = clean::clean(&uids, &clean::SHARED_DIRS.map(Path::new));
+                let lines: String = clean.iter().map(|uid| format!("{uid}\n")).collect();
+                let _the_next_one_finds_it_again = told.write_all(lines.as_bytes());
+            }
+        })?;
+        Ok(Cleaning { pid, cleaned })
+    }
+
+    /// A child has ended: whether it was the one that cleans.
+    pub fn on_child_ended(&mut self, pid: u32, now: BootMillis) -> bool {
+        let Some(mut cleaning) = self.cleaning.take_if(|cleaning| cleaning.pid == pid) else {
+            return false;
+        };
+        let mut text = String::new();
+        // What a child that was killed has said last may be half a number.
+        let _what_was_read_counts = cleaning.cleaned.read_to_string(&mut text);
+        let whole = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        let cleaned: Vec<u32> = whole.lines().filter_map(|line| line.parse().ok()).collect();
+        for uid in &cleaned {
+            self.free(*uid);
+        }
+        let left = self.unclean.len();
+        match cleaned.is_empty() && left > 0 {
+            true => self.on_stuck(now, "something of attempts that have ended is left"),
+            false => self.is_stuck = false,
+        }
+        true
+    }
+
+    fn on_stuck(&mut self, now: BootMillis, why: &str) {
+        // What was just killed may need a moment.
+        let again = if self.is_stuck {
+            TRY_AGAIN
+        } else {
+            CLEAN_AGAIN
+        };
+        self.clean_at = clock::after(now, again);
+        if !std::mem::replace(&mut self.is_stuck, true) {
+            warn!(ids = ?self.unclean.iter().take(8).collect::<Vec<_>>(), "user ids are not given again yet: {why}");
+        }
+    }
+
+    fn free(&mut self, uid: u32) {
+        if !self.unclean.remove(&uid) {
+            return;
+        }
+        // Its record may have been lost, and then nothing else has said that it is gone.
+        if let Some(attempt) = self.holder(uid) {
+            self.hand_over(uid, &attempt);
+        }
+        let path = self.path_of(uid);
+        if let Err(e) = fs::remove_file(&path) {
+            error!(path = %path.display(), "cannot be removed, so the user id is not given again: {e}");
+        }
+    }
+}
+
+/// Makes a directory of a user root's own. One of somebody else is of a later attempt of the same name.
+fn give_to_root(path: &Path, uid: u32, mode: u32) -> io::Result<()> {
+    let dir = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY)
+        .open(path)?;
+    if dir.metadata()?.uid() != uid {
+        return Ok(());
+    }
+    fchown(&dir, Some(0), Some(0))?;
+    dir.set_permissions(Permissions::from_mode(mode))
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> UidError {
+    UidError::Registry {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+//! What an attempt with a user id of its own may have left on the host outside of its directory: found, and removed *as
+//! that user*, who can do no harm to anybody else's by it. Runs in a child of the supervisor, for it takes as long as it
+//! takes, and the processes and files are a step's to make many of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::AtFlags;
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{
+    Gid, Pid, Uid, alarm, fchownat, geteuid, getpid, getppid, setgroups, setresgid, setresuid,
+};
+
+use crate::sys;
+use crate::sys::ipc::{self, Kind};
+
+/// Directories in which every user may make files. Deeper ones that somebody has opened to all are not searched.
+pub(super) const SHARED_DIRS: [&str; 5] =
+    ["/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock"];
+
+/// Entries of one such directory that are looked at, so that one that is filled up keeps nobody for ever. What lies beyond
+/// is not seen.
+const MAX_ENTRIES: usize = 200_000;
+
+/// How long the files of one user may take to remove. What is left then becomes root's.
+const REMOVAL_LIMIT_SECS: u32 = 30;
+
+/// What is left of a user.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Left {
+    processes: bool,
+    paths: Vec<PathBuf>,
+    ipc: Vec<(Kind, i32)>,
+    keys: bool,
+}
+
+/// Removes what is left of these users; comes back with those of whom nothing is.
+pub(super) fn clean(uids: &BTreeSet<u32>, dirs: &[&Path]) -> Vec<u32> {
+    let Ok(found) = look(uids, dirs) else {
+        return Vec::new();
+    };
+    for (uid, left) in &found {
+        remove_as(*uid, left);
+    }
+    let rest = match found.is_empty() {
+        true => found,
+        false => look(uids, dirs).unwrap_or(found),
+    };
+    let is_clean = |uid: &&u32| {
+        let Some(left) = rest.get(uid) else {
+            return true;
+        };
+        // Keys are cleared, not counted: who has none may still be known to the kernel for a while.
+        let given = left.paths.iter().all(|path| give_away(path, **uid).is_ok());
+        !left.processes && left.ipc.is_empty() && given
+    };
+    uids.iter().filter(is_clean).copied().collect()
+}
+
+fn look(uids: &BTreeSet<u32>, dirs: &[&Path]) -> io::Result<BTreeMap<u32, Left>> {
+    let mut found: BTreeMap<u32, Left> = BTreeMap::new();
+    for uid in running()?.intersection(uids) {
+        found.entry(*uid).or_default().processes = true;
+    }
+    for dir in dirs {
+        let Ok(entries) = fs::read_dir(dir) else {
+            continue;
+        };
+        for path in entries
+            .take(MAX_ENTRIES)
+            .flatten()
+            .map(|entry| entry.path())
+        {
+            let owner = fs::symlink_metadata(&path).map(|found| found.uid());
+            if let Some(uid) = owner.ok().filter(|uid| uids.contains(uid)) {
+                found.entry(uid).or_default().paths.push(path);
+            }
+        }
+    }
+    for (uid, kind, id) in ipc::all() {
+        if uids.contains(&uid) {
+            found.entry(uid).or_default().ipc.push((kind, id));
+        }
+    }
+    for uid in ipc::users_with_keys().intersection(uids) {
+        found.entry(*uid).or_default().keys = true;
+    }
+    Ok(found)
+}
+
+/// The users of all processes.
+fn running() -> io::Result<BTreeSet<u32>> {
+    let mut uids = BTreeSet::new();
+    for entry in fs::read_dir("/proc")? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|name| name.to_str());
+        if name.is_some_and(|name| name.bytes().all(|b| b.is_ascii_digit())) {
+            // Not by the owner of the directory: who forbids to be looked at is shown as root.
+            let status = fs::read_to_string(path.join("status")).unwrap_or_default();
+            uids.extend(users_in(&status));
+        }
+    }
+    Ok(uids)
+}
+
+/// The users that a process is, by its status; none where nothing of it runs.
+fn users_in(status: &str) -> Vec<u32> {
+    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    let is_dead = field("State:").is_some_and(|state| state.trim_start().starts_with('Z'));
+    let threads = field("Threads:").and_then(|threads| threads.trim().parse::<u32>().ok());
+    // The first thread may have ended before the others.
+    if is_dead && threads.is_none_or(|threads| threads <= 1) {
+        return Vec::new();
+    }
+    let users = field("Uid:").unwrap_or_default().split_whitespace();
+    users.filter_map(|uid| uid.parse().ok()).collect()
+}
+
+fn remove_as(uid: u32, left: &Left) {
+    let parent = getpid();
+    let removal = sys::fork_into(|| {
+        if become_user(uid).is_err()
+            || set_pdeathsig(Signal::SIGKILL).is_err()
+            || getppid() != parent
+            || geteuid().as_raw() != uid
+        {
+            return;
+        }
+        alarm::set(REMOVAL_LIMIT_SECS);
+        if left.processes {
+            // All that this user may signal, which is its own; the kernel spares the one that asks.
+            let _nobody_may_be_left = kill(Pid::from_raw(-1), Signal::SIGKILL);
+        }
+        for (kind, id) in &left.ipc {
+            let _looked_at_again = ipc::remove(*kind, *id);
+        }
+        if left.keys {
+            ipc::clear_keys();
+        }
+        for path in &left.paths {
+            let _looked_at_again = remove(path);
+        }
+    });
+    if let Ok(pid) = removal {
+        let _ended_is_ended = waitpid(Pid::from_raw(pid.cast_signed()), None);
+    }
+}
+
+fn become_user(uid: u32) -> nix::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
+    setgroups(&[gid])?;
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)?;
+    sys::drop_capabilities()
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => fs::remove_dir_all(path),
+        false => fs::remove_file(path),
+    }
+}
+
+/// What cannot be removed becomes root's: a directory into which somebody else has put what only that one may remove, say.
+fn give_away(path: &Path, uid: u32) -> io::Result<()> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let file = match opened {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    let found = file.metadata()?;
+    if found.uid() != uid {
+        return Ok(());
+    }
+    const ITSELF: &CStr = c"";
+    let (root, group) = (Some(Uid::from_raw(0)), Some(Gid::from_raw(0)));
+    fchownat(&file, ITSELF, root, group, AtFlags::AT_EMPTY_PATH)?;
+    if found.is_dir() {
+        let dir = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_DIRECTORY | libc::O_NOFOLLOW)
+            .open(path)?;
+        dir.set_permissions(Permissions::from_mode(0o700))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_of_a_process_are_those_of_whatever_runs_of_it() {
+        let status = |state: &str, threads: u32| {
+            format!("Name:\tx\nState:\t{state}\nUid:\t7\t8\t9\t10\nThreads:\t{threads}\n")
+        };
+        assert_eq!(users_in(&status("S (sleeping)", 1)), [7, 8, 9, 10]);
+        assert!(users_in(&status("Z (zombie)", 1)).is_empty());
+        assert_eq!(users_in(&status("Z (zombie)", 2)), [7, 8, 9, 10]);
+        assert!(users_in("").is_empty());
+    }
+}
