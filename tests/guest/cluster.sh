@@ -79,6 +79,7 @@ supervisor_config() {
     cat <<TOML
 agent_user = "sluice-agent"
 default_user = "step"
+shared_users = ["step"]
 pids_max = 60
 # A device that every kernel has, in place of a GPU's.
 gpu_devices = ["/dev/full"]

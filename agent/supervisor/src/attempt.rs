@@ -11,6 +11,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
+use nix::unistd::Uid;
 use sluice_common::id::{AttemptId, BootId, Subject};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostEnd, HostPhase, Memo, Process,
@@ -88,6 +89,8 @@ pub struct Attempt {
     pub after: After,
     /// What hooks are told of it.
     pub hook_words: BTreeMap<String, String>,
+    /// The user id that it has of its own, if no user is named for it.
+    pub uid: Option<Uid>,
     /// How it stands with what it holds on GPUs.
     pub moving: Moving,
     /// How long they might not.
@@ -155,6 +158,7 @@ impl Attempt {
             epilog: Epilog::Ahead,
             after: After::Over,
             hook_words: BTreeMap::new(),
+            uid: None,
             moving: Moving::default(),
             frozen: FrozenTime::default(),
             unsaved: false,
@@ -307,6 +311,7 @@ impl Attempt {
             lease: self.lease,
             phase: self.known_phase(),
             hook_words: self.hook_words.clone(),
+            uid: self.uid.map(Uid::as_raw),
             away: self.moving.away.clone(),
             frozen: self.frozen,
         }

@@ -21,6 +21,7 @@ use crate::groups::devices::{DeviceOptions, Filter};
 use crate::hooks::{Hooks, RawHooks};
 use crate::output;
 use crate::trust::distrust;
+use crate::uids::range::Uids;
 
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
@@ -68,6 +69,10 @@ pub struct Rules {
     pub default_user: Option<UserRef>,
     /// Who the steps of a subject run as.
     pub users: BTreeMap<Subject, UserRef>,
+    /// The users that steps of several subjects may run as.
+    pub shared_users: Vec<UserRef>,
+    /// Which user ids are given to attempts for which no user is named.
+    pub uid_range: UidRange,
     /// Whether any of these may be root.
     pub allow_root: bool,
     /// Where steps may work, beside their own directories; `None` is wherever their user may go.
@@ -86,6 +91,37 @@ pub enum UserRef {
     Name(String),
     /// By number.
     Uid(u32),
+}
+
+/// `uid_range = "none"`: no attempt gets a user id of its own.
+const NO_RANGE: &str = "none";
+
+/// Which user ids are given to attempts, each to one at a time, as the file says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected [first, last], both included, or \"none\""
+)]
+pub enum UidRange {
+    /// The range that is set aside for it where the file says nothing.
+    #[default]
+    #[serde(skip)]
+    Default,
+    /// From the first to the last.
+    Given([u32; 2]),
+    /// None: then every subject needs a user.
+    Word(String),
+}
+
+impl UidRange {
+    /// The range; `None` where no attempt gets a user id of its own. The bounds were checked when the file was read.
+    pub fn uids(&self) -> Option<Uids> {
+        match self {
+            UidRange::Default => Some(Uids::DEFAULT),
+            UidRange::Given([first, last]) => Uids::new(*first, *last).ok(),
+            UidRange::Word(_) => None,
+        }
+    }
 }
 
 /// The most of one thing that each process of a step may have.
@@ -161,6 +197,8 @@ struct RawConfig {
     cuda_checkpoint: Option<PathBuf>,
     default_user: Option<UserRef>,
     users: BTreeMap<Subject, UserRef>,
+    shared_users: Vec<UserRef>,
+    uid_range: UidRange,
     allow_root: bool,
     workdirs: Option<Vec<PathBuf>>,
     umask: Option<String>,
@@ -249,6 +287,8 @@ impl RawConfig {
             file: Some(path.to_owned()),
             default_user: self.default_user,
             users: self.users,
+            shared_users: self.shared_users,
+            uid_range: check_uid_range(self.uid_range)?,
             allow_root: self.allow_root,
             workdirs: self.workdirs.map(check_workdirs).transpose()?,
             umask,
@@ -311,6 +351,23 @@ fn check_umask(text: &str) -> Result<u32, Wrong> {
             ),
         )),
     }
+}
+
+fn check_uid_range(range: UidRange) -> Result<UidRange, Wrong> {
+    match &range {
+        UidRange::Default => {}
+        UidRange::Given([first, last]) => {
+            let checked = Uids::new(*first, *last);
+            checked.map_err(|e| ("uid_range".to_owned(), e.to_string()))?;
+        }
+        UidRange::Word(word) if word == NO_RANGE => {}
+        UidRange::Word(word) => {
+            let word = word.escape_debug();
+            let message = format!("`{word}` is no range: write [first, last], or \"{NO_RANGE}\"");
+            return Err(("uid_range".to_owned(), message));
+        }
+    }
+    Ok(range)
 }
 
 fn absolute(key: &str, path: Option<PathBuf>) -> Result<Option<PathBuf>, Wrong> {
@@ -489,6 +546,10 @@ mod tests {
                 "agent_uid = 1\nagent_user = 1",
                 "agent_user: agent_uid says it already",
             ),
+            ("uid_range = \"all\"", "uid_range: `all` is no range"),
+            ("uid_range = 7", "expected [first, last]"),
+            ("uid_range = [9, 8]", "uid_range: "),
+            ("uid_range = [100000, 165535]", "uid_range: "),
             ("umask = \"999\"", "umask: `999` is no mask"),
             ("umask = \"7777\"", "umask: `7777` is no mask"),
             ("workdirs = [\"data\"]", "workdirs: `data` is not absolute"),

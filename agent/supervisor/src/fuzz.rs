@@ -26,6 +26,8 @@ fn the_config() {
         "agent_uid = ",
         "default_user = ",
         "allow_root = true",
+        "uid_range = [",
+        "shared_users = [\"nobody\"]",
         "umask = \"027\"",
         "workdirs = [\"/data\"]",
         "[users]",

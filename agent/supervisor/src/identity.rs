@@ -1,17 +1,26 @@
-//! Who steps run as: the users that `supervisor.toml` names, as this host's user database knows them.
+//! Who steps run as: the users that `supervisor.toml` names, as this host's user database knows them; for a subject without
+//! one, a user id that no other attempt of this host has (`uids`).
 //!
 //! They are looked up once, when the supervisor starts and when it upgrades itself: a database that is asked over a
 //! network may take long to answer, and must not keep a deadline waiting. `spawn` becomes them.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
+use std::path::Path;
 
 use nix::errno::Errno;
 use nix::sys::resource::{getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgrouplist, getgroups};
 use sluice_common::id::Subject;
 
-use crate::config::{Rlimit, Rules, UserRef};
+use crate::config::{Rlimit, Rules, UidRange, UserRef};
+use crate::uids::range::{RangeError, Uids};
+
+/// What `USER` and `LOGNAME` say to an attempt with a user id of its own, which has no name in the database.
+const OWN_NAME: &str = "sluice-step";
+
+/// passwd(5): an empty field is the standard shell.
+const STANDARD_SHELL: &str = "/bin/sh";
 
 /// The user and the groups that a step runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +36,23 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The identity of an attempt with a user id of its own, and the group of the same number. Its files are in `home`.
+    pub fn of_attempt(uid: Uid, home: &Path) -> Self {
+        let gid = Gid::from_raw(uid.as_raw());
+        let variables = [
+            ("HOME", home.display().to_string()),
+            ("USER", OWN_NAME.to_owned()),
+            ("LOGNAME", OWN_NAME.to_owned()),
+            ("SHELL", STANDARD_SHELL.to_owned()),
+        ];
+        Self {
+            uid,
+            gid,
+            groups: vec![gid],
+            variables: variables.into(),
+        }
+    }
+
     /// Whether it is the supervisor's own user.
     pub fn is_own(&self) -> bool {
         self.uid == geteuid()
@@ -83,6 +109,38 @@ pub enum IdentityError {
         /// Its value.
         user: String,
     },
+    /// One user would run the steps of several subjects, and nothing says that it may.
+    #[error(
+        "{keys} would run the steps of several subjects as one user, `{}`, and they could read, stop and falsify each \
+         other's. {way_out}, or say `shared_users = [\"{}\"]` if they shall share it",
+        user.escape_debug(), user.escape_debug()
+    )]
+    Shared {
+        /// The keys that name it.
+        keys: String,
+        /// The user.
+        user: String,
+        /// How not to share it.
+        way_out: &'static str,
+    },
+    /// The ids that attempts would be given are somebody's.
+    #[error("uid_range")]
+    Range(#[from] RangeError),
+    /// The id of a named user would be given to attempts as well.
+    #[error(
+        "{key} is `{}`, whose id {uid} lies in uid_range, {} to {}, and would be given to other attempts: choose another \
+         user or another range", user.escape_debug(), range.first, range.last
+    )]
+    InRange {
+        /// The key.
+        key: String,
+        /// Its value.
+        user: String,
+        /// The user's id.
+        uid: Uid,
+        /// The range.
+        range: Uids,
+    },
     /// The host gives less.
     #[error(
         "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \
@@ -99,12 +157,21 @@ pub enum IdentityError {
 /// Nobody on this host runs the steps of a subject.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no user of this host may run steps of subject `{subject}`: name one under [users], or a default_user, in {file}, \
-     and send the supervisor SIGHUP"
+    "no user of this host may run steps of subject `{subject}`: name one under [users], or a uid_range, in {file}, and \
+     send the supervisor SIGHUP"
 )]
 pub struct Nobody {
     subject: Subject,
     file: String,
+}
+
+/// Whom the config has the steps of a subject run as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whose<'a> {
+    /// A user of this host.
+    Named(&'a Identity),
+    /// Each attempt is somebody of its own.
+    Own,
 }
 
 /// Who steps run as, by subject, and within what.
@@ -112,35 +179,59 @@ pub struct Nobody {
 pub struct Identities {
     default: Option<Identity>,
     by_subject: BTreeMap<Subject, Identity>,
+    /// What is given to attempts of whom neither says anything.
+    own: Option<Uids>,
+    /// Users that run the steps of several subjects.
+    shared: Vec<String>,
     /// What else the config says of steps.
     pub rules: Rules,
 }
 
 impl Identities {
-    /// Looks up whom `rules` names. Where they name nobody, root runs no step, and any other user runs all as itself.
+    /// Looks up whom `rules` names. A supervisor that is not root runs all steps as itself.
     ///
     /// # Errors
-    /// Where the host does not have, or this process may not become, what they name.
+    /// Where the host does not have, or this process may not become, what they name; where a user is shared that the
+    /// rules do not call so.
     pub fn resolve(rules: Rules, agent_uid: Option<u32>) -> Result<Self, IdentityError> {
-        let own = geteuid();
-        let resolve = |key: String, user: &UserRef| {
+        let is_root = geteuid().is_root();
+        let mut named = Vec::new();
+        let mut resolve = |key: String, user: &UserRef, subjects| {
             let found = look_up(&key, user)?;
             check(&key, user, &found, &rules, agent_uid)?;
+            named.push(Named {
+                uid: found.uid,
+                user: user.to_string(),
+                key,
+                subjects,
+            });
             Ok(found)
         };
         let default = match &rules.default_user {
-            Some(user) => Some(resolve("default_user".to_owned(), user)?),
-            None if own.is_root() => None,
+            Some(user) => Some(resolve("default_user".to_owned(), user, Subjects::Many)?),
+            None if is_root => None,
             None => Some(myself()?),
         };
         let by_subject = rules.users.iter().map(|(subject, user)| {
-            resolve(format!("users.{subject}"), user).map(|found| (subject.clone(), found))
+            let key = format!("users.{subject}");
+            resolve(key, user, Subjects::One).map(|found| (subject.clone(), found))
         });
         let by_subject = by_subject.collect::<Result<_, IdentityError>>()?;
+        let own = match is_root && default.is_none() {
+            true => own_range(&rules, &named, agent_uid)?,
+            false => None,
+        };
+        let shared = match is_root {
+            true => check_shared(&rules, &named)?,
+            // There is nobody else whom it could become.
+            false => Vec::new(),
+        };
         rules.limits.iter().try_for_each(make_room)?;
         Ok(Self {
             default,
             by_subject,
+            own,
+            shared,
             rules,
         })
     }
@@ -149,21 +240,127 @@ impl Identities {
     ///
     /// # Errors
     /// Where nobody may.
-    pub fn of(&self, subject: &Subject) -> Result<&Identity, Nobody> {
+    pub fn of(&self, subject: &Subject) -> Result<Whose<'_>, Nobody> {
         let found = self.by_subject.get(subject).or(self.default.as_ref());
-        found.ok_or_else(|| Nobody {
+        match (found, self.own) {
+            (Some(found), _) => Ok(Whose::Named(found)),
+            (None, Some(_)) => Ok(Whose::Own),
+            (None, None) => Err(self.nobody(subject)),
+        }
+    }
+
+    /// Why nobody runs the steps of a subject.
+    pub fn nobody(&self, subject: &Subject) -> Nobody {
+        Nobody {
             subject: subject.clone(),
             file: self.rules.file.as_ref().map_or_else(
                 || "the file that --config names".to_owned(),
                 |file| file.display().to_string(),
             ),
-        })
+        }
     }
 
-    /// Whether nobody may run any step.
-    pub fn is_empty(&self) -> bool {
-        self.default.is_none() && self.by_subject.is_empty()
+    /// The user ids that are given to attempts, each to one at a time.
+    pub fn own_range(&self) -> Option<Uids> {
+        self.own
     }
+
+    /// What an admin should know of the config that is no mistake.
+    pub fn warnings(&self) -> Vec<String> {
+        let shared = self.shared.iter().map(|user| {
+            format!(
+                "steps of several subjects run as user `{}`: they can read, stop and falsify each other's",
+                user.escape_debug()
+            )
+        });
+        let nobody = self.default.is_none() && self.by_subject.is_empty() && self.own.is_none();
+        let nobody = nobody
+            .then(|| "no user may run steps: name users under [users], or a uid_range".to_owned());
+        shared.chain(nobody).collect()
+    }
+}
+
+/// How many subjects a key speaks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Subjects {
+    One,
+    Many,
+}
+
+/// A user that the config names.
+#[derive(Debug)]
+struct Named {
+    key: String,
+    user: String,
+    uid: Uid,
+    subjects: Subjects,
+}
+
+/// The range that is given to attempts, which nobody else may have an id of.
+fn own_range(
+    rules: &Rules,
+    named: &[Named],
+    agent_uid: Option<u32>,
+) -> Result<Option<Uids>, IdentityError> {
+    let Some(range) = rules.uid_range.uids() else {
+        return Ok(None);
+    };
+    match range.check_host() {
+        // Nobody has asked for it: a container may have no more than some ids, and users of its own.
+        Err(RangeError::NotMapped { .. }) if rules.uid_range == UidRange::Default => {
+            return Ok(None);
+        }
+        checked => checked?,
+    }
+    let agent = agent_uid.map(|uid| ("agent_uid".to_owned(), uid.to_string(), Uid::from_raw(uid)));
+    let all = named.iter();
+    let all = all
+        .map(|it| (it.key.clone(), it.user.clone(), it.uid))
+        .chain(agent);
+    match all
+        .into_iter()
+        .find(|(_, _, uid)| range.contains(uid.as_raw()))
+    {
+        None => Ok(Some(range)),
+        Some((key, user, uid)) => Err(IdentityError::InRange {
+            key,
+            user,
+            uid,
+            range,
+        }),
+    }
+}
+
+/// The users that run the steps of several subjects, all of which the config must call shared. Of root it says more than
+/// that: `allow_root`.
+fn check_shared(rules: &Rules, named: &[Named]) -> Result<Vec<String>, IdentityError> {
+    let may_be = rules
+        .shared_users
+        .iter()
+        .map(|user| look_up("shared_users", user).map(|found| found.uid));
+    let may_be = may_be.collect::<Result<Vec<Uid>, _>>()?;
+    let mut by_uid: BTreeMap<u32, Vec<&Named>> = BTreeMap::new();
+    for it in named.iter().filter(|it| !it.uid.is_root()) {
+        by_uid.entry(it.uid.as_raw()).or_default().push(it);
+    }
+    let is_shared =
+        |them: &&Vec<&Named>| them.len() > 1 || them.iter().any(|it| it.subjects == Subjects::Many);
+    let shared = by_uid.values().filter(is_shared).map(|them| {
+        let (first, keys) = (them[0], them.iter().map(|it| it.key.as_str()));
+        if may_be.contains(&first.uid) {
+            return Ok(first.user.clone());
+        }
+        let is_default = them.iter().any(|it| it.subjects == Subjects::Many);
+        Err(IdentityError::Shared {
+            keys: keys.collect::<Vec<_>>().join(" and "),
+            user: first.user.clone(),
+            way_out: match is_default {
+                true => "Take default_user out, and each attempt of a subject without a user gets a user id of its own",
+                false => "Name a user for each",
+            },
+        })
+    });
+    shared.collect()
 }
 
 fn check(
@@ -226,11 +423,10 @@ fn known(user: &User) -> Result<Identity, Errno> {
         ("HOME", user.dir.to_string_lossy().into_owned()),
         ("USER", user.name.clone()),
         ("LOGNAME", user.name.clone()),
-        // passwd(5): an empty field is the standard shell.
         (
             "SHELL",
             if shell.is_empty() {
-                "/bin/sh".to_owned()
+                STANDARD_SHELL.to_owned()
             } else {
                 shell
             },
@@ -285,6 +481,7 @@ mod tests {
 
     fn default(user: UserRef) -> Rules {
         Rules {
+            shared_users: vec![user.clone()],
             default_user: Some(user),
             ..Rules::default()
         }
@@ -294,19 +491,38 @@ mod tests {
         Subject::new(name).unwrap()
     }
 
-    #[test]
-    fn without_a_config_root_runs_nothing_and_another_runs_all_as_itself() {
-        let found = resolve(Rules::default()).unwrap();
-        if geteuid().is_root() {
-            assert!(found.is_empty());
-            let told = found.of(&subject("s")).unwrap_err().to_string();
-            assert!(
-                told.contains("subject `s`") && told.contains("--config"),
-                "{told}"
-            );
-        } else {
-            assert_eq!(found.of(&subject("s")).unwrap().uid, geteuid());
+    fn named<'a>(found: &'a Identities, subject: &str) -> &'a Identity {
+        match found.of(&self::subject(subject)).unwrap() {
+            Whose::Named(identity) => identity,
+            Whose::Own => panic!("each attempt is somebody of its own"),
         }
+    }
+
+    fn name(name: &str) -> UserRef {
+        UserRef::Name(name.to_owned())
+    }
+
+    #[test]
+    fn without_a_config_root_gives_each_attempt_an_id_and_another_runs_all_as_itself() {
+        let found = resolve(Rules::default()).unwrap();
+        if !geteuid().is_root() {
+            assert_eq!(named(&found, "s").uid, geteuid());
+            return;
+        }
+        assert_eq!(found.of(&subject("s")), Ok(Whose::Own));
+        assert_eq!(found.own_range(), Some(Uids::DEFAULT));
+        assert!(found.warnings().is_empty());
+        let none = Rules {
+            uid_range: UidRange::Word("none".to_owned()),
+            ..Rules::default()
+        };
+        let found = resolve(none).unwrap();
+        let told = found.of(&subject("s")).unwrap_err().to_string();
+        assert!(
+            told.contains("subject `s`") && told.contains("--config"),
+            "{told}"
+        );
+        assert!(found.warnings()[0].contains("no user may run steps"));
     }
 
     #[test]
@@ -315,13 +531,15 @@ mod tests {
             // Another user is told that it cannot become root at all.
             return;
         }
-        for user in [UserRef::Name("root".to_owned()), UserRef::Uid(0)] {
+        for user in [name("root"), UserRef::Uid(0)] {
             let mut rules = default(user.clone());
+            // Nobody needs to say of root that it is shared.
+            rules.shared_users.clear();
             let told = resolve(rules.clone()).unwrap_err();
             assert!(told.contains("allow_root = true"), "{told}");
             rules.allow_root = true;
             let found = resolve(rules).unwrap();
-            assert!(found.of(&subject("s")).unwrap().uid.is_root());
+            assert!(named(&found, "s").uid.is_root());
         }
     }
 
@@ -331,34 +549,99 @@ mod tests {
             // Only root can become anybody.
             return;
         }
-        let mut rules = default(UserRef::Name("nobody".to_owned()));
-        rules
-            .users
-            .insert(subject("d"), UserRef::Name("daemon".to_owned()));
+        let mut rules = default(name("nobody"));
+        rules.users.insert(subject("d"), name("daemon"));
         let found = resolve(rules).unwrap();
         let nobody = User::from_name("nobody").unwrap().unwrap();
-        let other = found.of(&subject("s")).unwrap();
+        let other = named(&found, "s");
         assert_eq!((other.uid, other.gid), (nobody.uid, nobody.gid));
         let home = nobody.dir.to_string_lossy().into_owned();
         assert!(other.variables.contains(&("HOME", home)));
         let daemon = User::from_name("daemon").unwrap().unwrap();
-        assert_eq!(found.of(&subject("d")).unwrap().uid, daemon.uid);
+        assert_eq!(named(&found, "d").uid, daemon.uid);
+    }
+
+    #[test]
+    fn several_subjects_are_one_user_only_where_the_config_says_so() {
+        if !geteuid().is_root() {
+            // There is nobody else whom they could be.
+            return;
+        }
+        let uid = User::from_name("daemon").unwrap().unwrap().uid.as_raw();
+        let two = |a, b| Rules {
+            users: [(subject("a"), a), (subject("b"), b)].into(),
+            ..Rules::default()
+        };
+        let mut alone = default(name("daemon"));
+        alone.shared_users.clear();
+        for (mut rules, wanted) in [
+            (
+                alone,
+                "default_user would run the steps of several subjects as one user, `daemon`",
+            ),
+            (
+                two(name("daemon"), name("daemon")),
+                "users.a and users.b would run",
+            ),
+            (
+                two(name("daemon"), UserRef::Uid(uid)),
+                "users.a and users.b would run",
+            ),
+        ] {
+            let told = resolve(rules.clone()).unwrap_err();
+            assert!(
+                told.contains(wanted) && told.contains("`shared_users = [\"daemon\"]`"),
+                "{told}"
+            );
+            rules.shared_users = vec![UserRef::Uid(uid)];
+            let warnings = resolve(rules).unwrap().warnings();
+            assert!(
+                matches!(&warnings[..], [told] if told.contains("user `daemon`")),
+                "{warnings:?}"
+            );
+        }
+        let apart = resolve(two(name("daemon"), name("nobody"))).unwrap();
+        assert!(apart.warnings().is_empty());
+        let mut one = two(name("daemon"), name("nobody"));
+        one.shared_users = vec![name("no-such-user")];
+        assert!(
+            resolve(one)
+                .unwrap_err()
+                .contains("shared_users is `no-such-user`")
+        );
+    }
+
+    #[test]
+    fn a_user_whose_id_attempts_would_get_is_refused() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let rules = Rules {
+            uid_range: UidRange::Given([4_000, 5_000]),
+            ..Rules::default()
+        };
+        // The agent's user.
+        let told = resolve(rules).unwrap_err();
+        assert!(
+            told.contains("agent_uid is `4321`, whose id 4321 lies in uid_range"),
+            "{told}"
+        );
     }
 
     #[test]
     fn who_is_not_there_or_may_not_be_is_named_with_its_key() {
-        let told = resolve(default(UserRef::Name("no-such-user".to_owned()))).unwrap_err();
+        let told = resolve(default(name("no-such-user"))).unwrap_err();
         assert!(
             told.starts_with("default_user is `no-such-user`, and this host has no such user"),
             "{told}"
         );
         if !geteuid().is_root() {
-            let told = resolve(default(UserRef::Name("root".to_owned()))).unwrap_err();
+            let told = resolve(default(name("root"))).unwrap_err();
             assert!(told.contains("as itself only"), "{told}");
             return;
         }
         let nobody = User::from_name("nobody").unwrap().unwrap();
-        let rules = default(UserRef::Name("nobody".to_owned()));
+        let rules = default(name("nobody"));
         let told = Identities::resolve(rules, Some(nobody.uid.as_raw())).unwrap_err();
         assert!(matches!(told, IdentityError::Agent { .. }), "{told}");
     }

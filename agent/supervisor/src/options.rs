@@ -215,8 +215,9 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     };
     if check_config {
         // Whom it names is looked up at the start, and would stop it.
-        Identities::resolve(options.rules.clone(), options.agent_uid)?;
-        return Ok(Command::Print(shown::shown(&options)));
+        let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
+        let warnings = identities.warnings();
+        return Ok(Command::Print(shown::shown(&options, &warnings)));
     }
     Ok(match rehearse {
         Some(form) => Command::Rehearse(options, form),
@@ -305,11 +306,13 @@ mod tests {
             true => "\"nobody\"".to_owned(),
             false => own.to_string(),
         };
-        let good = format!("default_user = {user}\npids_max = 9\n");
+        let good = format!("default_user = {user}\nshared_users = [{user}]\npids_max = 9\n");
         let Command::Print(text) = check(&good).unwrap() else {
             panic!("it does not work, it prints");
         };
         assert!(text.contains(&format!("default_user = {user}\n")), "{text}");
+        let warned = text.contains("# warning: steps of several subjects run as user");
+        assert_eq!(warned, own.is_root(), "{text}");
         assert!(
             text.contains("pids_max = 9\n") && text.contains("output_max"),
             "{text}"

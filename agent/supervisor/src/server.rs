@@ -130,8 +130,8 @@ impl Server {
         let upgrade = Upgrade::new(std::env::args_os()).map_err(ServerError::Program)?;
         let reader_uid = reader_uid(&options);
         let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
-        if identities.is_empty() {
-            warn!("no user may run steps: name a default_user in the file that --config names");
+        for warning in identities.warnings() {
+            warn!("{warning}");
         }
         let setup = Setup {
             reader_uid,

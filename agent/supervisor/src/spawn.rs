@@ -17,6 +17,7 @@ mod child;
 mod confine;
 pub mod helper;
 pub(crate) mod lookup;
+mod whom;
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -27,7 +28,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid};
 use sluice_common::attempt_dir::{
     CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, OWN_WORKDIR, STEP_DIR,
 };
@@ -267,22 +268,28 @@ impl Spawner {
     ///
     /// # Errors
     /// Where the specification is impossible or the host has no room.
-    pub fn fork(&self, spec: &SpawnSpec, entrance: &Entrance) -> Result<Forked, SpawnError> {
-        let identity = self.identities.of(&spec.subject)?;
+    pub fn fork(
+        &self,
+        spec: &SpawnSpec,
+        own: Option<Uid>,
+        entrance: &Entrance,
+    ) -> Result<Forked, SpawnError> {
+        let dir = self.attempt_dir(&spec.attempt);
+        let identity = &*self.identity(&spec.subject, own, &dir)?;
         let program = child::Program {
             argv: arguments(&spec.command)?,
-            envp: environment(&spec.env, identity, &self.attempt_dir(&spec.attempt))?,
+            envp: environment(&spec.env, identity, &dir)?,
             path: spec.env.get("PATH").cloned(),
         };
         let before = around::hooks(&spec.around.before, &program.envp, program.path.as_ref())?;
         let limits = around::rlimits(&spec.around.limits);
-        let dir = self.attempt_dir(&spec.attempt);
         let workdir = workdir(spec.workdir.as_deref(), &dir)?;
         self.make_own(&dir, identity)?;
         // The agent looks at the time of a file in it, and at nothing else.
         make_dir(&dir.join(STEP_DIR), PASSED_THROUGH, Some(identity))?;
-        if spec.workdir.is_none() {
-            make_dir(&workdir, PRIVATE, Some(identity))?;
+        // It is also the home of whoever has none in the user database.
+        if spec.workdir.is_none() || own.is_some() {
+            make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
         }
         host(
             || format!("make the marks of output in {}", dir.display()),
@@ -337,13 +344,6 @@ impl Spawner {
     /// Where an attempt has its files.
     pub fn attempt_dir(&self, attempt: &AttemptId) -> PathBuf {
         self.attempts_dir.join(attempt.to_string())
-    }
-
-    /// The directory stays the supervisor's own: whoever could write there could put a link where the supervisor is
-    /// about to make a file.
-    fn make_own(&self, dir: &Path, identity: &Identity) -> Result<(), SpawnError> {
-        let alone = identity.is_own() && self.reader_uid.is_none();
-        make_dir(dir, if alone { PRIVATE } else { PASSED_THROUGH }, None)
     }
 
     /// Append-only, so that a step that truncates or seeks its output loses nothing that was written before.

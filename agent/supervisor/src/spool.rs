@@ -55,6 +55,9 @@ pub struct Record {
     /// What hooks are told of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hook_words: BTreeMap<String, String>,
+    /// The user id that it has, or had, of its own, if no user was named for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// What of it is moved from its GPUs, or is on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<Away>,
@@ -287,6 +290,7 @@ mod tests {
                 usage: Usage::default(),
             }),
             hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
+            uid: None,
             away: None,
             frozen: FrozenTime::default(),
         }

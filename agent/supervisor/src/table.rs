@@ -5,7 +5,7 @@
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
 //! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases,
-//! [`pinning`] what keeps them to processors of their own, [`after`] what runs when their programs have ended.
+//! [`pinning`] what keeps them to processors of their own, [`users`] what gives them users of their own, [`after`] what runs when their programs have ended.
 
 mod after;
 mod beside;
@@ -18,19 +18,21 @@ mod pinning;
 mod restore;
 pub use restore::Setup;
 mod settle;
+mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
+use nix::unistd::Uid;
 use sluice_common::chain::chain;
 use sluice_common::id::{AttemptId, BootId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::processors::CpuSet;
 use sluice_common::supervision::{
-    AttemptView, BootMillis, Exit, FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, Memo,
-    SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    AttemptView, BootMillis, Exit, FromSupervisor, Memo, SUPERVISION_VERSION, SpawnSpec,
+    StopSignal, ToSupervisor,
 };
 use sluice_common::usage::Usage;
 use tracing::{error, info, warn};
@@ -50,14 +52,11 @@ use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
 use crate::spawn::{Forked, Report, Reported, SpawnError, Spawner, around};
 use crate::spool::{Spool, SpoolError};
+use crate::uids::{Allocator, UidError};
 use crate::whole_file::FileError;
 
 pub use handing::Left;
 use hooking::Hooking;
-
-/// Most bytes of GPUs' names in all memos together. Every attempt is listed in one frame, of which the rest takes three
-/// quarters at the most; without a bound, an agent that was taken over could leave a list that no later one can be told.
-const MAX_NAMED_BYTES: usize = MAX_SUPERVISION_FRAME_BYTES / 4;
 
 /// Why the supervisor could not take up its work.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +70,9 @@ pub enum TableError {
     /// The groups of attempts have no name.
     #[error("cannot tell what the groups of attempts are called")]
     GroupName(#[from] FileError),
+    /// Attempts could be given no user ids.
+    #[error("cannot give attempts user ids of their own")]
+    Uids(#[from] UidError),
     /// Spawning would fail.
     #[error("cannot prepare to start attempts")]
     Spawner(#[source] io::Error),
@@ -116,6 +118,8 @@ pub struct Table {
     pub cap: Cap,
     /// Removes what is kept no longer.
     sweep: Sweep,
+    /// Gives attempts user ids of their own.
+    uids: Allocator,
     hooking: Hooking,
     afters: after::Afters,
     /// What moves the memory of GPUs.
@@ -252,21 +256,26 @@ impl Table {
     }
 
     /// The order that keeps every program recorded: process, record, gate.
-    fn fork(&mut self, spec: &SpawnSpec, lease: Option<Lease>) -> Result<Attempt, SpawnError> {
+    fn fork_as(
+        &mut self,
+        spec: &SpawnSpec,
+        own: Option<Uid>,
+        lease: Option<Lease>,
+    ) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
-        self.check_pinning(spec)?;
-        self.make_way(id)?;
         let after = self.keep_after(spec)?;
         let processes = around::processes(&spec.around.limits);
         let made = self
             .groups
             .make(id, &spec.limits, &spec.processors, processes);
         made.map_err(no_group)?;
-        let forked = self.fence(spec).and_then(|()| self.fork_into_group(spec));
+        let forked = self.fence(spec);
+        let forked = forked.and_then(|()| self.fork_into_group(spec, own));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let mut attempt =
             Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
         attempt.hook_words = hooks::told(spec);
+        attempt.uid = own;
         attempt.after = after;
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
@@ -300,9 +309,9 @@ impl Table {
     }
 
     /// The child enters its groups before it comes to its gate, so nothing of the step runs outside.
-    fn fork_into_group(&self, spec: &SpawnSpec) -> Result<Forked, SpawnError> {
+    fn fork_into_group(&self, spec: &SpawnSpec, own: Option<Uid>) -> Result<Forked, SpawnError> {
         let entrance = self.groups.entrance(&spec.attempt).map_err(no_group)?;
-        self.spawner.fork(spec, &entrance)
+        self.spawner.fork(spec, own, &entrance)
     }
 
     fn on_signal(&mut self, id: AttemptId, signal: StopSignal) {
@@ -360,6 +369,9 @@ impl Table {
             // Else it may be anybody's that this program has sent, or an orphan.
             let known = |id: &AttemptId| self.attempts.contains_key(id);
             if self.sweep.on_child_ended(child.pid, known) {
+                continue;
+            }
+            if self.uids.on_child_ended(child.pid, clock::boot_now()) {
                 continue;
             }
             if self.on_exec_ended(child) || self.on_follower_ended(child) {
@@ -429,6 +441,7 @@ impl Table {
         self.cap.on_time(now);
         self.on_helper_time(now);
         self.sweep.on_time(now, self.attempts.keys());
+        self.uids.on_time(now);
         self.stop_expired(now);
     }
 
@@ -456,22 +469,17 @@ impl Table {
             .values()
             .filter(|attempt| !attempt.is_gone())
             .filter_map(|attempt| attempt.lease?.next_stage_at(now));
-        let output = [self.cap.wake_at(), self.sweep.wake_at()];
+        let output = [
+            self.cap.wake_at(),
+            self.sweep.wake_at(),
+            self.uids.wake_at(),
+        ];
         stages
             .chain(self.tick_at)
             .chain(self.helpers_due())
             .chain(output.into_iter().flatten())
             .min()
     }
-}
-
-fn named_bytes(memo: &Memo) -> usize {
-    let bytes = |name: &String| name.len() + size_of::<u64>();
-    let processors = match memo.processors.is_empty() {
-        true => 0,
-        false => memo.processors.to_string().len(),
-    };
-    memo.gpus.iter().map(bytes).sum::<usize>() + processors
 }
 
 /// Not kept, and answered without what may be too long to be said.

@@ -13,6 +13,7 @@ supervisor_config() {
     cat <<TOML
 agent_user = "sluice-agent"
 default_user = "step"
+shared_users = ["step"]
 cuda_library = "/scenario/standin/libsluice_cuda_standin.so"
 TOML
 }

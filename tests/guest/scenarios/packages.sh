@@ -43,7 +43,7 @@ nothing_starts_by_itself() {
 first_host() {
     printf '127.0.0.1 localhost\n%s guest\n' "$net.254" >/etc/hosts
     useradd --create-home step
-    echo 'default_user = "step"' >>/etc/sluice/supervisor.toml
+    printf 'default_user = "step"\nshared_users = ["step"]\n' >>/etc/sluice/supervisor.toml
     runuser -u sluice-coordinator -- sluice-coordinator init
     systemctl enable -q --now sluice-coordinator
     sluice login http://127.0.0.1:7070 --subject default

@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::Options;
-use crate::config::UserRef;
+use crate::config::{UidRange, UserRef};
 use crate::groups::choice::Place;
 
 /// One line for each key that is not as it would be without a config.
-pub(super) fn shown(options: &Options) -> String {
+pub(super) fn shown(options: &Options, warnings: &[String]) -> String {
     let mut text = String::new();
     let rules = &options.rules;
     let mut say = |key: &str, value: String| {
@@ -53,11 +53,23 @@ pub(super) fn shown(options: &Options) -> String {
         "output_total_max",
         format!("\"{}B\"", options.output.total_bytes),
     );
+    match &rules.uid_range {
+        UidRange::Default => {}
+        UidRange::Given(bounds) => say("uid_range", format!("{bounds:?}")),
+        UidRange::Word(word) => say("uid_range", format!("{word:?}")),
+    }
+    if !rules.shared_users.is_empty() {
+        let shared: Vec<String> = rules.shared_users.iter().map(user).collect();
+        say("shared_users", format!("[{}]", shared.join(", ")));
+    }
     for (subject, named) in &rules.users {
         say(&format!("users.{:?}", subject.as_str()), user(named));
     }
     for limit in &rules.limits {
         say(&format!("limits.{}", limit.name), limit.most.to_string());
+    }
+    for warning in warnings {
+        let _a_string_takes_all = writeln!(text, "# warning: {warning}");
     }
     text
 }

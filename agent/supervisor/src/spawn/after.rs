@@ -10,7 +10,7 @@ use std::path::Path;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, rlim_t};
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, chdir, getpid, getppid};
+use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
 use sluice_common::template::launch::Bound;
@@ -36,17 +36,18 @@ impl Spawner {
     pub fn fork_after(
         &self,
         id: &AttemptId,
+        own: Option<Uid>,
         after: &After,
         exit: &Exit,
         entrance: &Entrance,
     ) -> Result<u32, SpawnError> {
-        let identity = self.identities.of(&after.subject)?;
         let dir = self.attempt_dir(id);
+        let identity = self.identity(&after.subject, own, &dir)?;
         let mut env = after.env.clone();
         let (code, signal) = (exit.code(), exit.signal());
         env.extend(code.map(|code| (EXIT_CODE.to_owned(), code.to_string())));
         env.extend(signal.map(|signal| (EXIT_SIGNAL.to_owned(), signal.to_string())));
-        let envp = environment(&env, identity, &dir)?;
+        let envp = environment(&env, &identity, &dir)?;
         let hooks = around::hooks(&after.hooks, &envp, env.get("PATH"))?;
         let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
         let child = Child {
@@ -54,7 +55,7 @@ impl Spawner {
             entrance,
             streams: [&self.null, &stdout, &stderr],
             open_files: self.open_files,
-            identity,
+            identity: &identity,
             rules: &self.identities.rules,
             workdir: &workdir(after.workdir.as_deref(), &dir)?,
             limits: &around::rlimits(&after.limits),

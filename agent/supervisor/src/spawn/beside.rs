@@ -20,7 +20,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
 use nix::sys::resource::rlim_t;
 use nix::sys::stat::Mode;
-use nix::unistd::{dup2_stderr, dup2_stdout, fchdir, mkfifo};
+use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::ExecId;
 use sluice_common::id::Subject;
@@ -47,6 +47,8 @@ pub struct Beside<'a> {
     pub main: Process,
     /// On whose behalf the attempt runs.
     pub subject: &'a Subject,
+    /// The user id that it has of its own.
+    pub own: Option<Uid>,
 }
 
 impl Spawner {
@@ -60,7 +62,8 @@ impl Spawner {
         wanted: &Beside<'_>,
         entrance: &Entrance,
     ) -> Result<(u32, Report), SpawnError> {
-        let identity = self.identities.of(wanted.subject)?;
+        let dir = self.attempt_dir(&wanted.exec.attempt);
+        let identity = self.identity(wanted.subject, wanted.own, &dir)?;
         let argv = arguments(wanted.command)?;
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
         let (report, to_report) = pipe()?;
@@ -73,7 +76,7 @@ impl Spawner {
             open_files: self.open_files,
             streams: EXEC_STREAMS.map(|name| dir.join(name)),
             main: wanted.main,
-            identity,
+            identity: &identity,
             rules: &self.identities.rules,
             argv,
         };

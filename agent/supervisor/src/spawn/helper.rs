@@ -7,11 +7,12 @@ use std::io::{PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use nix::fcntl::AtFlags;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, chdir, execveat, getpid, getppid};
+use nix::unistd::{Pid, Uid, chdir, execveat, getpid, getppid};
 use sluice_common::id::Subject;
 
 use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
@@ -77,6 +78,7 @@ impl Spawner {
     pub fn send_helper(
         &self,
         subject: &Subject,
+        own: Option<Uid>,
         entrance: &Entrance,
         errand: &Errand<'_>,
     ) -> Result<Helper, SpawnError> {
@@ -88,7 +90,7 @@ impl Spawner {
         nonblocking(&words)?;
         let child = Child {
             spawner: self,
-            identity: self.identities.of(subject)?,
+            identity: &*self.identity(subject, own, Path::new("/"))?,
             entrance,
             program: &host(|| "open this program".to_owned(), program)?,
             argv: &arguments(errand)?,

@@ -112,7 +112,9 @@ impl Table {
             .groups
             .entrance(id)
             .map_err(|e| no_group(e).to_string())?;
-        let forked = self.spawner.fork_after(id, &after, &end.exit, &entrance);
+        let forked = self
+            .spawner
+            .fork_after(id, attempt.uid, &after, &end.exit, &entrance);
         forked.map_err(|e| e.to_string())
     }
 

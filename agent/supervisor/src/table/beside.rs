@@ -41,7 +41,9 @@ impl Table {
 
     fn begin_exec(&mut self, exec: &ExecId, command: &[String]) -> Result<(), String> {
         let (main, subject) = self.may_exec(exec)?;
+        let own = self.attempts.get(&exec.attempt).and_then(|a| a.uid);
         let wanted = Beside {
+            own,
             exec,
             command,
             main,

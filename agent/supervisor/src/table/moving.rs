@@ -111,6 +111,7 @@ impl Table {
         let away = attempt.and_then(|attempt| attempt.moving.away.as_ref());
         let gpus_user = attempt.filter(|attempt| !attempt.memo.gpus.is_empty());
         let subject = gpus_user.and_then(Attempt::subject);
+        let own = attempt.and_then(|attempt| attempt.uid);
         let (Some(away), Some(subject)) = (away, subject) else {
             return Err(failed("nobody knows as which user it runs".to_owned()));
         };
@@ -121,7 +122,7 @@ impl Table {
             lock_timeout_ms: (away.limit.millis() / LOCK_PART).max(1),
             cuda: &self.cuda,
         };
-        let helper = self.spawner.send_helper(&subject, &entrance, &errand);
+        let helper = self.spawner.send_helper(&subject, own, &entrance, &errand);
         let helper = helper.map_err(|e| failed(chain(&e).to_string()))?;
         info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
         let until = clock::after(now, away.limit);

@@ -3,10 +3,14 @@
 
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::processors::{CpuMode, CpuSet};
-use sluice_common::supervision::{Memo, SpawnSpec};
+use sluice_common::supervision::{MAX_SUPERVISION_FRAME_BYTES, Memo, SpawnSpec};
 
-use super::{AttemptId, Table, named_bytes, warn};
+use super::{AttemptId, Table, warn};
 use crate::spawn::SpawnError;
+
+/// Most bytes of GPUs' names in all memos together. Every attempt is listed in one frame, of which the rest takes three
+/// quarters at the most; without a bound, an agent that was taken over could leave a list that no later one can be told.
+const MAX_NAMED_BYTES: usize = MAX_SUPERVISION_FRAME_BYTES / 4;
 
 impl Table {
     /// Never a lesser guarantee in silence: what is to be pinned is pinned, or does not begin.
@@ -49,6 +53,15 @@ impl Table {
     pub(super) fn can_list(&self, memo: &Memo) -> bool {
         let named = self.attempts.values().map(|attempt| &attempt.memo);
         let bytes: usize = named.chain([memo]).map(named_bytes).sum();
-        bytes <= super::MAX_NAMED_BYTES
+        bytes <= MAX_NAMED_BYTES
     }
+}
+
+fn named_bytes(memo: &Memo) -> usize {
+    let bytes = |name: &String| name.len() + size_of::<u64>();
+    let processors = match memo.processors.is_empty() {
+        true => 0,
+        false => memo.processors.to_string().len(),
+    };
+    memo.gpus.iter().map(bytes).sum::<usize>() + processors
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{self, Signal};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, Uid};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
@@ -29,6 +29,7 @@ use crate::output::{self, cap::Cap, sweep::Sweep};
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::sys;
+use crate::uids::{self, Allocator};
 
 const ATTEMPTS: &str = "attempts";
 
@@ -98,6 +99,11 @@ impl Table {
         let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
         hooking.take_over(setup.left.epilogs, &mut attempts);
         let afters = Afters::take_over(setup.left.afters, &mut attempts);
+        let registry = Path::new(uids::REGISTRY);
+        let range = setup.identities.own_range();
+        let held = attempts.iter();
+        let held = held.filter_map(|(id, a)| Some((a.uid?.as_raw(), id, !a.is_gone())));
+        let uids = Allocator::open(registry, state_dir, &attempts_dir, range, held)?;
         let mut table = Self {
             boot_id,
             spool,
@@ -110,6 +116,7 @@ impl Table {
             .map_err(TableError::Spawner)?,
             cap,
             sweep,
+            uids,
             hooking,
             afters,
             cuda: setup.cuda,
@@ -158,6 +165,7 @@ fn restore(
         let mut attempt = child.unwrap_or_else(|| take_over(&record, boot_id));
         attempt.killing = left.killing.contains(&id);
         attempt.hook_words = record.hook_words;
+        attempt.uid = record.uid.map(Uid::from_raw);
         if spool.has_after(&id) && !attempt.is_gone() {
             attempt.after = After::Ahead;
         }
@@ -339,6 +347,7 @@ mod tests {
             lease: None,
             phase: HostPhase::Running(gone()),
             hook_words: BTreeMap::new(),
+            uid: None,
             away: None,
             frozen: Default::default(),
         };

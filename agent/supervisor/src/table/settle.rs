@@ -150,6 +150,7 @@ impl Table {
     /// Whether no attempt and no child is left.
     pub fn is_empty(&self) -> bool {
         self.attempts.values().all(Attempt::is_gone)
+            && self.uids.is_settled()
             && process::own_children().is_ok_and(|children| children.is_empty())
     }
 
@@ -243,6 +244,10 @@ impl Table {
                 self.groups.remove(id);
                 self.cap.on_gone(id);
                 self.drop_after(id);
+                let uid = self.attempts.get_mut(id).and_then(|it| it.uid.take());
+                if let Some(uid) = uid {
+                    self.uids.on_gone(uid, id);
+                }
             }
         }
         changed

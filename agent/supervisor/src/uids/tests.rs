@@ -1,3 +1,5 @@
+//! Ids that are claimed, held, handed over and free again, in a registry of the test's own.
+
 use super::*;
 use std::os::unix::fs::chown;
 

@@ -110,7 +110,7 @@ fn the_agent_s_user_can_change_nothing_below_the_state_directory() {
         // Only root can be somebody else.
         return;
     }
-    let host = Host::start_under("agent_uid = 1234\ndefault_user = \"nobody\"\n", &[]);
+    let host = Host::start_under("agent_uid = 1234\n[users]\ns = \"nobody\"\n", &[]);
     let spec = sh("seen.1", "echo out; touch mine");
     assert_eq!(host.client().run(&spec), Exit::Code(0));
     let dir = host.attempt_dir(&"seen.1");
@@ -137,7 +137,7 @@ fn a_step_can_neither_see_nor_reach_the_supervisor() {
         // The step's user is the supervisor's own then.
         return;
     }
-    let host = Host::start_under("default_user = \"nobody\"\n", &[]);
+    let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
     let script = "for at in ../../../supervisor.sock ../../../supervisor.lock ../../../spool ../..; do \
                   [ -r $at ] && echo reads $at; [ -w $at ] && echo writes $at; done; \
                   kill -9 $PPID 2>/dev/null && echo killed; \

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
+use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
@@ -94,6 +95,23 @@ fn refusal_of(client: &mut Client, attempt: &AttemptId) -> String {
     refusal(client, &exec)
 }
 
+/// As whom a program runs beside an attempt.
+pub(crate) fn whoami_beside(host: &Host, client: &mut Client, attempt: &str) -> u32 {
+    let attempt: AttemptId = attempt.parse().unwrap();
+    let exec = exec_of(&attempt, 1);
+    ask(client, &exec, &["id", "-u"]);
+    let dir = host
+        .attempt_dir(&attempt)
+        .join(format!("{EXEC_DIR_PREFIX}1"));
+    let [_, stdout, stderr] = EXEC_STREAMS.map(|name| dir.join(name));
+    until("its streams are there", || stderr.exists());
+    let mut said = String::new();
+    let mut stdout = File::open(stdout).unwrap();
+    let _stderr = File::open(stderr).unwrap();
+    stdout.read_to_string(&mut said).unwrap();
+    said.trim().parse().unwrap()
+}
+
 #[test]
 fn however_many_are_asked_for_few_begin_and_all_end_with_their_agent() {
     let host = Host::start();
@@ -131,7 +149,7 @@ fn a_program_beside_a_step_runs_as_the_step_s_user_whatever_it_is() {
         // The step's user is the supervisor's own then.
         return;
     }
-    let host = Host::start_under("default_user = \"nobody\"\n", &[]);
+    let host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
     let mut client = host.client();
     let step = sh("nobody.1", "exec sleep 1000");
     client.spawn(&step);

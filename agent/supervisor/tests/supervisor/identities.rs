@@ -14,7 +14,7 @@ use sluice_common::supervision::{Exit, SpawnSpec};
 use crate::client::{Client, sh};
 use crate::host::{BINARY, Host, copy_file, readable_binary};
 
-const CONFIG: &str = "default_user = \"nobody\"\numask = \"027\"\n[users]\nd = \"daemon\"\n\
+const CONFIG: &str = "default_user = \"nobody\"\nshared_users = [\"nobody\"]\numask = \"027\"\n[users]\nd = \"daemon\"\n\
                       [limits]\nnofile = 321\ncore = 0\nnproc = 4321\n";
 
 /// `None` where these tests cannot become anybody else.
@@ -135,13 +135,13 @@ fn one_user_s_step_does_not_reach_another_s() {
 
 #[test]
 fn a_subject_without_a_user_is_refused_with_the_way_out_and_the_next_is_served() {
-    let Some(host) = host("[users]\nd = \"daemon\"\n") else {
+    let Some(host) = host("uid_range = \"none\"\n[users]\nd = \"daemon\"\n") else {
         return;
     };
     let mut client = host.client();
     let why = refusal(&mut client, &of("stranger", sh("no.1", "touch ran")));
     assert!(
-        why.contains("may run steps of subject `stranger`") && why.contains("default_user, in /"),
+        why.contains("may run steps of subject `stranger`") && why.contains("a uid_range, in /"),
         "{why}"
     );
     assert!(!host.attempt_dir(&"no.1").exists());
@@ -149,8 +149,10 @@ fn a_subject_without_a_user_is_refused_with_the_way_out_and_the_next_is_served()
 }
 
 #[test]
-fn without_a_config_root_starts_nothing() {
-    let Some(host) = host("") else { return };
+fn a_host_on_which_nobody_may_run_steps_starts_nothing() {
+    let Some(host) = host("uid_range = \"none\"\n") else {
+        return;
+    };
     let mut client = host.client();
     let why = refusal(&mut client, &sh("root.1", "id -u"));
     assert!(why.contains("no user of this host"), "{why}");
@@ -167,10 +169,7 @@ fn steps_work_where_they_are_allowed_to_and_no_link_leads_out() {
     }
     symlink(&outside, inside.join("link")).unwrap();
     symlink(&inside, outside.join("back")).unwrap();
-    let config = format!(
-        "default_user = \"nobody\"\nworkdirs = [\"{}\"]\n",
-        inside.display()
-    );
+    let config = format!("workdirs = [\"{}\"]\n", inside.display());
     let Some(host) = host(&config) else { return };
     let mut client = host.client();
     let mut number = 0;
@@ -311,6 +310,8 @@ fn a_config_that_cannot_be_obeyed_or_trusted_stops_the_start() {
     }
     let told = does_not_start("default_user = \"root\"\n", nothing);
     assert!(told.contains("say `allow_root = true`"), "{told}");
+    let told = does_not_start("default_user = \"nobody\"\n", nothing);
+    assert!(told.contains("`shared_users = [\"nobody\"]`"), "{told}");
     let told = does_not_start("default_user = \"daemon\"\n", |dir, command| {
         std::os::unix::fs::chown(dir.join("state"), Some(65534), Some(65534)).unwrap();
         command.uid(65534).gid(65534);

@@ -36,6 +36,7 @@ mod names;
 mod pinned;
 mod restarts;
 mod storms;
+mod tenants;
 mod upgrades;
 mod usage;
 mod zoo;

@@ -2,11 +2,11 @@
 //! for NVIDIA's tool; it keeps a state for each process in a file and notes each toggle.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
@@ -16,9 +16,6 @@ use sluice_common::time::Span;
 
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
-
-/// Nobody's number.
-const NOBODY: u32 = 65534;
 
 /// What the tool does is told by the files beside it: `refuses` and `hangs` hold the state in which it does.
 const TOOL: &str = r#"#!/bin/sh
@@ -55,13 +52,8 @@ impl Gpu {
 
     /// A supervisor whose helpers find the script and nothing else, with an attempt that counts.
     fn host(&self) -> (Host, Client, AttemptId, u32) {
-        let user = if geteuid().is_root() {
-            NOBODY
-        } else {
-            geteuid().as_raw()
-        };
         let config = format!(
-            "default_user = {user}\ncuda_library = \"/no/such/libcuda.so.1\"\ncuda_checkpoint = \"{}\"\n",
+            "cuda_library = \"/no/such/libcuda.so.1\"\ncuda_checkpoint = \"{}\"\n",
             self.at("tool").display()
         );
         let host = Host::start_under(&config, &[]);
@@ -151,12 +143,11 @@ fn what_is_on_gpus_is_moved_as_the_step_s_user_before_the_freeze_and_back_after_
     }
     assert_eq!(gpu.toggled()[..2], ["running", "checkpointed"]);
     let calls = fs::read_to_string(gpu.at("calls")).unwrap();
+    let user = fs::metadata(format!("/proc/{pid}")).unwrap().uid();
     for line in calls.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         assert_eq!(words[1], pid.to_string(), "{calls}");
-        if geteuid().is_root() {
-            assert_eq!(words[2], NOBODY.to_string(), "{calls}");
-        }
+        assert_eq!(words[2], user.to_string(), "{calls}");
         assert_ne!(
             words[3], "0",
             "a helper stands outside the step's groups: {calls}"

@@ -282,9 +282,9 @@ fn it_reads_its_config_anew() {
         // Another user's supervisor has nobody to choose.
         return;
     }
-    let mut host = Host::start_under("default_user = \"nobody\"\n", &[]);
+    let mut host = Host::start_under("[users]\ns = \"nobody\"\n", &[]);
     host.client().run(&sh("before.1", "id -un"));
-    host.configure("default_user = \"daemon\"\n");
+    host.configure("[users]\ns = \"daemon\"\n");
     host.upgrade();
     host.client().run(&sh("after.1", "id -un"));
     assert_eq!(host.output(&"before.1", "stdout"), "nobody\n");

@@ -1,0 +1,39 @@
+//! Users of attempts' own: taken before a process is made, given back when it comes to none. Which ids there are, and when
+//! one is free again, is [`crate::uids`]'s.
+
+use std::io;
+
+use nix::unistd::Uid;
+use sluice_common::supervision::SpawnSpec;
+
+use super::{Attempt, Lease, SpawnError, Table, chain};
+
+impl Table {
+    /// A user id of its own goes before all that is the attempt's: what fails after it leaves it to be cleaned.
+    pub(super) fn fork(
+        &mut self,
+        spec: &SpawnSpec,
+        lease: Option<Lease>,
+    ) -> Result<Attempt, SpawnError> {
+        let id = &spec.attempt;
+        self.check_pinning(spec)?;
+        self.make_way(id)?;
+        let own = self.own_uid(spec)?;
+        let forked = self.fork_as(spec, own, lease);
+        if let (Err(_), Some(uid)) = (&forked, own) {
+            self.uids.on_gone(uid, id);
+        }
+        forked
+    }
+
+    fn own_uid(&mut self, spec: &SpawnSpec) -> Result<Option<Uid>, SpawnError> {
+        if !self.spawner.gives_own_uid(&spec.subject)? {
+            return Ok(None);
+        }
+        let claimed = self.uids.claim(&spec.attempt);
+        claimed.map(Some).map_err(|e| SpawnError::Host {
+            action: "give the attempt a user id".to_owned(),
+            why: io::Error::other(chain(&e)),
+        })
+    }
+}
