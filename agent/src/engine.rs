@@ -356,8 +356,9 @@ impl Engine {
                 highest_epoch,
                 attempts,
                 gpu_states,
+                said_at,
             } => {
-                let mut hello = self.hello(highest_epoch, attempts);
+                let mut hello = self.hello(highest_epoch, attempts, said_at);
                 hello.gpu_states = gpu_states;
                 self.say(link, ToLink::Hello(Box::new(hello)));
             }
@@ -386,6 +387,7 @@ impl Engine {
         &self,
         highest_epoch: Option<sluice_common::id::Epoch>,
         attempts: Vec<sluice_common::wire::AttemptStatus>,
+        said_at: BootMillis,
     ) -> Hello {
         Hello {
             protocol: PROTOCOL_VERSION,
@@ -399,6 +401,7 @@ impl Engine {
             inventory: self.identity.inventory.clone(),
             attempts,
             gpu_states: GpuStates::default(),
+            said_at,
         }
     }
 

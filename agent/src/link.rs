@@ -4,13 +4,14 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use agent_core::{Input, LinkId};
 use sluice_common::chain::chain;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
-use sluice_common::wire::{Greeting, Heartbeat, HeartbeatAck, StreamKind, Welcome};
+use sluice_common::wire::{Command, Greeting, Heartbeat, HeartbeatAck, StreamKind, Welcome};
 use sluice_transport::{Backoff, Connection, FrameReader, FrameWriter, TransportError};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -118,6 +119,8 @@ impl Link {
         let (mut beats, acks) = connection.open().await?;
         beats.send(&StreamKind::Heartbeat).await?;
         let (outbox, mut outgoing) = mpsc::channel(OUTBOX);
+        // No later than the hello, which the welcome answers.
+        let dialled_at = clock::boot();
         self.tell(Event::Dialled { link, outbox }).await?;
         say_next(&mut control, &mut outgoing).await?;
         let welcome = greeted(&mut orders).await?;
@@ -125,12 +128,15 @@ impl Link {
         backoff.reset();
         *linked = true;
         let interval = welcome.heartbeat;
+        let beats = Beats::new(beats, acks, dialled_at);
         self.tell(Event::Core(Input::Welcomed { link, welcome }))
             .await?;
+        // The number of the newest order that has arrived.
+        let arrived = AtomicU64::new(0);
         tokio::select! {
             end = write(control, outgoing) => end,
-            end = self.read(orders, link) => end,
-            end = self.beat(beats, acks, link, interval) => end,
+            end = self.read(orders, link, &arrived) => end,
+            end = self.beat(beats, link, interval, &arrived) => end,
             end = self.serve_logs(connection) => end,
             end = self.renew(connection) => end,
         }
@@ -147,9 +153,15 @@ impl Link {
             .map_err(|_| LinkError::GivenUp)
     }
 
-    async fn read(&self, mut orders: FrameReader, link: LinkId) -> Result<Infallible, LinkError> {
+    async fn read(
+        &self,
+        mut orders: FrameReader,
+        link: LinkId,
+        arrived: &AtomicU64,
+    ) -> Result<Infallible, LinkError> {
         loop {
-            let command = orders.next().await?.ok_or(LinkError::Closed)?;
+            let command: Command = orders.next().await?.ok_or(LinkError::Closed)?;
+            arrived.store(command.number, Ordering::SeqCst);
             self.tell(Event::Core(Input::Command { link, command }))
                 .await?;
         }
@@ -158,28 +170,19 @@ impl Link {
     /// Beats at every interval, the first at once, and tells the core when the acknowledged ones were *sent*.
     async fn beat(
         &self,
-        mut beats: FrameWriter,
-        mut acks: FrameReader,
+        mut beats: Beats,
         link: LinkId,
         interval: Span,
+        arrived: &AtomicU64,
     ) -> Result<Infallible, LinkError> {
         let mut ticks = tokio::time::interval(Duration::from_millis(interval.millis().max(1)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut under_way: VecDeque<(u64, BootMillis)> = VecDeque::new();
-        let mut number = 0;
         loop {
             tokio::select! {
-                _ = ticks.tick() => {
-                    if under_way.len() >= BEATS_UNDER_WAY {
-                        return Err(LinkError::Unanswered);
-                    }
-                    under_way.push_back((number, clock::boot()));
-                    beats.send(&Heartbeat { number }).await?;
-                    number += 1;
-                }
-                ack = acks.next() => {
-                    let HeartbeatAck { number } = ack?.ok_or(LinkError::Closed)?;
-                    if let Some(sent) = settle(&mut under_way, number) {
+                _ = ticks.tick() => beats.send(arrived).await?,
+                ack = beats.acks.next() => {
+                    let ack: HeartbeatAck = ack?.ok_or(LinkError::Closed)?;
+                    if let Some(sent) = beats.settle(ack.number) {
                         self.tell(Event::Core(Input::HeartbeatAcked { link, sent })).await?;
                     }
                 }
@@ -213,13 +216,72 @@ fn tell(address: &str, linked: bool, why: &str, told: &mut Told) {
     }
 }
 
-/// Takes the acknowledged heartbeat and all before it off the list: when it was sent.
-fn settle(under_way: &mut VecDeque<(u64, BootMillis)>, acked: u64) -> Option<BootMillis> {
-    let mut sent = None;
-    while let Some((_, at)) = under_way.pop_front_if(|(number, _)| *number <= acked) {
-        sent = Some(at);
+/// The heartbeats of one link.
+struct Beats {
+    out: FrameWriter,
+    acks: FrameReader,
+    under_way: UnderWay,
+    /// When the newest of what the coordinator has answered was said.
+    answered: BootMillis,
+    number: u64,
+}
+
+impl Beats {
+    /// Of a link on which the hello, said at `greeted_at` or later, was answered.
+    fn new(out: FrameWriter, acks: FrameReader, greeted_at: BootMillis) -> Self {
+        Self {
+            out,
+            acks,
+            under_way: UnderWay::default(),
+            answered: greeted_at,
+            number: 0,
+        }
     }
-    sent
+
+    async fn send(&mut self, arrived: &AtomicU64) -> Result<(), LinkError> {
+        let (number, said_at) = (self.number, clock::boot());
+        self.under_way.push(number, said_at)?;
+        let beat = Heartbeat {
+            number,
+            said_at,
+            answered: self.answered,
+            // Read after the clock: an order that is not counted here is judged after `said_at`.
+            orders: arrived.load(Ordering::SeqCst),
+        };
+        self.out.send(&beat).await?;
+        self.number += 1;
+        Ok(())
+    }
+
+    /// When the acknowledged heartbeat was sent.
+    fn settle(&mut self, acked: u64) -> Option<BootMillis> {
+        let sent = self.under_way.settle(acked);
+        self.answered = sent.unwrap_or(self.answered);
+        sent
+    }
+}
+
+/// Heartbeats that were not acknowledged yet, and when each was sent.
+#[derive(Default)]
+struct UnderWay(VecDeque<(u64, BootMillis)>);
+
+impl UnderWay {
+    fn push(&mut self, number: u64, sent: BootMillis) -> Result<(), LinkError> {
+        if self.0.len() >= BEATS_UNDER_WAY {
+            return Err(LinkError::Unanswered);
+        }
+        self.0.push_back((number, sent));
+        Ok(())
+    }
+
+    /// Takes the acknowledged heartbeat and all before it off the list: when it was sent.
+    fn settle(&mut self, acked: u64) -> Option<BootMillis> {
+        let mut sent = None;
+        while let Some((_, at)) = self.0.pop_front_if(|(number, _)| *number <= acked) {
+            sent = Some(at);
+        }
+        sent
+    }
 }
 
 async fn greeted(orders: &mut FrameReader) -> Result<Welcome, LinkError> {
@@ -264,19 +326,17 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_settles_all_before_it_and_counts_from_the_sending() {
-        let mut under_way: VecDeque<_> = [
-            (0, BootMillis(10)),
-            (1, BootMillis(20)),
-            (2, BootMillis(30)),
-        ]
-        .into();
-        assert_eq!(settle(&mut under_way, 1), Some(BootMillis(20)));
-        assert_eq!(settle(&mut under_way, 1), None, "a repeat settles nothing");
+        let mut under_way = UnderWay::default();
+        for (number, sent) in [(0, 10), (1, 20), (2, 30)] {
+            under_way.push(number, BootMillis(sent)).unwrap();
+        }
+        assert_eq!(under_way.settle(1), Some(BootMillis(20)));
+        assert_eq!(under_way.settle(1), None, "a repeat settles nothing");
         assert_eq!(
-            settle(&mut under_way, 9),
+            under_way.settle(9),
             Some(BootMillis(30)),
             "no more than was sent"
         );
-        assert!(under_way.is_empty());
+        assert!(under_way.0.is_empty());
     }
 }

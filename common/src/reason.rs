@@ -57,6 +57,8 @@ codes! {
     HostFailed = "host_failed",
     /// Queued again: the attempt's lease passed before the coordinator was heard again.
     LeaseExpired = "lease_expired",
+    /// Queued again: the order to start the attempt reached its host too late or not at all.
+    NotBegun = "not_begun",
     /// Queued again after a failure, because it has retries left.
     Retry = "retry",
     /// Allocated: a host was chosen and told.

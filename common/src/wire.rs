@@ -25,7 +25,7 @@ use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::processors::CpuMode;
-use crate::supervision::Exit;
+use crate::supervision::{BootMillis, Exit};
 use crate::template::launch::Launch;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
@@ -73,6 +73,8 @@ pub struct Hello {
     pub attempts: Vec<AttemptStatus>,
     /// Which GPUs are not to be granted.
     pub gpu_states: GpuStates,
+    /// When the host says this, by its own clock.
+    pub said_at: BootMillis,
 }
 
 /// The answer to [`Hello`].
@@ -98,6 +100,8 @@ pub struct Welcome {
     pub stop_limit: Span,
     /// Between two heartbeats.
     pub heartbeat: Span,
+    /// How long an order to start or resume an attempt is valid, counted from [`Command::heard`].
+    pub order_limit: Span,
 }
 
 /// From the agent, after [`Hello`].
@@ -136,6 +140,12 @@ pub enum FromNode {
 pub struct Command {
     /// The coordinator that speaks. A host refuses an epoch older than the highest that it has obeyed.
     pub epoch: Epoch,
+    /// The order's number on this link, starting at 1. The host drops the link if one is missing or comes twice.
+    pub number: u64,
+    /// The `said_at` of the newest heartbeat or hello of this link that the coordinator had heard. An order to start or
+    /// resume an attempt is obeyed within [`Welcome::order_limit`] of it, by the host's clock, and not later: the
+    /// coordinator may have given the host up since, and started the step elsewhere.
+    pub heard: BootMillis,
     /// The order.
     pub order: ToNode,
 }
@@ -400,6 +410,13 @@ impl AttemptEnd {
 pub struct Heartbeat {
     /// Counted up on each connection.
     pub number: u64,
+    /// When the host sends it, by its own clock.
+    pub said_at: BootMillis,
+    /// The `said_at` of the newest heartbeat or hello that the coordinator has answered. If it lies far back, the host
+    /// hears nothing.
+    pub answered: BootMillis,
+    /// The number of the newest [`Command`] that had arrived by `said_at`.
+    pub orders: u64,
 }
 
 /// The coordinator has heard a [`Heartbeat`]: leases run from the moment when the agent sent it.

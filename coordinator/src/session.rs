@@ -334,9 +334,10 @@ impl Link {
     /// be acknowledged what a timer could overtake.
     async fn beat(&self, mut out: FrameWriter, mut heartbeats: FrameReader) -> Result<(), End> {
         loop {
-            let Heartbeat { number } = said(&mut heartbeats).await?;
-            let heard = self.engine.heartbeat(self.session, self.node.clone());
+            let beat: Heartbeat = said(&mut heartbeats).await?;
+            let heard = self.engine.heartbeat(self.session, self.node.clone(), beat);
             heard.await?;
+            let number = beat.number;
             out.send(&HeartbeatAck { number }).await?;
         }
     }

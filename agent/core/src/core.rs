@@ -162,10 +162,7 @@ impl Core {
     // The link.
 
     fn on_dialled(&mut self, now: Now, link: LinkId) {
-        self.link = Some(Link {
-            id: link,
-            stage: LinkStage::Waiting,
-        });
+        self.link = Some(Link::new(link));
         self.greet(now);
     }
 
@@ -177,6 +174,7 @@ impl Core {
         let Some(Link {
             id,
             stage: stage @ LinkStage::Waiting,
+            orders: _,
         }) = &mut self.link
         else {
             return;
@@ -191,6 +189,7 @@ impl Core {
             highest_epoch,
             attempts,
             gpu_states,
+            said_at: now.boot,
         });
     }
 
@@ -287,16 +286,20 @@ impl Core {
         if !self.is_current(link) {
             return;
         }
-        match self.admit(&command.epoch) {
+        match self.admit(now, &command) {
             Ok(terms) => self.on_order(now, terms, command.order),
             Err(rejection) => self.reject(link, &rejection),
         }
     }
 
     /// An epoch may rise without a new welcome: the coordinator goes above what another of its nodes has obeyed.
-    fn admit(&mut self, epoch: &Epoch) -> Result<Terms, Rejection> {
+    fn admit(&mut self, now: Now, command: &Command) -> Result<Terms, Rejection> {
         let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
-        self.obey(epoch)?;
+        self.obey(&command.epoch)?;
+        if let Some(link) = &mut self.link {
+            link.count(command.number)?;
+        }
+        terms.check_age(&command.order, command.heard, now.boot)?;
         Ok(terms)
     }
 

@@ -5,12 +5,13 @@
 //! ```
 //! A connection that was replaced, lost or rejected is forgotten, and whatever still arrives on it is ignored.
 
-use sluice_common::id::{ClusterId, Epoch};
+use sluice_common::id::{AttemptId, ClusterId, Epoch};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
-use sluice_common::wire::Welcome;
+use sluice_common::wire::{ToNode, Welcome};
 
 use crate::input::LinkId;
+use crate::stop::later;
 
 /// A connection.
 #[derive(Clone, Debug)]
@@ -19,6 +20,28 @@ pub(crate) struct Link {
     pub(crate) id: LinkId,
     /// How far its greeting has come.
     pub(crate) stage: LinkStage,
+    /// How many orders have come by it.
+    pub(crate) orders: u64,
+}
+
+impl Link {
+    pub(crate) fn new(id: LinkId) -> Self {
+        Self {
+            id,
+            stage: LinkStage::Waiting,
+            orders: 0,
+        }
+    }
+
+    /// Takes the next order's number. A link that loses, repeats or swaps orders is not trusted with any more.
+    pub(crate) fn count(&mut self, number: u64) -> Result<(), Rejection> {
+        let expected = self.orders.saturating_add(1);
+        if number != expected {
+            return Err(Rejection::OutOfOrder { expected, number });
+        }
+        self.orders = number;
+        Ok(())
+    }
 }
 
 /// How far a greeting has come.
@@ -47,6 +70,8 @@ pub(crate) struct Terms {
     pub(crate) lease: Span,
     /// How long stopping an attempt whose lease has passed may take.
     pub(crate) stop_limit: Span,
+    /// How long an order to start or resume an attempt is valid.
+    pub(crate) order_limit: Span,
 }
 
 impl From<&Welcome> for Terms {
@@ -54,7 +79,38 @@ impl From<&Welcome> for Terms {
         Self {
             lease: welcome.lease,
             stop_limit: welcome.stop_limit,
+            order_limit: welcome.order_limit,
         }
+    }
+}
+
+impl Terms {
+    /// Whether an order may be obeyed that answers what this host said at `heard`. An order that can start something is
+    /// valid for a limited time: a network may hold it back for minutes, and the coordinator may have given this host up
+    /// meanwhile and started the step elsewhere.
+    pub(crate) fn check_age(
+        &self,
+        order: &ToNode,
+        heard: BootMillis,
+        now: BootMillis,
+    ) -> Result<(), Rejection> {
+        let attempt = match order {
+            ToNode::Assign(assignment) => &assignment.attempt,
+            ToNode::Resume { attempt } => attempt,
+            ToNode::Stop { .. }
+            | ToNode::Forget { .. }
+            | ToNode::Suspend { .. }
+            | ToNode::RestoreGpus { .. }
+            | ToNode::Show { .. } => return Ok(()),
+        };
+        if heard <= now && now < later(heard, self.order_limit) {
+            return Ok(());
+        }
+        Err(Rejection::LateOrder {
+            attempt: attempt.clone(),
+            age: Span::from_millis(now.0.saturating_sub(heard.0)),
+            limit: self.order_limit,
+        })
     }
 }
 
@@ -79,6 +135,19 @@ pub(crate) enum Rejection {
     WelcomeBeforeHello,
     #[error("the coordinator sent an order before its welcome")]
     OrderBeforeWelcome,
+    #[error(
+        "order {number} arrived where order {expected} was due: orders were lost, repeated or swapped on the way"
+    )]
+    OutOfOrder { expected: u64, number: u64 },
+    #[error(
+        "the order to start or resume {attempt} answers what this host said {age} ago, and is valid for {limit}: it was \
+         held back on the way, or one of the two programs stood still; it is not obeyed, and the coordinator decides anew"
+    )]
+    LateOrder {
+        attempt: AttemptId,
+        age: Span,
+        limit: Span,
+    },
 }
 
 /// How an epoch that may be obeyed stands to the highest that was.

@@ -32,6 +32,8 @@ pub enum Output {
         attempts: Vec<AttemptStatus>,
         /// Which GPUs are not to be granted.
         gpu_states: GpuStates,
+        /// When it is said.
+        said_at: BootMillis,
     },
     /// Tell the coordinator. Lost where the connection is gone: the next hello says it again.
     Send {

@@ -21,6 +21,8 @@ struct Rig {
     live: Arc<Live>,
     /// What the supervisor was told, and the other end of what a link is told; kept, so that neither is closed.
     orders: Vec<mpsc::Receiver<ToSupervisor>>,
+    /// How many orders went out on the link.
+    told: u64,
     _link: mpsc::Receiver<ToLink>,
     _dir: tempfile::TempDir,
 }
@@ -63,6 +65,7 @@ impl Rig {
             engine,
             live,
             orders: Vec::new(),
+            told: 0,
             _link: link,
             _dir: dir,
         };
@@ -73,6 +76,7 @@ impl Rig {
             lease: Span::from_secs(3600),
             stop_limit: Span::from_secs(30),
             heartbeat: Span::from_secs(3),
+            order_limit: Span::from_secs(10),
         };
         rig.feed(Event::Core(Input::Welcomed {
             link: LINK,
@@ -117,8 +121,11 @@ impl Rig {
             launch: sluice_common::template::launch::Launch::default(),
             warrant: Default::default(),
         };
+        self.told += 1;
         let command = Command {
             epoch: epoch(),
+            number: self.told,
+            heard: crate::clock::boot(),
             order: ToNode::Assign(Box::new(assignment)),
         };
         self.feed(Event::Core(Input::Command {

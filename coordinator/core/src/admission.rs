@@ -308,7 +308,7 @@ impl Core {
     }
 
     /// Cuts the link that a node has, if it has one.
-    fn cut(&mut self, node: &NodeName, why: &str) {
+    pub(crate) fn cut(&mut self, node: &NodeName, why: &str) {
         let contact = self.contacts.get(node);
         if let Some(session) = contact.and_then(|contact| contact.session) {
             let why = String::from(why);

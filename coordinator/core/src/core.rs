@@ -12,9 +12,11 @@ use alloc::vec::Vec;
 use sluice_common::id::{AttemptId, ClusterId, Epoch, NodeName, PoolName};
 use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
+use sluice_common::supervision::BootMillis;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Greeting, ToNode};
 
+use crate::hearing::Hearing;
 use crate::input::{Input, ReplyId, SessionId, Settings, TimerKey};
 use crate::market::Policy;
 use crate::output::{Answer, Output};
@@ -61,6 +63,8 @@ pub(crate) struct Contact {
     pub(crate) thawing: BTreeSet<AttemptId>,
     /// Attempts that are not known here, and may be adopted when it has shown their warrants.
     pub(crate) asked: BTreeMap<AttemptId, Asked>,
+    /// What went out on this connection, and how it arrives there.
+    pub(crate) hearing: Hearing,
 }
 
 impl Contact {
@@ -73,6 +77,7 @@ impl Contact {
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
+            hearing: Hearing::since(BootMillis(0)),
         }
     }
 
@@ -195,9 +200,11 @@ impl Core {
                 node,
                 message,
             } => self.on_from_node(session, &node, message),
-            Input::Heartbeat { session, node } => {
-                self.on_heard(session, &node);
-            }
+            Input::Heartbeat {
+                session,
+                node,
+                beat,
+            } => self.on_heartbeat(session, &node, &beat),
             Input::NodeGone { session, node } => self.on_node_gone(session, &node),
             Input::Apply {
                 reply,
@@ -253,10 +260,11 @@ impl Core {
     pub fn outputs(&mut self) -> Vec<Output> {
         let Outbox {
             mut records,
-            sends,
+            mut sends,
             replies,
             timers,
         } = core::mem::take(&mut self.outbox);
+        sends.iter_mut().for_each(|output| self.number(output));
         records.extend(sends);
         records.extend(replies);
         records.extend(timers);
@@ -330,6 +338,9 @@ impl Core {
         if let Some(session) = contact.and_then(|contact| contact.session) {
             let command = Command {
                 epoch: self.epoch().clone(),
+                // Both are filled in when it goes out: what a dry run would say is never said.
+                number: 0,
+                heard: BootMillis(0),
                 order,
             };
             self.outbox.sends.push(Output::ToNode {
@@ -337,6 +348,20 @@ impl Core {
                 node: node.clone(),
                 command,
             });
+        }
+    }
+
+    /// Gives an order that goes out its place on the connection that it goes by.
+    fn number(&mut self, output: &mut Output) {
+        if let Output::ToNode {
+            session,
+            node,
+            command,
+        } = output
+            && let Some(contact) = self.contacts.get_mut(node)
+            && contact.session == Some(*session)
+        {
+            contact.hearing.say(command);
         }
     }
 

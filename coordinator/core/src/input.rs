@@ -20,7 +20,7 @@ use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
-use sluice_common::wire::{FromNode, Hello};
+use sluice_common::wire::{FromNode, Heartbeat, Hello};
 
 use crate::access::AccessChange;
 use crate::admission::JoinAsk;
@@ -105,6 +105,8 @@ pub enum Input {
         session: SessionId,
         /// Who.
         node: NodeName,
+        /// What it says.
+        beat: Heartbeat,
     },
     /// An agent shows the warrant of an attempt, which the driver has found to be ours, or has none.
     Warrant {
@@ -414,7 +416,7 @@ pub struct Settings {
     pub stop_limit: Span,
     /// Between two heartbeats.
     pub heartbeat: Span,
-    /// Silence after which a node gets no new work.
+    /// Silence after which a node gets no new work. An order to start or resume something is valid for two thirds of it.
     pub unreachable_after: Span,
     /// Silence after which a node is lost; at least lease + stop limit + drift margin, which the driver checks.
     pub lost_after: Span,

@@ -34,6 +34,7 @@ mod explain;
 mod gpus;
 mod granted;
 mod health;
+mod hearing;
 mod input;
 mod invariant;
 mod launch;

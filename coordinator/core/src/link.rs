@@ -21,13 +21,17 @@ use sluice_common::inventory::Inventory;
 use sluice_common::nearest::nearest;
 use sluice_common::proof::Claim;
 use sluice_common::state::NodeState;
-use sluice_common::wire::{AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Welcome};
+use sluice_common::supervision::{BootMillis, Exit};
+use sluice_common::wire::{
+    AttemptStatus, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, Welcome,
+};
 
 use crate::core::{Contact, Core};
+use crate::hearing::{Hearing, Terms};
 use crate::input::{SessionId, TimerKey};
 use crate::record::Record;
-use crate::state::Node;
 use crate::state::recovery::RecoveryWhy;
+use crate::state::{Node, PartPhase};
 
 /// Highest epoch that a host may claim to have obeyed: far more starts than a coordinator can have had, and far from
 /// the top, so that one made-up number cannot use up the counter.
@@ -43,7 +47,7 @@ impl Core {
         let known = self.state.node(&hello.node);
         let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
         let node = hello.node.clone();
-        self.link(session, &node);
+        self.link(session, &node, hello.said_at);
         let is_new = self.state.node(&node).is_none();
         self.know_pool(&hello.pool, &node);
         let (attempts, gpu_states) = self.report_node(hello);
@@ -155,7 +159,7 @@ impl Core {
     }
 
     /// From now on this connection counts, and no other of that node.
-    fn link(&mut self, session: SessionId, node: &NodeName) {
+    fn link(&mut self, session: SessionId, node: &NodeName, said_at: BootMillis) {
         let contact = Contact {
             session: Some(session),
             heard_at: Some(self.now),
@@ -164,6 +168,7 @@ impl Core {
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
+            hearing: Hearing::since(said_at),
         };
         self.contacts.insert(node.clone(), contact);
     }
@@ -174,6 +179,7 @@ impl Core {
             lease: self.settings.lease,
             stop_limit: self.settings.stop_limit,
             heartbeat: self.settings.heartbeat,
+            order_limit: Terms::from(&self.settings).order_limit,
         }
     }
 
@@ -192,6 +198,7 @@ impl Core {
             inventory,
             attempts,
             gpu_states,
+            said_at: _,
         } = hello;
         self.report(Record::NodeReported {
             node,
@@ -271,6 +278,25 @@ impl Core {
         }
     }
 
+    pub(crate) fn on_heartbeat(&mut self, session: SessionId, node: &NodeName, beat: &Heartbeat) {
+        let terms = Terms::from(&self.settings);
+        let contact = self.contacts.get_mut(node);
+        let Some(contact) = contact.filter(|contact| contact.session == Some(session)) else {
+            return;
+        };
+        let void = contact.hearing.on_heartbeat(beat, terms);
+        if contact.hearing.is_deaf() {
+            self.call_unreachable(node);
+        }
+        self.on_heard(session, node);
+        for id in void {
+            let live = self.live_on(node, &id);
+            if live.is_some_and(|(_, _, part)| part.phase == PartPhase::Allocated) {
+                self.vanish(node, &id, Exit::LeaseExpired);
+            }
+        }
+    }
+
     /// A sign of life. Whether it came by the connection that counts.
     pub(crate) fn on_heard(&mut self, session: SessionId, node: &NodeName) -> bool {
         let now = self.now;
@@ -282,20 +308,24 @@ impl Core {
         }
         contact.heard_at = Some(now);
         contact.silent_since = now;
+        let is_deaf = contact.hearing.is_deaf();
         match self.state.node(node).map(|node| node.state) {
-            Some(NodeState::Unreachable | NodeState::Lost) => {
+            Some(NodeState::Unreachable | NodeState::Lost) if !is_deaf => {
                 self.stop_strays(node);
                 self.settle_node(node);
                 self.watch(node);
             }
-            Some(NodeState::Ready | NodeState::Reconciling) | None => {}
+            Some(_) | None => {}
         }
         true
     }
 
-    /// A linked and heard node is ready, or reconciling while it holds what it should not.
+    /// A linked node that is heard and hears us is ready, or reconciling while it holds what it should not.
     pub(crate) fn settle_node(&mut self, node: &NodeName) {
         let contact = self.contacts.get(node);
+        if contact.is_some_and(|contact| contact.hearing.is_deaf()) {
+            return;
+        }
         let stray =
             contact.is_some_and(|contact| !contact.strays.is_empty() || !contact.asked.is_empty());
         let state = self.state.node(node).map(|node| node.state);
@@ -361,9 +391,14 @@ impl Core {
 
     fn lose(&mut self, node: &NodeName) {
         self.record(Record::NodeLost { node: node.clone() });
+        // What is still under way on its link is never to arrive: the network may hold it back for minutes.
+        self.cut(
+            node,
+            "this node was silent for so long that it was given up for lost",
+        );
         let held: Vec<AttemptId> = self.state.attempts_on(node).cloned().collect();
         for attempt in held {
-            self.give_up(&attempt, node);
+            self.vanish(node, &attempt, Exit::Unknown);
         }
         self.forget_if_leaving(node);
     }

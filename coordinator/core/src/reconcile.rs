@@ -140,15 +140,6 @@ impl Core {
         self.record_released(node, id);
     }
 
-    /// Ends what a lost node holds. If the node is ever heard again on the same connection, they are strays.
-    pub(crate) fn give_up(&mut self, id: &AttemptId, node: &NodeName) {
-        self.vanish(node, id, Exit::Unknown);
-        let contact = self.contacts.get_mut(node);
-        if let Some(contact) = contact.filter(|contact| contact.session.is_some()) {
-            contact.strays.insert(id.clone());
-        }
-    }
-
     /// Takes a status in. Whoever calls settles the node afterwards.
     pub(crate) fn take_status(&mut self, node: &NodeName, status: AttemptStatus) {
         if self.live_on(node, &status.attempt).is_some() {

@@ -13,6 +13,7 @@ mod explain;
 mod gangs;
 mod gpus;
 mod health;
+mod hearing;
 mod link;
 mod log;
 mod moving;

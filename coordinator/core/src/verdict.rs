@@ -75,7 +75,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
             };
             match lost {
                 true => free_or_paid(step, of(words::host_lost(&part.node)), StepState::Failed),
-                false => by_exit(step, &part.node, &end.exit, of),
+                false => by_exit(step, &part.node, end, of),
             }
         }
     };
@@ -150,8 +150,13 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
     }
 }
 
-fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Reason) -> Verdict {
-    match exit {
+fn by_exit(
+    step: &Step,
+    node: &NodeName,
+    end: &AttemptEnd,
+    of: impl Fn(Reason) -> Reason,
+) -> Verdict {
+    match &end.exit {
         Exit::Code(0) => succeeded(),
         Exit::Code(code) => failed_or_again(step, of(words::non_zero_exit(*code))),
         Exit::Signal(signal) => failed_or_again(step, of(words::killed_by_signal(*signal))),
@@ -166,6 +171,9 @@ fn by_exit(step: &Step, node: &NodeName, exit: &Exit, of: impl Fn(Reason) -> Rea
             of(words::prolog_failed(node, sentence)),
             StepState::Failed,
         ),
+        Exit::LeaseExpired if end.started.is_none() => {
+            free_or_paid(step, of(words::not_begun(node)), StepState::Failed)
+        }
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
         Exit::OutOfMemory(found) => failed_or_again(step, of(words::out_of_memory(node, *found))),

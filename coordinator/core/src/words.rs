@@ -340,6 +340,12 @@ pub(crate) fn lease_expired(node: &NodeName) -> Reason {
     Reason::new(ReasonCode::LeaseExpired, message).with("node", node.as_str())
 }
 
+pub(crate) fn not_begun(node: &NodeName) -> Reason {
+    let message =
+        format!("the order to start it reached `{node}` too late or not at all, so it never began");
+    Reason::new(ReasonCode::NotBegun, message).with("node", node.as_str())
+}
+
 pub(crate) fn drained(node: &NodeName) -> Reason {
     let message = format!("its host `{node}` was drained");
     Reason::new(ReasonCode::Drained, message).with("node", node.as_str())

@@ -11,7 +11,7 @@ use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::proof::Claim;
 use sluice_common::time::Span;
 use sluice_common::warrant::SealedWarrant;
-use sluice_common::wire::{FromNode, Hello};
+use sluice_common::wire::{FromNode, Heartbeat, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::interest::{Interest, Interests};
@@ -289,8 +289,17 @@ impl EngineHandle {
     ///
     /// # Errors
     /// Where the engine has ended.
-    pub async fn heartbeat(&self, session: SessionId, node: NodeName) -> Result<(), EngineGone> {
-        let input = Input::Heartbeat { session, node };
+    pub async fn heartbeat(
+        &self,
+        session: SessionId,
+        node: NodeName,
+        beat: Heartbeat,
+    ) -> Result<(), EngineGone> {
+        let input = Input::Heartbeat {
+            session,
+            node,
+            beat,
+        };
         self.tell(Message::Session(Box::new(input))).await
     }
 

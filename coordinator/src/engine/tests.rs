@@ -6,12 +6,13 @@ use std::time::Duration;
 use sluice_common::id::{BootId, PoolName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::{NodeState, StepState};
+use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{PROTOCOL_VERSION, ToNode};
 use tokio::time::timeout;
 
 use super::*;
-use crate::fixture::{Disk, settings, step};
+use crate::fixture::{Disk, beat, settings, step};
 use crate::store::DEFAULT_RETENTION;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -37,6 +38,7 @@ fn hello(name: &str, cpus: u32) -> Hello {
         },
         attempts: Vec::new(),
         gpu_states: Default::default(),
+        said_at: BootMillis(1),
     }
 }
 
@@ -199,7 +201,10 @@ async fn a_node_that_falls_silent_becomes_unreachable_and_one_that_speaks_does_n
     let loud = NodeName::new("loud").unwrap();
     let beat = async {
         loop {
-            engine.heartbeat(session, loud.clone()).await.unwrap();
+            engine
+                .heartbeat(session, loud.clone(), beat(1))
+                .await
+                .unwrap();
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

@@ -258,6 +258,7 @@ mod tests {
             inventory: Inventory::default(),
             attempts: vec![failed(10_000)],
             gpu_states: Default::default(),
+            said_at: sluice_common::supervision::BootMillis(1),
         }
     }
 

@@ -7,7 +7,7 @@ use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::state::NodeState;
 use sluice_common::wire::{HeartbeatAck, ToNode};
 
-use crate::fixture::{Agent, Rig, dial, open, words};
+use crate::fixture::{Agent, Rig, beat, dial, open, words};
 
 use super::*;
 
@@ -50,7 +50,7 @@ fn an_agent_is_let_in_heard_told_and_missed() {
             "{order:?}"
         );
         for number in [7, 8] {
-            agent.heartbeat.0.send(&Heartbeat { number }).await.unwrap();
+            agent.heartbeat.0.send(&beat(number)).await.unwrap();
             let ack: HeartbeatAck = agent.heartbeat.1.next().await.unwrap().unwrap();
             assert_eq!(ack.number, number);
         }
@@ -131,11 +131,7 @@ fn whoever_breaks_the_protocol_loses_the_link_and_nothing_else() {
         let why = timeout(SOON, rude.connection.closed()).await.unwrap();
         assert!(why.contains("GPUs: 1000"), "{why}");
 
-        good.heartbeat
-            .0
-            .send(&Heartbeat { number: 1 })
-            .await
-            .unwrap();
+        good.heartbeat.0.send(&beat(1)).await.unwrap();
         let ack: HeartbeatAck = good.heartbeat.1.next().await.unwrap().unwrap();
         assert_eq!(ack.number, 1);
     });
@@ -150,12 +146,7 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
         let why = timeout(SOON, first.connection.closed()).await.unwrap();
         assert!(why.contains("another connection of this node"), "{why}");
         // The end of the first is not taken for the node's.
-        second
-            .heartbeat
-            .0
-            .send(&Heartbeat { number: 1 })
-            .await
-            .unwrap();
+        second.heartbeat.0.send(&beat(1)).await.unwrap();
         let ack: HeartbeatAck = second.heartbeat.1.next().await.unwrap().unwrap();
         assert_eq!(ack.number, 1);
     });

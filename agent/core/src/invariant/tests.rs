@@ -32,13 +32,14 @@ fn welcomed() -> Option<Link> {
     let terms = Terms {
         lease: Span::from_secs(1),
         stop_limit: Span::from_secs(1),
+        order_limit: Span::from_secs(1),
     };
     Some(Link {
-        id: LinkId(1),
         stage: LinkStage::Welcomed {
             greeted_at: BootMillis(0),
             terms,
         },
+        ..Link::new(LinkId(1))
     })
 }
 
@@ -93,8 +94,8 @@ fn a_welcome_without_an_epoch_or_a_lease_is_found() {
 fn a_greeting_before_the_supervisor_is_found() {
     let mut core = core();
     core.link = Some(Link {
-        id: LinkId(1),
         stage: LinkStage::Greeted { at: BootMillis(0) },
+        ..Link::new(LinkId(1))
     });
     let what = "a coordinator was greeted";
     assert_eq!(check(&core), Err(Violation::BeforeSupervisor { what }));

@@ -1,5 +1,7 @@
 //! A core on a bench: feeds it events, checks its invariants after each, and says what came of it in words.
 
+use std::collections::BTreeMap;
+
 use agent_core::{
     Core, Input, KeptGpus, LinkId, Now, Output, Processor, Settings, TimerKey, Topology, check,
 };
@@ -18,6 +20,7 @@ use sluice_common::wire::{
 
 pub(crate) const LEASE: Span = Span::from_secs(300);
 pub(crate) const STOP_LIMIT: Span = Span::from_secs(30);
+pub(crate) const ORDER_LIMIT: Span = Span::from_secs(10);
 pub(crate) const GRACE: Span = Span::from_secs(10);
 pub(crate) const RELEASE_TIMEOUT: Span = Span::from_secs(20);
 pub(crate) const LINK: LinkId = LinkId(1);
@@ -26,6 +29,25 @@ pub(crate) const LINK: LinkId = LinkId(1);
 pub(crate) struct Bench {
     pub(crate) core: Core,
     pub(crate) boot: u64,
+    orders: Orders,
+}
+
+/// How many orders went out on each link. An order that has no number yet is given the next one of its link.
+#[derive(Default)]
+pub(crate) struct Orders(BTreeMap<LinkId, u64>);
+
+impl Orders {
+    /// Sends an order now that answers what the host says now.
+    pub(crate) fn send(&mut self, input: &mut Input, boot: u64) {
+        if let Input::Command { link, command } = input
+            && command.number == 0
+        {
+            let count = self.0.entry(*link).or_default();
+            *count += 1;
+            command.number = *count;
+            command.heard = BootMillis(boot);
+        }
+    }
 }
 
 impl Bench {
@@ -39,6 +61,7 @@ impl Bench {
         Self {
             core: Core::new(settings(), highest),
             boot: 100_000,
+            orders: Orders::default(),
         }
     }
 
@@ -66,7 +89,8 @@ impl Bench {
     }
 
     /// Feeds one event, and gives what is to be done about it.
-    pub(crate) fn feed(&mut self, input: Input) -> Vec<Output> {
+    pub(crate) fn feed(&mut self, mut input: Input) -> Vec<Output> {
+        self.orders.send(&mut input, self.boot);
         let now = now(self.boot);
         self.core.handle(now, input.clone());
         check(&self.core).unwrap_or_else(|violation| panic!("{violation} after {input:?}"));
@@ -150,6 +174,7 @@ pub(crate) fn welcome_as(link: LinkId, epoch: Epoch) -> Input {
         lease: LEASE,
         stop_limit: STOP_LIMIT,
         heartbeat: Span::from_secs(3),
+        order_limit: ORDER_LIMIT,
     };
     Input::Welcomed { link, welcome }
 }
@@ -178,7 +203,12 @@ pub(crate) fn assignment(id: &str) -> Assignment {
 }
 
 pub(crate) fn order_as(link: LinkId, epoch: Epoch, order: ToNode) -> Input {
-    let command = Command { epoch, order };
+    let command = Command {
+        epoch,
+        number: 0,
+        heard: BootMillis(0),
+        order,
+    };
     Input::Command { link, command }
 }
 
@@ -304,6 +334,7 @@ fn word(output: &Output) -> String {
             highest_epoch,
             attempts,
             gpu_states,
+            said_at: _,
         } => {
             let epoch = highest_epoch.as_ref().map_or(0, |epoch| epoch.counter);
             let attempts: Vec<String> = attempts.iter().map(status_word).collect();

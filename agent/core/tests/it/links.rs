@@ -1,7 +1,8 @@
 //! Whom the host greets, obeys and rejects.
 
 use agent_core::{Input, LinkId, Output};
-use sluice_common::wire::{Command, ToNode};
+use sluice_common::supervision::BootMillis;
+use sluice_common::wire::ToNode;
 
 use crate::bench::*;
 
@@ -86,13 +87,7 @@ fn words_of_a_link_that_was_replaced_or_lost_are_ignored() {
         replaced.feed(welcomed(LinkId(2), 5));
         replaced.pass(1000);
         assert_eq!(replaced.told(event.clone()), "", "{event:?}");
-        let repeat = Input::Command {
-            link: LinkId(2),
-            command: Command {
-                epoch: epoch(5),
-                order: any_order(),
-            },
-        };
+        let repeat = order_as(LinkId(2), epoch(5), any_order());
         let told = replaced.told(repeat);
         assert_eq!(told, "2: a.1 starting; spawn a.1", "the new link stands");
 
@@ -183,4 +178,80 @@ fn a_coordinator_that_speaks_out_of_turn_is_rejected() {
     );
     assert_eq!(bench.phase("a.1"), "unknown");
     assert_eq!(bench.core.highest_epoch(), None, "nor is its epoch taken");
+}
+
+/// An order that says itself where it stands on its link.
+fn numbered(number: u64, heard: u64, what: ToNode) -> Input {
+    let Input::Command { link, mut command } = order(what) else {
+        unreachable!("an order is a command");
+    };
+    command.number = number;
+    command.heard = BootMillis(heard);
+    Input::Command { link, command }
+}
+
+fn resume() -> ToNode {
+    let attempt = attempt("a.1");
+    ToNode::Resume { attempt }
+}
+
+#[test]
+fn an_order_that_was_held_back_starts_nothing() {
+    let limit = ORDER_LIMIT.millis();
+    for what in [any_order(), resume()] {
+        for late in [limit, 87_000, 299_999] {
+            let mut bench = Bench::linked();
+            let heard = bench.boot;
+            bench.pass(late);
+            // Its lease was renewed meanwhile, so that nothing else forbids the start.
+            bench.feed(acked(bench.boot - 1));
+            let told = bench.told(numbered(1, heard, what.clone()));
+            assert!(told.starts_with("reject 1: the order"), "{told}");
+            assert!(told.contains("a.1"), "{told}");
+            assert_eq!(bench.phase("a.1"), "unknown");
+        }
+    }
+    let mut bench = Bench::linked();
+    let heard = bench.boot;
+    bench.pass(limit - 1);
+    let told = bench.told(numbered(1, heard, any_order()));
+    assert_eq!(told, "1: a.1 starting; spawn a.1", "a moment is left");
+}
+
+#[test]
+fn an_order_that_answers_what_was_never_said_starts_nothing() {
+    for ahead in [1, 1_000_000] {
+        let mut bench = Bench::linked();
+        let heard = bench.boot + ahead;
+        let told = bench.told(numbered(1, heard, any_order()));
+        assert!(told.starts_with("reject 1: "), "{told}");
+        assert_eq!(bench.phase("a.1"), "unknown");
+    }
+}
+
+#[test]
+fn an_order_that_is_lost_repeated_or_swapped_breaks_the_link_and_does_nothing() {
+    for number in [1, 3, u64::MAX] {
+        let mut bench = Bench::running();
+        let heard = bench.boot;
+        let order = numbered(number, heard, ToNode::Assign(Box::new(assignment("b.1"))));
+        let told = bench.told(order);
+        assert!(told.starts_with("reject 1: order"), "{number}: {told}");
+        assert_eq!(bench.phase("b.1"), "unknown");
+        assert_eq!(bench.phase("a.1"), "running");
+    }
+}
+
+#[test]
+fn what_ends_something_is_obeyed_however_late_it_comes() {
+    let mut bench = Bench::running();
+    let heard = bench.boot;
+    bench.pass(250_000);
+    let stop = ToNode::Stop {
+        attempt: attempt("a.1"),
+        why: sluice_common::wire::StopWhy::Superseded,
+        grace: GRACE,
+    };
+    let told = bench.told(numbered(2, heard, stop));
+    assert!(told.contains("stopping"), "{told}");
 }

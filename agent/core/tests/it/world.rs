@@ -15,7 +15,7 @@ use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
-use crate::bench::{GRACE, LEASE, now, settings, up};
+use crate::bench::{GRACE, LEASE, Orders, now, settings, up};
 
 /// Moments of one pass of time: each attempt may be killed once a second for as long as one pass lasts.
 const MOST_MOMENTS: u32 = 10_000;
@@ -118,6 +118,7 @@ pub(crate) struct World {
     greeted: Option<LinkId>,
     /// How far each attempt was reported on this link.
     ranks: BTreeMap<AttemptId, u8>,
+    orders: Orders,
 }
 
 impl World {
@@ -146,11 +147,13 @@ impl World {
             renewed_until: 0,
             greeted: None,
             ranks: BTreeMap::new(),
+            orders: Orders::default(),
         }
     }
 
     /// Feeds one event, does what the core wants and checks every promise.
-    pub(crate) fn feed(&mut self, input: Input) {
+    pub(crate) fn feed(&mut self, mut input: Input) {
+        self.orders.send(&mut input, self.boot);
         self.core.handle(now(self.boot), input);
         let outputs: Vec<Output> = self.core.outputs().collect();
         for output in outputs {

@@ -14,7 +14,7 @@ use sluice_common::inventory::{
     Reserve,
 };
 use sluice_common::processors::CpuMode;
-use sluice_common::supervision::Exit;
+use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::template::launch::{Around, Bound, HookRun, Launch};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -243,6 +243,7 @@ fn hello() {
         inventory: inventory(),
         attempts: vec![status],
         gpu_states: gpu_states(),
+        said_at: BootMillis(258),
     };
     let golden = format!(
         "01000000                  # protocol
@@ -257,7 +258,8 @@ fn hello() {
          {INVENTORY}
          0100000000000000           # attempts: one
            {ATTEMPT} 00000000       #   starting
-         {GPU_STATES}"
+         {GPU_STATES}
+         0201000000000000           # said_at"
     );
     check(&hello, &golden);
 }
@@ -276,6 +278,7 @@ fn hello_of_a_new_host() {
         inventory: Inventory::default(),
         attempts: vec![],
         gpu_states: GpuStates::default(),
+        said_at: BootMillis(1),
     };
     let golden = "
         01000000                            # protocol
@@ -295,6 +298,7 @@ fn hello_of_a_new_host() {
         00000000 0000000000000000           # reserve
         0000000000000000                    # attempts
         0000000000000000 00                 # gpu_states
+        0100000000000000                    # said_at
     ";
     check(&hello, golden);
 }
@@ -306,12 +310,14 @@ fn greetings() {
         lease: Span::from_secs(300),
         stop_limit: Span::from_secs(30),
         heartbeat: Span::from_secs(3),
+        order_limit: Span::from_secs(10),
     };
     let golden = format!(
         "00000000 {EPOCH}
          e093040000000000 # lease
          3075000000000000 # stop_limit
-         b80b000000000000 # heartbeat"
+         b80b000000000000 # heartbeat
+         1027000000000000 # order_limit"
     );
     check(&Greeting::Welcome(welcome), &golden);
     let refused = Greeting::Refused {
@@ -414,9 +420,14 @@ fn labels() {
 fn command(order: ToNode) -> Command {
     Command {
         epoch: epoch(),
+        number: 1,
+        heard: BootMillis(2),
         order,
     }
 }
+
+/// Epoch, number and what is answered.
+const HEAD: &str = "0200000000000000 'c1' 0201000000000000 0100000000000000 0200000000000000";
 
 #[test]
 fn assignments() {
@@ -456,7 +467,7 @@ fn assignments() {
         warrant: SealedWarrant::new("w".to_owned()),
     };
     let golden = format!(
-        "{EPOCH} 00000000
+        "{HEAD} 00000000
          {ATTEMPT}
          0100000000000000 'p'                         # pool
          0200000000000000                             # command: two
@@ -519,25 +530,25 @@ fn orders_to_stop_and_to_forget() {
         why: StopWhy::Drained,
         grace: Span::from_millis(7),
     };
-    let golden = format!("{EPOCH} 01000000 {ATTEMPT} 02000000 0700000000000000");
+    let golden = format!("{HEAD} 01000000 {ATTEMPT} 02000000 0700000000000000");
     check(&command(stop), &golden);
     let forget = ToNode::Forget { attempt: attempt() };
-    check(&command(forget), &format!("{EPOCH} 02000000 {ATTEMPT}"));
+    check(&command(forget), &format!("{HEAD} 02000000 {ATTEMPT}"));
     let suspend = ToNode::Suspend {
         attempt: attempt(),
         room_mb: 258,
     };
-    let golden = format!("{EPOCH} 03000000 {ATTEMPT} 0201000000000000");
+    let golden = format!("{HEAD} 03000000 {ATTEMPT} 0201000000000000");
     check(&command(suspend), &golden);
     let resume = ToNode::Resume { attempt: attempt() };
-    check(&command(resume), &format!("{EPOCH} 04000000 {ATTEMPT}"));
+    check(&command(resume), &format!("{HEAD} 04000000 {ATTEMPT}"));
     let restore = ToNode::RestoreGpus {
         gpus: vec!["GPU".to_owned()],
     };
-    let golden = format!("{EPOCH} 05000000 0100000000000000 0300000000000000 475055");
+    let golden = format!("{HEAD} 05000000 0100000000000000 0300000000000000 475055");
     check(&command(restore), &golden);
     let show = ToNode::Show { attempt: attempt() };
-    check(&command(show), &format!("{EPOCH} 06000000 {ATTEMPT}"));
+    check(&command(show), &format!("{HEAD} 06000000 {ATTEMPT}"));
 }
 
 #[test]
@@ -636,7 +647,14 @@ fn reasons_not_to_freeze() {
 
 #[test]
 fn heartbeats() {
-    check(&Heartbeat { number: 258 }, "0201000000000000");
+    let beat = Heartbeat {
+        number: 258,
+        said_at: BootMillis(3),
+        answered: BootMillis(2),
+        orders: 1,
+    };
+    let golden = "0201000000000000 0300000000000000 0200000000000000 0100000000000000";
+    check(&beat, golden);
     check(&HeartbeatAck { number: u64::MAX }, "ffffffffffffffff");
 }
 

@@ -24,7 +24,7 @@ use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
 use sluice_common::proof::Claim;
-use sluice_common::supervision::Exit;
+use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
@@ -194,6 +194,7 @@ impl Rehearsal {
             inventory,
             attempts: Vec::new(),
             gpu_states: GpuStates::default(),
+            said_at: BootMillis(0),
         });
         self.ask(Input::NodeHello {
             session,

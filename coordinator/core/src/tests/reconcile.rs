@@ -184,7 +184,8 @@ fn a_node_that_is_heard_again_after_it_was_lost_is_cleared_first() {
     rig.pass(400);
     assert_eq!(rig.node_state("n"), NodeState::Lost);
     assert_eq!(rig.code("a"), ReasonCode::HostLost);
-    let fed = rig.heartbeat("n");
+    // Its link was closed, so it dials anew.
+    let fed = rig.hello(back(vec![status("a.1", running())]));
     assert_eq!(fed.types(), ["node_reconciling"]);
     assert_eq!(fed.orders, ["stop a.1 Superseded 7s"]);
     let fed = rig.status("n", "a.1", released(Exit::LeaseExpired));

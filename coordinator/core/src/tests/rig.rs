@@ -16,12 +16,12 @@ use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::{OnPreempt, StepSpec};
-use sluice_common::supervision::Exit;
+use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{
-    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Hello, PROTOCOL_VERSION, Started,
-    StopWhy, ToNode, Welcome,
+    AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Heartbeat, Hello,
+    PROTOCOL_VERSION, Started, StopWhy, ToNode, Welcome,
 };
 
 use crate::market::Policy;
@@ -50,6 +50,8 @@ pub(super) struct Fed {
     /// In words, such as `assign a.1`.
     pub(super) orders: Vec<String>,
     pub(super) sent: Vec<ToNode>,
+    /// The number of each, and what it answers.
+    pub(super) numbers: Vec<(u64, BootMillis)>,
     /// Why links were cut.
     pub(super) cut: Vec<String>,
     pub(super) answers: Vec<Answer>,
@@ -297,6 +299,7 @@ impl Rig {
                 assert_eq!(self.sessions.get(&node), Some(&session), "an old session");
                 assert_eq!(Some(&command.epoch), self.folded.epoch());
                 fed.orders.push(order_in_words(&command.order));
+                fed.numbers.push((command.number, command.heard));
                 fed.sent.push(command.order);
             }
             Output::LetGo { session, why } => {
@@ -407,12 +410,30 @@ impl Rig {
         })
     }
 
+    /// Of a host that has heard all that it was told.
     pub(super) fn heartbeat(&mut self, on: &str) -> Fed {
-        let session = self.session(on);
+        let said_at = self.host_clock();
+        self.beat(on, said_at, u64::MAX)
+    }
+
+    /// Of a host that has heard as much as this, sent now.
+    pub(super) fn beat(&mut self, on: &str, answered: BootMillis, orders: u64) -> Fed {
+        let beat = Heartbeat {
+            number: 1,
+            said_at: self.host_clock(),
+            answered,
+            orders,
+        };
         self.feed(Input::Heartbeat {
-            session,
+            session: self.session(on),
             node: node(on),
+            beat,
         })
+    }
+
+    /// The clock of every host.
+    pub(super) fn host_clock(&self) -> BootMillis {
+        BootMillis(self.now.unix_millis())
     }
 
     pub(super) fn gone(&mut self, on: &str) -> Fed {
@@ -433,6 +454,7 @@ impl Rig {
             let fed = self.feed(Input::Timer(key));
             all.records.extend(fed.records);
             all.orders.extend(fed.orders);
+            all.cut.extend(fed.cut);
         }
         self.now = until;
         all
@@ -657,6 +679,7 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         inventory: inventory(name, gpus, cpus),
         attempts: vec![],
         gpu_states: Default::default(),
+        said_at: BootMillis(0),
     }
 }
 

@@ -11,6 +11,7 @@ use coordinator_core::{
 use serde::de::DeserializeOwned;
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::request::StepRequest;
+use sluice_common::supervision::BootMillis;
 use sluice_common::time::{Span, Time};
 use sluice_fuzz::Fuzz;
 
@@ -138,6 +139,21 @@ impl World {
         }
     }
 
+    /// Of a host that hears nothing.
+    fn beat(&mut self, session: SessionId, node: NodeName) {
+        let beat = Heartbeat {
+            number: 0,
+            said_at: BootMillis(self.now.unix_millis()),
+            answered: BootMillis(0),
+            orders: 0,
+        };
+        self.feed(Input::Heartbeat {
+            session,
+            node,
+            beat,
+        });
+    }
+
     /// `-` ends the link, `!` is a heartbeat.
     fn word(&mut self, node: &str, said: &[u8]) {
         let node = NodeName::new(node).unwrap();
@@ -146,7 +162,7 @@ impl World {
         };
         match said {
             b"-" => self.feed(Input::NodeGone { session, node }),
-            b"!" => self.feed(Input::Heartbeat { session, node }),
+            b"!" => self.beat(session, node),
             _ => {
                 let message = read(said).and_then(|it| check::from_node(it).ok());
                 if let Some(message) = message {

@@ -12,10 +12,12 @@ use sluice_common::supervision::{
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::warrant::SealedWarrant;
+use sluice_common::wire::Heartbeat;
 
 use super::chance::Chance;
 use super::freezer::{Fate, Freezer, Group, Move};
 use super::gpu::{Gpu, MEMORY};
+use super::world::Stream;
 
 /// Longest time that moving may take.
 const SUSPEND_LIMIT: Span = Span::from_secs(60);
@@ -123,7 +125,12 @@ pub(crate) struct Host {
     /// Durable.
     pub(crate) epoch: Option<Epoch>,
     pub(crate) link: Option<u64>,
+    /// The newest order that has arrived by the link, and the newest of its own words that was answered.
+    pub(crate) arrived: u64,
+    pub(crate) answered: BootMillis,
     pub(crate) cut_until: u64,
+    /// Until when what is sent on some streams of its link is held back, though the link stands.
+    pub(crate) held: BTreeMap<Stream, u64>,
     pub(crate) procs: BTreeMap<AttemptId, Proc>,
     pub(crate) gpus: Vec<Gpu>,
     /// Durable for as long as the host is not booted anew.
@@ -158,7 +165,10 @@ impl Host {
             life: 0,
             epoch,
             link: None,
+            arrived: 0,
+            answered: BootMillis(0),
             cut_until: 0,
+            held: BTreeMap::new(),
             procs,
             gpus: gpus.collect(),
             kept_gpus: KeptGpus::new(),
@@ -246,6 +256,21 @@ impl Host {
         self.core = Some(core.with_gpus(self.kept_gpus.clone()));
         self.looks = Looks::None;
         self.life += 1;
+    }
+
+    pub(crate) fn dials(&mut self, link: u64, now: u64) {
+        self.link = Some(link);
+        self.arrived = 0;
+        self.answered = self.boot(now);
+    }
+
+    pub(crate) fn beat(&self, now: u64) -> Heartbeat {
+        Heartbeat {
+            number: 0,
+            said_at: self.boot(now),
+            answered: self.answered,
+            orders: self.arrived,
+        }
     }
 
     pub(crate) fn kill_agent(&mut self) {

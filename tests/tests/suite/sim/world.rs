@@ -19,10 +19,12 @@ use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subjec
 use sluice_common::proof::Claim;
 use sluice_common::request::{ResourceSettings, StepRequest};
 use sluice_common::step::{OnPreempt, StepSpec};
-use sluice_common::supervision::Exit;
+use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::Span;
 use sluice_common::warrant::SealedWarrant;
-use sluice_common::wire::{Command, FromNode, Greeting, Hello, PROTOCOL_VERSION, ToNode};
+use sluice_common::wire::{
+    Command, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, ToNode,
+};
 
 use super::chance::Chance;
 use super::freezer::{Fate, Group};
@@ -151,7 +153,7 @@ enum Event {
 enum ToCoordinator {
     Hello(Box<Hello>),
     Say(FromNode),
-    Beat { sent: u64 },
+    Beat { sent: u64, beat: Heartbeat },
 }
 
 enum ToHost {
@@ -160,12 +162,33 @@ enum ToHost {
     Ack { sent: u64 },
 }
 
-/// One connection; what is sent on it arrives in order, or never.
+/// One connection. What is sent on one stream arrives in order, or never.
 struct Wire {
     host: usize,
     up: bool,
-    to_coordinator_at: u64,
-    to_host_at: u64,
+    /// When the last message of each stream arrives.
+    latest: BTreeMap<Stream, u64>,
+}
+
+/// One direction of one stream of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stream {
+    to_host: bool,
+    /// The stream of heartbeats, and not that of orders and statuses.
+    beats: bool,
+}
+
+impl Stream {
+    const ALL: [Self; 4] = [
+        Self::new(false, false),
+        Self::new(false, true),
+        Self::new(true, false),
+        Self::new(true, true),
+    ];
+
+    const fn new(to_host: bool, beats: bool) -> Self {
+        Self { to_host, beats }
+    }
 }
 
 pub(crate) struct World {
@@ -625,46 +648,43 @@ impl World {
         }
         self.drawn += 1;
         let link = self.drawn;
-        self.wires.insert(
-            link,
-            Wire {
-                host,
-                up: true,
-                to_coordinator_at: self.now,
-                to_host_at: self.now,
-            },
-        );
-        self.hosts[host].link = Some(link);
+        let wire = Wire {
+            host,
+            up: true,
+            latest: BTreeMap::new(),
+        };
+        self.wires.insert(link, wire);
+        self.hosts[host].dials(link, self.now);
         self.feed(host, HostInput::Dialled { link: LinkId(link) });
     }
 
     /// When what is sent now arrives: late, never before what was sent earlier, and not while the host is cut off.
-    fn arrival(&mut self, link: u64, to_host: bool) -> Option<u64> {
+    fn arrival(&mut self, link: u64, stream: Stream) -> Option<u64> {
         let late = if self.one_in(20) {
             self.below(3000)
         } else {
             self.below(20)
         };
         let wire = self.wires.get(&link).filter(|wire| wire.up)?;
-        let cut = self.hosts[wire.host].cut_until;
+        let host = &self.hosts[wire.host];
+        let held = host.held.get(&stream).copied().unwrap_or_default();
+        let from = self.now.max(host.cut_until).max(held);
         let wire = self.wires.get_mut(&link)?;
-        let last = if to_host {
-            &mut wire.to_host_at
-        } else {
-            &mut wire.to_coordinator_at
-        };
-        *last = (*last).max(self.now.max(cut) + late);
-        Some(*last)
+        let latest = wire.latest.entry(stream).or_default();
+        *latest = (*latest).max(from + late);
+        Some(*latest)
     }
 
     fn send_to_host(&mut self, link: u64, words: ToHost) {
-        if let Some(at) = self.arrival(link, true) {
+        let beats = matches!(words, ToHost::Ack { .. });
+        if let Some(at) = self.arrival(link, Stream::new(true, beats)) {
             self.at(at, Event::Reaches { link, words });
         }
     }
 
     fn send_to_coordinator(&mut self, link: u64, words: ToCoordinator) {
-        if let Some(at) = self.arrival(link, false) {
+        let beats = matches!(words, ToCoordinator::Beat { .. });
+        if let Some(at) = self.arrival(link, Stream::new(false, beats)) {
             self.at(at, Event::Arrives { link, words });
         }
     }
@@ -722,9 +742,13 @@ impl World {
                 node,
                 message,
             }),
-            ToCoordinator::Beat { sent } => {
+            ToCoordinator::Beat { sent, beat } => {
                 // Heard first, acknowledged then.
-                self.decide(Input::Heartbeat { session, node });
+                self.decide(Input::Heartbeat {
+                    session,
+                    node,
+                    beat,
+                });
                 if self.core.is_some() {
                     self.send_to_host(link, ToHost::Ack { sent });
                 }
@@ -747,9 +771,13 @@ impl World {
                 self.after(0, Event::Beat { host, link });
             }
             ToHost::Greeting(Greeting::Refused { .. }) => self.break_wire(link),
-            ToHost::Order(command) => self.feed(host, HostInput::Command { link: id, command }),
+            ToHost::Order(command) => {
+                self.hosts[host].arrived = command.number;
+                self.feed(host, HostInput::Command { link: id, command });
+            }
             ToHost::Ack { sent } => {
                 let sent = self.hosts[host].boot(sent);
+                self.hosts[host].answered = sent;
                 self.feed(host, HostInput::HeartbeatAcked { link: id, sent });
             }
         }
@@ -757,7 +785,8 @@ impl World {
 
     fn beat(&mut self, host: usize, link: u64) {
         if self.hosts[host].link == Some(link) {
-            self.send_to_coordinator(link, ToCoordinator::Beat { sent: self.now });
+            let (sent, beat) = (self.now, self.hosts[host].beat(self.now));
+            self.send_to_coordinator(link, ToCoordinator::Beat { sent, beat });
             self.after(SETTINGS.heartbeat.millis(), Event::Beat { host, link });
         }
     }
@@ -835,9 +864,10 @@ impl World {
                 highest_epoch,
                 attempts,
                 gpu_states,
+                said_at,
             } => {
                 let mut hello = self.hello(host, highest_epoch, attempts);
-                hello.gpu_states = gpu_states;
+                (hello.gpu_states, hello.said_at) = (gpu_states, said_at);
                 self.send_to_coordinator(link.0, ToCoordinator::Hello(Box::new(hello)));
             }
             HostOutput::Send { link, message } => {
@@ -956,6 +986,7 @@ impl World {
             inventory: self.hosts[host].inventory(),
             attempts,
             gpu_states: Default::default(),
+            said_at: BootMillis(0),
         }
     }
 

@@ -6,7 +6,7 @@ use sluice_common::time::Span;
 
 use agent_core::Input as HostInput;
 
-use super::{Event, HOSTS, IDLE, STEPS, World, step_id, uncordon};
+use super::{Event, HOSTS, IDLE, STEPS, Stream, World, step_id, uncordon};
 
 impl World {
     pub(super) fn fault(&mut self) {
@@ -16,7 +16,7 @@ impl World {
         let next = 1000 + self.below(60_000);
         self.after(next, Event::Fault);
         let host = self.below(HOSTS as u64) as usize;
-        match self.below(16) {
+        match self.below(18) {
             0 => self.kill_coordinator(),
             1 => self.kill_agent(host),
             2 => {
@@ -34,6 +34,7 @@ impl World {
             8 => self.orphan(host),
             9 => self.upgrade(host),
             10 => self.trouble(host),
+            11 | 12 => self.hold_streams(host),
             _ => self.use_it(),
         }
     }
@@ -113,6 +114,7 @@ impl World {
         self.after(0, uncordon(host));
         self.hosts[host].is_faulty = false;
         self.hosts[host].cut_until = 0;
+        self.hosts[host].held.clear();
         for gpu in 0..self.hosts[host].gpus.len() {
             self.hosts[host].gpus[gpu].clear();
             let gpu = self.hosts[host].gpus[gpu].uuid.clone();
@@ -208,6 +210,18 @@ impl World {
         self.hosts[host].cut_until = self.now + lasts;
         if let Some(link) = self.hosts[host].link.filter(|_| lasts > IDLE) {
             self.break_wire(link);
+        }
+    }
+
+    /// So many packets are lost that some streams stand still for minutes, and too few for the link to break: what was sent
+    /// arrives in the end, each stream at its own time.
+    fn hold_streams(&mut self, host: usize) {
+        let until = self.now + self.below(200_000);
+        for stream in Stream::ALL {
+            if !self.one_in(4) {
+                let at = until + self.below(10_000);
+                self.hosts[host].held.insert(stream, at);
+            }
         }
     }
 }
