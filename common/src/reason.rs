@@ -109,6 +109,8 @@ codes! {
     Preempted = "preempted",
     /// Ended: the kernel killed it because it had used up its memory, or its host had none left.
     OutOfMemory = "out_of_memory",
+    /// Ended: its host stopped it because its files took more of the disk than it was granted, or the most when the disk was nearly full.
+    StorageExceeded = "storage_exceeded",
     /// Stopping, or ended while it has no retries left: a GPU that it was given has fallen off the bus.
     GpuLost = "gpu_lost",
     /// Queued or suspended: somebody suspended it, and it waits for somebody to resume it.

@@ -222,6 +222,8 @@ pub struct Limits {
     pub mcpu: Option<u64>,
     /// Memory, in bytes, none of it swapped out.
     pub memory_bytes: Option<u64>,
+    /// What its files in its own directory may take of the host's disk, in bytes.
+    pub storage_bytes: Option<u64>,
 }
 
 /// What an agent needs to know of an attempt after its own restart. The supervisor keeps it and never reads it.
@@ -365,6 +367,31 @@ pub struct OutOfMemory {
     pub peak_bytes: Option<u64>,
 }
 
+/// A stop by the supervisor because of the disk that the attempt's files take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StorageExceeded {
+    /// Which bound was passed.
+    pub bound: StorageBound,
+    /// What its files took on the disk when they were counted, in bytes.
+    pub used_bytes: u64,
+    /// How many files and directories those were.
+    pub used_files: u64,
+}
+
+/// What bounds the disk that an attempt's files take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StorageBound {
+    /// Its own: so many bytes it was granted.
+    Granted(u64),
+    /// The host's reserve: the disk had less free than the supervisor keeps, and nobody used more beyond a grant.
+    Reserve,
+    /// Its directories nest deeper than files are counted.
+    Depth,
+}
+
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -388,6 +415,8 @@ pub enum Exit {
     OutOfMemory(OutOfMemory),
     /// The host's prolog failed before it, so it never began. The sentence says how.
     PrologFailed(String),
+    /// The supervisor killed it because of the disk that its files took.
+    StorageExceeded(StorageExceeded),
 }
 
 impl Exit {
@@ -402,6 +431,7 @@ impl Exit {
             | Exit::HostFailed(_)
             | Exit::OutOfMemory(_)
             | Exit::PrologFailed(_)
+            | Exit::StorageExceeded(_)
             | Exit::Unknown => None,
         }
     }
@@ -417,6 +447,7 @@ impl Exit {
             | Exit::HostFailed(_)
             | Exit::OutOfMemory(_)
             | Exit::PrologFailed(_)
+            | Exit::StorageExceeded(_)
             | Exit::Unknown => None,
         }
     }

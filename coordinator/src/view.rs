@@ -197,6 +197,7 @@ fn exit_view(exit: &Exit) -> ExitView {
         }
         Exit::HostRebooted => told("its host was rebooted under it"),
         Exit::OutOfMemory(_) => told("the kernel killed it for want of memory"),
+        Exit::StorageExceeded(_) => told("its host stopped it for the disk that its files took"),
         Exit::Unknown => told("nobody saw how it ended"),
     }
 }

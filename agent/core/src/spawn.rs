@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB};
+use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::attempt_dir::OWN_WORKDIR;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Devices, Exit, Limits, Memo, Processors, SpawnSpec};
@@ -57,12 +57,14 @@ fn own_workdir(attempt: &AttemptId, settings: &Settings) -> String {
     format!("{}/{attempt}/{OWN_WORKDIR}", settings.attempts_dir)
 }
 
-/// A step may use what it was granted. One that asked for no processors or no memory shares what the host has.
+/// A step may use what it was granted. One that asked for no processors, memory or storage shares what the host has.
 fn limits(units: &Amounts) -> Limits {
     let granted = |key| Some(units.get(key)).filter(|amount| *amount > 0);
+    let bytes = |key| granted(key).map(|mb| mb.saturating_mul(BYTES_A_MEGABYTE));
     Limits {
         mcpu: granted(MCPU),
-        memory_bytes: granted(MEMORY_MB).map(|mb| mb.saturating_mul(BYTES_A_MEGABYTE)),
+        memory_bytes: bytes(MEMORY_MB),
+        storage_bytes: bytes(STORAGE_MB),
     }
 }
 
@@ -89,10 +91,14 @@ mod tests {
 
     #[test]
     fn a_step_may_use_what_it_was_granted_and_else_what_there_is() {
-        let units = Amounts::new().with(MCPU, 1500).with(MEMORY_MB, 17_180);
+        let units = Amounts::new()
+            .with(MCPU, 1500)
+            .with(MEMORY_MB, 17_180)
+            .with(STORAGE_MB, 7);
         let expected = Limits {
             mcpu: Some(1500),
             memory_bytes: Some(17_180_000_000),
+            storage_bytes: Some(7_000_000),
         };
         assert_eq!(limits(&units), expected);
         assert_eq!(limits(&Amounts::new()), Limits::default());

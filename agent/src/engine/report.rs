@@ -161,6 +161,13 @@ impl Said {
                 duration_ms,
                 "attempt ended: the kernel killed it for want of memory"
             ),
+            Exit::StorageExceeded(found) => info!(
+                bound = ?found.bound,
+                used_bytes = found.used_bytes,
+                used_files = found.used_files,
+                duration_ms,
+                "attempt ended: the supervisor killed it for the disk that its files took"
+            ),
             Exit::Unknown => info!(duration_ms, "attempt ended: nobody saw how"),
         }
     }

@@ -68,9 +68,11 @@ fn ended(json: &[u8], out: Out) -> Result<u8, Failure> {
         Exit::Code(code) => return Ok(shell_code(code)),
         Exit::Signal(signal) => return Ok(shell_code(128 + signal)),
         Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) => why,
-        Exit::LeaseExpired | Exit::HostRebooted | Exit::Unknown | Exit::OutOfMemory(_) => {
-            "nobody saw how the program ended".to_owned()
-        }
+        Exit::LeaseExpired
+        | Exit::HostRebooted
+        | Exit::Unknown
+        | Exit::OutOfMemory(_)
+        | Exit::StorageExceeded(_) => "nobody saw how the program ended".to_owned(),
     };
     out.error(&render::safe(&why));
     Ok(RUN_FAILED)

@@ -255,6 +255,7 @@ impl Core {
             | Exit::LeaseExpired
             | Exit::HostRebooted
             | Exit::OutOfMemory(_)
+            | Exit::StorageExceeded(_)
             | Exit::Unknown => None,
         };
         let stopped = end.stopped;

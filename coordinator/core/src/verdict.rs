@@ -58,6 +58,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
             | Exit::HostRebooted
             | Exit::Unknown
             | Exit::OutOfMemory { .. }
+            | Exit::StorageExceeded(_)
             | Exit::PrologFailed(_)
             | Exit::HostFailed(_) => failed_or_again(step, words::gpu_lost(&part.node)),
         },
@@ -146,6 +147,7 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
         | Exit::LeaseExpired
         | Exit::HostRebooted
         | Exit::OutOfMemory(_)
+        | Exit::StorageExceeded(_)
         | Exit::Unknown => Verdict::Again(why),
     }
 }
@@ -177,6 +179,9 @@ fn by_exit(
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
         Exit::OutOfMemory(found) => failed_or_again(step, of(words::out_of_memory(node, *found))),
+        Exit::StorageExceeded(found) => {
+            failed_or_again(step, of(words::storage_exceeded(node, *found)))
+        }
         Exit::Unknown => failed_or_again(step, of(words::exit_unknown(node))),
     }
 }

@@ -10,7 +10,7 @@ use sluice_common::amount::show_memory;
 use sluice_common::id::{NodeName, StepId};
 use sluice_common::inventory::Capability;
 use sluice_common::reason::{Reason, ReasonCode};
-use sluice_common::supervision::OutOfMemory;
+use sluice_common::supervision::{OutOfMemory, StorageBound, StorageExceeded};
 use sluice_common::time::Span;
 use sluice_common::wire::{Room, StopWhy, SuspendFailure};
 
@@ -248,6 +248,37 @@ pub(crate) fn out_of_memory(node: &NodeName, found: OutOfMemory) -> Reason {
         }
     }
     reason
+}
+
+/// Says what would help: more storage for the step where its own grant stopped it, a grant where it had none.
+pub(crate) fn storage_exceeded(node: &NodeName, found: StorageExceeded) -> Reason {
+    let (files, used) = (found.used_files, show_memory(found.used_bytes));
+    let message = match found.bound {
+        StorageBound::Granted(bytes) => format!(
+            "`{node}` stopped it because its files took {used} of disk, more than its {}: ask for more `storage`, or \
+             write elsewhere",
+            show_memory(bytes)
+        ),
+        StorageBound::Reserve => format!(
+            "`{node}` stopped it because its disk was nearly full and this step used most of it, {used} in {files} \
+             files: ask for `storage`, so that it is kept free"
+        ),
+        StorageBound::Depth => format!(
+            "`{node}` stopped it because its directories nest too deep for the disk that they take to be counted \
+             ({used} in {files} files were): nest them less"
+        ),
+    };
+    let limit = match found.bound {
+        StorageBound::Granted(bytes) => Some(bytes),
+        StorageBound::Reserve | StorageBound::Depth => None,
+    };
+    let reason = Reason::new(ReasonCode::StorageExceeded, message)
+        .with("used_bytes", found.used_bytes)
+        .with("used_files", files);
+    match limit {
+        Some(bytes) => reason.with("limit_bytes", bytes),
+        None => reason,
+    }
 }
 
 /// A detail holds no negative number; an exit code never is one, and what a host makes up is shown as text.

@@ -350,6 +350,7 @@ fn exit(exit: &Exit) -> String {
         Exit::LeaseExpired => "lease expired".to_owned(),
         Exit::HostRebooted => "host rebooted".to_owned(),
         Exit::OutOfMemory(_) => "out of memory".to_owned(),
+        Exit::StorageExceeded(_) => "too much storage".to_owned(),
         Exit::Unknown => "nobody saw how".to_owned(),
     }
 }

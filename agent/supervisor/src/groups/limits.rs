@@ -145,7 +145,11 @@ mod tests {
 
     fn bounds(mcpu: Option<u64>, memory_bytes: Option<u64>) -> Bounds {
         Bounds {
-            limits: Limits { mcpu, memory_bytes },
+            limits: Limits {
+                mcpu,
+                memory_bytes,
+                storage_bytes: None,
+            },
             cpu_mode: CpuMode::Limit,
             pids_max: 77,
         }

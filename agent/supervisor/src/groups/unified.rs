@@ -210,6 +210,7 @@ mod tests {
             limits: Limits {
                 mcpu: Some(500),
                 memory_bytes: Some(4096),
+                storage_bytes: None,
             },
             cpu_mode: Default::default(),
             pids_max: 9,

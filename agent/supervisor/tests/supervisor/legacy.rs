@@ -97,6 +97,7 @@ fn version_1_limits_freezes_and_kills() {
     let limits = Limits {
         mcpu: Some(500),
         memory_bytes: None,
+        storage_bytes: None,
     };
     groups
         .make(&attempt, &limits, &Default::default(), None)

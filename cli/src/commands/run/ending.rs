@@ -50,8 +50,10 @@ pub(super) fn of(step: &StepView, interrupted: Option<i32>) -> Ending {
 /// The exit code of the program as a shell would give it.
 fn program_code(step: &StepView) -> Option<u8> {
     let exit = step.exit.as_ref()?;
-    // The kernel's kill for want of memory is that signal, told by its reason.
-    let killed = (step.reason.code == ReasonCode::OutOfMemory).then_some(nix::libc::SIGKILL);
+    // A kill for want of memory or disk is that signal, told by its reason.
+    let code = step.reason.code;
+    let killed = matches!(code, ReasonCode::OutOfMemory | ReasonCode::StorageExceeded)
+        .then_some(nix::libc::SIGKILL);
     exit.code
         .map(byte)
         .or_else(|| exit.signal.or(killed).map(signals::exit_code))
@@ -164,6 +166,7 @@ mod tests {
             (ReasonCode::TimedOut, false),
             (ReasonCode::KilledBySignal, false),
             (ReasonCode::OutOfMemory, false),
+            (ReasonCode::StorageExceeded, false),
             (ReasonCode::HostLost, false),
         ] {
             step.reason.code = code;

@@ -11,7 +11,7 @@ use sluice_common::processors::CpuMode;
 use sluice_common::supervision::{
     AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor,
     FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, Processors,
-    SUPERVISION_VERSION, SpawnSpec, StopSignal, ToSupervisor,
+    SUPERVISION_VERSION, SpawnSpec, StopSignal, StorageBound, StorageExceeded, ToSupervisor,
 };
 use sluice_common::template::launch::{Around, Bound, HookRun};
 use sluice_common::time::{Span, Time};
@@ -65,6 +65,7 @@ fn spawns() {
         limits: Limits {
             mcpu: Some(1500),
             memory_bytes: Some(1 << 30),
+            storage_bytes: Some(1 << 31),
         },
         devices: Devices {
             granted: vec![DeviceNumber::new(195, 0)],
@@ -102,6 +103,7 @@ fn spawns() {
          0100000000000000 's'        # subject
          01 dc05000000000000        # mcpu
          01 0000004000000000        # memory_bytes
+         01 0000008000000000        # storage_bytes
          0100000000000000           # granted: one
            c3000000 00000000
          0200000000000000           # fenced: two
@@ -137,7 +139,7 @@ fn spawns() {
          0000000000000000 00 00 # env, workdir, lease_until
          0800000000000000       # lease_grace
          00 0700000000000000 0000000000000000 0000000000000000 # memo
-         0100000000000000 's' 00 00
+         0100000000000000 's' 00 00 00
          0000000000000000 0000000000000000 # devices
          00000000 0000000000000000 # processors
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after"
@@ -342,4 +344,21 @@ fn exits() {
         peak_bytes: None,
     });
     check(&killed, "07000000 01 0201000000000000 00");
+    let exceeded = |bound| {
+        Exit::StorageExceeded(StorageExceeded {
+            bound,
+            used_bytes: 259,
+            used_files: 3,
+        })
+    };
+    let used = "0301000000000000 0300000000000000";
+    let granted = exceeded(StorageBound::Granted(258));
+    check(
+        &granted,
+        &format!("09000000 00000000 0201000000000000 {used}"),
+    );
+    let reserve = exceeded(StorageBound::Reserve);
+    check(&reserve, &format!("09000000 01000000 {used}"));
+    let depth = exceeded(StorageBound::Depth);
+    check(&depth, &format!("09000000 02000000 {used}"));
 }

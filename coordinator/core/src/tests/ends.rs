@@ -5,7 +5,7 @@ use alloc::vec;
 
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
-use sluice_common::supervision::{Exit, OutOfMemory};
+use sluice_common::supervision::{Exit, OutOfMemory, StorageBound, StorageExceeded};
 use sluice_common::wire::{AttemptPhase, StopWhy};
 
 use super::rig::*;
@@ -67,7 +67,19 @@ fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
             peak_bytes: None,
         })
     };
-    let cases: [Case; 21] = [
+    let storage_exceeded = |bound| {
+        Exit::StorageExceeded(StorageExceeded {
+            bound,
+            used_bytes: 3 << 30,
+            used_files: 4,
+        })
+    };
+    let granted = storage_exceeded(StorageBound::Granted(2 << 30));
+    let reserve = storage_exceeded(StorageBound::Reserve);
+    let cases: [Case; 24] = [
+        (granted.clone(), None, 0, Failed, R::StorageExceeded),
+        (granted, None, 1, Allocated, R::Allocated),
+        (reserve, None, 0, Failed, R::StorageExceeded),
         (out_of_memory(), None, 0, Failed, R::OutOfMemory),
         (out_of_memory(), None, 1, Allocated, R::Allocated),
         (Exit::Code(0), None, 0, Succeeded, R::Completed),
