@@ -23,7 +23,7 @@ use crate::hooks;
 use crate::lease::Lease;
 use crate::moving::Moving;
 use crate::spawn::Report;
-use crate::spool::Record;
+use crate::spool::{Record, StorageUse};
 
 /// How far an attempt has come.
 #[derive(Debug)]
@@ -95,6 +95,8 @@ pub struct Attempt {
     pub moving: Moving,
     /// How long they might not.
     pub frozen: FrozenTime,
+    /// What it may take of the disk, and whether it took more.
+    pub storage: StorageUse,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
@@ -161,6 +163,7 @@ impl Attempt {
             uid: None,
             moving: Moving::default(),
             frozen: FrozenTime::default(),
+            storage: StorageUse::default(),
             unsaved: false,
             lag_told: false,
             phase,
@@ -314,6 +317,7 @@ impl Attempt {
             uid: self.uid.map(Uid::as_raw),
             away: self.moving.away.clone(),
             frozen: self.frozen,
+            storage: self.storage,
         }
     }
 

@@ -60,6 +60,7 @@ pub mod server;
 pub mod spawn;
 pub mod spool;
 pub mod state_dir;
+pub mod storage;
 pub mod sys;
 pub mod table;
 pub mod trust;

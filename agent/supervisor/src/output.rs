@@ -26,6 +26,10 @@ pub struct Rules {
     pub keep_for: Span,
     /// How much all attempts' directories together may take before the oldest of forgotten ones go.
     pub total_bytes: u64,
+    /// How long an attempt's working directory is kept after its end; zero is not at all.
+    pub keep_work: Span,
+    /// What the file system keeps free, in bytes, if not as by default.
+    pub min_free: Option<u64>,
 }
 
 /// As written; what is left out is as by default.
@@ -37,6 +41,10 @@ pub struct RawRules {
     pub keep_for: Option<Length>,
     /// `output_total_max`
     pub total: Option<Bytes>,
+    /// `keep_work`
+    pub keep_work: Option<Length>,
+    /// `min_free`
+    pub min_free: Option<Bytes>,
 }
 
 /// Who looks for the cause of a failure looks within a week.
@@ -77,6 +85,8 @@ impl Rules {
             max_bytes,
             keep_for: raw.keep_for.map_or(DEFAULT_KEEP_FOR, |Length(span)| span),
             total_bytes: amount(raw.total, DEFAULT_TOTAL_BYTES),
+            keep_work: raw.keep_work.map_or(Span::ZERO, |Length(span)| span),
+            min_free: raw.min_free.map(|Bytes(amount)| amount),
         })
     }
 }
@@ -87,6 +97,8 @@ impl Default for Rules {
             max_bytes: DEFAULT_MAX_BYTES,
             keep_for: DEFAULT_KEEP_FOR,
             total_bytes: DEFAULT_TOTAL_BYTES,
+            keep_work: Span::ZERO,
+            min_free: None,
         }
     }
 }

@@ -23,6 +23,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use sluice_common::chain::chain;
+use sluice_common::host_health::HostHealth;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, FromSupervisor, ToSupervisor};
 use sluice_common::time::Span;
@@ -89,6 +90,7 @@ enum Source {
     Groups,
     Attempt(AttemptId),
     Output,
+    Storage,
 }
 
 /// The supervisor at work.
@@ -108,6 +110,8 @@ pub struct Server {
     stop: Option<BootMillis>,
     upgrade: Upgrade,
     health: Health,
+    /// What the agent was told of the host's health.
+    told_health: Option<HostHealth>,
     /// Whether children have ended that were not collected yet, of whom no signal tells.
     reap_again: bool,
 }
@@ -171,6 +175,7 @@ impl Server {
             stop: None,
             upgrade,
             health,
+            told_health: None,
             reap_again: before.is_cut,
         })
     }
@@ -235,6 +240,8 @@ impl Server {
         sources.extend(groups.map(|fd| (Source::Groups, fd, PollFlags::POLLIN)));
         let output = self.table.cap.watched();
         sources.extend(output.map(|fd| (Source::Output, fd, PollFlags::POLLIN)));
+        let storage = self.table.storage.fd();
+        sources.extend(storage.map(|fd| (Source::Storage, fd, PollFlags::POLLIN)));
         let watched = self.table.watched();
         sources
             .extend(watched.map(|(id, fd)| (Source::Attempt(id.clone()), fd, PollFlags::POLLIN)));
@@ -288,7 +295,7 @@ impl Server {
             return ControlFlow::Break(());
         }
         ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
-        ended.retain(|child| !self.on_health_child_ended(child.pid));
+        ended.retain(|child| !self.health.on_child_ended(child.pid));
         self.table.on_children_ended(&ended);
         self.table.on_time(now);
         self.upgrade.on_time(now);
@@ -300,6 +307,7 @@ impl Server {
                 Source::Attempt(id) => self.table.on_ready(id),
                 Source::Groups => self.table.on_groups(),
                 Source::Output => self.table.cap.on_ready(),
+                Source::Storage => self.table.on_storage(),
                 Source::Signals
                 | Source::Clock
                 | Source::Stdin
@@ -316,8 +324,12 @@ impl Server {
                 | Source::Clock
                 | Source::Groups
                 | Source::Attempt(_)
-                | Source::Output => {}
+                | Source::Output
+                | Source::Storage => {}
             }
+        }
+        if self.stop.is_none() {
+            self.tell_health();
         }
         for view in self.table.settle(now) {
             self.tell(&FromSupervisor::Attempt(view));
@@ -405,6 +417,7 @@ impl Server {
         info!(replaced, "an agent has connected");
         let hello = self.table.hello();
         self.tell(&hello);
+        self.told_health = None;
         self.tell_health();
     }
 

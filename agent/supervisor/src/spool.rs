@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sluice_common::id::{AttemptId, BootId};
-use sluice_common::supervision::{BootMillis, FrozenTime, HostPhase, Memo};
+use sluice_common::supervision::{BootMillis, FrozenTime, HostPhase, Memo, StorageExceeded};
 use tracing::error;
 
 use crate::lease::Lease;
@@ -64,6 +64,20 @@ pub struct Record {
     /// How long it was frozen.
     #[serde(default)]
     pub frozen: FrozenTime,
+    /// What it may take of the disk, and whether it took more.
+    #[serde(default)]
+    pub storage: StorageUse,
+}
+
+/// How an attempt stands with what it may take of the disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageUse {
+    /// What it was granted, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted: Option<u64>,
+    /// What it was killed for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exceeded: Option<StorageExceeded>,
 }
 
 /// Until when the leases were last renewed. One file for the host: with one for each attempt, a heartbeat would
@@ -293,6 +307,7 @@ mod tests {
             uid: None,
             away: None,
             frozen: FrozenTime::default(),
+            storage: StorageUse::default(),
         }
     }
 

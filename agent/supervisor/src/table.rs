@@ -5,7 +5,8 @@
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
 //! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases,
-//! [`pinning`] what keeps them to processors of their own, [`users`] what gives them users of their own, [`after`] what runs when their programs have ended.
+//! [`pinning`] what keeps them to processors of their own, [`storing`] what keeps them to their part of the disk,
+//! [`users`] what gives them users of their own, [`after`] what runs when their programs have ended.
 
 mod after;
 mod beside;
@@ -18,6 +19,7 @@ mod pinning;
 mod restore;
 pub use restore::Setup;
 mod settle;
+mod storing;
 mod users;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +54,7 @@ use crate::process::{self, BootIdError};
 use crate::reap::EndedChild;
 use crate::spawn::{Forked, Report, Reported, SpawnError, Spawner, around};
 use crate::spool::{Spool, SpoolError};
+use crate::storage::Storage;
 use crate::uids::{Allocator, UidError};
 use crate::whole_file::FileError;
 
@@ -120,6 +123,8 @@ pub struct Table {
     sweep: Sweep,
     /// Gives attempts user ids of their own.
     uids: Allocator,
+    /// How much of the disk they take.
+    pub storage: Storage,
     hooking: Hooking,
     afters: after::Afters,
     /// What moves the memory of GPUs.
@@ -230,6 +235,7 @@ impl Table {
             self.changed.insert(id.clone());
         } else {
             self.cap.on_begun(id);
+            self.storage.on_begun(now);
         }
         self.attempts.insert(id.clone(), attempt);
         None
@@ -277,6 +283,7 @@ impl Table {
         attempt.hook_words = hooks::told(spec);
         attempt.uid = own;
         attempt.after = after;
+        attempt.storage.granted = spec.limits.storage_bytes;
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);
@@ -358,7 +365,7 @@ impl Table {
     /// Children have ended, orphans among them.
     pub fn on_children_ended(&mut self, ended: &[EndedChild]) {
         for child in ended {
-            if self.owners.on_child_ended(child.pid) {
+            if self.owners.on_child_ended(child.pid) || self.on_count_ended(child.pid) {
                 continue;
             }
             self.look_due = true;
@@ -406,16 +413,6 @@ impl Table {
         self.changed.insert(id.clone());
     }
 
-    /// A signal that the kernel sent for want of memory is told as what it was, also where nobody saw the end. One that
-    /// lost a process to it and succeeded all the same has succeeded.
-    fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
-        let killed = seen != Exit::Code(0);
-        match self.groups.out_of_memory(id).filter(|_| killed) {
-            Some(found) => Exit::OutOfMemory(found),
-            None => seen,
-        }
-    }
-
     /// A descriptor of [`Table::watched`] has become readable.
     pub fn on_ready(&mut self, id: &AttemptId) {
         let Some(attempt) = self.attempts.get_mut(id) else {
@@ -442,6 +439,7 @@ impl Table {
         self.on_helper_time(now);
         self.sweep.on_time(now, self.attempts.keys());
         self.uids.on_time(now);
+        self.on_storage_time(now);
         self.stop_expired(now);
     }
 
@@ -473,6 +471,7 @@ impl Table {
             self.cap.wake_at(),
             self.sweep.wake_at(),
             self.uids.wake_at(),
+            Some(self.storage.wake_at()),
         ];
         stages
             .chain(self.tick_at)

@@ -180,7 +180,7 @@ pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
 }
 
 /// A child that waits lets go of what is the supervisor's, and ends with it: the next supervisor runs the hook anew.
-pub(super) fn stand_alone(supervisor: Pid, keep: &[RawFd]) -> bool {
+pub(crate) fn stand_alone(supervisor: Pid, keep: &[RawFd]) -> bool {
     let alone = sys::close_all_but(keep).is_ok();
     sys::default_signals();
     let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);

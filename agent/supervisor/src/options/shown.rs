@@ -53,6 +53,10 @@ pub(super) fn shown(options: &Options, warnings: &[String]) -> String {
         "output_total_max",
         format!("\"{}B\"", options.output.total_bytes),
     );
+    say("keep_work", format!("\"{}\"", options.output.keep_work));
+    if let Some(bytes) = options.output.min_free {
+        say("min_free", format!("\"{bytes}B\""));
+    }
     match &rules.uid_range {
         UidRange::Default => {}
         UidRange::Given(bounds) => say("uid_range", format!("{bounds:?}")),

@@ -1,5 +1,6 @@
 //! Removes what is left of attempts that were forgotten: after `output_retention`, and the oldest first where all
-//! directories together take more than `output_total_max`. One that is known is never touched. `table` drives it.
+//! directories together take more than `output_total_max`. Their output may be read as long; what they wrote to their
+//! working directories goes at their end, or after `keep_work`. `table` drives it.
 //!
 //! ```text
 //! idle --(time)--> a child looks, and empties the bin --(names)--> they go into the bin --> idle
@@ -9,28 +10,35 @@
 //! decides nothing: it names what it found, and the supervisor, which knows what has begun meanwhile, moves it out of
 //! the way by a rename. What lies in the bin goes with the next look.
 
+mod bin;
+
 use std::collections::BTreeSet;
-use std::fs::{self, Metadata};
+use std::fs;
 use std::io::{self, PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::fcntl::AT_FDCWD;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
+use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use tracing::{info, warn};
 
 use super::Rules;
+use crate::storage::count::Counter;
 use crate::{clock, sys};
 
 /// No attempt's directory: ids do not begin with a dot.
 const BIN: &str = ".removed";
+
+/// After the name of an attempt: only what it wrote to its working directories goes.
+const WORK_SUFFIX: &str = "/work";
 
 /// Between two looks where nothing asks for haste.
 const LOOK_AGAIN: Span = Span::from_secs(600);
@@ -109,7 +117,7 @@ impl Sweep {
 
     /// In the child.
     fn tell_names(&self, known: &BTreeSet<String>, told: &mut impl Write) -> io::Result<()> {
-        empty(&self.attempts_dir.join(BIN));
+        bin::empty(&self.attempts_dir.join(BIN));
         let mut text = String::new();
         for name in overdue(&self.attempts_dir, known, self.rules, SystemTime::now())? {
             if text.len() + name.len() >= MAX_NAMES_BYTES {
@@ -142,12 +150,55 @@ impl Sweep {
     }
 
     fn move_away(&mut self, names: &str, is_known: impl Fn(&AttemptId) -> bool) -> io::Result<u64> {
-        let ids = names.lines().filter_map(|name| name.parse().ok());
         let mut moved = 0;
-        for id in ids.filter(|id| !is_known(id)) {
-            moved += u64::from(self.bin(&id)?);
+        for name in names.lines() {
+            let (attempt, work) = match name.strip_suffix(WORK_SUFFIX) {
+                Some(attempt) => (attempt, true),
+                None => (name, false),
+            };
+            let Some(id) = attempt.parse().ok().filter(|id| !is_known(id)) else {
+                continue;
+            };
+            let dir = self.dir(&id);
+            moved += u64::from(match work {
+                true => self.bin_work(&dir)?,
+                false => self.bin(&dir)?,
+            });
         }
         Ok(moved)
+    }
+
+    /// The age of the rest stays what it is.
+    fn bin_work(&mut self, dir: &Path) -> io::Result<bool> {
+        let since = fs::symlink_metadata(dir)?.modified()?;
+        let moved = self.bin(&dir.join(OWN_WORKDIR))? | self.bin(&dir.join(STEP_DIR))?;
+        fs::File::open(dir)?.set_modified(since)?;
+        Ok(moved)
+    }
+
+    fn dir(&self, id: &AttemptId) -> PathBuf {
+        self.attempts_dir.join(id.to_string())
+    }
+
+    /// Whether room is coming free.
+    pub fn is_removing(&self) -> bool {
+        self.looking.is_some() || self.next_at == BootMillis(0)
+    }
+
+    /// Nothing of an attempt is left that could use its working directory.
+    pub fn on_gone(&mut self, id: &AttemptId) {
+        if self.rules.keep_work == Span::ZERO {
+            self.remove_part(id, OWN_WORKDIR);
+        }
+    }
+
+    /// What cannot be moved now goes when the attempt was forgotten.
+    fn remove_part(&mut self, id: &AttemptId, part: &str) {
+        match self.bin(&self.dir(id).join(part)) {
+            Ok(true) => self.next_at = BootMillis(0),
+            Ok(false) => {}
+            Err(e) => self.tell_trouble(&e),
+        }
     }
 
     /// What lies in the place of an attempt that is about to begin is of one that was forgotten. It goes into the bin,
@@ -156,16 +207,15 @@ impl Sweep {
     /// # Errors
     /// Where it cannot be moved.
     pub fn make_way(&mut self, id: &AttemptId) -> io::Result<()> {
-        if self.bin(id)? {
+        if self.bin(&self.dir(id))? {
             self.next_at = BootMillis(0);
         }
         Ok(())
     }
 
-    /// Moves the directory of an attempt into the bin; says whether there was one.
-    fn bin(&mut self, id: &AttemptId) -> io::Result<bool> {
-        let dir = self.attempts_dir.join(id.to_string());
-        if let Err(e) = fs::symlink_metadata(&dir) {
+    /// Moves the directory of an attempt, or a part of it, into the bin; says whether there was one.
+    fn bin(&mut self, dir: &Path) -> io::Result<bool> {
+        if let Err(e) = fs::symlink_metadata(dir) {
             return if e.kind() == io::ErrorKind::NotFound {
                 Ok(false)
             } else {
@@ -191,7 +241,11 @@ impl Sweep {
 
     /// An attempt was forgotten: its output is kept from now on for as long as the config says.
     pub fn on_forgotten(&mut self, id: &AttemptId) {
-        let dir = self.attempts_dir.join(id.to_string());
+        if self.rules.keep_work == Span::ZERO {
+            // The agent has read the time of the checkpoint in it by now.
+            self.remove_part(id, STEP_DIR);
+        }
+        let dir = self.dir(id);
         let flags = UtimensatFlags::NoFollowSymlink;
         // It may never have had one; else its age is counted from what changed last.
         let _ = utimensat(
@@ -204,13 +258,7 @@ impl Sweep {
     }
 }
 
-fn empty(bin: &Path) {
-    for entry in fs::read_dir(bin).into_iter().flatten().flatten() {
-        let _what_cannot_go_now_is_tried_again = fs::remove_dir_all(entry.path());
-    }
-}
-
-/// The directories that are kept no longer, the oldest first.
+/// The directories that are kept no longer, the oldest first; and of those that are, the working directories that are not.
 fn overdue(
     attempts_dir: &Path,
     known: &BTreeSet<String>,
@@ -236,34 +284,36 @@ fn overdue(
         }
     }
     forgotten.sort();
-    let is_old = |since: &SystemTime| now.duration_since(*since).is_ok_and(|age| age >= keep_for);
+    let is_old = |since, most| now.duration_since(since).is_ok_and(|age| age >= most);
+    let keep_work = Duration::from_millis(rules.keep_work.millis());
     let goes = |(since, name, room): (SystemTime, String, u64)| {
-        let goes = is_old(&since) || taken > rules.total_bytes;
+        let goes = is_old(since, keep_for) || taken > rules.total_bytes;
         taken -= if goes { room } else { 0 };
-        goes.then_some(name)
+        match goes {
+            true => Some(name),
+            false if is_old(since, keep_work) && has_work(&attempts_dir.join(&name)) => {
+                Some(name + WORK_SUFFIX)
+            }
+            false => None,
+        }
     };
     Ok(forgotten.into_iter().filter_map(goes).collect())
 }
 
-/// What a tree takes on the disk, as far as it can be seen. A loop: a step decides how deep its directories nest.
-fn room_of(top: &Path) -> u64 {
-    let mut total = 0;
-    let mut left = vec![top.to_owned()];
-    while let Some(path) = left.pop() {
-        let Ok(found) = fs::symlink_metadata(&path) else {
-            continue;
-        };
-        total += room(&found);
-        if found.is_dir() {
-            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
-            left.extend(entries.map(|entry| entry.path()));
-        }
-    }
-    total
+fn has_work(dir: &Path) -> bool {
+    [OWN_WORKDIR, STEP_DIR]
+        .iter()
+        .any(|part| fs::symlink_metadata(dir.join(part)).is_ok())
 }
 
-fn room(found: &Metadata) -> u64 {
-    found.blocks() * 512
+/// How long the room of one tree is counted; what was found until then counts.
+const COUNT_LIMIT: Duration = Duration::from_secs(60);
+
+/// What a tree takes on the disk, as far as it can be seen.
+fn room_of(top: &Path) -> u64 {
+    let mut counter = Counter::until(Instant::now() + COUNT_LIMIT);
+    let _gone_by_now = counter.add_tree(top);
+    counter.count().bytes
 }
 
 #[cfg(test)]
@@ -311,6 +361,34 @@ mod tests {
     }
 
     #[test]
+    fn working_directories_go_sooner_than_output_and_change_no_age() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = SystemTime::now();
+        three(dir.path(), now);
+        for name in ["old.1/work", "mid.1/step", "new.1/work"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        for (name, age) in [("old.1", 30), ("mid.1", 20), ("new.1", 10)] {
+            let since = now - Duration::from_secs(age);
+            let made = fs::File::open(dir.path().join(name)).unwrap();
+            made.set_modified(since).unwrap();
+        }
+        let rules = Rules {
+            keep_work: Span::from_secs(15),
+            ..rules(25, u64::MAX)
+        };
+        let found = overdue(dir.path(), &BTreeSet::new(), rules, now).unwrap();
+        assert_eq!(found, ["old.1", "mid.1/work"]);
+        let mut sweep = Sweep::new(dir.path().to_owned(), rules);
+        let age = |name: &str| fs::metadata(dir.path().join(name)).unwrap().modified();
+        let before = age("mid.1").unwrap();
+        assert_eq!(sweep.move_away("mid.1/work\n", |_| false).unwrap(), 1);
+        assert!(!dir.path().join("mid.1/step").exists());
+        assert!(dir.path().join("mid.1/stdout").exists());
+        assert_eq!(age("mid.1").unwrap(), before);
+    }
+
+    #[test]
     fn who_is_about_to_begin_finds_nothing_and_waits_for_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let id: AttemptId = "old.1".parse().unwrap();
@@ -343,7 +421,7 @@ mod tests {
         assert!(dir.path().join("mid.1").exists() && !dir.path().join("old.1").exists());
         let bin = dir.path().join(BIN);
         assert_eq!(fs::read_dir(&bin).unwrap().count(), 1);
-        empty(&bin);
+        bin::empty(&bin);
         assert_eq!(fs::read_dir(&bin).unwrap().count(), 0);
     }
 }

@@ -1,24 +1,24 @@
-//! How a server has its host checked, and tells the agent what was found. [`crate::hooks::health`] knows the check.
+//! How a server tells the agent how its host is: by the admin's check, which [`crate::hooks::health`] knows, and by the
+//! room that is left on the disk.
 
+use sluice_common::host_health::HostHealth;
 use sluice_common::supervision::FromSupervisor;
 
 use super::Server;
 
 impl Server {
-    /// A child has ended: whether it checked the host. What was found is told where it has changed.
-    pub(super) fn on_health_child_ended(&mut self, pid: u32) -> bool {
-        let before = self.health.found().cloned();
-        let is_its = self.health.on_child_ended(pid);
-        if self.stop.is_none() && self.health.found() != before.as_ref() {
-            self.tell_health();
-        }
-        is_its
-    }
-
-    /// Says how the host is, where that is known.
+    /// Says how the host is, where that is known and the agent was not told so yet.
     pub(super) fn tell_health(&mut self) {
-        if let Some(found) = self.health.found().cloned() {
+        let found = match self.table.shortage() {
+            Some(why) => Some(HostHealth::Unfit(why.to_owned())),
+            None => self.health.found().cloned(),
+        };
+        if self.agent.is_none() || found == self.told_health {
+            return;
+        }
+        if let Some(found) = found.clone() {
             self.tell(&FromSupervisor::Health(found));
         }
+        self.told_health = found;
     }
 }

@@ -28,6 +28,7 @@ use crate::moving::Moving;
 use crate::output::{self, cap::Cap, sweep::Sweep};
 use crate::spawn::begun;
 use crate::spool::Record;
+use crate::storage::Storage;
 use crate::sys;
 use crate::uids::{self, Allocator};
 
@@ -96,6 +97,7 @@ impl Table {
         let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         writing.for_each(|(id, _)| cap.on_begun(id));
         let sweep = Sweep::new(attempts_dir.clone(), setup.output);
+        let storage = Storage::new(attempts_dir.clone(), setup.output.min_free);
         let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
         hooking.take_over(setup.left.epilogs, &mut attempts);
         let afters = Afters::take_over(setup.left.afters, &mut attempts);
@@ -117,6 +119,7 @@ impl Table {
             cap,
             sweep,
             uids,
+            storage,
             hooking,
             afters,
             cuda: setup.cuda,
@@ -171,6 +174,7 @@ fn restore(
         }
         attempt.moving = Moving::found(record.away);
         attempt.frozen = record.frozen;
+        attempt.storage = record.storage;
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }
@@ -224,7 +228,10 @@ fn take_over(record: &Record, boot_id: &BootId) -> Attempt {
             Phase::Gone(end_of(process, Exit::HostRebooted, now))
         }
         HostPhase::Running(process) => {
-            find(process).unwrap_or_else(|| Phase::Ended(end_of(process, Exit::Unknown, now)))
+            // Its death went unseen, but not what it was killed for.
+            let exceeded = record.storage.exceeded;
+            let exit = exceeded.map_or(Exit::Unknown, Exit::StorageExceeded);
+            find(process).unwrap_or_else(|| Phase::Ended(end_of(process, exit, now)))
         }
         // After a reboot nothing can be left of it.
         HostPhase::Ended(end) if !same_boot => Phase::Gone(end),
@@ -350,6 +357,7 @@ mod tests {
             uid: None,
             away: None,
             frozen: Default::default(),
+            storage: Default::default(),
         };
         assert!(never_began(&record, dir.path(), &boot_id));
         let other = BootId::new("boot-2").unwrap();

@@ -243,6 +243,8 @@ impl Table {
             if self.attempts.get(id).is_some_and(Attempt::is_gone) {
                 self.groups.remove(id);
                 self.cap.on_gone(id);
+                self.storage.on_gone(id);
+                self.sweep.on_gone(id);
                 self.drop_after(id);
                 let uid = self.attempts.get_mut(id).and_then(|it| it.uid.take());
                 if let Some(uid) = uid {

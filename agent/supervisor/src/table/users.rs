@@ -6,7 +6,7 @@ use std::io;
 use nix::unistd::Uid;
 use sluice_common::supervision::SpawnSpec;
 
-use super::{Attempt, Lease, SpawnError, Table, chain};
+use super::{Attempt, Lease, SpawnError, Table, chain, clock};
 
 impl Table {
     /// A user id of its own goes before all that is the attempt's: what fails after it leaves it to be cleaned.
@@ -17,6 +17,7 @@ impl Table {
     ) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.check_pinning(spec)?;
+        self.check_room(clock::boot_now())?;
         self.make_way(id)?;
         let own = self.own_uid(spec)?;
         let forked = self.fork_as(spec, own, lease);

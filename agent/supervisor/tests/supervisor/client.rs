@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sluice_codec::{FrameBuffer, frame};
 use sluice_common::exec::ExecId;
+use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{
@@ -30,6 +31,8 @@ pub(crate) struct Client {
     pub(crate) hellos: usize,
     /// Programs beside attempts that have ended, in order.
     pub(crate) execs: Vec<(ExecId, Exit)>,
+    /// How the host is, as it was said last.
+    pub(crate) health: Option<HostHealth>,
 }
 
 impl Client {
@@ -46,6 +49,7 @@ impl Client {
             capabilities: BTreeMap::new(),
             hellos: 0,
             execs: Vec::new(),
+            health: None,
         };
         client.wait("hello", |c| (c.hellos == 1).then_some(()));
         client
@@ -183,7 +187,7 @@ impl Client {
                     .map(|view| (view.attempt.clone(), view))
                     .collect();
             }
-            FromSupervisor::Health(_) => {}
+            FromSupervisor::Health(health) => self.health = Some(health),
             FromSupervisor::ExecEnded { exec, exit } => self.execs.push((exec, exit)),
             FromSupervisor::Attempt(view) => {
                 if let Some(old) = self.views.get(&view.attempt) {

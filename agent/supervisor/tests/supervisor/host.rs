@@ -30,6 +30,8 @@ pub(crate) struct Host {
     pub(crate) log: Arc<Mutex<String>>,
     args: Vec<String>,
     running: Option<Running>,
+    /// Whether its directory is a file system of its own.
+    is_mounted: bool,
 }
 
 struct Running {
@@ -49,17 +51,41 @@ impl Host {
 
     /// With a config of its own, which only root can obey.
     pub(crate) fn start_under(config: &str, args: &[&str]) -> Self {
-        let mut host = Self {
+        let mut host = Self::new(args);
+        host.configure(config);
+        host.restart();
+        host
+    }
+
+    /// On a disk of its own, of so many MiB, which only root can make.
+    pub(crate) fn start_on_disk(mib: u32, config: &str) -> Self {
+        let mut host = Self::new(&[]);
+        let size = format!("size={mib}m");
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "sluice-test"])
+            .arg(host.dir.path())
+            .status()
+            .unwrap();
+        assert!(
+            status.success(),
+            "this test mounts a file system: run it as root"
+        );
+        host.is_mounted = true;
+        host.configure(config);
+        host.restart();
+        host
+    }
+
+    fn new(args: &[&str]) -> Self {
+        Self {
             dir: tempfile::tempdir().unwrap(),
             config: tempfile::NamedTempFile::new().unwrap(),
             binary: BINARY.into(),
             log: Arc::default(),
             args: args.iter().map(ToString::to_string).collect(),
             running: None,
-        };
-        host.configure(config);
-        host.restart();
-        host
+            is_mounted: false,
+        }
     }
 
     /// Writes the config anew, for the next start.
@@ -197,6 +223,11 @@ impl Drop for Host {
             while running.child.try_wait().is_ok_and(|s| s.is_none()) && Instant::now() < end {
                 std::thread::sleep(Duration::from_millis(5));
             }
+        }
+        if self.is_mounted {
+            let dir = self.dir.path();
+            let status = Command::new("umount").arg("-l").arg(dir).status();
+            assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking());
         }
         if std::thread::panicking() {
             eprintln!("--- the supervisor's log\n{}", self.log.lock().unwrap());

@@ -35,6 +35,7 @@ mod moves;
 mod names;
 mod pinned;
 mod restarts;
+mod storage;
 mod storms;
 mod tenants;
 mod upgrades;

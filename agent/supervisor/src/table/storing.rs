@@ -1,0 +1,106 @@
+//! Who is stopped for the disk that its files take, and how such an end is told. What they take, and what the disk has left, is `storage`'s to know.
+
+use sluice_common::supervision::StorageExceeded;
+
+use super::{Attempt, AttemptId, BootMillis, Exit, SpawnError, StopSignal, Table, clock, io, warn};
+use crate::storage::Candidate;
+
+impl Table {
+    /// Time has passed: looks at the disk, and has files counted where somebody has a bound or the disk is short.
+    pub(super) fn on_storage_time(&mut self, now: BootMillis) {
+        let is_idle = self.attempts.values().all(Attempt::is_gone);
+        if !self.storage.look(now, is_idle) {
+            return;
+        }
+        let is_short = self.storage.short().is_some();
+        let living = self.attempts.iter().filter(|(_, a)| !a.is_gone());
+        let counted = living.filter(|(_, a)| is_short || a.storage.granted.is_some());
+        let candidates = counted.map(|(id, attempt)| Candidate {
+            id: id.clone(),
+            granted: attempt.storage.granted,
+            pids: self.groups.members(id),
+        });
+        self.storage.begin(candidates.collect(), now);
+    }
+
+    /// A count of files has something to tell.
+    pub fn on_storage(&mut self) {
+        self.storage.on_ready(clock::boot_now());
+        self.judge_storage();
+    }
+
+    /// A child has ended: whether it counted files.
+    pub(super) fn on_count_ended(&mut self, pid: u32) -> bool {
+        let was_its = self.storage.on_child_ended(pid, clock::boot_now());
+        if was_its {
+            self.judge_storage();
+        }
+        was_its
+    }
+
+    fn judge_storage(&mut self) {
+        let judged = |a: &Attempt| !a.is_gone() && a.storage.exceeded.is_none();
+        let mut over: Vec<(AttemptId, StorageExceeded)> = Vec::new();
+        for (id, attempt) in self.attempts.iter().filter(|(_, a)| judged(a)) {
+            let found = self.storage.exceeded(id, attempt.storage.granted);
+            over.extend(found.map(|found| (id.clone(), found)));
+        }
+        if !self.is_making_room() && over.is_empty() {
+            let free = self.attempts.iter();
+            let free = free.filter(|(_, a)| judged(a) && a.storage.granted.is_none());
+            over = self.storage.over_reserve(free.map(|(id, _)| id));
+        }
+        for (id, found) in over {
+            self.stop_for_storage(id, found);
+        }
+    }
+
+    /// Whether room is about to come free: nobody else is stopped meanwhile.
+    fn is_making_room(&self) -> bool {
+        let stops = |a: &Attempt| !a.is_gone() && a.storage.exceeded.is_some();
+        self.attempts.values().any(stops) || self.sweep.is_removing()
+    }
+
+    fn stop_for_storage(&mut self, id: AttemptId, found: StorageExceeded) {
+        let Some(attempt) = self.attempts.get_mut(&id) else {
+            return;
+        };
+        let (bound, bytes, files) = (found.bound, found.used_bytes, found.used_files);
+        warn!(step = %id.step, attempt = id.number, ?bound, bytes, files, "its files take too much of the disk: killing it");
+        attempt.storage.exceeded = Some(found);
+        attempt.killing = true;
+        attempt.unsaved = true;
+        self.want(id, StopSignal::Kill);
+    }
+
+    /// A kill for want of memory or disk is told as what it was, also where nobody saw the end. One that lost a process to
+    /// it and succeeded all the same has succeeded.
+    pub(super) fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
+        let killed = seen != Exit::Code(0);
+        let exceeded = self.attempts.get(id).and_then(|a| a.storage.exceeded);
+        if let Some(found) = exceeded.filter(|_| killed) {
+            return Exit::StorageExceeded(found);
+        }
+        match self.groups.out_of_memory(id).filter(|_| killed) {
+            Some(found) => Exit::OutOfMemory(found),
+            None => seen,
+        }
+    }
+
+    /// Nothing begins while the disk has less free than is kept, as it is now.
+    pub(super) fn check_room(&mut self, now: BootMillis) -> Result<(), SpawnError> {
+        self.storage.look_at_once(now);
+        match self.storage.short() {
+            None => Ok(()),
+            Some(short) => Err(SpawnError::Host {
+                action: "start it".to_owned(),
+                why: io::Error::other(short.why.clone()),
+            }),
+        }
+    }
+
+    /// Why nothing begins here for want of disk, if so.
+    pub fn shortage(&self) -> Option<&str> {
+        self.storage.short().map(|short| short.why.as_str())
+    }
+}
