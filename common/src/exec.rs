@@ -53,10 +53,18 @@ pub enum FrameKind {
     Stderr,
     /// How it ended, as JSON; the last frame.
     Exit,
+    /// Why the coordinator closed the connection before the program had ended, as the JSON of an error; the last frame.
+    Closed,
 }
 
 impl FrameKind {
-    const ALL: [Self; 4] = [Self::Stdin, Self::Stdout, Self::Stderr, Self::Exit];
+    const ALL: [Self; 5] = [
+        Self::Stdin,
+        Self::Stdout,
+        Self::Stderr,
+        Self::Exit,
+        Self::Closed,
+    ];
 
     const fn byte(self) -> u8 {
         match self {
@@ -64,6 +72,7 @@ impl FrameKind {
             Self::Stdout => 1,
             Self::Stderr => 2,
             Self::Exit => 3,
+            Self::Closed => 4,
         }
     }
 }
@@ -124,6 +133,48 @@ impl Frames {
     }
 }
 
+/// Where frames end that are passed on unread: at a frame's end another one may be put in.
+#[derive(Debug, Default)]
+pub struct FrameEdges {
+    header: [u8; HEADER_BYTES],
+    /// How much of the header has passed.
+    headed: usize,
+    /// How much of the frame's bytes has not.
+    left: usize,
+}
+
+impl FrameEdges {
+    /// These bytes were passed on.
+    pub fn pass(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let taken = bytes.len().min(self.missing().max(1));
+            let (now, rest) = bytes.split_at(taken);
+            bytes = rest;
+            if self.left > 0 {
+                self.left -= taken;
+                continue;
+            }
+            self.header[self.headed..self.headed + taken].copy_from_slice(now);
+            self.headed += taken;
+            if let [_, a, b, c, d] = self.header
+                && self.headed == HEADER_BYTES
+            {
+                self.left = u32::from_be_bytes([a, b, c, d]) as usize;
+                self.headed = 0;
+            }
+        }
+    }
+
+    /// How many bytes are known to come before the frame ends; 0 between two frames.
+    pub fn missing(&self) -> usize {
+        match (self.left, self.headed) {
+            (0, 0) => 0,
+            (0, headed) => HEADER_BYTES - headed,
+            (left, _) => left,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,6 +199,26 @@ mod tests {
                 (FrameKind::Exit, b"{}".to_vec()),
             ];
             assert_eq!(found, expected, "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_frames_are_known_however_they_are_cut() {
+        let first = frame(FrameKind::Stdout, b"abc");
+        let all = [&first[..], &frame(FrameKind::Stderr, b""), &first].concat();
+        for size in 1..all.len() {
+            let mut edges = FrameEdges::default();
+            let mut passed = 0;
+            for piece in all.chunks(size) {
+                edges.pass(piece);
+                passed += piece.len();
+                let between = [8, 13, 21].contains(&passed);
+                assert_eq!(
+                    edges.missing() == 0,
+                    between,
+                    "{passed} in pieces of {size}"
+                );
+            }
         }
     }
 

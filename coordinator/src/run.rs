@@ -213,6 +213,12 @@ impl Running {
         })
     }
 
+    /// What answers calls.
+    #[cfg(test)]
+    pub(crate) fn api(&self) -> &Api {
+        &self.parts.api
+    }
+
     /// Answers who is waiting for an answer, then ends the engine, then the links: so that no link's end is taken for
     /// a node's.
     pub(crate) async fn stop(mut self) -> Result<(), RunError> {

@@ -106,6 +106,18 @@ impl Client {
         })
     }
 
+    /// The error by which the coordinator closed a connection to a program.
+    pub(crate) fn closed(&self, json: &[u8]) -> ApiError {
+        match serde_json::from_slice::<ErrorBody>(json) {
+            // It came after the status line, so the status is that of what has happened: a right was lost.
+            Ok(body) => ApiError::Refused {
+                status: StatusCode::FORBIDDEN.as_u16(),
+                error: body.error,
+            },
+            Err(error) => self.garbled(&error),
+        }
+    }
+
     fn connect(&self) -> io::Result<Wire> {
         let tcp = self.connect_tcp()?;
         let context = self.context();

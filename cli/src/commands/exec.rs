@@ -29,6 +29,7 @@ pub(crate) fn run(client: &Client, args: &ExecArgs, out: Out) -> Result<u8, Fail
                 FrameKind::Stdout => stdout.write_all(&bytes),
                 FrameKind::Stderr => stderr.write_all(&bytes),
                 FrameKind::Exit => return ended(&bytes, out),
+                FrameKind::Closed => return Err(client.closed(&bytes).into()),
                 FrameKind::Stdin => Ok(()),
             };
             passed_on.map_err(Failure::Output)?;

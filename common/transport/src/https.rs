@@ -10,8 +10,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, SanType};
 use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use sluice_common::id::Subject;
 use x509_parser::certificate::X509Certificate;
@@ -94,9 +95,30 @@ impl Pem<'_> {
 /// The server's end, and from when until when its certificate is good.
 pub struct HttpsServer {
     /// The end.
-    pub config: ServerConfig,
+    pub config: Arc<ServerConfig>,
     /// From when until when.
     pub validity: Validity,
+    users: Arc<dyn ClientCertVerifier>,
+}
+
+impl std::fmt::Debug for HttpsServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("HttpsServer");
+        shown
+            .field("validity", &self.validity)
+            .finish_non_exhaustive()
+    }
+}
+
+impl HttpsServer {
+    /// Whether a user's certificate, with those between it and its authority, would be taken now.
+    pub fn knows_user(&self, chain: &[CertificateDer<'_>]) -> bool {
+        let Some((own, between)) = chain.split_first() else {
+            return false;
+        };
+        let verified = self.users.verify_client_cert(own, between, UnixTime::now());
+        verified.is_ok()
+    }
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -162,7 +184,8 @@ fn server(
     let builder = ServerConfig::builder_with_provider(provider());
     let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]);
     let builder = builder.map_err(HttpsError::Unusable)?;
-    let builder = builder.with_client_cert_verifier(verifier.map_err(HttpsError::Users)?);
+    let users = verifier.map_err(HttpsError::Users)?;
+    let builder = builder.with_client_cert_verifier(Arc::clone(&users));
     // What is no certificate is refused below, with better words.
     let validity = chain.first().and_then(Validity::of).unwrap_or(Validity {
         from: UNIX_EPOCH,
@@ -171,7 +194,11 @@ fn server(
     let config = builder.with_single_cert(chain, key);
     let mut config = config.map_err(HttpsError::Unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(HttpsServer { config, validity })
+    Ok(HttpsServer {
+        config: Arc::new(config),
+        validity,
+        users,
+    })
 }
 
 /// A certificate by which callers know the API: for the coordinator's own name and these, good for so long.

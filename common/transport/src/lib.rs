@@ -54,5 +54,4 @@ pub use identity::{Identity, IdentityError, TlsFiles};
 pub use join::{JoinDialer, Stranger};
 pub use join_line::{JoinLine, LineError};
 pub use peer::{CertificateError, Member, Peer, cluster_in};
-pub use rustls::ServerConfig;
 pub use signing::{RequestError, SigningRequest};

@@ -1,6 +1,6 @@
 //! The engine's front: what everybody else calls. Cheap to clone; every call waits for room in the bounded inbox.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use coordinator_core::{
     Answer, Applied, Book, Change, Core, Input, JoinAsk, JoinRefusal, Joined, NewStep, Preview,
@@ -33,7 +33,7 @@ pub struct EngineHandle {
     committed: watch::Receiver<u64>,
     interests: Interests,
     meter: Arc<Meter>,
-    book: Arc<RwLock<Arc<Book>>>,
+    book: Arc<watch::Sender<Arc<Book>>>,
     seal: Seal,
 }
 
@@ -48,7 +48,7 @@ impl EngineHandle {
             committed,
             interests: Interests::default(),
             meter: Arc::default(),
-            book: Arc::default(),
+            book: Arc::new(watch::channel(Arc::default()).0),
             seal,
         }
     }
@@ -334,8 +334,12 @@ impl EngineHandle {
 
     /// Who may do what, as it was committed last. Reading it does not wait for the engine.
     pub fn book(&self) -> Arc<Book> {
-        let book = self.book.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&book)
+        Arc::clone(&self.book.borrow())
+    }
+
+    /// The same, as it changes from now on.
+    pub fn book_changes(&self) -> watch::Receiver<Arc<Book>> {
+        self.book.subscribe()
     }
 
     /// Notes that somebody did something, or was refused. It stands in the log before whatever is asked for next, and
@@ -348,8 +352,7 @@ impl EngineHandle {
     }
 
     pub(super) fn publish(&self, book: Book) {
-        let mut shared = self.book.write().unwrap_or_else(PoisonError::into_inner);
-        *shared = Arc::new(book);
+        self.book.send_replace(Arc::new(book));
     }
 
     pub(super) fn touch(&self, records: &[Stamped]) {

@@ -9,6 +9,7 @@ mod records;
 pub(super) mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName};
 use sluice_common::time::Time;
 
 use super::Api;
+use super::edge::UserCertificate;
 use super::error::ApiError;
 use super::masked::masked;
 use super::oidc::Identified;
@@ -33,17 +35,18 @@ use crate::view;
 
 pub(super) use place::{Call, admit, may_replace};
 pub(super) use records::Places;
+pub(super) use watch::{AccessChanges, AccessWatch, LastWord, WatchedUpgrade};
 
 /// Longest name that an event carries; longer ones are cut.
 const MAX_AUDITED_CHARS: usize = 128;
 
 /// By what somebody is known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Who {
     /// A program of this machine, where no credentials are configured.
     Local,
     /// Whoever has the coordinator's own token.
-    Admin,
+    Admin(TokenDigest),
     /// An API token.
     Token {
         name: TokenName,
@@ -52,7 +55,7 @@ pub(super) enum Who {
         expires_at: Option<Time>,
     },
     /// A certificate of a user.
-    Certificate(String),
+    Certificate(UserCertificate),
     /// A token of an issuer, with what it says of him.
     Claims(Identified),
 }
@@ -61,11 +64,48 @@ impl std::fmt::Display for Who {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Who::Local => f.write_str("local"),
-            Who::Admin => f.write_str("admin"),
+            Who::Admin(_) => f.write_str("admin"),
             Who::Token { name, .. } => write!(f, "token/{name}"),
-            Who::Certificate(user) => write!(f, "certificate/{user}"),
+            Who::Certificate(shown) => write!(f, "certificate/{}", shown.user),
             Who::Claims(found) => write!(f, "claims/{}", shown(&found.name)),
         }
+    }
+}
+
+impl Who {
+    /// When what he shows expires.
+    pub(super) fn expires_at(&self) -> Option<Time> {
+        match self {
+            Who::Local | Who::Admin(_) => None,
+            Who::Token { expires_at, .. } => *expires_at,
+            Who::Certificate(shown) => Some(shown.expires_at),
+            Who::Claims(found) => Some(found.expires_at),
+        }
+    }
+
+    /// Refuses where what he shows would be refused now.
+    fn is_still_known(&self, api: &Api, book: &Book) -> Result<(), ApiError> {
+        let credentials = &api.0.credentials;
+        let is_over = self.expires_at().is_some_and(|end| end <= wall());
+        let why = match self {
+            Who::Local if !credentials.are_none() => "nothing is shown, and a token is needed now",
+            Who::Admin(digest) if !credentials.is_admin(digest) => {
+                "the coordinator's own token is another one now"
+            }
+            Who::Token { name, digest, .. } => {
+                let known = book.access.tokens.get(name);
+                match known.is_some_and(|kept| kept.token.digest == *digest) && !is_over {
+                    true => return Ok(()),
+                    false => "the token has expired or was revoked",
+                }
+            }
+            Who::Certificate(shown) if !shown.is_good() => {
+                "the certificate has expired, or its authority's users are known no longer"
+            }
+            Who::Claims(_) if is_over => "the token has expired: get a new one from the issuer",
+            Who::Local | Who::Admin(_) | Who::Certificate(_) | Who::Claims(_) => return Ok(()),
+        };
+        Err(ApiError::Unauthorized { why })
     }
 }
 
@@ -115,28 +155,16 @@ impl Caller {
         rights.map(|(grant, _)| grant)
     }
 
-    /// The same caller by a newer book: whoever goes on for long does so by the rights that he has now.
-    pub(super) fn still(&self, book: &Book) -> Result<Self, ApiError> {
-        if let Who::Token {
-            name,
-            digest,
-            expires_at,
-        } = &self.0.who
-        {
-            let known = book.access.tokens.get(name);
-            let same = known.is_some_and(|kept| kept.token.digest == *digest);
-            if !same || expires_at.is_some_and(|end| end <= wall()) {
-                let why = "the token has expired or was revoked";
-                return Err(ApiError::Unauthorized { why });
-            }
-        }
-        if let Who::Claims(found) = &self.0.who
-            && found.expires_at <= wall()
-        {
-            let why = "the token has expired: get a new one from the issuer";
-            return Err(ApiError::Unauthorized { why });
-        }
-        Ok(Self::new(self.0.who.clone(), self.0.from.clone(), book))
+    /// The same caller by what is known now: whoever goes on for long does so by the rights that he has now.
+    pub(super) fn still(&self, api: &Api) -> Result<Self, ApiError> {
+        let book = api.engine().book();
+        self.0.who.is_still_known(api, &book)?;
+        Ok(Self::new(self.0.who.clone(), self.0.from.clone(), &book))
+    }
+
+    /// Whether both may do the same.
+    pub(super) fn has_rights_of(&self, other: &Self) -> bool {
+        self.0.rights == other.0.rights
     }
 
     pub(super) fn judge(&self, ask: &Ask<'_>) -> Verdict {
@@ -337,7 +365,7 @@ fn hide(view: &mut StepView) {
 
 fn rights(who: &Who, book: &Book) -> Option<Vec<(Grant, RoleTerms)>> {
     let mut grants: Vec<Grant> = match who {
-        Who::Local | Who::Admin => return None,
+        Who::Local | Who::Admin(_) => return None,
         Who::Token { name, .. } => {
             let kept = book.access.tokens.get(name);
             kept.map_or_else(Vec::new, |kept| kept.token.grants.clone())
@@ -359,7 +387,7 @@ fn rights(who: &Who, book: &Book) -> Option<Vec<(Grant, RoleTerms)>> {
 fn is(who: &Who, member: &Member) -> bool {
     match (who, member) {
         (Who::Token { name, .. }, Member::Token(member)) => name == member,
-        (Who::Certificate(user), Member::Certificate(member)) => user == member,
+        (Who::Certificate(shown), Member::Certificate(member)) => shown.user == *member,
         (Who::Claims(found), Member::Claims(wanted)) => {
             let says = |(name, value): (&String, &String)| {
                 let values = found.claims.get(name);

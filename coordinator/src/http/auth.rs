@@ -8,7 +8,7 @@
 //! is one for another site that a browser vouches for with its user's certificate.
 
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use axum::RequestExt;
@@ -22,9 +22,10 @@ use coordinator_core::Book;
 use ring::digest::{SHA256, digest};
 use sluice_common::access::{AuditEntry, TokenDigest};
 use sluice_common::error_code::ErrorCode;
+use tokio::sync::watch;
 
-use super::access::{self, Call, Caller, Who};
-use super::edge::Peer;
+use super::access::{self, AccessChanges, AccessWatch, Call, Caller, Who};
+use super::edge::{Peer, UserCertificate};
 use super::error::ApiError;
 use super::rate::{Bucket, Rate};
 use super::{Api, Issuer};
@@ -36,7 +37,7 @@ use crate::config::ApiToken;
 pub(super) struct Credentials {
     /// The hash of the coordinator's own token. Comparing hashes of what is shown and what is wanted takes a time that
     /// tells nothing about either.
-    admin: RwLock<Option<TokenDigest>>,
+    admin: watch::Sender<Option<TokenDigest>>,
     issuer: Option<Issuer>,
 }
 
@@ -44,24 +45,33 @@ impl Credentials {
     pub(super) fn new(token: Option<&ApiToken>, issuer: Option<Issuer>) -> Self {
         Self {
             issuer,
-            admin: RwLock::new(token.map(|token| digest_of(token.as_bytes()))),
+            admin: watch::channel(token.map(|token| digest_of(token.as_bytes()))).0,
         }
     }
 
     /// Takes this token from now on, and none that was the coordinator's own before.
     pub(super) fn renew(&self, token: &ApiToken) {
-        let mut admin = self.admin.write().unwrap_or_else(PoisonError::into_inner);
-        *admin = Some(digest_of(token.as_bytes()));
+        let next = Some(digest_of(token.as_bytes()));
+        self.admin.send_if_modified(|admin| {
+            let changes = *admin != next;
+            *admin = next;
+            changes
+        });
     }
 
-    fn admin(&self) -> Option<TokenDigest> {
-        let admin = self.admin.read().unwrap_or_else(PoisonError::into_inner);
-        admin.clone()
+    /// The hash of the coordinator's own token, as it changes.
+    pub(super) fn changes(&self) -> watch::Receiver<Option<TokenDigest>> {
+        self.admin.subscribe()
+    }
+
+    /// Whether this is the hash of the coordinator's own token.
+    pub(super) fn is_admin(&self, shown: &TokenDigest) -> bool {
+        self.admin.borrow().as_ref() == Some(shown)
     }
 
     /// Whether any program of this machine may call without a word.
-    fn are_none(&self) -> bool {
-        self.admin().is_none() && self.issuer.is_none()
+    pub(super) fn are_none(&self) -> bool {
+        self.admin.borrow().is_none() && self.issuer.is_none()
     }
 }
 
@@ -82,6 +92,7 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
     let call = Call::of(&request);
     let from = peer(&request);
     let evidence = Evidence::of(&request);
+    let changes = AccessChanges::of(&api, evidence.user.as_ref());
     let caller = known(&api, evidence, from.clone()).await;
     let who = caller
         .as_ref()
@@ -103,8 +114,13 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
     };
     let response = match admitted {
         Ok(caller) => {
+            let row = call.row(&params);
+            let watch = row.map(|row| AccessWatch::new(&api, &caller, row, &params, changes));
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            match watch {
+                Some(watch) => watch.run(request, next).await,
+                None => next.run(request).await,
+            }
         }
         Err(error) => error.into_response(),
     };
@@ -184,7 +200,7 @@ async fn note_refusal(
 struct Evidence {
     token: Option<Vec<u8>>,
     /// Of the connection's certificate.
-    user: Option<String>,
+    user: Option<UserCertificate>,
     cross_site: bool,
 }
 
@@ -210,7 +226,11 @@ async fn known(api: &Api, evidence: Evidence, from: String) -> Result<Caller, Ap
         (Some(secret), _) => of_token(api, &book, &secret).await?,
         // A browser shows a certificate whatever page calls; a token it shows to those alone who have it.
         (None, Some(_)) if cross_site => return Err(ApiError::ForeignOrigin),
-        (None, Some(user)) => Who::Certificate(user),
+        (None, Some(shown)) if !shown.is_good() => {
+            let why = "the certificate has expired, or its authority's users are known no longer";
+            return Err(ApiError::Unauthorized { why });
+        }
+        (None, Some(shown)) => Who::Certificate(shown),
         (None, None) if api.0.credentials.are_none() => Who::Local,
         (None, None) => {
             let why = "nothing is shown";
@@ -220,8 +240,8 @@ async fn known(api: &Api, evidence: Evidence, from: String) -> Result<Caller, Ap
     Ok(Caller::new(who, from, &book))
 }
 
-/// The user whom the connection's certificate names.
-fn user(request: &Request) -> Option<String> {
+/// The user's certificate that the connection has shown.
+fn user(request: &Request) -> Option<UserCertificate> {
     request.extensions().get::<Peer>()?.user.clone()
 }
 
@@ -229,8 +249,8 @@ fn user(request: &Request) -> Option<String> {
 async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError> {
     let shown = &digest_of(secret);
     let credentials = &api.0.credentials;
-    if credentials.admin().as_ref() == Some(shown) {
-        return Ok(Who::Admin);
+    if credentials.is_admin(shown) {
+        return Ok(Who::Admin(shown.clone()));
     }
     let mut tokens = book.access.tokens.iter();
     let Some((name, kept)) = tokens.find(|(_, kept)| kept.token.digest == *shown) else {

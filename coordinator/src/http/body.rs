@@ -11,6 +11,7 @@ use serde_json::error::Category;
 use sluice_common::nearest::unknown_field;
 use tokio::time::timeout;
 
+use super::access::AccessWatch;
 use super::error::{ApiError, known_fields};
 
 /// How much of a body that is too large is read and thrown away, in times of the limit, and for how long: a caller who
@@ -38,6 +39,14 @@ const NO_ENVIRONMENT: &str =
 
 /// The body, where it has at most `limit` bytes, announced or not.
 pub(super) async fn read(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
+    let watch = request.extensions().get::<AccessWatch>().cloned();
+    let bytes = collect(request, limit).await?;
+    // It may have taken long: what it asks for is judged by the rights that the caller had before.
+    watch.map_or(Ok(()), AccessWatch::check_body)?;
+    Ok(bytes)
+}
+
+async fn collect(request: Request, limit: usize) -> Result<Vec<u8>, ApiError> {
     let announced = announced(&request).unwrap_or(0);
     if announced > limit as u64 && request.headers().contains_key(EXPECT) {
         // To look for it would ask for it.

@@ -8,6 +8,7 @@
 //! What is slow is cut: a handshake, the head of a request (which is also how long a connection may be idle), and a
 //! reader that takes nothing. Bodies are `body.rs`'s.
 
+mod certificate;
 mod seats;
 mod steady;
 mod unread;
@@ -26,7 +27,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use sluice_transport::https;
+use sluice_transport::HttpsServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -36,6 +37,7 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::Api;
+pub(super) use certificate::UserCertificate;
 use seats::{Room, Seat, Seats};
 pub(super) use steady::Patience;
 use steady::Steady;
@@ -65,13 +67,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) address: SocketAddr,
-    /// The user whom its certificate names, which was verified.
-    pub(super) user: Option<String>,
+    /// The user's certificate that it has shown.
+    pub(super) user: Option<UserCertificate>,
     pub(super) patience: Patience,
 }
 
 /// How connections are made secret, as it is at the moment; in the clear where `None`.
-pub type Tls = Option<watch::Receiver<Arc<sluice_transport::ServerConfig>>>;
+pub type Tls = Option<watch::Receiver<Arc<HttpsServer>>>;
 
 /// Answers on `listener` until `api`'s stop; then finishes what is under way.
 pub(super) async fn serve(listener: TcpListener, tls: Tls, api: Api, router: Router) {
@@ -126,8 +128,9 @@ impl Door {
         let Some(tls) = &self.tls else {
             return self.http1(steady, peer).await;
         };
-        let tls = TlsAcceptor::from(Arc::clone(&tls.borrow()));
-        let secret = match timeout(HANDSHAKE_LIMIT, tls.accept(steady)).await {
+        let server = Arc::clone(&tls.borrow());
+        let acceptor = TlsAcceptor::from(Arc::clone(&server.config));
+        let secret = match timeout(HANDSHAKE_LIMIT, acceptor.accept(steady)).await {
             Ok(Ok(secret)) => secret,
             Ok(Err(error)) => {
                 tracing::debug!(%address, "no handshake: {error}");
@@ -136,8 +139,8 @@ impl Door {
             Err(_too_slow) => return,
         };
         let (_, session) = secret.get_ref();
-        let certificate = session.peer_certificates().and_then(<[_]>::first);
-        peer.user = certificate.and_then(https::user_of);
+        let chain = session.peer_certificates();
+        peer.user = chain.and_then(|it| UserCertificate::new(it, server, tls.clone()));
         let second = session.alpn_protocol() == Some(b"h2");
         match second {
             true => self.http2(secret, peer).await,

@@ -159,7 +159,7 @@ impl Reading {
         if self.caller.is_unbounded() {
             return Ok(());
         }
-        self.caller = self.caller.still(&self.api.engine().book())?;
+        self.caller = self.caller.still(&self.api)?;
         let records = events.iter().map(|event| &event.record.record);
         let places = Places::of(&self.api, records).await?;
         events.retain(|event| self.caller.hears(&event.record.record, &places));

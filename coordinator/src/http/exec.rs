@@ -1,5 +1,6 @@
 //! Programs beside steps: a call that becomes a connection to the agent on the step's host, and carries its frames
-//! unread. Either end's going is the end for both: where the caller goes the agent kills the program.
+//! unread. Either end's going is the end for both: where the caller goes the agent kills the program. A caller who loses
+//! the right goes too: the last frame that he is sent says why.
 //!
 //! What is refused is refused before the connection is made, as an ordinary error.
 
@@ -12,10 +13,10 @@ use axum::http::header::{CONNECTION, UPGRADE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::{Core, Refusal};
-use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use sluice_common::exec::{self, ExecRequest};
+use sluice_common::exec::{self, ExecRequest, FrameEdges, FrameKind, frame};
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::state::StepState;
@@ -25,6 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use super::Api;
+use super::access::{LastWord, WatchedUpgrade};
 use super::body;
 use super::edge::Peer;
 use super::error::ApiError;
@@ -62,7 +64,7 @@ pub(super) async fn exec(
     let step = params::step_id(&segment)?;
     let rank = params::number("rank", params.rank.as_deref())?
         .map_or(0, |n| usize::try_from(n).unwrap_or(usize::MAX));
-    let upgrade = request.extensions_mut().remove::<OnUpgrade>();
+    let upgrade = request.extensions_mut().remove::<WatchedUpgrade>();
     let upgrade = upgrade.filter(|_| wants_upgrade(request.headers()));
     let bytes = body::read(request, MAX_BODY_BYTES).await?;
     let wanted: ExecRequest = body::parse(&bytes, "")?;
@@ -77,7 +79,7 @@ pub(super) async fn exec(
     let way = reach(&api, place, &wanted).await?;
     // Whoever looks at a program's output may take his time: the program waits for him.
     peer.patience.be_endless();
-    tokio::spawn(carry(api, upgrade, way));
+    tokio::spawn(upgrade.run(|upgraded, last_word| carry(api, upgraded, last_word, way)));
     let headers = [
         (CONNECTION, HeaderValue::from_static("Upgrade")),
         (UPGRADE, HeaderValue::from_static(exec::UPGRADE)),
@@ -151,22 +153,33 @@ async fn reach(api: &Api, place: Place, wanted: &ExecRequest) -> Result<Way, Api
     }
 }
 
-/// Until either end has gone. Dropped, the stream tells the agent that nobody wants the program any more.
-async fn carry(api: Api, upgrade: OnUpgrade, (writer, reader): Way) {
-    let Ok(upgraded) = upgrade.await else {
-        return;
-    };
+/// Until either end has gone, or the caller has lost the right. Dropped, the stream tells the agent that nobody wants the
+/// program any more.
+async fn carry(api: Api, upgraded: Upgraded, last_word: LastWord, (writer, reader): Way) {
     let (from_caller, to_caller) = tokio::io::split(TokioIo::new(upgraded));
     tokio::select! {
-        () = up(from_caller, writer) => {}
-        () = down(reader, to_caller) => {}
+        () = up(from_caller, writer, last_word.clone()) => {}
+        () = down(reader, to_caller, last_word) => {}
         () = api.stopped() => {}
     }
 }
 
-async fn up(mut from_caller: ReadHalf<TokioIo<Upgraded>>, mut writer: FrameWriter) {
+/// What the caller says, for as long as he may.
+async fn up(
+    mut from_caller: ReadHalf<TokioIo<Upgraded>>,
+    mut writer: FrameWriter,
+    mut last_word: LastWord,
+) {
     let mut bytes = vec![0; CHUNK_BYTES];
-    while let Ok(count @ 1..) = from_caller.read(&mut bytes).await {
+    loop {
+        let count = tokio::select! {
+            biased;
+            () = is_said(&mut last_word) => return std::future::pending().await,
+            read = from_caller.read(&mut bytes) => read.unwrap_or(0),
+        };
+        if count == 0 {
+            return;
+        }
         if writer.send_bytes(&bytes[..count]).await.is_err() {
             // The program has ended: what it leaves unread is nobody's, and its end is on the way to the caller.
             return std::future::pending().await;
@@ -174,11 +187,46 @@ async fn up(mut from_caller: ReadHalf<TokioIo<Upgraded>>, mut writer: FrameWrite
     }
 }
 
-async fn down(mut reader: FrameReader, mut to_caller: WriteHalf<TokioIo<Upgraded>>) {
-    while let Ok(Some(bytes)) = reader.read_bytes(CHUNK_BYTES).await {
+/// What the program says. A last word goes between two frames, so the one that has begun is passed on first.
+async fn down(
+    mut reader: FrameReader,
+    mut to_caller: WriteHalf<TokioIo<Upgraded>>,
+    mut last_word: LastWord,
+) {
+    let mut edges = FrameEdges::default();
+    loop {
+        let is_over = last_word.borrow().is_some();
+        if is_over && edges.missing() == 0 {
+            break;
+        }
+        let most = if is_over {
+            edges.missing()
+        } else {
+            CHUNK_BYTES
+        };
+        let read = tokio::select! {
+            biased;
+            () = is_said(&mut last_word), if !is_over => continue,
+            read = reader.read_bytes(most.min(CHUNK_BYTES)) => read,
+        };
+        let Ok(Some(bytes)) = read else { break };
+        edges.pass(&bytes);
         if to_caller.write_all(&bytes).await.is_err() {
             return;
         }
     }
+    let said = last_word.borrow().clone();
+    if let Some(why) = said.filter(|_| edges.missing() == 0) {
+        let last = frame(FrameKind::Closed, why.as_bytes());
+        let _the_caller_is_gone = to_caller.write_all(&last).await;
+    }
     let _the_caller_is_gone = to_caller.shutdown().await;
+}
+
+/// Comes back when there is a last word.
+async fn is_said(last_word: &mut LastWord) {
+    let said = last_word.wait_for(Option::is_some).await.is_ok();
+    if !said {
+        std::future::pending().await
+    }
 }

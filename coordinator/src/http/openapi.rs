@@ -82,6 +82,22 @@ pub(super) fn described() -> Vec<(String, String)> {
     calls.collect()
 }
 
+/// Every call of those that answers with more than one JSON value: a stream, or a connection of its own.
+#[cfg(test)]
+pub(super) fn described_streams() -> std::collections::BTreeSet<(String, String)> {
+    let goes_on = |call: &Value| {
+        let answers = call["responses"].as_object().expect("a call has responses");
+        let content = answers.values().filter_map(|it| it["content"].as_object());
+        let mut kinds = content.flat_map(Map::keys);
+        answers.contains_key("101") || kinds.any(|kind| kind != "application/json")
+    };
+    let paths = paths();
+    let calls = described().into_iter().filter(|(method, path)| {
+        path.starts_with("/v1/") && goes_on(&paths[path][method.to_lowercase()])
+    });
+    calls.collect()
+}
+
 fn name(status: u16) -> String {
     format!("Error{status}")
 }

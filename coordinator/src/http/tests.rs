@@ -7,6 +7,7 @@ mod edge;
 mod explain;
 mod follow;
 mod join_tokens;
+mod lasting;
 mod logs;
 mod platforms;
 mod pools;

@@ -18,9 +18,9 @@ pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<W
         Who::Token {
             name, expires_at, ..
         } => (Some(name.to_string()), *expires_at),
-        Who::Certificate(user) => (Some(user.clone()), None),
+        Who::Certificate(shown) => (Some(shown.user.clone()), Some(shown.expires_at)),
         Who::Claims(found) => (Some(found.name.clone()), Some(found.expires_at)),
-        Who::Local | Who::Admin => (None, None),
+        Who::Local | Who::Admin(_) => (None, None),
     };
     Json(WhoView {
         who: caller.who().to_string(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use sluice_transport::files::{read_private, read_public};
-use sluice_transport::{Authority, HttpsServer, ServerConfig, TlsFiles, https, names_issuer};
+use sluice_transport::{Authority, HttpsServer, TlsFiles, https, names_issuer};
 use tokio::sync::watch;
 
 use super::{IdentityError, first_in, rollover};
@@ -21,7 +21,7 @@ pub(crate) struct HttpCertificate {
     source: Source,
     seen: Seen,
     renew_at: SystemTime,
-    shown: watch::Sender<Arc<ServerConfig>>,
+    shown: watch::Sender<Arc<HttpsServer>>,
 }
 
 #[derive(Clone)]
@@ -127,17 +127,16 @@ impl HttpCertificate {
         let source = Source::of(config, files, address, ttl);
         let seen = source.look();
         let made = source.make()?;
-        let (shown, _) = watch::channel(Arc::new(made.config));
         Ok(Self {
             source,
             seen,
             renew_at: made.validity.renew_at(),
-            shown,
+            shown: watch::channel(Arc::new(made)).0,
         })
     }
 
     /// What is shown, as it changes.
-    pub(crate) fn shown(&self) -> watch::Receiver<Arc<ServerConfig>> {
+    pub(crate) fn shown(&self) -> watch::Receiver<Arc<HttpsServer>> {
         self.shown.subscribe()
     }
 
@@ -155,7 +154,7 @@ impl HttpCertificate {
         let made = self.source.make()?;
         self.seen = seen;
         self.renew_at = made.validity.renew_at();
-        self.shown.send_replace(Arc::new(made.config));
+        self.shown.send_replace(Arc::new(made));
         Ok(true)
     }
 }

@@ -99,7 +99,12 @@ fn no_call(method: &str, said: &str, path: &str, last: Option<&str>) -> ApiError
     }
 }
 
-async fn judge(api: &Api, caller: &Caller, row: &Row, names: &[&str]) -> Result<(), ApiError> {
+pub(super) async fn judge(
+    api: &Api,
+    caller: &Caller,
+    row: &Row,
+    names: &[&str],
+) -> Result<(), ApiError> {
     if caller.is_unbounded() || row.place == Place::Known {
         return Ok(());
     }

@@ -131,6 +131,51 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
     );
 }
 
+/// What a follower of events by this certificate is told until its stream ends.
+fn followed(alice: &ureq::Agent, rig: &Rig) -> String {
+    let url = format!("https://{}/v1/events?follow=true", http(rig));
+    let mut stream = alice.get(url).call().unwrap();
+    assert_eq!(stream.status(), 200);
+    stream.body_mut().read_to_string().unwrap()
+}
+
+#[test]
+fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
+    let (rig, dir) = guarded(true);
+    let admin = caller(&rig.data, None);
+    let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
+    let applied = admin
+        .post(format!("https://{}/v1/apply", http(&rig)))
+        .header("authorization", format!("Bearer {OWN}"))
+        .send(binding.to_string());
+    assert_eq!(applied.unwrap().status(), 200);
+    let issued = |name: &str, ttl| {
+        let out = dir.path().join(name);
+        identity::issue_user(&rig.data, "alice", ttl, &out).unwrap();
+        caller(&rig.data, Some((&out, "user")))
+    };
+    let short = issued("short", Duration::from_secs(4));
+    let said = followed(&short, &rig);
+    assert!(said.contains("event: error\ndata: {"), "{said}");
+    assert!(
+        said.ends_with("}\n\n") && said.contains("unauthorized"),
+        "{said}"
+    );
+    // On the connection that was made in time, or on none.
+    let late = short
+        .get(format!("https://{}/v1/whoami", http(&rig)))
+        .call();
+    assert!(late.is_err() || late.is_ok_and(|answer| answer.status() == 401));
+    let long = issued("long", Duration::from_secs(24 * 3600));
+    std::thread::scope(|scope| {
+        let following = scope.spawn(|| followed(&long, &rig));
+        rollover::rotate(&rig.data).unwrap();
+        rollover::retire(&rig.data, None, true).unwrap();
+        let said = following.join().unwrap();
+        assert!(said.contains("unauthorized"), "{said}");
+    });
+}
+
 /// What comes back for these bytes, until the other end closes or has nothing more to say.
 fn said_to(rig: &Rig, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(http(rig)).unwrap();

@@ -1,0 +1,288 @@
+//! Ends calls that go on when the access that they were let in by is gone: streams of events, output that is followed,
+//! programs beside steps, and long waits. A call is judged again, by the rules of its beginning, whenever roles, bindings,
+//! tokens, pools or the config's credentials change, and when what the caller showed expires.
+//!
+//! `auth.rs` lays one watch around every call, so no handler can leave it out: a read is raced against it, a body whose
+//! length is not known is cut by it, and a connection that becomes another protocol is handed out only as a
+//! [`WatchedUpgrade`].
+
+use std::future::{Future, pending};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{RawPathParams, Request};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use coordinator_core::Book;
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use sluice_common::access::TokenDigest;
+use sluice_common::time::Time;
+use sluice_transport::HttpsServer;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::super::Api;
+use super::super::edge::UserCertificate;
+use super::super::error::ApiError;
+use super::place::judge;
+use super::table::Row;
+use super::{Caller, Who};
+use crate::clock::wall;
+
+/// How long a connection without access may take to say its last word.
+const LAST_WORD_LIMIT: Duration = Duration::from_millis(500);
+
+/// The longest sleep until something expires: the machine's clock may be set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+
+/// What access hangs on, as it changes. Made before a call is judged, so that no change falls between.
+#[derive(Clone, Debug)]
+pub(in super::super) struct AccessChanges {
+    book: watch::Receiver<Arc<Book>>,
+    admin: watch::Receiver<Option<TokenDigest>>,
+    /// By whom users' certificates are verified; `None` where the caller has shown none.
+    users: Option<watch::Receiver<Arc<HttpsServer>>>,
+}
+
+impl AccessChanges {
+    pub(in super::super) fn of(api: &Api, shown: Option<&UserCertificate>) -> Self {
+        Self {
+            book: api.engine().book_changes(),
+            admin: api.0.credentials.changes(),
+            users: shown.map(UserCertificate::changes),
+        }
+    }
+
+    /// Whether nothing has changed since this was made, or was asked last.
+    fn are_none(&mut self) -> bool {
+        let book = self.book.has_changed().unwrap_or(false);
+        let admin = self.admin.has_changed().unwrap_or(false);
+        let users = self.users.as_ref().map(watch::Receiver::has_changed);
+        self.book.mark_unchanged();
+        self.admin.mark_unchanged();
+        if let Some(users) = &mut self.users {
+            users.mark_unchanged();
+        }
+        !book && !admin && !matches!(users, Some(Ok(true)))
+    }
+
+    async fn next(&mut self, who: &Who) {
+        let expired = async {
+            match who.expires_at() {
+                Some(end) => sleep(until(end).min(LONGEST_SLEEP)).await,
+                None => pending().await,
+            }
+        };
+        let users = async {
+            match &mut self.users {
+                Some(users) => users.changed().await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            Ok(()) = self.book.changed() => {}
+            Ok(()) = self.admin.changed() => {}
+            Ok(()) = users => {}
+            () = expired => {}
+        }
+    }
+}
+
+fn until(end: Time) -> Duration {
+    Duration::from_millis(end.since(wall()).millis())
+}
+
+/// A call that was let in, and what its access hangs on.
+#[derive(Clone, Debug)]
+pub(in super::super) struct AccessWatch {
+    api: Api,
+    caller: Caller,
+    row: &'static Row,
+    names: Arc<[String]>,
+    changes: AccessChanges,
+}
+
+impl AccessWatch {
+    pub(in super::super) fn new(
+        api: &Api,
+        caller: &Caller,
+        row: &'static Row,
+        params: &RawPathParams,
+        changes: AccessChanges,
+    ) -> Self {
+        Self {
+            api: api.clone(),
+            caller: caller.clone(),
+            row,
+            names: params.iter().map(|(_, value)| value.to_owned()).collect(),
+            changes,
+        }
+    }
+
+    /// Has the call answered, and ends it when its access is gone.
+    pub(in super::super) async fn run(self, mut request: Request, next: Next) -> Response {
+        let extensions = request.extensions_mut();
+        if let Some(upgrade) = extensions.remove::<OnUpgrade>() {
+            let watch = self.clone();
+            extensions.insert(WatchedUpgrade { upgrade, watch });
+        }
+        extensions.insert(self.clone());
+        let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        let answer = next.run(request);
+        // What changes something is not broken off: it was judged when it was asked for, or by its body.
+        let answer = match reads {
+            false => answer.await,
+            true => tokio::select! {
+                answer = answer => answer,
+                error = self.clone().lost() => return error.into_response(),
+            },
+        };
+        self.cut(answer)
+    }
+
+    /// Comes back when the caller may make this call no longer, with the reason.
+    async fn lost(mut self) -> ApiError {
+        loop {
+            self.changes.next(self.caller.who()).await;
+            self.changes.are_none();
+            match self.judge().await {
+                Ok(()) => {}
+                // The end of the coordinator ends streams by other means.
+                Err(ApiError::Stopping) => return pending().await,
+                Err(error) => return error,
+            }
+        }
+    }
+
+    async fn judge(&self) -> Result<(), ApiError> {
+        let caller = self.caller.still(&self.api)?;
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        judge(&self.api, &caller, self.row, &names).await
+    }
+
+    /// Refuses a body that was sent so slowly that the caller's rights are others than those by which it is judged.
+    pub(in super::super) fn check_body(mut self) -> Result<(), ApiError> {
+        let expired = self
+            .caller
+            .who()
+            .expires_at()
+            .is_some_and(|end| end <= wall());
+        if self.changes.are_none() && !expired {
+            return Ok(());
+        }
+        match self.caller.still(&self.api)?.has_rights_of(&self.caller) {
+            true => Ok(()),
+            false => Err(ApiError::Unauthorized {
+                why: "your rights have changed while the body was sent: call again",
+            }),
+        }
+    }
+
+    fn cut(self, answer: Response) -> Response {
+        if answer.body().size_hint().exact().is_some() {
+            return answer;
+        }
+        let kind = answer.headers().get(CONTENT_TYPE);
+        let of_events = kind.is_some_and(is_of_events);
+        answer.map(|body| {
+            Body::new(Watched {
+                body,
+                lost: Box::pin(self.lost()),
+                of_events,
+                is_over: false,
+            })
+        })
+    }
+}
+
+fn is_of_events(kind: &HeaderValue) -> bool {
+    kind.as_bytes().starts_with(b"text/event-stream")
+}
+
+/// What a stream says at its end, as JSON.
+fn last_word(error: &ApiError) -> String {
+    serde_json::to_string(&error.body()).expect("an error body is plain JSON")
+}
+
+/// A body that ends with its access: a stream of events with an event that says so, any other broken off, so that nobody
+/// takes it for complete.
+struct Watched {
+    body: Body,
+    lost: Pin<Box<dyn Future<Output = ApiError> + Send>>,
+    of_events: bool,
+    is_over: bool,
+}
+
+impl HttpBody for Watched {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.is_over {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(error) = self.lost.as_mut().poll(context) else {
+            return Pin::new(&mut self.body).poll_frame(context);
+        };
+        self.is_over = true;
+        self.body = Body::empty();
+        Poll::Ready(Some(match self.of_events {
+            true => {
+                let event = format!("event: error\ndata: {}\n\n", last_word(&error));
+                Ok(Frame::data(event.into()))
+            }
+            false => {
+                let kind = io::ErrorKind::ConnectionAborted;
+                Err(axum::Error::new(io::Error::new(kind, error.to_string())))
+            }
+        }))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.is_over || self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::default()
+    }
+}
+
+/// The last word of a connection that has lost its access; none so far.
+pub(in super::super) type LastWord = watch::Receiver<Option<String>>;
+
+/// A call's connection that can become another protocol, for as long as the call's access lasts.
+#[derive(Clone, Debug)]
+pub(in super::super) struct WatchedUpgrade {
+    upgrade: OnUpgrade,
+    watch: AccessWatch,
+}
+
+impl WatchedUpgrade {
+    /// Has the connection carried until that ends. When its access is gone the carrier is given its last word, and a
+    /// moment to say it.
+    pub(in super::super) async fn run<F: Future<Output = ()>>(
+        self,
+        carry: impl FnOnce(Upgraded, LastWord) -> F,
+    ) {
+        let Ok(upgraded) = self.upgrade.await else {
+            return;
+        };
+        let (tell, told) = watch::channel(None);
+        let mut carrying = pin!(carry(upgraded, told));
+        tokio::select! {
+            () = carrying.as_mut() => return,
+            error = self.watch.lost() => tell.send_replace(Some(last_word(&error))),
+        };
+        let _it_says_nothing = timeout(LAST_WORD_LIMIT, carrying).await;
+    }
+}

@@ -1,0 +1,64 @@
+//! The certificate that a connection has shown. It is judged again while the connection lasts: it expires, and the
+//! authorities whose users are known are others after a while.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use sluice_common::time::Time;
+use sluice_transport::{CertificateDer, HttpsServer, Validity, https};
+use tokio::sync::watch;
+
+use crate::clock::wall;
+
+/// A user's certificate, verified when the connection was made.
+#[derive(Clone)]
+pub(in super::super) struct UserCertificate {
+    pub(in super::super) user: String,
+    pub(in super::super) expires_at: Time,
+    chain: Arc<[CertificateDer<'static>]>,
+    verified_by: Arc<HttpsServer>,
+    now: watch::Receiver<Arc<HttpsServer>>,
+}
+
+impl std::fmt::Debug for UserCertificate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UserCertificate")
+            .field("user", &self.user)
+            .field("expires_at", &self.expires_at)
+            .finish_non_exhaustive()
+    }
+}
+
+impl UserCertificate {
+    /// Of a chain that `verified_by` has verified; `None` where it names no user.
+    pub(super) fn new(
+        chain: &[CertificateDer<'static>],
+        verified_by: Arc<HttpsServer>,
+        now: watch::Receiver<Arc<HttpsServer>>,
+    ) -> Option<Self> {
+        let own = chain.first()?;
+        let until = Validity::of(own)?.until.duration_since(UNIX_EPOCH);
+        let until = until.map_or(0, |since| since.as_millis());
+        Some(Self {
+            user: https::user_of(own)?,
+            expires_at: Time::from_unix_millis(u64::try_from(until).unwrap_or(u64::MAX)),
+            chain: chain.into(),
+            verified_by,
+            now,
+        })
+    }
+
+    /// Whether it would be taken if it were shown now.
+    pub(in super::super) fn is_good(&self) -> bool {
+        let now = Arc::clone(&self.now.borrow());
+        let same = Arc::ptr_eq(&now, &self.verified_by);
+        self.expires_at > wall() && (same || now.knows_user(&self.chain))
+    }
+
+    /// By whom users' certificates are verified, as it changes from now on.
+    pub(in super::super) fn changes(&self) -> watch::Receiver<Arc<HttpsServer>> {
+        let mut now = self.now.clone();
+        now.mark_unchanged();
+        now
+    }
+}

@@ -1,0 +1,288 @@
+//! Calls that go on end when the access that they were let in by is gone: every kind of call that is described as a
+//! stream, by every way to lose access, within a second, with a last word.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use sluice_common::exec::{FrameKind, Frames, frame};
+use sluice_common::wire::LogReply;
+use sluice_transport::{FrameReader, FrameWriter};
+
+use super::*;
+use crate::config::{Overrides, RawConfig};
+use crate::fixture::{Agent, answer};
+use crate::http::openapi::described_streams;
+
+const OWN: &str = "correct-horse-battery";
+
+/// How long a stream may go on without access. The promise is a second; the rest is for a machine that is busy.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// The calls that go on, and the one that waits. A call that is described as a stream and is missing here fails a test.
+const LASTING: [(&str, &str); 4] = [
+    ("GET", "/v1/events"),
+    ("GET", "/v1/steps/{step}/logs"),
+    ("POST", "/v1/steps/{step}/exec"),
+    ("GET", "/v1/steps/{step}:wait"),
+];
+
+#[test]
+fn every_call_that_is_described_as_a_stream_is_ended_in_the_test_below() {
+    let ended: BTreeSet<(String, String)> = LASTING[..3]
+        .iter()
+        .map(|(method, path)| ((*method).to_owned(), (*path).to_owned()))
+        .collect();
+    assert_eq!(described_streams(), ended);
+}
+
+/// A coordinator that asks for tokens, with a step that runs on a host and one that waits.
+struct Scene {
+    rig: Rig,
+    agent: Agent,
+    dir: tempfile::TempDir,
+    own: String,
+}
+
+/// One open call, and what keeps the host's end of it open.
+struct Open {
+    what: &'static str,
+    stream: TcpStream,
+    _host: Option<(FrameWriter, FrameReader)>,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        sluice_transport::files::write_private(&file, OWN).unwrap();
+        let rig = Rig::start_with(Overrides {
+            api_token_file: Some(file),
+            ..Overrides::default()
+        });
+        let agent = rig.agent("n1", 2);
+        let mut scene = Self {
+            rig,
+            agent,
+            dir,
+            own: OWN.to_owned(),
+        };
+        let all = |id| json!({ "id": id, "command": ["true"], "resources": { "cpu_count": 2 } });
+        scene.done("POST", "/v1/steps", &all("runs").to_string());
+        scene.rig.runtime.block_on(async {
+            scene.agent.order().await;
+            scene.agent.ran("runs.1", None).await;
+        });
+        scene.done("GET", "/v1/steps/runs:wait?for=running&timeout=20s", "");
+        scene.done("POST", "/v1/steps", &all("waits").to_string());
+        scene
+    }
+
+    fn done(&self, method: &str, path: &str, body: &str) -> Value {
+        let header = format!("Bearer {}", self.own);
+        let headers = [("authorization", header.as_str())];
+        let (status, body) = answer(self.rig.call_with(method, path, &headers, body));
+        assert!(status < 300, "{method} {path}: {body}");
+        body
+    }
+
+    fn apply(&self, change: &Value) {
+        self.done("POST", "/v1/apply", &change.to_string());
+    }
+
+    /// An API token with this role; its secret.
+    fn token(&self, name: &str, role: &str, ttl: Option<&str>) -> String {
+        let mut body = json!({ "name": name, "roles": [role] });
+        if let Some(ttl) = ttl {
+            body["ttl"] = json!(ttl);
+        }
+        let made = self.done("POST", "/v1/api-tokens", &body.to_string());
+        made["secret"].as_str().unwrap().to_owned()
+    }
+
+    /// Makes the coordinator's own token another one.
+    fn rotate(&mut self) {
+        let file = self.dir.path().join("next");
+        self.own = "another-horse-battery".to_owned();
+        sluice_transport::files::write_private(&file, &self.own).unwrap();
+        let config = RawConfig::default().check(Overrides {
+            api_token_file: Some(file),
+            ..Overrides::default()
+        });
+        let token = config.unwrap().api_token.unwrap();
+        self.rig.running.as_ref().unwrap().api().renew_token(&token);
+    }
+
+    /// Sends a call; what was answered so far is unread.
+    fn begin(&self, token: &str, method: &str, path: &str, more: &str, body: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(self.rig.http()).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n{more}Content-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.set_read_timeout(Some(LIMIT * 4)).unwrap();
+        stream
+    }
+
+    fn host_answers(&self, hears_more: bool) -> (FrameWriter, FrameReader) {
+        self.rig.runtime.block_on(async {
+            let (mut writer, mut reader) = self.agent.connection.accept().await.unwrap();
+            let _request: sluice_common::wire::LogRequest = reader.next().await.unwrap().unwrap();
+            if hears_more {
+                let _wanted: sluice_common::exec::ExecRequest =
+                    reader.next().await.unwrap().unwrap();
+            }
+            writer.send(&LogReply::From { offset: 0 }).await.unwrap();
+            (writer, reader)
+        })
+    }
+
+    /// One of each kind, in which something was said already.
+    fn open_all(&self, token: &str) -> Vec<Open> {
+        let events = self.begin(token, "GET", "/v1/events?follow=true&step=runs", "", "");
+        until(&events, "event: started");
+        let logs = self.begin(token, "GET", "/v1/steps/runs/logs?follow=true", "", "");
+        let mut of_logs = self.host_answers(false);
+        let upgrade = "Connection: Upgrade\r\nUpgrade: sluice-exec/1\r\n";
+        let body = r#"{"command":["sh"]}"#;
+        let exec = self.begin(token, "POST", "/v1/steps/runs/exec", upgrade, body);
+        let mut of_exec = self.host_answers(true);
+        self.rig.runtime.block_on(async {
+            of_logs.0.send_bytes(b"written").await.unwrap();
+            let said = frame(FrameKind::Stdout, b"prompt");
+            of_exec.0.send_bytes(&said).await.unwrap();
+        });
+        until(&logs, "written");
+        until(&exec, "prompt");
+        let wait = "/v1/steps/waits:wait?timeout=60s";
+        let wait = self.begin(token, "GET", wait, "", "");
+        let silent = "/v1/steps/waits/logs?follow=true";
+        let silent = self.begin(token, "GET", silent, "", "");
+        let open = |what, stream, _host| Open {
+            what,
+            stream,
+            _host,
+        };
+        vec![
+            open("events", events, None),
+            open("logs", logs, Some(of_logs)),
+            open("exec", exec, Some(of_exec)),
+            open("wait", wait, None),
+            open("logs of what has not begun", silent, None),
+        ]
+    }
+}
+
+/// Reads until this was said.
+fn until(mut stream: &TcpStream, word: &str) {
+    let mut said = Vec::new();
+    let mut bytes = [0; 4096];
+    while !String::from_utf8_lossy(&said).contains(word) {
+        let count = stream.read(&mut bytes).expect("it is said soon");
+        assert!(count > 0, "{}", String::from_utf8_lossy(&said));
+        said.extend(&bytes[..count]);
+    }
+}
+
+/// What is said until the stream ends; the connection of a stream of events, and of a call that only waits, is kept.
+fn rest(open: &mut Open) -> Vec<u8> {
+    let mut said = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        let text = String::from_utf8_lossy(&said);
+        let is_whole = match open.what {
+            "events" => text.ends_with("\r\n0\r\n\r\n"),
+            _ => text.starts_with("HTTP/1.1 4") && text.ends_with('}'),
+        };
+        if is_whole {
+            return said;
+        }
+        match open.stream.read(&mut bytes) {
+            Ok(0) => return said,
+            Ok(count) => said.extend(&bytes[..count]),
+            Err(error) => panic!("{} goes on: {error}", open.what),
+        }
+    }
+}
+
+/// That each has ended, saying `code` where it can say something.
+fn have_ended(open: Vec<Open>, code: &str, since: Instant) {
+    for mut open in open {
+        let said = rest(&mut open);
+        let text = String::from_utf8_lossy(&said).into_owned();
+        assert!(
+            since.elapsed() < LIMIT,
+            "{}: {:?}",
+            open.what,
+            since.elapsed()
+        );
+        match open.what {
+            "events" => assert!(text.contains("event: error\ndata: {"), "{text}"),
+            // Broken off, so that it cannot be taken for complete: the last chunk, of no bytes, is missing.
+            "logs" => {
+                assert!(!text.contains("0\r\n\r\n"), "{text}");
+                continue;
+            }
+            "exec" => {
+                let mut frames = Frames::default();
+                frames.push(&said);
+                let (kind, last) = frames.take().unwrap().expect("it has a last word");
+                assert_eq!(kind, FrameKind::Closed, "{text}");
+                let error: Value = serde_json::from_slice(&last).unwrap();
+                assert_eq!(error["error"]["code"], code);
+            }
+            _ => assert!(text.starts_with("HTTP/1.1 40"), "{}: {text}", open.what),
+        }
+        assert!(text.contains(&format!("\"code\":\"{code}\"")), "{text}");
+    }
+}
+
+#[test]
+fn every_stream_ends_when_its_access_is_gone_and_says_why() {
+    let mut scene = Scene::start();
+    let revoked = scene.token("revoked", "admin", None);
+    let open = scene.open_all(&revoked);
+    let since = Instant::now();
+    scene.done("DELETE", "/v1/api-tokens/revoked", "");
+    have_ended(open, "unauthorized", since);
+
+    scene.apply(&json!({ "put": [{ "kind": "role", "name": "nothing" }] }));
+    let bound = scene.token("bound", "nothing", None);
+    let binding = json!({ "kind": "binding", "name": "b", "roles": ["admin"], "members": [{ "token": "bound" }] });
+    scene.apply(&json!({ "put": [binding] }));
+    let open = scene.open_all(&bound);
+    let since = Instant::now();
+    scene.apply(&json!({ "delete": [{ "kind": "binding", "name": "b" }] }));
+    have_ended(open, "forbidden", since);
+
+    let short = scene.token("short", "admin", Some("8s"));
+    let since = Instant::now() + Duration::from_secs(8);
+    let open = scene.open_all(&short);
+    have_ended(open, "unauthorized", since);
+
+    let open = scene.open_all(OWN);
+    let since = Instant::now();
+    scene.rotate();
+    have_ended(open, "unauthorized", since);
+}
+
+#[test]
+fn what_changes_for_others_ends_nothing() {
+    let scene = Scene::start();
+    let kept = scene.token("kept", "admin", None);
+    scene.token("other", "viewer", None);
+    let open = scene.open_all(&kept);
+    scene.done("DELETE", "/v1/api-tokens/other", "");
+    scene.done("PUT", "/v1/pools/another", "{}");
+    let mut open: BTreeMap<&str, Open> = open.into_iter().map(|it| (it.what, it)).collect();
+    let mut logs = open.remove("logs").unwrap();
+    let (writer, _) = logs._host.as_mut().unwrap();
+    let more = writer.send_bytes(b"more of it");
+    scene.rig.runtime.block_on(more).unwrap();
+    until(&logs.stream, "more of it");
+    scene.done("POST", "/v1/steps/runs:cancel", "");
+    until(&open["events"].stream, "event: stopping");
+}
