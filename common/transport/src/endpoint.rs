@@ -20,6 +20,7 @@ use tracing::debug;
 
 use crate::connection::{CLOSED, Connection, Shown};
 use crate::error::{TransportError, explain};
+use crate::gate::{Entry, Gate, Room};
 use crate::identity::Identity;
 use crate::join::Stranger;
 use crate::peer::{COORDINATOR_HOST, CertificateError, Peer, member_of};
@@ -36,6 +37,7 @@ const LET_IN: &[u8] = b"+";
 pub struct Listener {
     endpoint: Endpoint,
     cluster: Option<ClusterId>,
+    gate: Gate,
 }
 
 /// Somebody who dials and has shown nothing yet.
@@ -43,6 +45,7 @@ pub struct Listener {
 pub struct Handshake {
     incoming: Incoming,
     cluster: Option<ClusterId>,
+    room: Room,
 }
 
 /// Who has dialled, once the handshake is over.
@@ -74,7 +77,11 @@ impl Listener {
         let cluster = identity.member().cluster.clone();
         socket(addr)
             .and_then(|socket| endpoint(socket, identity.reset.endpoint_config(), Some(config)))
-            .map(|endpoint| Self { endpoint, cluster })
+            .map(|endpoint| Self {
+                endpoint,
+                cluster,
+                gate: Gate::default(),
+            })
             .map_err(|source| TransportError::Bind {
                 address: addr,
                 source,
@@ -100,11 +107,25 @@ impl Listener {
         addr.expect("a bound socket has an address")
     }
 
-    /// The next who dials; `None` once closed. Cancelling loses nobody.
+    /// The next who dials and is let through the gate; `None` once closed. Cancelling loses nobody.
     pub async fn accept(&self) -> Option<Handshake> {
-        let incoming = self.endpoint.accept().await?;
-        let cluster = self.cluster.clone();
-        Some(Handshake { incoming, cluster })
+        loop {
+            let incoming = self.endpoint.accept().await?;
+            let from = incoming.remote_address().ip();
+            match self.gate.enter(from, incoming.remote_address_validated()) {
+                Entry::Begin(room) => {
+                    let cluster = self.cluster.clone();
+                    return Some(Handshake {
+                        incoming,
+                        cluster,
+                        room,
+                    });
+                }
+                // Whose address is not proven may always be asked to prove it.
+                Entry::Prove => drop(incoming.retry()),
+                Entry::Drop => incoming.ignore(),
+            }
+        }
     }
 
     /// Ends every link and takes no more.
@@ -177,6 +198,7 @@ impl Handshake {
             .await
             .map_err(TransportError::writing)?;
         // Dropping the stream finishes it.
+        self.room.is_a_node_s();
         Ok(Visitor::Node(Connection::new(connection, shown)))
     }
 }

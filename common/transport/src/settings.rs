@@ -40,15 +40,15 @@ const STREAM_WINDOW: u32 = 1024 * 1024;
 /// Bytes that one link may have sent and not seen acknowledged.
 const SEND_WINDOW: u64 = 8 * 1024 * 1024;
 
-/// Handshakes that may wait for the coordinator's attention. Every host of the largest cluster may dial at once after
-/// a coordinator's restart; who is turned away tries again.
-pub(crate) const MAX_WAITING_HANDSHAKES: usize = 16 * 1024;
+/// First packets that may wait for the gate, which looks at each in microseconds. Every host of the largest cluster may
+/// dial at once after a coordinator's restart; who is turned away tries again.
+pub(crate) const MAX_WAITING_HANDSHAKES: usize = 4 * 1024;
 
 /// Bytes that one waiting handshake may hold; its first flight takes a few thousand.
 pub(crate) const WAITING_HANDSHAKE_BYTES: u64 = 64 * 1024;
 
 /// Bytes that all waiting handshakes may hold.
-pub(crate) const WAITING_BYTES: u64 = 64 * 1024 * 1024;
+pub(crate) const WAITING_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Between two answers to packets of links that an earlier process had. Each is smaller than what it answers and costs
 /// microseconds; ten thousand agents must hear theirs within seconds of a coordinator's restart.

@@ -94,6 +94,9 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
     let evidence = Evidence::of(&request);
     let changes = AccessChanges::of(&api, evidence.user.as_ref());
     let caller = known(&api, evidence, from.clone()).await;
+    if let (Ok(_), Some(peer)) = (&caller, request.extensions().get::<Peer>()) {
+        peer.seat.is_of_a_known_caller();
+    }
     let who = caller
         .as_ref()
         .map_or(NOBODY.to_owned(), |caller| caller.who().to_string());

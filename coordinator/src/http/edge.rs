@@ -2,10 +2,10 @@
 //! they are slow; what comes by them goes to the router.
 //!
 //! ```text
-//! accept -> a seat, or the door -> TLS handshake -> HTTP/1.1, or HTTP/2 where TLS agreed on it -> router
+//! accept -> a seat, for which an older one may have to go -> TLS handshake -> HTTP/1.1, or HTTP/2 where TLS agreed on it -> router
 //! ```
 //!
-//! What is slow is cut: a handshake, the head of a request (which is also how long a connection may be idle), and a
+//! What is slow is cut: a handshake, the first call, the head of a request (which is also how long a connection may be idle), and a
 //! reader that takes nothing. Bodies are `body.rs`'s.
 
 mod certificate;
@@ -30,7 +30,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use sluice_transport::HttpsServer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
@@ -38,15 +38,20 @@ use tower_service::Service;
 
 use super::Api;
 pub(super) use certificate::UserCertificate;
-use seats::{Room, Seat, Seats};
+pub(super) use seats::Seat;
+use seats::{Room, Seats};
 pub(super) use steady::Patience;
 use steady::Steady;
 
-/// Connections: each costs some 10 kB and a descriptor, of which a process has 20,000 at worst.
+/// Connections: each costs some 10 kB, one with a half-sent head 40 kB, and a descriptor, of which a process has 20,000 at
+/// worst. An honest caller shows who he is within a few round trips, so that few wait at a time.
 const ROOM: Room = Room {
-    in_all: 8192,
-    of_each: 1024,
+    waiting: 1024,
+    known: 8192,
+    known_of_each: 1024,
 };
+/// How long the first call on a connection may take, its handshake included.
+const FIRST_CALL_LIMIT: Duration = Duration::from_secs(15);
 /// How long a handshake of TLS may take.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, and how long a connection may be idle: longer than clients keep theirs.
@@ -70,6 +75,22 @@ pub(super) struct Peer {
     /// The user's certificate that it has shown.
     pub(super) user: Option<UserCertificate>,
     pub(super) patience: Patience,
+    /// The connection's place among others.
+    pub(super) seat: Arc<Seat>,
+    /// Told of each call.
+    called: Arc<Notify>,
+}
+
+impl Peer {
+    fn new(address: SocketAddr, seat: Seat) -> Self {
+        Self {
+            address,
+            user: None,
+            patience: Patience::default(),
+            seat: Arc::new(seat),
+            called: Arc::default(),
+        }
+    }
 }
 
 /// How connections are made secret, as it is at the moment; in the clear where `None`.
@@ -82,17 +103,14 @@ pub(super) async fn serve(listener: TcpListener, tls: Tls, api: Api, router: Rou
         tls,
         api: api.clone(),
     };
-    let seats = Seats::default();
+    let seats = Seats::new(ROOM);
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((stream, address)) => {
-                    let Some(seat) = seats.take(address.ip(), ROOM) else {
-                        tracing::debug!(%address, "more connections than are let in: this one is closed");
-                        continue;
-                    };
-                    connections.spawn(door.clone().admit(stream, address, seat));
+                    let peer = Peer::new(address, seats.take(address.ip()));
+                    connections.spawn(door.clone().hold(stream, peer));
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept a call: {error}");
@@ -115,16 +133,26 @@ struct Door {
 }
 
 impl Door {
-    async fn admit(self, stream: TcpStream, address: SocketAddr, _seat: Seat) {
+    /// Serves a connection until it ends, is too slow with its first call, or loses its place.
+    async fn hold(self, stream: TcpStream, peer: Peer) {
+        let (seat, called, address) = (peer.seat.clone(), peer.called.clone(), peer.address);
+        let too_late = async {
+            if timeout(FIRST_CALL_LIMIT, called.notified()).await.is_ok() {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            () = self.admit(stream, peer) => {}
+            () = seat.is_taken_away() => tracing::debug!(%address, "more connections wait than may: this one is closed"),
+            () = too_late => tracing::debug!(%address, "no call within the time for the first one"),
+        }
+    }
+
+    async fn admit(self, stream: TcpStream, mut peer: Peer) {
         // An answer is one small write: waiting to fill a packet would only make it late.
         let _slower_without = stream.set_nodelay(true);
-        let patience = Patience::default();
-        let steady = Steady::new(stream, STALL_LIMIT, patience.clone());
-        let mut peer = Peer {
-            address,
-            user: None,
-            patience,
-        };
+        let steady = Steady::new(stream, STALL_LIMIT, peer.patience.clone());
+        let address = peer.address;
         let Some(tls) = &self.tls else {
             return self.http1(steady, peer).await;
         };
@@ -216,6 +244,7 @@ fn call(
     peer: &Peer,
     mut request: Request,
 ) -> impl Future<Output = Result<axum::response::Response, Infallible>> + use<> {
+    peer.called.notify_one();
     request.extensions_mut().insert(peer.clone());
     // A router is always ready.
     Service::call(&mut router.clone(), request)

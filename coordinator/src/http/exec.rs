@@ -79,7 +79,12 @@ pub(super) async fn exec(
     let way = reach(&api, place, &wanted).await?;
     // Whoever looks at a program's output may take his time: the program waits for him.
     peer.patience.be_endless();
-    tokio::spawn(upgrade.run(|upgraded, last_word| carry(api, upgraded, last_word, way)));
+    tokio::spawn(async move {
+        // The connection keeps its place among others until it ends.
+        let _seat = peer.seat;
+        let carry = |upgraded, last_word| carry(api, upgraded, last_word, way);
+        upgrade.run(carry).await;
+    });
     let headers = [
         (CONNECTION, HeaderValue::from_static("Upgrade")),
         (UPGRADE, HeaderValue::from_static(exec::UPGRADE)),

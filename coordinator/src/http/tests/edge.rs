@@ -219,6 +219,44 @@ fn heads_that_are_too_large_or_say_two_things_are_refused() {
 }
 
 #[test]
+fn thousands_of_half_calls_from_many_addresses_keep_no_caller_out() {
+    let rig = Rig::start();
+    let call = "GET /v1/steps HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let answered = |stream: &mut TcpStream| {
+        stream.write_all(call.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        while !said.ends_with(b"}") {
+            let mut bytes = [0; 4096];
+            let count = stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "{}", String::from_utf8_lossy(&said));
+            said.extend(&bytes[..count]);
+        }
+        assert!(said.starts_with(b"HTTP/1.1 200"));
+    };
+    let mut before = TcpStream::connect(http(&rig)).unwrap();
+    answered(&mut before);
+    let from = |host: u8, network: u8| {
+        rig.runtime.block_on(async {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            let own = std::net::SocketAddr::from(([127, 0, network, host], 0));
+            socket.bind(own).unwrap();
+            let stream = socket.connect(http(&rig)).await.unwrap();
+            stream.into_std().unwrap()
+        })
+    };
+    let mut open = Vec::new();
+    for n in 0..1_600_u32 {
+        let mut stream = from(2 + (n % 2) as u8, 1 + (n % 8) as u8);
+        let _cut_already = stream.write(b"GET /v1/steps HTTP/1.1\r\n");
+        open.push(stream);
+    }
+    let mut newcomer = TcpStream::connect(http(&rig)).unwrap();
+    answered(&mut newcomer);
+    // Whoever was known before has kept his connection.
+    answered(&mut before);
+}
+
+#[test]
 fn one_peer_that_opens_thousands_keeps_nobody_else_out() {
     let rig = Rig::start();
     let open = (0..1500).map_while(|_| {

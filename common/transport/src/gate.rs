@@ -1,0 +1,201 @@
+//! Who may begin a handshake. One costs tens of kilobytes and a signature, and the first packet that asks for it may have
+//! come from anywhere:
+//!
+//! ```text
+//! few of unproven addresses under way -> anybody
+//! more -> whoever has shown that the address is his own (QUIC's Retry, for which nothing is kept here)
+//! many of proven ones, in all or of one network -> nobody: the packet is dropped, and an honest dialler sends it again
+//!                                                  a second later
+//! ```
+//!
+//! Packets with a false address take nothing from who has the address. A part of the room is kept for addresses from which
+//! nodes have linked with a certificate.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::prefix::Prefix;
+
+/// Handshakes under way of addresses that nobody has shown to be his own.
+const MAX_UNPROVEN: usize = 64;
+/// Handshakes under way of proven addresses. One takes a few round trips where both ends are honest, so that ten thousand hosts get through
+/// within seconds; held open for as long as may be, these cost some 20 MB.
+const MAX_UNDER_WAY: usize = 256;
+/// Those of one network.
+const MAX_OF_PREFIX: usize = 64;
+/// More of them, for addresses from which nodes have linked.
+const KEPT_FOR_KNOWN: usize = 64;
+/// Addresses that are remembered: twice the hosts of the largest cluster. Beyond them all are forgotten, and known again
+/// at their next links.
+const MAX_KNOWN: usize = 20_000;
+
+/// What becomes of a first packet.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    /// The handshake begins, and has room for as long as this is held.
+    Begin(Room),
+    /// The dialler is asked to show that the address is his.
+    Prove,
+    /// There is no room: the packet is dropped.
+    Drop,
+}
+
+/// The handshakes that are under way. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<Mutex<UnderWay>>);
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    unproven: usize,
+    proven: usize,
+    /// Proven ones.
+    of_prefix: BTreeMap<Prefix, usize>,
+    known: BTreeSet<IpAddr>,
+}
+
+/// Room for one handshake, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Room {
+    gate: Gate,
+    address: IpAddr,
+    is_proven: bool,
+}
+
+impl Gate {
+    /// Judges a first packet that says that it is from `address`, which is proven where `is_proven`.
+    pub(crate) fn enter(&self, address: IpAddr, is_proven: bool) -> Entry {
+        let address = address.to_canonical();
+        let mut under_way = self.lock();
+        if is_proven {
+            let prefix = Prefix::of(address);
+            let is_known = under_way.known.contains(&address);
+            let most = MAX_UNDER_WAY + if is_known { KEPT_FOR_KNOWN } else { 0 };
+            let of_it = under_way.of_prefix.get(&prefix).copied().unwrap_or(0);
+            if under_way.proven >= most || (of_it >= MAX_OF_PREFIX && !is_known) {
+                return Entry::Drop;
+            }
+            under_way.proven += 1;
+            under_way.of_prefix.insert(prefix, of_it + 1);
+        } else {
+            if under_way.unproven >= MAX_UNPROVEN {
+                return Entry::Prove;
+            }
+            under_way.unproven += 1;
+        }
+        Entry::Begin(Room {
+            gate: self.clone(),
+            address,
+            is_proven,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        // The counts are whole between any two statements that could panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Room {
+    /// Remembers that a node has shown its certificate from here.
+    pub(crate) fn is_a_node_s(&self) {
+        let mut under_way = self.gate.lock();
+        if under_way.known.len() >= MAX_KNOWN && !under_way.known.contains(&self.address) {
+            under_way.known.clear();
+        }
+        under_way.known.insert(self.address);
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let mut under_way = self.gate.lock();
+        if !self.is_proven {
+            under_way.unproven -= 1;
+            return;
+        }
+        under_way.proven -= 1;
+        let prefix = Prefix::of(self.address);
+        if let Some(count) = under_way.of_prefix.get_mut(&prefix) {
+            *count -= 1;
+            if *count == 0 {
+                under_way.of_prefix.remove(&prefix);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(network: u32, host: u32) -> IpAddr {
+        std::net::Ipv4Addr::from_bits((10 << 24) | (network << 8) | host).into()
+    }
+
+    /// Proven ones of many networks, until no more is let in.
+    fn fill(gate: &Gate) -> Vec<Room> {
+        let mut rooms = Vec::new();
+        for number in 0..1000 {
+            match gate.enter(address(number / 50, number % 50), true) {
+                Entry::Begin(room) => rooms.push(room),
+                Entry::Prove => panic!("it is proven"),
+                Entry::Drop => {}
+            }
+        }
+        rooms
+    }
+
+    #[test]
+    fn a_flood_of_unproven_packets_is_asked_for_proof_and_costs_no_more_room() {
+        let gate = Gate::default();
+        let mut rooms = Vec::new();
+        for number in 0..10_000 {
+            match gate.enter(address(number / 20, number % 20), false) {
+                Entry::Begin(room) => rooms.push(room),
+                Entry::Prove => {}
+                Entry::Drop => panic!("none of these networks has many"),
+            }
+        }
+        assert_eq!(rooms.len(), MAX_UNPROVEN);
+        // Who has an address in whose name they were sent loses nothing by it.
+        assert!(matches!(gate.enter(address(1, 1), true), Entry::Begin(_)));
+        drop(rooms);
+        assert!(matches!(gate.enter(address(1, 1), false), Entry::Begin(_)));
+        let left = gate.lock();
+        assert_eq!(
+            (left.unproven, left.proven, left.of_prefix.len()),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn one_network_takes_its_part_and_no_more() {
+        let gate = Gate::default();
+        let mut rooms = Vec::new();
+        for number in 0..250 {
+            if let Entry::Begin(room) = gate.enter(address(7, number), true) {
+                rooms.push(room);
+            }
+        }
+        assert_eq!(rooms.len(), MAX_OF_PREFIX);
+        assert!(matches!(gate.enter(address(8, 1), true), Entry::Begin(_)));
+    }
+
+    #[test]
+    fn a_host_that_has_linked_finds_room_when_all_networks_attack() {
+        let gate = Gate::default();
+        let host = address(200, 1);
+        let Entry::Begin(room) = gate.enter(host, false) else {
+            panic!("nothing is under way");
+        };
+        room.is_a_node_s();
+        drop(room);
+        let rooms = fill(&gate);
+        assert_eq!(rooms.len(), MAX_UNDER_WAY);
+        assert!(matches!(gate.enter(address(201, 1), true), Entry::Drop));
+        let kept: Vec<Entry> = (0..100).map(|_| gate.enter(host, true)).collect();
+        let let_in = kept.iter().filter(|it| matches!(it, Entry::Begin(_)));
+        assert_eq!(let_in.count(), KEPT_FOR_KNOWN);
+    }
+}

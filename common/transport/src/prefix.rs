@@ -1,0 +1,43 @@
+//! Addresses that are taken to be one holder's: whoever has one address of a network mostly has the others, so a bound for
+//! each address bounds nobody.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// The parts of an address that a holder cannot choose, in bits: a provider gives out no longer prefixes.
+const BITS_V4: u32 = 24;
+const BITS_V6: u32 = 48;
+
+/// The network that an address is of: a /24 of IPv4, a /48 of IPv6.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Prefix(IpAddr);
+
+impl Prefix {
+    /// The one that an address is of. An IPv4 peer of an IPv6 socket is the same peer.
+    pub fn of(address: IpAddr) -> Self {
+        Self(match address.to_canonical() {
+            IpAddr::V4(it) => {
+                let mask = u32::MAX << (u32::BITS - BITS_V4);
+                Ipv4Addr::from_bits(it.to_bits() & mask).into()
+            }
+            IpAddr::V6(it) => {
+                let mask = u128::MAX << (u128::BITS - BITS_V6);
+                Ipv6Addr::from_bits(it.to_bits() & mask).into()
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_and_others_are_not() {
+        let of = |text: &str| Prefix::of(text.parse().unwrap());
+        assert_eq!(of("10.0.0.1"), of("10.0.0.254"));
+        assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.9"));
+        assert_ne!(of("10.0.0.1"), of("10.0.1.1"));
+        assert_eq!(of("2001:db8:1::1"), of("2001:db8:1:ffff::2"));
+        assert_ne!(of("2001:db8:1::1"), of("2001:db8:2::1"));
+    }
+}
