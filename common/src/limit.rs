@@ -60,14 +60,39 @@ pub const DEFAULT_LEASE: Span = Span::from_secs(5 * 60);
 /// How long a supervisor may take to stop an attempt whose lease has passed.
 pub const DEFAULT_STOP_LIMIT: Span = Span::from_secs(30);
 
+/// How long a keeper leaves an attempt whose kill is due to its supervisor, before it kills the attempt itself.
+pub const KEEPER_DELAY: Span = Span::from_secs(1);
+
+/// Between two looks of a keeper that runs all the time at the deadlines of attempts.
+pub const KEEPER_PERIOD: Span = Span::from_secs(1);
+
+/// Between two runs of the keeper that the init system starts by a timer: `OnUnitInactiveSec` of `sluice-keeper.timer`.
+pub const KEEPER_TIMER_PERIOD: Span = Span::from_secs(5);
+
+/// How late the init system may start it: `AccuracySec` of `sluice-keeper.timer`.
+pub const KEEPER_TIMER_ACCURACY: Span = Span::from_secs(1);
+
+/// How long after its kill was due an attempt may run on if its supervisor is dead, stopped or cannot start: the delay, the
+/// longest pause between two runs of the keeper, and 3 s in which a busy host starts one and it kills. A sign of life of a
+/// keeper counts for as long.
+pub const KEEPER_LIMIT: Span = Span::from_secs(10);
+
+const _: () = assert!(
+    KEEPER_LIMIT.millis()
+        >= KEEPER_DELAY.millis()
+            + KEEPER_TIMER_PERIOD.millis()
+            + KEEPER_TIMER_ACCURACY.millis()
+            + 3_000
+);
+
 /// How far two hosts' clocks may part over one lease.
 pub const DRIFT_MARGIN: Span = Span::from_secs(10);
 
 /// Silence after which a node gets no new work.
 pub const DEFAULT_UNREACHABLE_AFTER: Span = Span::from_secs(15);
 
-/// Silence after which a node's steps are started elsewhere. At least lease + stop limit + drift margin, which the
-/// coordinator checks when it starts: what is started elsewhere must have stopped here.
+/// Silence after which a node's steps are started elsewhere. At least lease + stop limit + keeper limit + drift margin,
+/// which the coordinator checks when it starts: what is started elsewhere must have stopped here.
 pub const DEFAULT_LOST_AFTER: Span = Span::from_secs(6 * 60 + 30);
 
 /// Between two heartbeats of an agent.

@@ -15,6 +15,7 @@ pub mod cpuset;
 pub mod devices;
 pub mod entrance;
 pub mod file;
+pub mod found;
 pub mod leftovers;
 pub mod legacy;
 pub mod limits;

@@ -16,6 +16,8 @@
 //! | [`attempt`] | the phases of one attempt |
 //! | [`hooks`] | the admin's programs around attempts |
 //! | [`lease`] | deadlines |
+//! | [`keeper`] | ending what a supervisor should have ended and has not |
+//! | [`oom`] | whom the kernel kills first for want of memory |
 //! | [`moving`] | how an attempt stands with what it holds on GPUs |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
@@ -47,10 +49,12 @@ pub mod groups;
 pub mod handover;
 pub mod hooks;
 pub mod identity;
+pub mod keeper;
 pub mod lease;
 pub mod moving;
 pub mod notice;
 pub mod notify;
+pub mod oom;
 pub mod options;
 pub mod output;
 pub mod owner;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use sluice_common::chain::chain;
 use sluice_log::{Filter, Format, LogError};
 use sluice_supervisor::checkpoint::helper;
+use sluice_supervisor::keeper::command as keeper;
 use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
 use tracing::error;
@@ -19,6 +20,12 @@ fn main() -> ExitCode {
         .is_some_and(|mode| mode == helper::MODE)
     {
         return checkpoint();
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|mode| mode == keeper::MODE)
+    {
+        return keep();
     }
     let is_check = options::is_check(std::env::args_os().skip(1));
     let (format, filter, command) = match options::parse(std::env::args_os().skip(1)) {
@@ -46,6 +53,15 @@ fn main() -> ExitCode {
 fn checkpoint() -> ExitCode {
     match helper::run(std::env::args_os().skip(2)) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(e) => refused(&e),
+    }
+}
+
+/// The keeper starts a log of its own: nobody tells it of a config.
+fn keep() -> ExitCode {
+    match keeper::run(std::env::args_os().skip(2)) {
+        Ok(Some(text)) => print(text),
+        Ok(None) => ExitCode::SUCCESS,
         Err(e) => refused(&e),
     }
 }

@@ -52,6 +52,7 @@ The log goes to stderr. SLUICE_LOG filters it (error, warn, info, debug, trace, 
 form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config where --config does not. SLUICE_SUPERVISOR_CUDA_LIBRARY
 and SLUICE_SUPERVISOR_CUDA_CHECKPOINT go before `cuda_library` and `cuda_checkpoint` of the config.
 
+`sluice-supervisor keep --help` tells of the mode that ends steps whose lease has passed if no supervisor does.
 `sluice-supervisor checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved here.
 ";
 

@@ -7,6 +7,7 @@
 
 mod beginning;
 mod checking;
+mod keeping;
 mod leaving;
 mod upgrading;
 
@@ -38,8 +39,9 @@ use crate::options::Options;
 use crate::state_dir::{StateDir, StateDirError};
 use crate::table::{Setup, Table, TableError};
 use crate::upgrade::Upgrade;
-use crate::{clock, reap, sys};
+use crate::{clock, oom, reap, sys};
 use beginning::{Beginning, reader_uid};
+use keeping::Keeping;
 
 /// After a connection could not be accepted, most likely for want of descriptors: the loop must not spin on it.
 const ACCEPT_AGAIN: Span = Span::from_secs(1);
@@ -112,6 +114,7 @@ pub struct Server {
     health: Health,
     /// What the agent was told of the host's health.
     told_health: Option<HostHealth>,
+    keeping: Keeping,
     /// Whether children have ended that were not collected yet, of whom no signal tells.
     reap_again: bool,
 }
@@ -146,7 +149,13 @@ impl Server {
             cuda: options.cuda.clone(),
             left: begin.left,
         };
+        oom::protect(oom::DAEMON);
         let mut table = Table::open(state_dir.path(), setup)?;
+        let mut keeping = Keeping::new(state_dir.path(), table.boot_id(), upgrade.program());
+        if options.handover.is_some() {
+            keeping.renew();
+        }
+        table.is_kept = keeping.look(clock::boot_now());
         // Whoever ended before the signals were watched raises none any more.
         let before = reap::ended_children();
         table.on_children_ended(&before.children);
@@ -176,6 +185,7 @@ impl Server {
             upgrade,
             health,
             told_health: None,
+            keeping,
             reap_again: before.is_cut,
         })
     }
@@ -206,6 +216,7 @@ impl Server {
             self.init.wake_at(),
             self.upgrade.wake_at(),
             self.health.wake_at().filter(|_| self.stop.is_none()),
+            Some(self.keeping.wake_at()).filter(|_| self.stop.is_none()),
             self.reap_again.then_some(now),
         ];
         let wake_at = wake_at.into_iter().flatten().min();
@@ -296,9 +307,11 @@ impl Server {
         }
         ended.retain(|child| !self.upgrade.on_child_ended(child.pid, &child.exit()));
         ended.retain(|child| !self.health.on_child_ended(child.pid));
+        ended.retain(|child| !self.keeping.on_child_ended(child.pid));
         self.table.on_children_ended(&ended);
         self.table.on_time(now);
         self.upgrade.on_time(now);
+        self.on_keeper_time(now);
         if self.stop.is_none() {
             self.health.on_time(now);
         }
@@ -439,6 +452,9 @@ impl Server {
         if self.stop.is_some() && matches!(message, ToSupervisor::Spawn(_)) {
             // The agent asks the next supervisor again.
             return;
+        }
+        if matches!(&message, ToSupervisor::Spawn(spec) if spec.lease_until.is_some()) {
+            self.see_keeper(now);
         }
         if let Some(answer) = self.table.on_message(message, now) {
             self.tell(&answer);

@@ -9,11 +9,12 @@
 //! step, which is kept apart ([`after`]).
 
 pub mod after;
+pub mod look;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -32,6 +33,8 @@ const SUFFIX: &str = ".json";
 const NEW: &str = ".new";
 /// No attempt's file: their names hold a number before the suffix.
 const RENEWAL: &str = "renewal.json";
+/// Ends the name of a note that a keeper has ended the attempt.
+const KEPT_SUFFIX: &str = ".kept";
 
 /// No attempt's file either. Where it is not there, the form is the first.
 const FORM_FILE: &str = "form";
@@ -198,11 +201,13 @@ impl Spool {
     /// Where it cannot be removed.
     pub fn remove(&self, attempt: &AttemptId) -> Result<(), SpoolError> {
         self.remove_after(attempt)?;
-        let path = self.path_of(attempt);
-        match fs::remove_file(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, e)),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        remove_file(&self.dir.join(format!("{attempt}{KEPT_SUFFIX}")))?;
+        remove_file(&self.path_of(attempt))
+    }
+
+    /// Whether a keeper has ended an attempt because its lease had passed, while no supervisor did.
+    pub fn was_kept(&self, attempt: &AttemptId) -> bool {
+        self.dir.join(format!("{attempt}{KEPT_SUFFIX}")).exists()
     }
 
     /// Writes the last renewal.
@@ -214,7 +219,18 @@ impl Spool {
             boot_id: boot_id.clone(),
             until,
         };
-        self.write_json(&self.dir.join(RENEWAL), &renewal)
+        let path = self.dir.join(RENEWAL);
+        self.write_json(&path, &renewal)
+            .or_else(|e| self.overwrite(&path, &renewal).map_err(|_| e))
+    }
+
+    /// Writes over what is there, which takes no block of a disk that is full: a keeper that did not learn of the renewal
+    /// would end every step that was renewed.
+    fn overwrite<T: Serialize>(&self, path: &Path, value: &T) -> io::Result<()> {
+        let bytes = serde_json::to_vec(value).expect("records have string keys only");
+        let file = fs::OpenOptions::new().write(true).open(path)?;
+        file.write_all_at(&bytes, 0)?;
+        file.set_len(u64::try_from(bytes.len()).unwrap_or(u64::MAX))
     }
 
     /// Reads the last renewal of this boot. Where it is damaged, leases end when they would have without it.
@@ -239,6 +255,13 @@ impl Spool {
     fn write_json<T: Serialize>(&self, path: &Path, value: &T) -> Result<(), SpoolError> {
         let bytes = serde_json::to_vec(value).expect("records have string keys only");
         Ok(whole_file::replace(path, &self.dir.join(NEW), &bytes)?)
+    }
+}
+
+fn remove_file(path: &Path) -> Result<(), SpoolError> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed("remove", path, e)),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 

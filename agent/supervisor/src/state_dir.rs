@@ -164,7 +164,8 @@ impl StateDir {
 /// file that this one is about to make.
 fn check_trust(dir: &Path) -> Result<(), StateDirError> {
     let own = nix::unistd::geteuid().as_raw();
-    for path in [dir.to_owned(), dir.join("attempts"), dir.join("spool")] {
+    let made = ["attempts", "spool", "keeper"].map(|name| dir.join(name));
+    for path in std::iter::once(dir.to_owned()).chain(made) {
         let found = match fs::symlink_metadata(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
             found => found.map_err(|e| failed("look at", &path, e))?,
@@ -186,6 +187,14 @@ fn check_trust(dir: &Path) -> Result<(), StateDirError> {
         }
     }
     Ok(())
+}
+
+/// Whether a supervisor works there, one that is stopped included.
+pub fn is_taken(dir: &Path) -> bool {
+    let mut lock = whole_file();
+    let asked = File::open(dir.join(LOCK))
+        .is_ok_and(|file| fcntl(file, FcntlArg::F_GETLK(&mut lock)).is_ok());
+    asked && lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
 /// A lock of the process and not of the open file: children that are not yet another program do not share it, so it

@@ -4,12 +4,13 @@
 //!
 //! [`restore`] is its start, [`settle`] its end of turn; [`freezing`] is what freezes and thaws, [`moving`] what is done
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
-//! attempts, [`beside`] what runs beside them, [`leasing`] what keeps their leases,
+//! attempts, [`beside`] what runs beside them, [`ending`] how their programs have ended, [`leasing`] what keeps their leases,
 //! [`pinning`] what keeps them to processors of their own, [`storing`] what keeps them to their part of the disk,
 //! [`users`] what gives them users of their own, [`after`] what runs when their programs have ended.
 
 mod after;
 mod beside;
+mod ending;
 mod freezing;
 mod handing;
 mod hooking;
@@ -17,6 +18,7 @@ mod leasing;
 mod moving;
 mod pinning;
 mod restore;
+pub(crate) use restore::ATTEMPTS;
 pub use restore::Setup;
 mod settle;
 mod storing;
@@ -60,6 +62,10 @@ use crate::whole_file::FileError;
 
 pub use handing::Left;
 use hooking::Hooking;
+
+/// Why an attempt with a lease is not started.
+const NO_KEEPER: &str = "no keeper of leases is at work on this host, so nobody would end the step in time if its supervisor \
+     died: see `systemctl status sluice-steps.service sluice-keeper.timer` there";
 
 /// Why the supervisor could not take up its work.
 #[derive(Debug, thiserror::Error)]
@@ -107,6 +113,8 @@ pub struct Table {
     /// Main processes that are children of ours and were not reaped.
     by_pid: BTreeMap<u32, AttemptId>,
     renewed: Option<BootMillis>,
+    /// Whether somebody ends attempts whose lease has passed if this supervisor does not: without, none with a lease begins.
+    pub is_kept: bool,
     /// Attempts whose view has changed in this turn.
     changed: BTreeSet<AttemptId>,
     /// Signals to be sent at the end of this turn; at the end of a later one where the host cannot be looked at.
@@ -133,6 +141,11 @@ pub struct Table {
 }
 
 impl Table {
+    /// The boot that its attempts belong to.
+    pub fn boot_id(&self) -> BootId {
+        self.boot_id.clone()
+    }
+
     /// Everything that an agent needs to know.
     pub fn hello(&self) -> FromSupervisor {
         FromSupervisor::Hello {
@@ -251,6 +264,8 @@ impl Table {
         let expired = lease.is_some_and(|mut lease| lease.look(now) != Stage::Held);
         let made = if expired {
             Err(Exit::LeaseExpired)
+        } else if lease.is_some() && !self.is_kept {
+            Err(Exit::HostFailed(NO_KEEPER.to_owned()))
         } else {
             self.fork(spec, lease).map_err(|error| error.into_exit())
         };
@@ -386,31 +401,6 @@ impl Table {
             }
             self.on_helper_ended(child.pid, clock::boot_now());
         }
-    }
-
-    fn on_main_ended(&mut self, id: &AttemptId, exit: Exit, usage: Usage) {
-        let exit = self.cause_of(id, exit);
-        let usage = self.groups.usage(id).or(usage);
-        let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_led()) else {
-            return;
-        };
-        let now = clock::wall_now();
-        if let Some(Reported::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
-            let exit = self.hooking.on_start_failed(&id.step, exit);
-            if let Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) = &exit
-            {
-                info!(step = %id.step, attempt = id.number, "process not started: {why}");
-            }
-            attempt.on_start_failed(exit, now);
-        } else {
-            let (exit_code, signal) = (exit.code(), exit.signal());
-            let out_of_memory = matches!(exit, Exit::OutOfMemory(_));
-            info!(step = %id.step, attempt = id.number, exit_code, signal, out_of_memory, "process ended");
-            attempt.on_exit(exit, now, usage);
-        }
-        attempt.unsaved = true;
-        self.look_due = true;
-        self.changed.insert(id.clone());
     }
 
     /// A descriptor of [`Table::watched`] has become readable.

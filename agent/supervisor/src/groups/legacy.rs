@@ -53,6 +53,13 @@ impl Legacy {
         Self { roots }
     }
 
+    /// The root of `controller` that another process has made.
+    pub(super) fn found(controller: Controller, root: PathBuf) -> Self {
+        Self {
+            roots: [(controller, root)].into(),
+        }
+    }
+
     /// Whether a controller is used.
     pub fn has(&self, controller: Controller) -> bool {
         self.roots.contains_key(&controller)
@@ -104,11 +111,13 @@ impl Legacy {
     }
 
     /// Any hierarchy knows all processes; the freezer's is the one that kills.
+    pub(super) fn killing_root(&self) -> Option<&Path> {
+        let freezer = self.root(Controller::Freezer);
+        freezer.or_else(|| self.roots().next())
+    }
+
     fn group(&self, name: &Path) -> Option<PathBuf> {
-        let freezer = self.roots.get(&Controller::Freezer);
-        freezer
-            .or_else(|| self.roots.values().next())
-            .map(|root| root.join(name))
+        self.killing_root().map(|root| root.join(name))
     }
 
     pub(super) fn exists(&self, name: &Path) -> bool {

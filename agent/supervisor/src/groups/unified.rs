@@ -49,6 +49,17 @@ impl Unified {
         })
     }
 
+    /// The root that another process has made, for killing what is in its groups.
+    pub(super) fn found(root: PathBuf) -> Self {
+        Self {
+            delegated: None,
+            kills: root.join("cgroup.kill").exists(),
+            freezes: root.join("cgroup.freeze").exists(),
+            controllers: BTreeSet::new(),
+            root,
+        }
+    }
+
     /// Where the attempts' groups are.
     pub fn root(&self) -> &Path {
         &self.root

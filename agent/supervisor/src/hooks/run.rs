@@ -21,7 +21,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::time::Span;
 use tracing::warn;
 
-use crate::sys;
+use crate::{oom, sys};
 
 /// `PATH` of hooks.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -181,7 +181,7 @@ pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
 
 /// A child that waits lets go of what is the supervisor's, and ends with it: the next supervisor runs the hook anew.
 pub(crate) fn stand_alone(supervisor: Pid, keep: &[RawFd]) -> bool {
-    let alone = sys::close_all_but(keep).is_ok();
+    let alone = sys::close_all_but(keep).is_ok() && oom::give_up().is_ok();
     sys::default_signals();
     let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
     let dies = set_pdeathsig(Signal::SIGKILL);

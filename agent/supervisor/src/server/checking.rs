@@ -1,7 +1,6 @@
 //! How a server tells the agent how its host is: by the admin's check, which [`crate::hooks::health`] knows, and by the
 //! room that is left on the disk.
 
-use sluice_common::host_health::HostHealth;
 use sluice_common::supervision::FromSupervisor;
 
 use super::Server;
@@ -9,10 +8,7 @@ use super::Server;
 impl Server {
     /// Says how the host is, where that is known and the agent was not told so yet.
     pub(super) fn tell_health(&mut self) {
-        let found = match self.table.shortage() {
-            Some(why) => Some(HostHealth::Unfit(why.to_owned())),
-            None => self.health.found().cloned(),
-        };
+        let found = self.host_health();
         if self.agent.is_none() || found == self.told_health {
             return;
         }

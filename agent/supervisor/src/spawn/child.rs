@@ -19,7 +19,7 @@ use crate::config::Rules;
 use crate::groups::entrance::Entrance;
 use crate::hooks::run::Run;
 use crate::identity::Identity;
-use crate::sys;
+use crate::{oom, sys};
 
 /// What is to be run.
 pub(super) struct Program {
@@ -184,6 +184,7 @@ pub(super) fn let_go(
     dup2_stderr(stderr).map_err(|e| failed("redirect stderr", e))?;
     sys::close_all_but(keep).map_err(|e| format!("the host could not close descriptors: {e}"))?;
     setsid().map_err(|e| failed("make a session", e))?;
+    oom::give_up().map_err(|e| format!("the host could not set oom_score_adj: {e}"))?;
     setrlimit(Resource::RLIMIT_NOFILE, soft, hard)
         .map_err(|e| failed("set the limit of open files", e))?;
     sys::default_signals();

@@ -15,7 +15,7 @@ use super::after::Afters;
 use super::hooking::Hooking;
 use super::{
     Attempt, AttemptId, BTreeMap, BTreeSet, BootId, BootMillis, Left, Owners, Path, Phase, Spawner,
-    Spool, Table, TableError, clock, info, process, warn,
+    Spool, Table, TableError, chain, clock, info, process, warn,
 };
 use crate::attempt::{After, Origin};
 use crate::config::Cuda;
@@ -24,6 +24,7 @@ use crate::groups::choice::GroupOptions;
 use crate::groups::name;
 use crate::hooks::Hooks;
 use crate::identity::Identities;
+use crate::keeper::places;
 use crate::moving::Moving;
 use crate::output::{self, cap::Cap, sweep::Sweep};
 use crate::spawn::begun;
@@ -32,7 +33,8 @@ use crate::storage::Storage;
 use crate::sys;
 use crate::uids::{self, Allocator};
 
-const ATTEMPTS: &str = "attempts";
+/// Where the directories of attempts are.
+pub(crate) const ATTEMPTS: &str = "attempts";
 
 /// How the attempts of a host are kept.
 #[derive(Debug)]
@@ -81,6 +83,12 @@ impl Table {
         groups.claim(state_dir);
         groups.log();
         warn_of_marks(&groups);
+        if let Err(e) = places::write(state_dir, &boot_id, groups.roots()) {
+            warn!(
+                "a keeper of leases does not know the groups of attempts: {}",
+                chain(&e)
+            );
+        }
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         for (id, attempt) in &mut attempts {
             let found = match setup.left.freezing.contains(id) {
@@ -129,6 +137,7 @@ impl Table {
             attempts,
             by_pid: BTreeMap::new(),
             renewed,
+            is_kept: false,
             changed: BTreeSet::new(),
             wanted: Vec::new(),
             wanted_of_all: None,
@@ -165,7 +174,11 @@ fn restore(
             spool.remove(&id)?;
             continue;
         }
-        let mut attempt = child.unwrap_or_else(|| take_over(&record, boot_id));
+        let unseen = match spool.was_kept(&id) {
+            true => Exit::LeaseExpired,
+            false => Exit::Unknown,
+        };
+        let mut attempt = child.unwrap_or_else(|| take_over(&record, boot_id, unseen));
         attempt.killing = left.killing.contains(&id);
         attempt.hook_words = record.hook_words;
         attempt.uid = record.uid.map(Uid::from_raw);
@@ -220,7 +233,8 @@ fn log_taken_over(id: &AttemptId, attempt: &Attempt) {
     }
 }
 
-fn take_over(record: &Record, boot_id: &BootId) -> Attempt {
+/// `unseen` is how it has ended if it did while no supervisor was there.
+fn take_over(record: &Record, boot_id: &BootId, unseen: Exit) -> Attempt {
     let now = clock::wall_now();
     let same_boot = record.boot_id == *boot_id;
     let phase = match record.phase.clone() {
@@ -230,7 +244,7 @@ fn take_over(record: &Record, boot_id: &BootId) -> Attempt {
         HostPhase::Running(process) => {
             // Its death went unseen, but not what it was killed for.
             let exceeded = record.storage.exceeded;
-            let exit = exceeded.map_or(Exit::Unknown, Exit::StorageExceeded);
+            let exit = exceeded.map_or(unseen, Exit::StorageExceeded);
             find(process).unwrap_or_else(|| Phase::Ended(end_of(process, exit, now)))
         }
         // After a reboot nothing can be left of it.

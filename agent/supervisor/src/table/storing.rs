@@ -2,7 +2,7 @@
 
 use sluice_common::supervision::StorageExceeded;
 
-use super::{Attempt, AttemptId, BootMillis, Exit, SpawnError, StopSignal, Table, clock, io, warn};
+use super::{Attempt, AttemptId, BootMillis, SpawnError, StopSignal, Table, clock, io, warn};
 use crate::storage::Candidate;
 
 impl Table {
@@ -71,20 +71,6 @@ impl Table {
         attempt.killing = true;
         attempt.unsaved = true;
         self.want(id, StopSignal::Kill);
-    }
-
-    /// A kill for want of memory or disk is told as what it was, also where nobody saw the end. One that lost a process to
-    /// it and succeeded all the same has succeeded.
-    pub(super) fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
-        let killed = seen != Exit::Code(0);
-        let exceeded = self.attempts.get(id).and_then(|a| a.storage.exceeded);
-        if let Some(found) = exceeded.filter(|_| killed) {
-            return Exit::StorageExceeded(found);
-        }
-        match self.groups.out_of_memory(id).filter(|_| killed) {
-            Some(found) => Exit::OutOfMemory(found),
-            None => seen,
-        }
     }
 
     /// Nothing begins while the disk has less free than is kept, as it is now.

@@ -76,6 +76,7 @@ fn no_name_leads_out_of_the_attempts_directory() {
     let wanted = [
         "attempts",
         "groups",
+        "keeper",
         "spool",
         "supervisor.lock",
         "supervisor.sock",

@@ -10,7 +10,6 @@ use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{Exit, FreezerState, StopSignal, ToSupervisor};
-use sluice_supervisor::process;
 
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
@@ -41,12 +40,10 @@ fn refusal(client: &mut Client, exec: &ExecId) -> String {
     }
 }
 
-/// The user that each process runs as whose parent is the supervisor.
+/// The user that each process of a step runs as whose parent is the supervisor.
 fn users_of_children(host: &Host) -> Vec<u32> {
-    let all = process::all().unwrap();
-    let children = all.iter().filter(|p| p.parent == host.pid());
-    let user = |p: &process::Stat| Some(fs::metadata(format!("/proc/{}", p.pid)).ok()?.uid());
-    children.filter_map(user).collect()
+    let user = |pid: u32| Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid());
+    host.children().into_iter().filter_map(user).collect()
 }
 
 #[test]

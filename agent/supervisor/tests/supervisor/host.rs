@@ -151,6 +151,13 @@ impl Host {
         self.running.as_ref().unwrap().child.id()
     }
 
+    /// Its children, but for the keeper that it has started.
+    pub(crate) fn children(&self) -> Vec<u32> {
+        let all = process::all().unwrap().into_iter();
+        let children = all.filter(|p| p.parent == self.pid()).map(|p| p.pid);
+        children.filter(|pid| !is_keeper(*pid)).collect()
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.dir.path().join("supervisor.sock")
     }
@@ -263,6 +270,11 @@ pub(crate) fn as_root() -> tempfile::NamedTempFile {
 
 pub(crate) fn send(pid: u32, signal: Signal) {
     kill(Pid::from_raw(pid.cast_signed()), signal).unwrap();
+}
+
+fn is_keeper(pid: u32) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|b| *b == 0).nth(1) == Some(b"keep")
 }
 
 /// Whether a process does anything still.

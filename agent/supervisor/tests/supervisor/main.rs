@@ -21,6 +21,7 @@ mod freezing;
 mod host;
 mod hostile;
 mod identities;
+mod keepers;
 mod leases;
 mod leaving;
 #[expect(

@@ -7,7 +7,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{Exit, HostPhase, SpawnSpec};
-use sluice_supervisor::process;
 
 use crate::client::{sh, spec};
 use crate::host::{Host, open_files, until};
@@ -32,14 +31,7 @@ fn two_hundred_at_once_leave_no_zombie_and_no_descriptor() {
     for (n, spec) in (1..).zip(&specs) {
         assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(n % 200));
     }
-    let children = |pid| {
-        process::all()
-            .unwrap()
-            .into_iter()
-            .filter(|p| p.parent == pid)
-            .count()
-    };
-    until("no child is left", || children(host.pid()) == 0);
+    until("no child is left", || host.children().is_empty());
     assert_eq!(open_files(host.pid()), before);
 }
 

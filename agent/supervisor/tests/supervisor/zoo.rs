@@ -304,12 +304,7 @@ fn starting_and_stopping_leaves_nothing_behind() {
     (0..50).for_each(&mut once);
     let before = (open_files(host.pid()), resident_kib(host.pid()));
     (50..50 + cycles()).for_each(&mut once);
-    until("no child is left", || {
-        !process::all()
-            .unwrap()
-            .iter()
-            .any(|p| p.parent == host.pid())
-    });
+    until("no child is left", || host.children().is_empty());
     assert!(client.list().is_empty());
     // One more is open for a moment while it looks for what was kept long enough.
     until("no descriptor is left", || {

@@ -1,0 +1,60 @@
+//! The groups of attempts as a process finds them that has not made them: a keeper ([`crate::keeper`]) kills in them and makes
+//! none. The supervisor writes their roots down, because a process elsewhere cannot tell which of version 1 they are.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use sluice_cgroups::Controller;
+use sluice_common::inventory::Mechanism;
+
+use super::cpuset::Cpusets;
+use super::devices::{DeviceOptions, Fences};
+use super::legacy::Legacy;
+use super::unified::Unified;
+use super::{Groups, limits};
+
+/// The roots below which an attempt's groups can be killed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Roots {
+    /// Of version 2.
+    pub unified: Option<PathBuf>,
+    /// Of version 1: the freezer's if there is one, else any.
+    pub legacy: Option<PathBuf>,
+    /// Whether `legacy` is the freezer's.
+    pub freezes: bool,
+}
+
+impl Groups {
+    /// The roots of these groups, for [`Groups::found`].
+    pub fn roots(&self) -> Roots {
+        Roots {
+            unified: self.unified.as_ref().map(|it| it.root().to_owned()),
+            legacy: self.legacy.killing_root().map(ToOwned::to_owned),
+            freezes: self.legacy.has(Controller::Freezer),
+        }
+    }
+
+    /// The groups below roots that another process has made.
+    pub fn found(roots: &Roots) -> Self {
+        let controller = match roots.freezes {
+            true => Controller::Freezer,
+            false => Controller::Pids,
+        };
+        let legacy = roots.legacy.clone();
+        Self {
+            unified: roots.unified.clone().map(Unified::found),
+            legacy: legacy.map_or_else(Legacy::default, |root| Legacy::found(controller, root)),
+            cpusets: Cpusets::none(),
+            watch: None,
+            fences: Fences::new(Mechanism::None, &DeviceOptions::default()),
+            pids_max: limits::default_pids_max(),
+            leaving: BTreeSet::new(),
+        }
+    }
+
+    /// Whether attempts have groups at all.
+    pub fn are_there(&self) -> bool {
+        self.unified.is_some() || self.legacy.killing_root().is_some()
+    }
+}

@@ -1,0 +1,262 @@
+//! A keeper ends attempts whose lease has passed if their supervisor does not: a supervisor may be dead, be stopped, be
+//! unable to start, or have been taken away with its unit.
+//!
+//! A keeper needs neither config nor agent nor network. It reads what the supervisor writes anyway: records and the last
+//! renewal in the spool ([`crate::spool::look`]), and where the groups are ([`Places`]). [`KEEPER_DELAY`] after an attempt
+//! should have been killed it kills the attempt itself, leaves a note for the next supervisor and goes on until nothing of
+//! the attempt is left. What it has read once it remembers, in case the files are lost.
+//!
+//! Several keepers of one directory do no harm to each other. `sluice-steps.service` runs one all the time, the init system
+//! starts another every few seconds by `sluice-keeper.timer`, and a supervisor that finds neither starts its own. Each says
+//! that it lives ([`beat`]). [`command`] is the command line and the loop; `server` decides what a host without a keeper
+//! does.
+
+pub mod beat;
+pub mod command;
+pub mod places;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use sluice_common::id::{AttemptId, BootId};
+use sluice_common::limit::KEEPER_DELAY;
+use sluice_common::supervision::{BootMillis, Process};
+use tracing::{error, warn};
+
+use crate::groups::Groups;
+use crate::owner::{Leaders, Owners};
+use crate::process;
+use crate::spool::look::{Entry, Reader};
+use crate::table::ATTEMPTS;
+use crate::{clock, reap};
+use places::Places;
+
+/// What is known of an attempt of which something may run.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    main: Option<Process>,
+    /// When the keeper kills it; `None` if it has no lease.
+    due_at: Option<BootMillis>,
+    /// Whether it was killed here and nothing of it was left.
+    is_over: bool,
+    /// Whether the log says that it is killed here.
+    is_told: bool,
+}
+
+/// Keeps the leases of one state directory.
+#[derive(Debug)]
+pub struct Keeper {
+    boot_id: BootId,
+    spool: Reader,
+    places: Places,
+    groups: Groups,
+    owners: Owners,
+    renewed: Option<BootMillis>,
+    held: BTreeMap<AttemptId, Held>,
+    is_blind: bool,
+}
+
+impl Keeper {
+    /// For the supervisor of `state_dir`, in this boot.
+    pub fn new(state_dir: &Path, boot_id: BootId) -> Self {
+        Self {
+            spool: Reader::new(state_dir, boot_id.clone()),
+            places: Places::new(state_dir),
+            groups: Groups::found(&Default::default()),
+            owners: Owners::new(state_dir.join(ATTEMPTS)),
+            boot_id,
+            renewed: None,
+            held: BTreeMap::new(),
+            is_blind: false,
+        }
+    }
+
+    /// Looks at the deadlines once, and kills what is due. Says whether the deadlines could be read.
+    pub fn look(&mut self, now: BootMillis) -> bool {
+        self.reap();
+        let is_seeing = self.learn(now);
+        let is_due = |held: &Held| !held.is_over && held.due_at.is_some_and(|at| at <= now);
+        let due = self.held.iter().filter(|(_, held)| is_due(held));
+        let due: Vec<AttemptId> = due.map(|(id, _)| id.clone()).collect();
+        self.end(&due, None);
+        let left = |id: &AttemptId| self.held.get(id).is_some_and(|held| !held.is_over);
+        let due: Vec<AttemptId> = due.into_iter().filter(left).collect();
+        self.tell(&due);
+        self.end(&due, Some(Signal::SIGKILL));
+        is_seeing
+    }
+
+    /// Whether it keeps anything: an attempt that has a lease, and of which something runs.
+    pub fn keeps(&self) -> bool {
+        let leased = |held: &Held| held.due_at.is_some() && !held.is_over;
+        let mut held = self.held.iter().filter(|(_, held)| leased(held));
+        // Without groups a stray is found only when the whole host is looked at, which is done when its kill is due.
+        held.any(|(id, held)| !self.groups.are_there() || self.is_left(id, held))
+    }
+
+    /// Signals every attempt of which something runs, whether or not it has a lease, or only looks; how many there are.
+    pub fn signal_all(&mut self, signal: Option<Signal>) -> usize {
+        self.reap();
+        self.learn(clock::boot_now());
+        let all: Vec<AttemptId> = self.held.keys().cloned().collect();
+        self.end(&all, signal);
+        self.held.values().filter(|held| !held.is_over).count()
+    }
+
+    fn learn(&mut self, now: BootMillis) -> bool {
+        if let Some(found) = self.places.changed(&self.boot_id) {
+            self.groups = Groups::found(&found);
+        }
+        self.renewed = self.renewed.max(self.spool.renewal());
+        let entries = match self.spool.read() {
+            Ok(entries) => {
+                self.is_blind = false;
+                entries
+            }
+            // No supervisor has worked here yet.
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.held.is_empty() => Vec::new(),
+            Err(e) => {
+                if !std::mem::replace(&mut self.is_blind, true) {
+                    error!(
+                        "the records of attempts cannot be read, those that are known are kept: {e}"
+                    );
+                }
+                Vec::new()
+            }
+        };
+        let mut before = std::mem::take(&mut self.held);
+        for (id, entry) in entries {
+            let known = before.remove(&id);
+            if let Some(held) = self.judge(entry, known, now) {
+                self.held.insert(id, held);
+            }
+        }
+        // Their records are gone. If they were removed by the supervisor, nothing is left of them.
+        before.retain(|id, held| self.is_left(id, held));
+        self.held.append(&mut before);
+        !self.is_blind
+    }
+
+    fn judge(&self, entry: Entry, known: Option<Held>, now: BootMillis) -> Option<Held> {
+        let fresh = |main, due_at| Held {
+            main,
+            due_at,
+            is_over: false,
+            is_told: false,
+        };
+        match entry {
+            Entry::Over => None,
+            Entry::Held { main, lease } => {
+                let due_at = lease.map(|mut lease| {
+                    lease.renew(self.renewed.unwrap_or(BootMillis(0)));
+                    clock::after(lease.kill_at(), KEEPER_DELAY)
+                });
+                // One that never began may be started again under its name.
+                let known = known.filter(|known| known.main == main);
+                let seen = known.unwrap_or_else(|| fresh(main, due_at));
+                Some(Held { due_at, ..seen })
+            }
+            // The next supervisor would kill it at its start. A lease that anybody has here has not passed before the last
+            // renewal.
+            Entry::Unreadable => Some(known.unwrap_or_else(|| {
+                let at = self.renewed.unwrap_or(now);
+                fresh(None, Some(clock::after(at, KEEPER_DELAY)))
+            })),
+        }
+    }
+
+    fn end(&mut self, ids: &[AttemptId], signal: Option<Signal>) {
+        let strays = self.strays(ids);
+        for id in ids {
+            let Some(mut held) = self.held.get(id).copied() else {
+                continue;
+            };
+            let strays = strays.get(id).map(Vec::as_slice).unwrap_or_default();
+            held.is_over = !self.is_left(id, &held) && strays.is_empty();
+            if let Some(signal) = signal.filter(|_| !held.is_over) {
+                self.send(id, &held, strays, signal);
+            }
+            self.held.insert(id.clone(), held);
+        }
+    }
+
+    fn send(&self, id: &AttemptId, held: &Held, strays: &[u32], signal: Signal) {
+        if signal == Signal::SIGKILL {
+            self.groups.kill(id);
+        }
+        // What has ended meanwhile needs no signal.
+        if let Some(main) = held.main.filter(is_there) {
+            let _ = killpg(Pid::from_raw(main.pid.cast_signed()), signal);
+        }
+        for pid in self.groups.members(id).iter().chain(strays) {
+            let _ = kill(Pid::from_raw(pid.cast_signed()), signal);
+        }
+    }
+
+    /// Before the kill: whoever sees the end finds the note.
+    fn tell(&mut self, due: &[AttemptId]) {
+        for id in due {
+            let Some(held) = self.held.get_mut(id) else {
+                continue;
+            };
+            if !std::mem::replace(&mut held.is_told, true) {
+                warn!(
+                    step = %id.step, attempt = id.number,
+                    "its lease has passed and its supervisor has not killed it: killed by the keeper"
+                );
+                if let Err(e) = self.spool.note(id) {
+                    warn!(step = %id.step, attempt = id.number, "the next supervisor is not told: {e}");
+                }
+            }
+        }
+    }
+
+    fn is_left(&self, id: &AttemptId, held: &Held) -> bool {
+        self.groups.is_populated(id) || held.main.is_some_and(|main| lives(&main))
+    }
+
+    /// Where no group knows the processes of an attempt, the whole host is looked at.
+    fn strays(&mut self, ids: &[AttemptId]) -> BTreeMap<AttemptId, Vec<u32>> {
+        if ids.is_empty() || self.groups.are_there() {
+            return BTreeMap::new();
+        }
+        let mut leaders = Leaders::default();
+        leaders.has_ungrouped();
+        for id in ids {
+            let main = self.held.get(id).and_then(|held| held.main);
+            leaders.add_taken_over(id, main, main.is_some_and(|main| lives(&main)));
+        }
+        match self.owners.census(&leaders) {
+            Ok(census) => {
+                let members = census.members.into_iter();
+                members
+                    .map(|(id, found)| (id, found.iter().map(|p| p.pid).collect()))
+                    .collect()
+            }
+            Err(e) => {
+                error!("cannot see what runs on this host, looking again soon: {e}");
+                BTreeMap::new()
+            }
+        }
+    }
+
+    /// Children read the marks of processes.
+    fn reap(&mut self) {
+        for child in reap::ended_children().children {
+            self.owners.on_child_ended(child.pid);
+        }
+        self.owners.on_tick();
+    }
+}
+
+/// Whether the number of a process is still its own, ended or not.
+fn is_there(main: &Process) -> bool {
+    process::stat(main.pid).is_some_and(|p| p.start_ticks == main.start_ticks)
+}
+
+fn lives(main: &Process) -> bool {
+    process::stat(main.pid).is_some_and(|p| p.start_ticks == main.start_ticks && p.is_alive())
+}

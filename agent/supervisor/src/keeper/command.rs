@@ -1,0 +1,308 @@
+//! `sluice-supervisor keep`: the command line of keepers, and their loops.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lexopt::prelude::{Long, Short, Value};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::unistd::setsid;
+use sluice_common::id::BootId;
+use sluice_common::limit::KEEPER_PERIOD;
+use sluice_log::{Filter, FilterError, Format, FormatError, LogError};
+use tracing::{error, info, warn};
+
+use super::Keeper;
+use super::beat::{Beat, Kind};
+use super::places::make_directory;
+use crate::notify::Init;
+use crate::process::{self, BootIdError};
+use crate::state_dir::{self, StateDir, StateDirError};
+use crate::whole_file::FileError;
+use crate::{clock, oom, sys};
+
+/// What follows the program's name if it is a keeper.
+pub const MODE: &str = "keep";
+
+/// The flag of a keeper that a supervisor has started: nobody else would end it.
+pub const LEAVE: &str = "leave";
+
+const HELP: &str = "\
+Ends steps whose lease has passed if the supervisor of this host does not.
+
+Usage: sluice-supervisor keep --state-dir DIR [--once | --end | --leave]
+
+Options:
+      --state-dir DIR   the directory of the supervisor
+      --once            look at the deadlines once, and exit
+      --end             end every step of this directory, whether or not it has a lease: SIGTERM, and SIGKILL 10 s later
+      --leave           exit when no supervisor works in the directory and nothing is left to keep
+  -h, --help            print this
+
+Without --once and --end it looks every second. SIGTERM has it leave as soon as no step with a lease is left, SIGHUP has it
+become the program that is installed now.
+";
+
+/// Between SIGTERM and SIGKILL of `--end`. Whoever ends all steps of a host has a host to stop or a package to remove.
+const END_GRACE: Duration = Duration::from_secs(10);
+/// How long `--end` goes on after SIGKILL: what a device or a disk holds cannot be waited for.
+const END_LIMIT: Duration = Duration::from_secs(20);
+/// Between two looks while something is about to end.
+const SOON: Duration = Duration::from_millis(100);
+
+/// Why a keeper does not keep.
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    /// The command line is wrong.
+    #[error("{0}; see `sluice-supervisor keep --help`")]
+    Usage(#[from] lexopt::Error),
+    /// The one option that must be there is not.
+    #[error("--state-dir is missing: name the directory of the supervisor")]
+    NoStateDir,
+    /// What a variable says of the log.
+    #[error(transparent)]
+    Filter(#[from] FilterError),
+    /// What a variable says of the log's form.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The log cannot be written.
+    #[error(transparent)]
+    Log(#[from] LogError),
+    /// The kernel does not name the boot.
+    #[error("cannot tell one boot of this host from another")]
+    BootId(#[from] BootIdError),
+    /// The state directory.
+    #[error(transparent)]
+    StateDir(#[from] StateDirError),
+    /// Its own directory.
+    #[error(transparent)]
+    Directory(#[from] FileError),
+    /// The deadlines.
+    #[error("the deadlines in {} cannot be read", dir.display())]
+    Blind {
+        /// The state directory.
+        dir: PathBuf,
+    },
+    /// Steps are left.
+    #[error("{left} steps have not ended within {} s: look for processes in state D", END_LIMIT.as_secs())]
+    Left {
+        /// How many.
+        left: usize,
+    },
+    /// The kernel.
+    #[error("cannot {action}")]
+    Kernel {
+        /// What was tried.
+        action: &'static str,
+        /// Why not.
+        source: Errno,
+    },
+}
+
+/// How it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Watch { leaves: bool },
+    Once,
+    End,
+}
+
+/// Does what the command line says (without the program's name and the mode); what is to be printed instead.
+///
+/// # Errors
+/// If it is not understood, or the deadlines cannot be read, or steps do not end.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<Option<&'static str>, KeepError> {
+    let Some((state_dir, how)) = parse(args)? else {
+        return Ok(Some(HELP));
+    };
+    let format = Format::from_environment()?.unwrap_or_default();
+    sluice_log::start(format, &Filter::asked(None)?)?;
+    oom::protect(oom::LEAST);
+    let boot_id = process::boot_id()?;
+    // Who may write a record says whom the keeper signals.
+    if state_dir.exists() {
+        StateDir::check(&state_dir)?;
+    }
+    let keeper = Keeper::new(&state_dir, boot_id.clone());
+    sys::hear_of_children();
+    match how {
+        How::End => end(keeper).map(|()| None),
+        How::Once => once(keeper, &state_dir, &boot_id).map(|()| None),
+        How::Watch { leaves } => {
+            // A keeper that a supervisor has started must not share the fate of its terminal. The leader of a session is
+            // alone already.
+            let _ = setsid();
+            Watch::new(keeper, state_dir, boot_id, leaves)?
+                .run()
+                .map(|()| None)
+        }
+    }
+}
+
+fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<(PathBuf, How)>, KeepError> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let (mut state_dir, mut how) = (None, How::Watch { leaves: false });
+    while let Some(arg) = parser.next()? {
+        match arg {
+            Long("state-dir") => state_dir = Some(PathBuf::from(parser.value()?)),
+            Long("once") => how = How::Once,
+            Long("end") => how = How::End,
+            Long(LEAVE) => how = How::Watch { leaves: true },
+            Long("help") | Short('h') => return Ok(None),
+            Value(_) | Long(_) | Short(_) => return Err(arg.unexpected().into()),
+        }
+    }
+    let state_dir = state_dir.ok_or(KeepError::NoStateDir)?;
+    Ok(Some((state_dir, how)))
+}
+
+/// A host on which no supervisor has worked yet has nothing to keep, and no directory.
+fn once(mut keeper: Keeper, state_dir: &Path, boot_id: &BootId) -> Result<(), KeepError> {
+    let now = clock::boot_now();
+    let is_seeing = keeper.look(now);
+    if state_dir.exists() {
+        make_directory(state_dir)?;
+        leave_beat(state_dir, Kind::Timer, boot_id, is_seeing);
+    }
+    match is_seeing {
+        true => Ok(()),
+        false => Err(KeepError::Blind {
+            dir: state_dir.to_owned(),
+        }),
+    }
+}
+
+fn end(mut keeper: Keeper) -> Result<(), KeepError> {
+    let begun = Instant::now();
+    let mut left = keeper.signal_all(Some(Signal::SIGTERM));
+    if left > 0 {
+        info!(steps = left, "ending every step of this host");
+    }
+    while left > 0 && begun.elapsed() < END_GRACE {
+        std::thread::sleep(SOON);
+        left = keeper.signal_all(None);
+    }
+    while left > 0 && begun.elapsed() < END_LIMIT {
+        left = keeper.signal_all(Some(Signal::SIGKILL));
+        std::thread::sleep(SOON);
+    }
+    match left {
+        0 => Ok(()),
+        left => Err(KeepError::Left { left }),
+    }
+}
+
+/// One whose sign of life cannot be written keeps all the same.
+fn leave_beat(state_dir: &Path, kind: Kind, boot_id: &BootId, is_seeing: bool) {
+    let now = clock::boot_now();
+    if is_seeing && let Err(e) = Beat::leave(state_dir, kind, boot_id, now) {
+        warn!("this keeper cannot say that it is at work: {e}");
+    }
+}
+
+/// A keeper that runs all the time.
+struct Watch {
+    keeper: Keeper,
+    state_dir: PathBuf,
+    boot_id: BootId,
+    /// Whether it leaves when there is no supervisor and nothing to keep.
+    leaves: bool,
+    /// Whether it was told to leave when there is nothing to keep.
+    is_told: bool,
+    signals: SignalFd,
+}
+
+impl Watch {
+    fn new(
+        keeper: Keeper,
+        state_dir: PathBuf,
+        boot_id: BootId,
+        leaves: bool,
+    ) -> Result<Self, KeepError> {
+        let kernel = |action| move |source| KeepError::Kernel { action, source };
+        let mut mask = SigSet::empty();
+        for signal in [
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGCHLD,
+        ] {
+            mask.add(signal);
+        }
+        mask.thread_block().map_err(kernel("hold signals"))?;
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        let signals = SignalFd::with_flags(&mask, flags).map_err(kernel("watch signals"))?;
+        make_directory(&state_dir)?;
+        Ok(Self {
+            keeper,
+            state_dir,
+            boot_id,
+            leaves,
+            is_told: false,
+            signals,
+        })
+    }
+
+    fn run(mut self) -> Result<(), KeepError> {
+        let mut init = None;
+        loop {
+            let is_seeing = self.keeper.look(clock::boot_now());
+            leave_beat(&self.state_dir, Kind::Watch, &self.boot_id, is_seeing);
+            init.get_or_insert_with(|| Init::tell_ready(clock::boot_now()))
+                .tell_alive(clock::boot_now());
+            if self.may_leave() {
+                return Ok(());
+            }
+            self.wait()?;
+            self.on_signals();
+        }
+    }
+
+    fn may_leave(&self) -> bool {
+        let is_over = self.is_told || self.leaves && !state_dir::is_taken(&self.state_dir);
+        is_over && !self.keeper.keeps()
+    }
+
+    fn wait(&self) -> Result<(), KeepError> {
+        let pause = match self.is_told {
+            true => SOON,
+            false => Duration::from_millis(KEEPER_PERIOD.millis()),
+        };
+        let pause = PollTimeout::try_from(pause).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, pause) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(source) => Err(KeepError::Kernel {
+                action: "wait",
+                source,
+            }),
+        }
+    }
+
+    fn on_signals(&mut self) {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
+            match Signal::try_from(number) {
+                Ok(Signal::SIGTERM | Signal::SIGINT) => self.is_told = true,
+                Ok(Signal::SIGHUP) => become_newer(),
+                // Children that read are reaped at the next look.
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Runs the program that is installed now in this process. Comes back only if that cannot be done.
+fn become_newer() {
+    let mut args = std::env::args_os();
+    let Some(program) = args.next() else { return };
+    let failed: io::Error = Command::new(&program).args(args).exec();
+    error!(program = %program.display(), "the newer keeper could not be run, this one goes on: {failed}");
+}

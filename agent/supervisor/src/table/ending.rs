@@ -1,0 +1,47 @@
+//! How the main process of an attempt has ended: by itself, for want of memory, by a start that failed, or by a keeper.
+
+use super::{AttemptId, Exit, Reported, Table, Usage, clock, info};
+
+impl Table {
+    pub(super) fn on_main_ended(&mut self, id: &AttemptId, exit: Exit, usage: Usage) {
+        let exit = self.cause_of(id, exit);
+        let usage = self.groups.usage(id).or(usage);
+        let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_led()) else {
+            return;
+        };
+        let now = clock::wall_now();
+        if let Some(Reported::Failed(exit)) = attempt.report_mut().map(|report| report.read()) {
+            let exit = self.hooking.on_start_failed(&id.step, exit);
+            if let Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) = &exit
+            {
+                info!(step = %id.step, attempt = id.number, "process not started: {why}");
+            }
+            attempt.on_start_failed(exit, now);
+        } else {
+            let (exit_code, signal) = (exit.code(), exit.signal());
+            let out_of_memory = matches!(exit, Exit::OutOfMemory(_));
+            info!(step = %id.step, attempt = id.number, exit_code, signal, out_of_memory, "process ended");
+            attempt.on_exit(exit, now, usage);
+        }
+        attempt.unsaved = true;
+        self.look_due = true;
+        self.changed.insert(id.clone());
+    }
+
+    /// A kill for want of memory or disk is told as what it was, also where nobody saw the end. One that lost a process to
+    /// it and succeeded all the same has succeeded. One that a keeper has killed has lost its lease.
+    fn cause_of(&self, id: &AttemptId, seen: Exit) -> Exit {
+        let killed = seen != Exit::Code(0);
+        if killed && self.spool.was_kept(id) {
+            return Exit::LeaseExpired;
+        }
+        let exceeded = self.attempts.get(id).and_then(|a| a.storage.exceeded);
+        if let Some(found) = exceeded.filter(|_| killed) {
+            return Exit::StorageExceeded(found);
+        }
+        match self.groups.out_of_memory(id).filter(|_| killed) {
+            Some(found) => Exit::OutOfMemory(found),
+            None => seen,
+        }
+    }
+}
