@@ -22,7 +22,7 @@ use serde::Deserialize;
 use sluice_common::config::shown;
 use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
-    DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN,
+    DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN, KEEPER_LIMIT,
 };
 use sluice_common::time::Span;
 use sluice_log::{Filter, FilterError, Format};
@@ -412,11 +412,12 @@ fn address(
 
 /// The terms must leave no moment in which a step may run on two hosts, and no node silent while it speaks.
 fn check_terms(terms: &Settings) -> Result<(), ConfigError> {
-    let least = terms.lease + terms.stop_limit + DRIFT_MARGIN;
+    let least = terms.lease + terms.stop_limit + KEEPER_LIMIT + DRIFT_MARGIN;
     if terms.lost_after < least {
         let message = format!(
             "{} is too short: what is started elsewhere must have stopped on the lost host, so it must be at least {least} \
-             (lease {} + stop_limit {} + {DRIFT_MARGIN} by which clocks may differ)",
+             (lease {} + stop_limit {} + {KEEPER_LIMIT} in which a host's keeper ends what its supervisor has not \
+             + {DRIFT_MARGIN} by which clocks may differ)",
             terms.lost_after, terms.lease, terms.stop_limit
         );
         return Err(invalid("lost_after", message));

@@ -246,7 +246,7 @@ fn each_start_that_cannot_be_ends_with_one_line_that_says_what_to_do() {
         ),
         (
             format!("{free} --data-dir {other} --lost-after 1m"),
-            &["lost_after", "at least 5m40s"],
+            &["lost_after", "at least 5m50s"],
         ),
         (
             format!("--http 0.0.0.0:0 --data-dir {other}"),

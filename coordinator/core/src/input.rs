@@ -418,7 +418,8 @@ pub struct Settings {
     pub heartbeat: Span,
     /// Silence after which a node gets no new work. An order to start or resume something is valid for two thirds of it.
     pub unreachable_after: Span,
-    /// Silence after which a node is lost; at least lease + stop limit + drift margin, which the driver checks.
+    /// Silence after which a node is lost; at least lease + stop limit + keeper limit + drift margin, which
+    /// the driver checks.
     pub lost_after: Span,
     /// How many steps in a terminal state are remembered; the oldest are forgotten first.
     pub keep_finished: usize,

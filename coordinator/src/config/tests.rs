@@ -79,14 +79,14 @@ fn a_loss_that_is_declared_too_early_is_refused_with_all_numbers() {
     let message = refusal("lease = \"5m\"\nstop_limit = \"30s\"\nlost_after = \"5m\"");
     for number in [
         "lost_after: 5m ",
-        "at least 5m40s",
+        "at least 5m50s",
         "lease 5m",
         "stop_limit 30s",
         "10s",
     ] {
         assert!(message.contains(number), "{number} in {message}");
     }
-    assert!(check("lost_after = \"5m40s\"").is_ok());
+    assert!(check("lost_after = \"5m50s\"").is_ok());
 }
 
 #[test]

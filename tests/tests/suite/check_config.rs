@@ -119,7 +119,7 @@ fn a_mistake_is_named_with_file_field_value_and_way_out() {
         (
             "sluice-coordinator",
             "lost_after = \"3m\"\n",
-            &["bad.toml", "lost_after: 3m", "at least 5m40s"],
+            &["bad.toml", "lost_after: 3m", "at least 5m50s"],
         ),
         (
             "sluice-coordinator",

@@ -294,11 +294,11 @@ fn every_host_ends_with_dev_and_leaves_nothing() {
     }
     let daemons = children_of(dev.pid());
     assert_eq!(daemons.len(), 5, "a coordinator, and two for each host");
-    let steps: Vec<u32> = daemons.iter().flat_map(|pid| children_of(*pid)).collect();
-    assert_eq!(steps.len(), 2);
+    let below: Vec<u32> = daemons.iter().flat_map(|pid| children_of(*pid)).collect();
+    assert_eq!(below.len(), 4, "a step for each host, and a keeper");
     let (status, log) = dev.stop();
     assert!(status.success(), "{log}");
-    for pid in daemons.into_iter().chain(steps) {
+    for pid in daemons.into_iter().chain(below) {
         eventually("its end", || (!is_alive(pid)).then_some(()));
     }
 }

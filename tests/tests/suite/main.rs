@@ -20,6 +20,7 @@ mod hostile;
 mod hosts;
 mod input;
 mod join;
+mod keepers;
 mod logging;
 mod metrics;
 mod moves;

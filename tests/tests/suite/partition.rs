@@ -10,7 +10,7 @@ use serde_json::Value;
 use sluice_tests::{binaries, environ_has, eventually, kill, pids_with_environ};
 
 /// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
-const TERMS: &str = "lease = \"2s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"13s\"\n";
+const TERMS: &str = "lease = \"2s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"23s\"\n";
 
 /// Namespaces and processes of one test, all of which end with it.
 struct Net {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use sluice_tests::{as_starter, binaries, environ_has, eventually, kill, pids_with_environ};
 
 /// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
-const TERMS: &str = "lease = \"8s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"19s\"\n";
+const TERMS: &str = "lease = \"8s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"29s\"\n";
 
 /// Processes of one test, all of which end with it.
 struct Site {

@@ -25,7 +25,7 @@ const SHORT_TERMS: [(&str, &str); 5] = [
     ("SLUICE_STOP_LIMIT", "1s"),
     ("SLUICE_HEARTBEAT", "300ms"),
     ("SLUICE_UNREACHABLE_AFTER", "2s"),
-    ("SLUICE_LOST_AFTER", "13s"),
+    ("SLUICE_LOST_AFTER", "23s"),
 ];
 
 /// Why a case cannot be played with made hosts in real time, if it cannot.

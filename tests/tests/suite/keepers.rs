@@ -1,0 +1,119 @@
+//! Supervisors that fail while their hosts are cut off for longer than `lost_after`: what is started elsewhere must have
+//! stopped on the lost host, though nobody is there to stop it but a keeper.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use sluice_tests::{
+    Dev, DevOptions, children_of, environ_has, eventually, eventually_within, kill,
+    pids_with_environ,
+};
+
+/// Three hosts that fail, and room for all of their steps elsewhere.
+const HOSTS: &str = "
+kind: pool
+name: shared
+---
+{kind: policy, pool: shared, subject: dev, priority: 10, reserved: {gpu: 3}}
+---
+{kind: host, name: h1, pool: shared, gpus: 1, gpu_model: H100}
+---
+{kind: host, name: h2, pool: shared, gpus: 1, gpu_model: H100}
+---
+{kind: host, name: h3, pool: shared, gpus: 1, gpu_model: H100}
+---
+{kind: host, name: spare, pool: shared, gpus: 3, gpu_model: A100}
+";
+
+/// `lost_after` is the least that the others allow.
+const TERMS: [(&str, &str); 5] = [
+    ("SLUICE_LEASE", "4s"),
+    ("SLUICE_STOP_LIMIT", "1s"),
+    ("SLUICE_HEARTBEAT", "500ms"),
+    ("SLUICE_UNREACHABLE_AFTER", "3s"),
+    ("SLUICE_LOST_AFTER", "25s"),
+];
+
+/// Whoever is stopped is let go on at the end: a process that stands still leaves nothing.
+struct Stopped(Vec<u32>);
+
+impl Stopped {
+    fn stop(&mut self, pid: u32) {
+        kill(pid, Signal::SIGSTOP);
+        self.0.push(pid);
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|pid| kill(*pid, Signal::SIGCONT));
+    }
+}
+
+fn daemon(dev: &Dev, program: &str, host: &str) -> u32 {
+    let found = children_of(dev.pid()).into_iter().find(|pid| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.contains(program) && line.contains(host)
+    });
+    found.unwrap_or_else(|| panic!("{program} of {host} runs"))
+}
+
+fn running(step: &str, attempt: u32) -> Vec<u32> {
+    let mut pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
+    pids.retain(|pid| environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")));
+    pids
+}
+
+#[test]
+fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.yaml");
+    fs::write(&file, HOSTS).unwrap();
+    let dev = Dev::with(DevOptions {
+        files: vec![file],
+        variables: TERMS.map(|(name, value)| (name, value.to_owned())).into(),
+        ..DevOptions::default()
+    });
+    let mut stopped = Stopped(Vec::new());
+    // It ignores what asks it to stop.
+    let script = "trap '' TERM; while :; do sleep 0.1; done";
+    dev.ok(&["cordon", "spare"]);
+    let steps = ["first", "second", "third"];
+    for step in steps {
+        let what = ["submit", "--id", step, "--gpus", "1", "--grace", "500ms"];
+        dev.ok(&[&what[..], &["--", "sh", "-c", script]].concat());
+        dev.step_in(step, &["running"]);
+    }
+    dev.ok(&["uncordon", "spare"]);
+    // Nobody starts a daemon again that has died.
+    stopped.stop(dev.pid());
+    let [agents, supervisors] = ["sluice-agent", "sluice-supervisor"]
+        .map(|program| ["h1", "h2", "h3"].map(|host| daemon(&dev, program, host)));
+    agents.iter().for_each(|pid| stopped.stop(*pid));
+    kill(supervisors[0], Signal::SIGKILL);
+    stopped.stop(supervisors[1]);
+    // This one dies with the lease half over.
+    eventually("the hosts to be silent", || {
+        let (_, node) = dev.call("GET", "/v1/nodes/h3", None);
+        (node["state"] == "unreachable").then_some(())
+    });
+    kill(supervisors[2], Signal::SIGKILL);
+    eventually_within(Duration::from_secs(120), "all second copies", || {
+        let twice = steps.map(|step| (running(step, 1), running(step, 2)));
+        for (step, (first, second)) in steps.iter().zip(&twice) {
+            assert!(
+                first.is_empty() || second.is_empty(),
+                "{step} runs twice: {first:?} and {second:?}"
+            );
+        }
+        twice
+            .iter()
+            .all(|(_, second)| !second.is_empty())
+            .then_some(())
+    });
+    drop(stopped);
+    for step in steps {
+        dev.ok(&["cancel", step]);
+    }
+}
