@@ -76,8 +76,8 @@ for package in sluice-coordinator sluice-agent; do
 done
 cp "$repo/packaging/systemd/sluice-coordinator.service" "$src/debian/sluice-coordinator.sluice-coordinator.service"
 lay sluice-agent 644 "$repo"/packaging/systemd-254/sluice-steps.service.d/*.conf lib/systemd/system/sluice-steps.service.d
-for unit in agent supervisor steps; do
-    cp "$repo/packaging/systemd/sluice-$unit.service" "$src/debian/sluice-agent.sluice-$unit.service"
+for unit in agent.service supervisor.service steps.service keeper.service keeper.timer; do
+    cp "$repo/packaging/systemd/sluice-$unit" "$src/debian/sluice-agent.sluice-$unit"
 done
 
 log=$work/log

@@ -58,7 +58,7 @@ install_tree() {
         strip -o "$root/usr/bin/$name" "$binaries/$name"
         chmod 755 "$root/usr/bin/$name"
     done
-    cp "$here"/packaging/systemd/*.service "$root/usr/lib/systemd/system/"
+    cp "$here"/packaging/systemd/* "$root/usr/lib/systemd/system/"
     [ "$release" = bookworm ] || cp -r "$here"/packaging/systemd-254/* "$root/usr/lib/systemd/system/"
     cp "$here/packaging/sysusers.d/"* "$root/usr/lib/sysusers.d/"
     cp "$here/packaging/tmpfiles.d/"* "$root/usr/lib/tmpfiles.d/"

@@ -15,12 +15,15 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::sys::socket::sockopt::PassCred;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixCredentials, recvmsg, setsockopt};
+use sluice_common::limit::{KEEPER_TIMER_ACCURACY, KEEPER_TIMER_PERIOD};
+use sluice_common::time::Span;
 use sluice_tests::{Daemon, Dev, DevOptions, binaries, kill};
 
 /// What `systemd-analyze security` may count, in tenths: the supervisor cannot be closed without closing its steps in.
 const EXPOSURE: &[(&str, u32)] = &[
     ("sluice-agent.service", 24),
     ("sluice-coordinator.service", 24),
+    ("sluice-keeper.service", 24),
     ("sluice-steps.service", 24),
     ("sluice-supervisor.service", 88),
 ];
@@ -81,7 +84,7 @@ fn systemd_understands_every_unit() {
             path
         })
         .collect();
-    assert_eq!(files.len(), EXPOSURE.len());
+    assert_eq!(files.len(), EXPOSURE.len() + 1, "all services and a timer");
     let (stdout, stderr, is_content) = analyze(&["verify", "--man=no"], &files);
     // A key that it does not know is a word on stderr and no failure.
     assert!(is_content && stderr.is_empty(), "{stdout}{stderr}");
@@ -107,6 +110,37 @@ fn a_reload_checks_the_config_that_the_daemon_was_started_with() {
         };
         assert!(first.contains(&check), "{first}");
         assert_eq!(second, "/bin/kill -HUP $MAINPID");
+    }
+}
+
+/// What the coordinator's `lost_after` counts on.
+#[test]
+fn the_keeper_is_run_as_often_as_leases_need_and_nothing_is_left_failed() {
+    let units = units();
+    let timer = &units["sluice-keeper.timer"];
+    let secs = |span: Span| format!("{}s", span.millis() / 1000);
+    for (key, span) in [
+        ("OnUnitInactiveSec", KEEPER_TIMER_PERIOD),
+        ("AccuracySec", KEEPER_TIMER_ACCURACY),
+    ] {
+        assert_eq!(values(timer, key), [secs(span)], "{key}");
+    }
+    for (name, text) in &units {
+        let is_service = name.ends_with(".service");
+        assert!(
+            !is_service || values(text, "StartLimitIntervalSec") == ["0"],
+            "{name} stays failed after a few failures"
+        );
+        let is_keepers = name.starts_with("sluice-keeper");
+        assert_eq!(
+            values(text, "IgnoreOnIsolate") == ["yes"],
+            is_keepers,
+            "{name}"
+        );
+    }
+    for name in ["sluice-supervisor.service", "sluice-steps.service"] {
+        let wants = values(&units[name], "Wants").join(" ");
+        assert!(wants.contains("sluice-keeper.timer"), "{name}: {wants}");
     }
 }
 
