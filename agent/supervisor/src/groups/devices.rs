@@ -74,6 +74,15 @@ pub(super) struct Fences {
 }
 
 impl Fences {
+    /// For groups in which nothing begins.
+    pub(super) fn none() -> Self {
+        Self {
+            mechanism: Mechanism::None,
+            gpus: Vec::new(),
+            loaded: Vec::new(),
+        }
+    }
+
     pub(super) fn new(mechanism: Mechanism, options: &DeviceOptions) -> Self {
         if mechanism == Mechanism::None && options.filter != Filter::None {
             warn!(

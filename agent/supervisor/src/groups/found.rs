@@ -6,10 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 use sluice_cgroups::Controller;
-use sluice_common::inventory::Mechanism;
 
 use super::cpuset::Cpusets;
-use super::devices::{DeviceOptions, Fences};
+use super::devices::Fences;
 use super::legacy::Legacy;
 use super::unified::Unified;
 use super::{Groups, limits};
@@ -47,7 +46,7 @@ impl Groups {
             legacy: legacy.map_or_else(Legacy::default, |root| Legacy::found(controller, root)),
             cpusets: Cpusets::none(),
             watch: None,
-            fences: Fences::new(Mechanism::None, &DeviceOptions::default()),
+            fences: Fences::none(),
             pids_max: limits::default_pids_max(),
             leaving: BTreeSet::new(),
         }
