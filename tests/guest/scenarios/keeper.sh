@@ -1,17 +1,15 @@
 # Leases are kept whatever becomes of the supervisor, while the host is cut off: no step runs when its host is given up.
 . /scenario/cluster.sh
 
+# The least that the coordinator takes for these. From its first start: a lease that was given holds for as long as it was
+# given.
+mkdir -p /run/systemd/system/sluice-coordinator.service.d
+cat >/run/systemd/system/sluice-coordinator.service.d/terms.conf <<UNIT
+[Service]
+Environment=SLUICE_LEASE=10s SLUICE_STOP_LIMIT=5s SLUICE_HEARTBEAT=1s SLUICE_UNREACHABLE_AFTER=5s SLUICE_LOST_AFTER=35s
+UNIT
+systemctl daemon-reload
 cluster_up
-# The least that the coordinator takes for these.
-cat >>/etc/sluice/coordinator.toml <<TOML
-lease = "10s"
-stop_limit = "5s"
-heartbeat = "1s"
-unreachable_after = "5s"
-lost_after = "35s"
-TOML
-systemctl restart sluice-coordinator
-eventually 60 'the node to be ready' node_is_ready
 # This scenario is a unit, and is to see rescue mode to its end.
 mkdir -p /run/systemd/system/scenario.service.d
 printf '[Unit]\nIgnoreOnIsolate=yes\n' >/run/systemd/system/scenario.service.d/isolate.conf
