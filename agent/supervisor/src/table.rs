@@ -46,6 +46,7 @@ use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
+use crate::groups::leftovers::StillRuns;
 use crate::hooks;
 use crate::lease::{Lease, Stage};
 use crate::moving::Order;
@@ -79,6 +80,9 @@ pub enum TableError {
     /// The groups of attempts have no name.
     #[error("cannot tell what the groups of attempts are called")]
     GroupName(#[from] FileError),
+    /// What an earlier supervisor of this directory ran does not die.
+    #[error("cannot say that this host runs nothing")]
+    Leftovers(#[from] StillRuns),
     /// Attempts could be given no user ids.
     #[error("cannot give attempts user ids of their own")]
     Uids(#[from] UidError),

@@ -3,7 +3,11 @@
 //! at the start.
 //!
 //! An attribute of the root names its owner. A root without one is none of ours or of an older supervisor, and stays; so does
-//! one in which something runs, and one whose state directory is still there: the next supervisor of that finds it.
+//! one whose supervisor lives, and one whose state directory is still there: the next supervisor of that finds it.
+//!
+//! A supervisor whose state directory was emptied, replaced or put back from an earlier time has lost what it ran, and the
+//! lease of that is kept by nobody. So the next one at the same path kills what nobody knows any more, and waits until it
+//! is dead, before it tells an agent what this host runs. What runs in a root of another path is left to run.
 
 use std::ffi::CStr;
 use std::fs;
@@ -11,7 +15,11 @@ use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use sluice_common::id::AttemptId;
 use tracing::{debug, info, warn};
 
 use super::name::{self, PREFIX};
@@ -34,22 +42,115 @@ struct Owner {
     state_dir: PathBuf,
 }
 
+/// How long what was killed may take to die. It does so at once, unless a device or a disk holds it.
+const DYING_PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks at it.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Steps of an earlier supervisor at this path do not die.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "attempts of an earlier supervisor of this directory still run in {} after they were killed (processes {}): nothing may \
+     start beside them; find out what holds them, or reboot the host",
+    root.display(),
+    pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+)]
+pub struct StillRuns {
+    root: PathBuf,
+    pids: Vec<u32>,
+}
+
 impl Groups {
-    /// Says of the roots that they are this process's, and removes those beside them that nobody will come back for.
-    pub fn claim(&self, state_dir: &Path) {
+    /// Says of the roots that they are this process's, and removes those beside them that nobody will come back for. What an
+    /// earlier supervisor of the same path has left there, and is not among `known`, is killed first.
+    ///
+    /// # Errors
+    /// Where something of that does not die.
+    pub fn claim(
+        &self,
+        state_dir: &Path,
+        known: impl Fn(&AttemptId) -> bool,
+    ) -> Result<(), StillRuns> {
         let me = match Owner::this_process(state_dir) {
             Ok(me) => me,
-            Err(e) => return debug!("groups are not marked as ours: {e}"),
+            Err(e) => {
+                debug!("groups are not marked as ours: {e}");
+                return Ok(());
+            }
         };
         let unified = self.unified.iter().map(|unified| unified.root());
         let legacy = self.legacy.roots().chain(self.cpusets.legacy_root());
+        let mut abandoned = Vec::new();
         for root in unified.chain(legacy) {
             if let Err(e) = xattr::set(root, attribute(), &me.written()) {
                 debug!(root = %root.display(), "it is not marked as ours: {e}");
             }
-            if let Some(base) = root.parent() {
-                sweep(base, &me);
-            }
+            abandoned.extend(root.parent().into_iter().flat_map(|it| look(it, &me)));
+        }
+        let of_this_path = abandoned.iter().filter(|it| it.is_of_this_path);
+        let groups = of_this_path.flat_map(|it| unknown(&it.root, &known));
+        end(&groups.collect::<Vec<_>>())?;
+        abandoned.iter().for_each(|it| remove(&it.root));
+        Ok(())
+    }
+}
+
+/// A root that nobody will come back for.
+struct Abandoned {
+    root: PathBuf,
+    /// Whether its owner worked where we do.
+    is_of_this_path: bool,
+}
+
+/// The groups of attempts below a root that are not known.
+fn unknown(root: &Path, known: impl Fn(&AttemptId) -> bool) -> Vec<PathBuf> {
+    file::children(root)
+        .filter(|name| attempt_in(name).is_some_and(|id| !known(&id)))
+        .map(|name| root.join(name))
+        .collect()
+}
+
+/// Kills all that runs in these groups, again and again until nothing does: a group of version 1 is not killed in one.
+fn end(groups: &[PathBuf]) -> Result<(), StillRuns> {
+    for group in groups.iter().filter(|it| !file::members(it).is_empty()) {
+        warn!(
+            group = %group.display(),
+            "an earlier supervisor of this directory has left an attempt that nobody knows any more: killed"
+        );
+    }
+    let deadline = Instant::now() + DYING_PATIENCE;
+    loop {
+        let left: Vec<(&PathBuf, Vec<u32>)> = groups
+            .iter()
+            .map(|group| (group, file::members(group)))
+            .filter(|(_, pids)| !pids.is_empty())
+            .collect();
+        let Some((root, pids)) = left.first() else {
+            return Ok(());
+        };
+        if Instant::now() >= deadline {
+            return Err(StillRuns {
+                root: root.to_path_buf(),
+                pids: pids.clone(),
+            });
+        }
+        left.iter().for_each(|(group, pids)| kill_all(group, pids));
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// By whichever file the hierarchy has. One that has none leaves it to the others, which hold the same processes.
+fn kill_all(group: &Path, pids: &[u32]) {
+    let by_kernel = file::write(&group.join("cgroup.kill"), "1").is_ok();
+    // What is frozen dies when it is thawed.
+    let freezer = group.join("freezer.state");
+    if freezer.exists() {
+        let _it_is_looked_at_again = file::write(&freezer, "THAWED");
+    }
+    if !by_kernel {
+        // The kernel shows 0 for a process that this namespace does not see.
+        for pid in pids.iter().filter(|pid| **pid > 0) {
+            let _it_may_have_ended = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
         }
     }
 }
@@ -61,16 +162,19 @@ fn attribute() -> &'static CStr {
     }
 }
 
-fn sweep(base: &Path, me: &Owner) {
+/// The roots right below `base` that nobody will come back for.
+fn look(base: &Path, me: &Owner) -> Vec<Abandoned> {
     let names = file::children(base).filter(|name| name.starts_with(PREFIX));
-    for name in names {
+    let abandoned = names.filter_map(|name| {
         let root = base.join(&name);
-        let owner = xattr::get(&root, attribute()).ok();
-        let owner = owner.and_then(|written| Owner::read(&written));
-        if owner.is_some_and(|owner| owner.is_gone_for_good(&name, me)) {
-            remove(&root);
-        }
-    }
+        let owner = Owner::read(&xattr::get(&root, attribute()).ok()?)?;
+        let is_gone = owner.is_gone_for_good(&name, me);
+        is_gone.then(|| Abandoned {
+            is_of_this_path: owner.state_dir == me.state_dir,
+            root,
+        })
+    });
+    abandoned.collect()
 }
 
 /// The kernel removes no group in which something runs.

@@ -80,7 +80,8 @@ impl Table {
         let run = attempts.values().any(|attempt| !attempt.is_gone());
         let name = name::settle(state_dir, run)?;
         let mut groups = Groups::open(Path::new("/"), setup.groups, &name);
-        groups.claim(state_dir);
+        let runs = |id: &AttemptId| attempts.get(id).is_some_and(|it| !it.is_gone());
+        groups.claim(state_dir, runs)?;
         groups.log();
         warn_of_marks(&groups);
         if let Err(e) = places::write(state_dir, &boot_id, groups.roots()) {
