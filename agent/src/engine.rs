@@ -346,7 +346,7 @@ impl Engine {
         match output {
             Output::SaveEpoch(epoch) => {
                 info!(
-                    epoch = epoch.counter,
+                    epoch = epoch.epoch.counter,
                     "the coordinator speaks with a higher epoch"
                 );
                 self.kept.epoch.save(&epoch)?;
@@ -385,7 +385,7 @@ impl Engine {
 
     fn hello(
         &self,
-        highest_epoch: Option<sluice_common::id::Epoch>,
+        highest_epoch: Option<sluice_common::epoch::SealedEpoch>,
         attempts: Vec<sluice_common::wire::AttemptStatus>,
         said_at: BootMillis,
     ) -> Hello {

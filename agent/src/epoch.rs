@@ -1,14 +1,29 @@
-//! The one thing that an agent must remember by itself: the highest epoch that this host has obeyed.
+//! The one thing that an agent must remember by itself: the highest epoch that this host has obeyed, and the seal by which
+//! it proves that to a coordinator.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use sluice_common::id::Epoch;
+use serde::{Deserialize, Serialize};
+use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, MAX_EPOCH, SealedEpoch};
+use sluice_common::hex;
+use sluice_common::id::{ClusterId, Epoch};
+use tracing::warn;
 
 /// The file that holds it.
 pub(crate) struct EpochFile {
     path: PathBuf,
+}
+
+/// The epoch as it is written.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Written {
+    cluster: ClusterId,
+    counter: u64,
+    /// Digits of the seal; agents of before there were seals wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seal: Option<String>,
 }
 
 /// Why the epoch could not be read or kept. An agent that forgot it might obey a coordinator that was replaced, so
@@ -37,32 +52,59 @@ impl EpochFile {
         }
     }
 
-    /// The highest epoch, `None` on a host that never obeyed one.
-    pub(crate) fn load(&self) -> Result<Option<Epoch>, EpochError> {
-        let path = || self.path.clone();
-        match fs::read(&self.path) {
-            Ok(bytes) => {
-                serde_json::from_slice(&bytes)
-                    .map(Some)
-                    .map_err(|source| EpochError::Damaged {
-                        path: path(),
-                        source,
-                    })
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(EpochError::Read {
-                path: path(),
-                source,
-            }),
+    /// The highest epoch, `None` on a host that never obeyed one. A number that no coordinator can have reached was made up
+    /// by another host, at a time when coordinators believed it: it is forgotten, and the cluster is not.
+    pub(crate) fn load(&self) -> Result<Option<SealedEpoch>, EpochError> {
+        let Some(known) = self.read()? else {
+            return Ok(None);
+        };
+        if known.epoch.counter <= MAX_EPOCH {
+            return Ok(Some(known));
         }
+        warn!(
+            "{} holds epoch {}, which no coordinator can have reached: it is forgotten, and the next coordinator of cluster \
+             `{}` is obeyed",
+            self.path.display(),
+            known.epoch.counter,
+            known.epoch.cluster
+        );
+        Ok(Some(unobeyed(known.epoch.cluster)))
+    }
+
+    /// Forgets the number and keeps the cluster: what was forgotten, if there was anything.
+    pub(crate) fn forget(&self) -> Result<Option<Epoch>, EpochError> {
+        let Some(known) = self.read()? else {
+            return Ok(None);
+        };
+        self.save(&unobeyed(known.epoch.cluster.clone()))?;
+        Ok(Some(known.epoch))
+    }
+
+    fn read(&self) -> Result<Option<SealedEpoch>, EpochError> {
+        let path = || self.path.clone();
+        let written = match fs::read(&self.path) {
+            Ok(bytes) => serde_json::from_slice::<Written>(&bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(EpochError::Read {
+                    path: path(),
+                    source,
+                });
+            }
+        };
+        let written = written.map_err(|source| EpochError::Damaged {
+            path: path(),
+            source,
+        })?;
+        Ok(Some(written.into()))
     }
 
     /// Keeps it, durably: written beside, synced, renamed.
-    pub(crate) fn save(&self, epoch: &Epoch) -> Result<(), EpochError> {
+    pub(crate) fn save(&self, epoch: &SealedEpoch) -> Result<(), EpochError> {
         let write = || -> io::Result<()> {
             let beside = self.path.with_extension("json.new");
             let mut file = File::create(&beside)?;
-            file.write_all(&serde_json::to_vec(epoch)?)?;
+            file.write_all(&serde_json::to_vec(&Written::from(epoch))?)?;
             file.sync_all()?;
             fs::rename(&beside, &self.path)?;
             let parent = self.path.parent().expect("the file lies in a directory");
@@ -75,24 +117,93 @@ impl EpochFile {
     }
 }
 
+/// Coordinators count from 1, so all of this cluster's are obeyed.
+fn unobeyed(cluster: ClusterId) -> SealedEpoch {
+    Epoch {
+        cluster,
+        counter: 0,
+    }
+    .into()
+}
+
+impl From<&SealedEpoch> for Written {
+    fn from(epoch: &SealedEpoch) -> Self {
+        let SealedEpoch { epoch, seal } = epoch;
+        Self {
+            cluster: epoch.cluster.clone(),
+            counter: epoch.counter,
+            seal: seal.map(|seal| hex::encode(&seal.0)),
+        }
+    }
+}
+
+impl From<Written> for SealedEpoch {
+    fn from(written: Written) -> Self {
+        let Written {
+            cluster,
+            counter,
+            seal,
+        } = written;
+        // A seal that is damaged proves nothing, which the coordinator says where it matters.
+        let seal = seal.and_then(|digits| hex::decode::<EPOCH_SEAL_BYTES>(&digits));
+        Self {
+            epoch: Epoch { cluster, counter },
+            seal: seal.map(EpochSeal),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_common::id::ClusterId;
+
+    fn sealed(counter: u64) -> SealedEpoch {
+        SealedEpoch {
+            epoch: Epoch {
+                cluster: ClusterId::new("c1").unwrap(),
+                counter,
+            },
+            seal: Some(EpochSeal([7; EPOCH_SEAL_BYTES])),
+        }
+    }
 
     #[test]
     fn the_epoch_survives_and_damage_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
         assert_eq!(file.load().unwrap(), None);
-        let epoch = Epoch {
-            cluster: ClusterId::new("c1").unwrap(),
-            counter: 7,
-        };
-        file.save(&epoch).unwrap();
-        assert_eq!(file.load().unwrap(), Some(epoch));
+        file.save(&sealed(7)).unwrap();
+        assert_eq!(file.load().unwrap(), Some(sealed(7)));
         fs::write(dir.path().join("epoch.json"), b"{\"clus").unwrap();
         let message = file.load().unwrap_err().to_string();
         assert!(message.contains("epoch.json is damaged"), "{message}");
+    }
+
+    #[test]
+    fn what_agents_without_seals_wrote_is_read_and_what_cannot_be_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = EpochFile::new(dir.path());
+        let write = |counter: u64| {
+            let text = format!(r#"{{"cluster":"c1","counter":{counter}}}"#);
+            fs::write(dir.path().join("epoch.json"), text).unwrap();
+        };
+        let cluster = ClusterId::new("c1").unwrap();
+        write(7);
+        let known = file.load().unwrap().unwrap();
+        assert_eq!((known.epoch.counter, known.seal), (7, None));
+        write((1 << 53) + 1);
+        assert_eq!(file.load().unwrap(), Some(unobeyed(cluster)));
+    }
+
+    #[test]
+    fn what_is_forgotten_is_the_number_and_not_the_cluster() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = EpochFile::new(dir.path());
+        assert_eq!(file.forget().unwrap(), None);
+        file.save(&sealed(900)).unwrap();
+        assert_eq!(file.forget().unwrap(), Some(sealed(900).epoch));
+        let known = file.load().unwrap().unwrap();
+        assert_eq!((known.epoch.counter, known.seal), (0, None));
+        assert_eq!(known.epoch.cluster.as_str(), "c1");
     }
 }

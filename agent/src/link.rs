@@ -124,7 +124,7 @@ impl Link {
         self.tell(Event::Dialled { link, outbox }).await?;
         say_next(&mut control, &mut outgoing).await?;
         let welcome = greeted(&mut orders).await?;
-        info!(%address, epoch = welcome.epoch.counter, "linked to the coordinator");
+        info!(%address, epoch = welcome.epoch.epoch.counter, "linked to the coordinator");
         backoff.reset();
         *linked = true;
         let interval = welcome.heartbeat;

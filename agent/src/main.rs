@@ -41,6 +41,7 @@ use tracing::{Instrument, info, warn};
 
 use crate::config::{Config, ConfigError, Overrides, RawConfig};
 use crate::engine::{Engine, Event, INBOX};
+use crate::epoch::EpochFile;
 use crate::execs::Execs;
 use crate::link::Link;
 use crate::logs::{Live, Logs, Watcher};
@@ -131,6 +132,9 @@ enum Action {
         #[arg(long)]
         anew: bool,
     },
+    /// Forget which epoch of its coordinator this host has obeyed, where that number is wrong. The agent must be stopped,
+    /// and no replaced coordinator of the cluster may still run: the host obeys the next one that speaks to it.
+    ForgetEpoch,
 }
 
 /// The config says how the log is written, and the log says what is wrong with the config: so it is read first, and
@@ -152,6 +156,7 @@ fn main() -> ExitCode {
             // Somebody sits there and reads it.
             return told(join_by_hand(raw, args, line.as_deref(), anew));
         }
+        Some(Action::ForgetEpoch) => return told(forget_epoch(raw, args)),
         None => run(raw, args, log),
     };
     match outcome {
@@ -277,6 +282,32 @@ fn join_by_hand(
         "what it was given is in {}; start the agent, or let it run on",
         applicant.state_dir.join("tls").display()
     )?;
+    Ok(())
+}
+
+fn forget_epoch(raw: Result<RawConfig, ConfigError>, args: Args) -> anyhow::Result<()> {
+    let (applicant, _) = raw?.applicant(&overrides(args))?;
+    let dir = &applicant.state_dir;
+    join::become_owner(dir)?;
+    if !dir.exists() {
+        bail!(
+            "there is no {}: name the agent's directory with --state-dir or its config with --config",
+            dir.display()
+        );
+    }
+    let _lock = lock(dir)?;
+    let mut out = std::io::stdout().lock();
+    match EpochFile::new(dir).forget()? {
+        Some(epoch) => writeln!(
+            out,
+            "epoch {} of cluster `{}` is forgotten; start the agent: it obeys the coordinator that it finds",
+            epoch.counter, epoch.cluster
+        )?,
+        None => writeln!(
+            out,
+            "this host has obeyed no coordinator yet: nothing to forget"
+        )?,
+    }
     Ok(())
 }
 

@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod config;
 pub mod device;
 pub mod environment;
+pub mod epoch;
 pub mod error_code;
 pub mod exec;
 pub mod facts;

@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
 use crate::environment::Environment;
+use crate::epoch::SealedEpoch;
 use crate::gpu_state::GpuStates;
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
@@ -65,8 +66,9 @@ pub struct Hello {
     pub address: String,
     /// The boot that the attempts below belong to.
     pub boot_id: BootId,
-    /// The highest epoch that the host has obeyed; a coordinator must go above it.
-    pub highest_epoch: Option<Epoch>,
+    /// The highest epoch that the host has obeyed, with the seal that came with it. A coordinator goes above it only if the
+    /// seal is its cluster's.
+    pub highest_epoch: Option<SealedEpoch>,
     /// What the host has.
     pub inventory: Inventory,
     /// Every attempt that the host knows and was not told to forget.
@@ -92,8 +94,8 @@ pub enum Greeting {
 /// Terms of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The coordinator that speaks; the host keeps the highest that it has seen and refuses lower ones.
-    pub epoch: Epoch,
+    /// The coordinator that speaks. The host keeps the highest epoch that it has seen, with its seal, and refuses lower ones.
+    pub epoch: SealedEpoch,
     /// How long attempts run on after the last heartbeat that was acknowledged, counted from its sending.
     pub lease: Span,
     /// How long stopping an attempt whose lease has passed may take.
@@ -138,7 +140,7 @@ pub enum FromNode {
 /// To the agent: an order, and by whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Command {
-    /// The coordinator that speaks. A host refuses an epoch older than the highest that it has obeyed.
+    /// The coordinator that speaks: the epoch of its welcome on this connection, and no other.
     pub epoch: Epoch,
     /// The order's number on this link, starting at 1. The host drops the link if one is missing or comes twice.
     pub number: u64,

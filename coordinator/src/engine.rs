@@ -395,10 +395,14 @@ impl Engine {
             return; // The connection is gone already; nobody would report its end.
         }
         self.sessions.insert(session, (hello.node.clone(), mouth));
+        let shown = hello.highest_epoch.as_ref();
+        let seal = self.store.seal();
+        let epoch_is_proven = shown.is_some_and(|shown| seal.knows_epoch(&hello.node, shown));
         self.handle(Input::NodeHello {
             session,
             hello,
             claim,
+            epoch_is_proven,
         });
     }
 
@@ -414,7 +418,7 @@ impl Engine {
             match output {
                 Output::Record(record) => self.effects.records.push(record),
                 Output::Greet { session, greeting } => {
-                    let greeting = ToSession::Greeting(greeting);
+                    let greeting = ToSession::Greeting(self.proven(session, greeting));
                     self.effects.sends.push((session, greeting));
                 }
                 Output::ToNode {
@@ -430,6 +434,17 @@ impl Engine {
                 Output::SetTimer { key, at } => self.effects.timers.push((key, at)),
             }
         }
+    }
+
+    /// A welcome goes out with the proof of its epoch, which the host keeps and shows in later hellos.
+    fn proven(&self, session: SessionId, mut greeting: Greeting) -> Greeting {
+        if let (Greeting::Welcome(welcome), Some((node, _))) =
+            (&mut greeting, self.sessions.get(&session))
+        {
+            let epoch = &mut welcome.epoch;
+            epoch.seal = Some(self.store.seal().seal_epoch(node, &epoch.epoch));
+        }
+        greeting
     }
 
     /// An assignment goes out with what its host can show for it.

@@ -1,6 +1,7 @@
-//! The seal on warrants: by it the coordinator knows its own text again when a host shows it. Without one a host could
-//! make up a step in anybody's name, and have others run it. Its key is a file beside the store and no part of it, so that
-//! what was sealed can be read when the store is lost.
+//! The seal on what hosts keep for the cluster: warrants and epochs. By it the coordinator knows its own word again when a
+//! host shows it. Without one a host could make up a step in anybody's name and have others run it, or claim a later
+//! coordinator and have all work stopped. The key is a file beside the store and no part of it, so that what was sealed can
+//! be checked when the store is lost.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -8,8 +9,9 @@ use std::sync::Arc;
 
 use coordinator_core::Warrant;
 use ring::hmac;
+use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::hex;
-use sluice_common::id::AttemptId;
+use sluice_common::id::{AttemptId, Epoch, NodeName};
 use sluice_common::limit::MAX_WARRANT_BYTES;
 use sluice_common::warrant::SealedWarrant;
 use sluice_transport::files::{self, FileError};
@@ -111,6 +113,28 @@ impl Seal {
         hmac::verify(&self.0, &sealed_text(attempt, json), &tag).ok()?;
         serde_json::from_str(json).ok()
     }
+
+    /// The proof for `node` that a coordinator of this cluster has spoken with this epoch. Another node's proof is none, so
+    /// hosts gain nothing by passing theirs on.
+    pub fn seal_epoch(&self, node: &NodeName, epoch: &Epoch) -> EpochSeal {
+        let tag = hmac::sign(&self.0, &epoch_text(node, epoch));
+        let mut seal = [0; EPOCH_SEAL_BYTES];
+        seal.copy_from_slice(tag.as_ref());
+        EpochSeal(seal)
+    }
+
+    /// Whether `node` shows an epoch with the seal that was made for it.
+    pub fn knows_epoch(&self, node: &NodeName, shown: &SealedEpoch) -> bool {
+        let text = epoch_text(node, &shown.epoch);
+        let verify = |seal: EpochSeal| hmac::verify(&self.0, &text, &seal.0);
+        shown.seal.is_some_and(|seal| verify(seal).is_ok())
+    }
+}
+
+/// No attempt's id begins like this, so that no text is a warrant's and an epoch's. Names hold no line ends.
+fn epoch_text(node: &NodeName, epoch: &Epoch) -> Vec<u8> {
+    let Epoch { cluster, counter } = epoch;
+    format!("epoch \n{cluster}\n{node}\n{counter}").into_bytes()
 }
 
 fn sealed_text(attempt: &AttemptId, json: &str) -> Vec<u8> {
@@ -174,6 +198,31 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn an_epoch_is_proven_only_by_its_own_seal_for_its_own_node() {
+        let (seal, node) = (Seal::drawn().unwrap(), NodeName::new("n").unwrap());
+        let epoch = |cluster: &str, counter| Epoch {
+            cluster: cluster.parse().unwrap(),
+            counter,
+        };
+        let sealed = |epoch: &Epoch, seal| SealedEpoch {
+            epoch: epoch.clone(),
+            seal,
+        };
+        let ours = epoch("c", 7);
+        let proof = seal.seal_epoch(&node, &ours);
+        assert!(seal.knows_epoch(&node, &sealed(&ours, Some(proof))));
+        let other_node = NodeName::new("m").unwrap();
+        assert!(!seal.knows_epoch(&other_node, &sealed(&ours, Some(proof))));
+        for claim in [epoch("c", 8), epoch("d", 7), epoch("c", 70)] {
+            assert!(!seal.knows_epoch(&node, &sealed(&claim, Some(proof))));
+        }
+        assert!(!seal.knows_epoch(&node, &sealed(&ours, None)));
+        let other_key = Seal::drawn().unwrap();
+        let forged = other_key.seal_epoch(&node, &ours);
+        assert!(!seal.knows_epoch(&node, &sealed(&ours, Some(forged))));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use sluice_common::epoch::SealedEpoch;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
@@ -34,7 +35,7 @@ use crate::stop::later;
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(crate) settings: Settings,
-    pub(crate) highest_epoch: Option<Epoch>,
+    pub(crate) highest_epoch: Option<SealedEpoch>,
     pub(crate) link: Option<Link>,
     pub(crate) supervisor: Supervisor,
     /// Until when the coordinator has answered for every attempt. Never goes back.
@@ -75,7 +76,7 @@ pub(crate) enum Supervisor {
 
 impl Core {
     /// A core that knows no attempt yet. `highest_epoch` is what the last [`Output::SaveEpoch`] of this host said.
-    pub fn new(settings: Settings, highest_epoch: Option<Epoch>) -> Self {
+    pub fn new(settings: Settings, highest_epoch: Option<SealedEpoch>) -> Self {
         Self {
             gpus: Gpus::new(settings.respect_foreign),
             settings,
@@ -156,7 +157,7 @@ impl Core {
 
     /// The highest epoch that the host has obeyed.
     pub fn highest_epoch(&self) -> Option<&Epoch> {
-        self.highest_epoch.as_ref()
+        self.highest_epoch.as_ref().map(|highest| &highest.epoch)
     }
 
     // The link.
@@ -219,14 +220,12 @@ impl Core {
         Ok(())
     }
 
-    /// Whether this epoch may be obeyed; a higher one is saved first.
-    fn obey(&mut self, epoch: &Epoch) -> Result<(), Rejection> {
-        match judge(self.highest_epoch.as_ref(), epoch)? {
-            Standing::Known => {}
-            Standing::New => {
-                self.highest_epoch = Some(epoch.clone());
-                self.outputs.push(Output::SaveEpoch(epoch.clone()));
-            }
+    /// Whether a welcome with this epoch may be obeyed; a higher epoch or another seal is saved first.
+    fn obey(&mut self, epoch: &SealedEpoch) -> Result<(), Rejection> {
+        judge(self.highest_epoch(), &epoch.epoch)?;
+        if self.highest_epoch.as_ref() != Some(epoch) {
+            self.highest_epoch = Some(epoch.clone());
+            self.outputs.push(Output::SaveEpoch(epoch.clone()));
         }
         Ok(())
     }
@@ -292,10 +291,17 @@ impl Core {
         }
     }
 
-    /// An epoch may rise without a new welcome: the coordinator goes above what another of its nodes has obeyed.
+    /// An order is obeyed in the epoch of the last welcome only: a later epoch comes with a welcome, which brings its seal.
     fn admit(&mut self, now: Now, command: &Command) -> Result<Terms, Rejection> {
         let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
-        self.obey(&command.epoch)?;
+        match judge(self.highest_epoch(), &command.epoch)? {
+            Standing::Known => {}
+            Standing::New => {
+                return Err(Rejection::NotWelcomed {
+                    found: command.epoch.counter,
+                });
+            }
+        }
         if let Some(link) = &mut self.link {
             link.count(command.number)?;
         }

@@ -5,6 +5,7 @@
 //! ```
 //! A connection that was replaced, lost or rejected is forgotten, and whatever still arrives on it is ignored.
 
+use sluice_common::epoch::MAX_EPOCH;
 use sluice_common::id::{AttemptId, ClusterId, Epoch};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -131,6 +132,15 @@ pub(crate) enum Rejection {
         found: u64,
         obeyed: u64,
     },
+    #[error(
+        "the coordinator speaks with epoch {found}, which no coordinator can have reached: look at its log, and at \
+         `sluice-coordinator repair-epoch`"
+    )]
+    NoEpoch { found: u64 },
+    #[error(
+        "the coordinator sent an order of epoch {found}, in which it has not welcomed this host"
+    )]
+    NotWelcomed { found: u64 },
     #[error("the coordinator sent a welcome before the hello that it answers")]
     WelcomeBeforeHello,
     #[error("the coordinator sent an order before its welcome")]
@@ -161,6 +171,11 @@ pub(crate) enum Standing {
 
 /// Whether a host that has obeyed `highest` may obey `epoch`.
 pub(crate) fn judge(highest: Option<&Epoch>, epoch: &Epoch) -> Result<Standing, Rejection> {
+    if epoch.counter > MAX_EPOCH {
+        return Err(Rejection::NoEpoch {
+            found: epoch.counter,
+        });
+    }
     let Some(highest) = highest else {
         return Ok(Standing::New);
     };
@@ -209,6 +224,10 @@ mod tests {
                 "cluster `d`, but this host obeys cluster `c`",
             ),
             (epoch("d", 9), "empty the agent's state directory"),
+            (
+                epoch("c", MAX_EPOCH + 1),
+                "which no coordinator can have reached",
+            ),
         ] {
             let message = judge(Some(&highest), &refused).unwrap_err().to_string();
             assert!(message.contains(words), "{message}");

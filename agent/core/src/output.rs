@@ -3,8 +3,9 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::epoch::SealedEpoch;
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::id::{AttemptId, Epoch};
+use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{AttemptStatus, FromNode};
@@ -19,15 +20,15 @@ use crate::input::{LinkId, TimerKey};
 )]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Make this the highest epoch that the host has obeyed, durably, before what follows.
-    SaveEpoch(Epoch),
+    /// Make this the highest epoch that the host has obeyed, with its seal, durably, before what follows.
+    SaveEpoch(SealedEpoch),
     /// Say hello on a new connection, with these; the driver adds what the host has. Comes at once, or, where the
     /// supervisor has not answered yet since the agent started, as soon as it has.
     Greet {
         /// The connection.
         link: LinkId,
         /// The highest epoch obeyed.
-        highest_epoch: Option<Epoch>,
+        highest_epoch: Option<SealedEpoch>,
         /// Every attempt that was not forgotten.
         attempts: Vec<AttemptStatus>,
         /// Which GPUs are not to be granted.

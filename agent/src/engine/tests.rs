@@ -72,7 +72,7 @@ impl Rig {
         rig.supervisor_up(vec![]);
         rig.feed(Event::Dialled { link: LINK, outbox });
         let welcome = Welcome {
-            epoch: epoch(),
+            epoch: epoch().into(),
             lease: Span::from_secs(3600),
             stop_limit: Span::from_secs(30),
             heartbeat: Span::from_secs(3),

@@ -59,6 +59,8 @@ pub(crate) struct Contact {
     pub(crate) addressed: bool,
     /// Attempts that it holds and that are not live on it here; none of its units are given while there are any.
     pub(crate) strays: BTreeSet<AttemptId>,
+    /// Whether somebody was refused under this name since it was let in last, which is told once.
+    pub(crate) refused: bool,
     /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
     pub(crate) thawing: BTreeSet<AttemptId>,
     /// Attempts that are not known here, and may be adopted when it has shown their warrants.
@@ -74,6 +76,7 @@ impl Contact {
             heard_at: None,
             silent_since: now,
             addressed: false,
+            refused: false,
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
@@ -194,7 +197,8 @@ impl Core {
                 session,
                 hello,
                 claim,
-            } => self.on_node_hello(session, *hello, &claim),
+                epoch_is_proven,
+            } => self.on_node_hello(session, *hello, &claim, epoch_is_proven),
             Input::FromNode {
                 session,
                 node,

@@ -89,6 +89,8 @@ pub enum Input {
         hello: Box<Hello>,
         /// What its certificate says beside its name.
         claim: Claim,
+        /// Whether the cluster's own key has sealed the highest epoch that it shows, for this node.
+        epoch_is_proven: bool,
     },
     /// An agent has said something after its hello.
     FromNode {

@@ -15,6 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::epoch::{MAX_EPOCH, SealedEpoch};
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
@@ -33,14 +34,18 @@ use crate::record::Record;
 use crate::state::recovery::RecoveryWhy;
 use crate::state::{Node, PartPhase};
 
-/// Highest epoch that a host may claim to have obeyed: far more starts than a coordinator can have had, and far from
-/// the top, so that one made-up number cannot use up the counter.
-const MAX_EPOCH_COUNTER: u64 = 1 << 53;
-
 impl Core {
-    pub(crate) fn on_node_hello(&mut self, session: SessionId, hello: Hello, claim: &Claim) {
+    /// `proven` tells whether the epoch that the hello shows bears the cluster's seal for this node.
+    pub(crate) fn on_node_hello(
+        &mut self,
+        session: SessionId,
+        hello: Hello,
+        claim: &Claim,
+        proven: bool,
+    ) {
         let checked = self.check_claim(&hello, claim);
-        if let Err(message) = checked.and_then(|()| self.check_hello(&hello)) {
+        if let Err(message) = checked.and_then(|()| self.check_hello(&hello, proven)) {
+            self.note_refusal(&hello.node, &message);
             return self.greet(session, Greeting::Refused { message });
         }
         self.go_above(&hello);
@@ -62,7 +67,22 @@ impl Core {
         self.watch(&node);
     }
 
-    fn check_hello(&self, hello: &Hello) -> Result<(), String> {
+    /// Whoever is refused dials again and again: the first refusal after a welcome is an event.
+    fn note_refusal(&mut self, node: &NodeName, message: &str) {
+        let contact = self.contacts.get_mut(node);
+        let Some(contact) = contact.filter(|contact| !contact.refused) else {
+            return;
+        };
+        contact.refused = true;
+        if self.state.node(node).is_some() {
+            self.record(Record::NodeRefused {
+                node: node.clone(),
+                why: String::from(message),
+            });
+        }
+    }
+
+    fn check_hello(&self, hello: &Hello, proven: bool) -> Result<(), String> {
         if hello.protocol != PROTOCOL_VERSION {
             return Err(format!(
                 "protocol {} of agent {} is not protocol {PROTOCOL_VERSION} of this coordinator: \
@@ -81,7 +101,7 @@ impl Core {
             ));
         }
         if let Some(highest) = &hello.highest_epoch {
-            self.check_epoch(highest)?;
+            self.check_epoch(&hello.node, &highest.epoch, proven)?;
         }
         self.check_namesake(hello)
     }
@@ -107,23 +127,45 @@ impl Core {
         Ok(())
     }
 
-    fn check_epoch(&self, highest: &Epoch) -> Result<(), String> {
-        let ours = &self.epoch().cluster;
-        if highest.cluster != *ours {
+    /// A claim of a later epoch stops the whole cluster for a recovery, so it is believed only with the cluster's seal. Any
+    /// other claim keeps out the one host that makes it.
+    fn check_epoch(&self, node: &NodeName, highest: &Epoch, proven: bool) -> Result<(), String> {
+        let Epoch { cluster, counter } = self.epoch();
+        if highest.cluster != *cluster {
             return Err(format!(
-                "this host belongs to cluster `{}` and this coordinator to `{ours}`: point the agent at its own \
+                "this host belongs to cluster `{}` and this coordinator to `{cluster}`: point the agent at its own \
                  cluster, or move it here by emptying its `state_dir` while nothing runs on it",
                 highest.cluster
             ));
         }
-        if highest.counter > MAX_EPOCH_COUNTER {
+        if !self.is_later(node, highest) {
+            return Ok(());
+        }
+        let claimed = highest.counter;
+        if claimed >= MAX_EPOCH {
             return Err(format!(
-                "this host claims to have obeyed epoch {}, which no coordinator can have reached: \
-                 empty the agent's `state_dir` while nothing runs on it",
-                highest.counter
+                "this host claims to have obeyed epoch {claimed}, which no coordinator can have reached: stop its agent, \
+                 run `sluice-agent forget-epoch` there, and start it again"
+            ));
+        }
+        if !proven {
+            return Err(format!(
+                "this host claims to have obeyed epoch {claimed} without a proof, and this coordinator speaks with epoch \
+                 {counter}: a later epoch counts only with the seal of this cluster's `warrants.key`. If the claim is wrong, \
+                 stop the agent, run `sluice-agent forget-epoch` there, and start it again. If the coordinator has lost its \
+                 store, stop it and put `warrants.key` of the cluster back, or, if that is lost as well, run \
+                 `sluice-coordinator repair-epoch --above {claimed}`"
             ));
         }
         Ok(())
+    }
+
+    /// Whether a host has obeyed a later epoch than ours, or ours from another's mouth.
+    fn is_later(&self, node: &NodeName, highest: &Epoch) -> bool {
+        let ours = self.epoch().counter;
+        let contact = self.contacts.get(node);
+        let addressed = contact.is_some_and(|contact| contact.addressed);
+        highest.counter > ours || (highest.counter == ours && !addressed)
     }
 
     /// `, did you mean ...` or, where no name is near, the names there are.
@@ -135,26 +177,32 @@ impl Core {
         }
     }
 
-    /// A host that has obeyed a later epoch than ours, or ours from another's mouth, is a sign of a coordinator that
-    /// spoke after the point from which we were brought back. Hosts obey the later one, so we become it.
+    /// A host that has obeyed a later epoch is a sign of a coordinator that spoke after the point from which we were brought
+    /// back. Hosts obey the later one, so we become it. Nodes that are linked are welcomed anew, because the proof of the
+    /// new epoch comes with a welcome.
     fn go_above(&mut self, hello: &Hello) {
-        let Some(highest) = &hello.highest_epoch else {
+        let Some(SealedEpoch { epoch, .. }) = &hello.highest_epoch else {
             return;
         };
-        let ours = self.epoch().counter;
-        let contact = self.contacts.get(&hello.node);
-        let addressed = contact.is_some_and(|contact| contact.addressed);
-        if highest.counter > ours || (highest.counter == ours && !addressed) {
-            self.record(Record::CoordinatorStarted {
-                epoch: Epoch {
-                    cluster: highest.cluster.clone(),
-                    counter: highest.counter + 1,
-                },
-                lost_after: self.settings.lost_after,
-            });
-            if self.state.recovery().is_none() {
-                self.begin_recovery(RecoveryWhy::LaterEpoch, self.began_at);
-            }
+        if !self.is_later(&hello.node, epoch) {
+            return;
+        }
+        self.record(Record::CoordinatorStarted {
+            epoch: Epoch {
+                cluster: epoch.cluster.clone(),
+                counter: epoch.counter + 1,
+            },
+            lost_after: self.settings.lost_after,
+        });
+        if self.state.recovery().is_none() {
+            self.begin_recovery(RecoveryWhy::LaterEpoch, self.began_at);
+        }
+        let linked = self.contacts.keys().filter(|node| **node != hello.node);
+        for node in linked.cloned().collect::<Vec<_>>() {
+            self.cut(
+                &node,
+                "the coordinator speaks with a later epoch from now on",
+            );
         }
     }
 
@@ -165,6 +213,7 @@ impl Core {
             heard_at: Some(self.now),
             silent_since: self.now,
             addressed: true,
+            refused: false,
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
@@ -175,7 +224,7 @@ impl Core {
 
     fn welcome(&self) -> Welcome {
         Welcome {
-            epoch: self.epoch().clone(),
+            epoch: self.epoch().clone().into(),
             lease: self.settings.lease,
             stop_limit: self.settings.stop_limit,
             heartbeat: self.settings.heartbeat,

@@ -30,6 +30,11 @@ pub enum Record {
         #[serde(default)]
         lost_after: Span,
     },
+    /// An admin set the epoch while no coordinator ran: the next one speaks with the one after it.
+    EpochRepaired {
+        /// The epoch.
+        epoch: Epoch,
+    },
     /// A pool was made or changed.
     PoolPut {
         /// Its name.
@@ -463,6 +468,13 @@ pub enum Record {
         /// The name that the host wanted to have.
         node: NodeName,
         /// Why not.
+        why: String,
+    },
+    /// A host with the certificate of a node was not let in. Said once until the node is let in again.
+    NodeRefused {
+        /// The node.
+        node: NodeName,
+        /// Why not, and what would help.
         why: String,
     },
     /// The access of a node was ended: certificates of earlier generations open nothing any more.

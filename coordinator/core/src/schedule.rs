@@ -71,6 +71,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
             run.map(|run| run.pool.clone()).into_iter().collect()
         }
         Record::CoordinatorStarted { .. }
+        | Record::EpochRepaired { .. }
         | Record::StepRejected { .. }
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }
@@ -91,6 +92,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::JoinTokenUsed { .. }
         | Record::JoinTokenRevoked { .. }
         | Record::JoinRefused { .. }
+        | Record::NodeRefused { .. }
         | Record::NodeRevoked { .. }
         | Record::RecoveryBegan { .. }
         | Record::Adopted { .. }

@@ -47,6 +47,8 @@ impl Report {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
             }
+            // Only an admin's command makes one, while nothing runs.
+            Record::EpochRepaired { .. } => {}
             Record::RecoveryBegan { why, .. } => recovery_began(*why),
             Record::RecoveryEnded { end } => recovery_ended(*end),
             Record::Adopted {
@@ -203,6 +205,8 @@ impl Report {
             Record::JoinRefused { token, node, why } => {
                 debug!(%token, %node, "host may not join: {why}");
             }
+            // The session that was refused has told it already.
+            Record::NodeRefused { .. } => {}
             Record::NodeRevoked { node, .. } => info!(%node, "access of the node ended"),
             Record::Held { step } => info!(%step, "step held"),
             Record::Unheld { step } => info!(%step, "step let go"),

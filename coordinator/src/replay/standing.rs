@@ -78,6 +78,7 @@ impl Thing {
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
         Record::CoordinatorStarted { .. }
+        | Record::EpochRepaired { .. }
         | Record::RecoveryBegan { .. }
         | Record::RecoveryEnded { .. } => vec![Thing::Coordinator],
         Record::ClusterPut { .. } => vec![Thing::Cluster],
@@ -97,6 +98,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::JoinTokenUsed { .. }
         | Record::JoinTokenRevoked { .. }
         | Record::JoinRefused { .. }
+        | Record::NodeRefused { .. }
         | Record::NodeRevoked { .. } => Vec::new(),
         Record::PoolDeleted { pool } => {
             let subjects = state

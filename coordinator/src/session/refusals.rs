@@ -10,6 +10,9 @@ use sluice_common::id::NodeName;
 /// who comes from ever new addresses takes none of our memory.
 const MAX_REMEMBERED: usize = 10_000;
 
+/// Reasons that are told of one caller. Who finds ever new ones does so on purpose, and a link makes the next one news.
+const MAX_REASONS: u32 = 8;
+
 /// A node that showed a certificate, or an address that showed none.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Caller {
@@ -17,9 +20,9 @@ enum Caller {
     Address(IpAddr),
 }
 
-/// The last refusal of each caller. Clones are the same.
+/// The last refusal of each caller, and how many were told. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Refusals(Arc<Mutex<BTreeMap<Caller, String>>>);
+pub(super) struct Refusals(Arc<Mutex<BTreeMap<Caller, (String, u32)>>>);
 
 impl Refusals {
     /// Somebody was not let in: a warning where the reason is a new one for him, else a line for whoever debugs.
@@ -47,7 +50,13 @@ impl Refusals {
         if told.len() >= MAX_REMEMBERED && !told.contains_key(&caller) {
             told.clear();
         }
-        told.insert(caller, why.to_owned()).as_deref() != Some(why)
+        let (last, count) = told.entry(caller).or_default();
+        if last == why || *count >= MAX_REASONS {
+            return false;
+        }
+        why.clone_into(last);
+        *count += 1;
+        true
     }
 }
 
@@ -64,6 +73,15 @@ mod tests {
         assert!(!is_new("too new"));
         refusals.forget(&node);
         assert!(is_new("too new"));
+    }
+
+    #[test]
+    fn ever_new_reasons_of_one_caller_are_not_told_for_ever() {
+        let refusals = Refusals::default();
+        let node = NodeName::new("gpu-1").unwrap();
+        let told = (0..1000)
+            .filter(|number| refusals.is_new(Caller::Node(node.clone()), &number.to_string()));
+        assert_eq!(told.count(), MAX_REASONS as usize);
     }
 
     #[test]

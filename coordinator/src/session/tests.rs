@@ -3,11 +3,14 @@
 mod fuzz;
 mod join;
 
+use sluice_common::epoch::SealedEpoch;
+use sluice_common::id::Epoch;
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::state::NodeState;
 use sluice_common::wire::{HeartbeatAck, ToNode};
 
 use crate::fixture::{Agent, Rig, beat, dial, open, words};
+use crate::seal::Seal;
 
 use super::*;
 
@@ -97,6 +100,58 @@ fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_
         }
     });
     assert_eq!(rig.get("/v1/nodes").1["items"].as_array().unwrap().len(), 0);
+}
+
+/// What a greeting says of the epoch, or why there is none.
+async fn greeted(rig: &Rig, name: &str, shown: Option<SealedEpoch>) -> Result<SealedEpoch, String> {
+    let mut hello = words(name, 1);
+    hello.highest_epoch = shown;
+    let mut agent = Agent::link(&rig.data, name, &address(rig), &hello).await;
+    match agent.told().await {
+        Greeting::Welcome(welcome) => Ok(welcome.epoch),
+        Greeting::Refused { message } => Err(message),
+    }
+}
+
+#[test]
+fn a_host_that_makes_up_epochs_keeps_itself_out_and_moves_nothing() {
+    let rig = Rig::start();
+    let mut good = rig.agent("good", 4);
+    let elsewhere = Seal::drawn().unwrap();
+    rig.runtime.block_on(async {
+        let ours = greeted(&rig, "liar", None).await.unwrap();
+        let others = greeted(&rig, "friend", None).await.unwrap();
+        let liar = NodeName::new("liar").unwrap();
+        for counter in [2, 3, 900, 1 << 39, 1 << 53, u64::MAX] {
+            let cluster = ours.epoch.cluster.clone();
+            let epoch = Epoch { cluster, counter };
+            let foreign = elsewhere.seal_epoch(&liar, &epoch);
+            for seal in [None, ours.seal, others.seal, Some(foreign)] {
+                let epoch = epoch.clone();
+                let shown = Some(SealedEpoch { epoch, seal });
+                let why = greeted(&rig, "liar", shown).await.unwrap_err();
+                assert!(why.contains(&format!("epoch {counter}")), "{why}");
+            }
+        }
+        // What it was told itself, and what it was told by an earlier coordinator, is no claim.
+        assert_eq!(greeted(&rig, "liar", Some(ours.clone())).await, Ok(ours));
+        good.heartbeat
+            .0
+            .send(&Heartbeat { number: 1 })
+            .await
+            .unwrap();
+        let ack: HeartbeatAck = good.heartbeat.1.next().await.unwrap().unwrap();
+        assert_eq!(ack.number, 1);
+    });
+    let (_, events) = rig.get("/v1/events");
+    let types = events["items"].as_array().unwrap().iter();
+    let types: Vec<&str> = types.map(|it| it["type"].as_str().unwrap()).collect();
+    let count = |wanted| types.iter().filter(|it| **it == wanted).count();
+    assert_eq!(
+        (count("coordinator_started"), count("recovery_began")),
+        (1, 0)
+    );
+    assert_eq!(count("node_refused"), 1, "{types:?}");
 }
 
 #[test]

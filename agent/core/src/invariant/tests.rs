@@ -80,10 +80,14 @@ fn a_welcome_without_an_epoch_or_a_lease_is_found() {
     core.link = welcomed();
     let missing = "an epoch";
     assert_eq!(check(&core), Err(Violation::WelcomeWithout { missing }));
-    core.highest_epoch = Some(Epoch {
-        cluster: ClusterId::new("c").unwrap(),
-        counter: 1,
-    });
+    let cluster = ClusterId::new("c").unwrap();
+    core.highest_epoch = Some(
+        Epoch {
+            cluster,
+            counter: 1,
+        }
+        .into(),
+    );
     let missing = "a lease";
     assert_eq!(check(&core), Err(Violation::WelcomeWithout { missing }));
     core.lease_until = Some(BootMillis(1));

@@ -59,7 +59,7 @@ impl Bench {
     /// The same on a host that has obeyed an epoch.
     pub(crate) fn with_epoch(highest: Option<Epoch>) -> Self {
         Self {
-            core: Core::new(settings(), highest),
+            core: Core::new(settings(), highest.map(Into::into)),
             boot: 100_000,
             orders: Orders::default(),
         }
@@ -170,7 +170,7 @@ pub(crate) fn other_cluster(counter: u64) -> Epoch {
 
 pub(crate) fn welcome_as(link: LinkId, epoch: Epoch) -> Input {
     let welcome = Welcome {
-        epoch,
+        epoch: epoch.into(),
         lease: LEASE,
         stop_limit: STOP_LIMIT,
         heartbeat: Span::from_secs(3),
@@ -328,7 +328,7 @@ fn word(output: &Output) -> String {
         } => format!("suspension of {id} at {}", at.0),
         Output::KeepWarrant { attempt, warrant } => format!("keep {attempt} {}", warrant.as_str()),
         Output::ShowWarrant { link, attempt } => format!("show {} {attempt}", link.0),
-        Output::SaveEpoch(epoch) => format!("save {}", epoch.counter),
+        Output::SaveEpoch(epoch) => format!("save {}", epoch.epoch.counter),
         Output::Greet {
             link,
             highest_epoch,
@@ -336,7 +336,7 @@ fn word(output: &Output) -> String {
             gpu_states,
             said_at: _,
         } => {
-            let epoch = highest_epoch.as_ref().map_or(0, |epoch| epoch.counter);
+            let epoch = highest_epoch.as_ref().map_or(0, |it| it.epoch.counter);
             let attempts: Vec<String> = attempts.iter().map(status_word).collect();
             let faults = faults_word(gpu_states);
             format!(

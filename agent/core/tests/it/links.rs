@@ -1,6 +1,7 @@
 //! Whom the host greets, obeys and rejects.
 
 use agent_core::{Input, LinkId, Output};
+use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::supervision::BootMillis;
 use sluice_common::wire::ToNode;
 
@@ -104,9 +105,42 @@ fn a_higher_epoch_is_saved_before_anything_else() {
     bench.feed(up(vec![]));
     bench.feed(dialled(1));
     assert_eq!(bench.told(welcomed(LINK, 4)), "save 4; renew 400000");
-    let raised = bench.told(order_as(LINK, epoch(7), any_order()));
-    assert_eq!(raised, "save 7; 1: a.1 starting; spawn a.1");
-    assert_eq!(bench.core.highest_epoch(), Some(&epoch(7)));
+    let raised = bench.told(order_as(LINK, epoch(4), any_order()));
+    assert_eq!(raised, "1: a.1 starting; spawn a.1");
+    assert_eq!(bench.core.highest_epoch(), Some(&epoch(4)));
+}
+
+#[test]
+fn an_order_of_an_epoch_without_a_welcome_is_not_obeyed_nor_its_epoch_kept() {
+    let mut bench = Bench::linked();
+    let told = bench.told(order_as(LINK, epoch(7), any_order()));
+    assert!(told.starts_with("reject 1: "), "{told}");
+    assert!(told.contains("has not welcomed this host"), "{told}");
+    assert_eq!(bench.core.highest_epoch(), Some(&epoch(5)));
+}
+
+#[test]
+fn the_seal_of_an_epoch_is_saved_with_it_and_a_new_seal_anew() {
+    let sealed = |byte| SealedEpoch {
+        epoch: epoch(5),
+        seal: Some(EpochSeal([byte; EPOCH_SEAL_BYTES])),
+    };
+    let mut bench = Bench::linked();
+    for (link, byte, saved) in [(2, 1, "save 5"), (3, 1, ""), (4, 2, "save 5")] {
+        bench.feed(dialled(link));
+        let mut welcome = welcomed(LinkId(link), 5);
+        if let Input::Welcomed { welcome, .. } = &mut welcome {
+            welcome.epoch = sealed(byte);
+        }
+        let told = bench.told(welcome);
+        assert_eq!(told.split("; ").next().unwrap(), saved);
+    }
+    bench.feed(Input::LinkLost { link: LinkId(4) });
+    let outputs = bench.feed(dialled(5));
+    let [Output::Greet { highest_epoch, .. }] = &outputs[..] else {
+        panic!("{outputs:?}");
+    };
+    assert_eq!(*highest_epoch, Some(sealed(2)));
 }
 
 #[test]

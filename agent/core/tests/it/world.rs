@@ -316,8 +316,8 @@ impl World {
 
     /// The agent dies and comes back with what it had saved.
     pub(crate) fn restart_agent(&mut self) {
-        self.core =
-            Core::new(impatient(), self.saved_epoch.clone()).with_gpus(self.kept_gpus.clone());
+        self.core = Core::new(impatient(), self.saved_epoch.clone().map(Into::into))
+            .with_gpus(self.kept_gpus.clone());
         self.drop_what_nobody_knows();
         self.is_connected = false;
         self.link = None;
@@ -495,7 +495,7 @@ impl World {
 
     fn obey(&mut self, output: Output) {
         match output {
-            Output::SaveEpoch(epoch) => self.save(epoch),
+            Output::SaveEpoch(epoch) => self.save(epoch.epoch),
             Output::Greet {
                 link,
                 attempts,

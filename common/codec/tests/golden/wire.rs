@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::notation::check;
 use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
+use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
@@ -105,6 +106,15 @@ fn epoch() -> Epoch {
 }
 
 const EPOCH: &str = "0200000000000000 'c1' 0201000000000000";
+
+fn sealed_epoch() -> SealedEpoch {
+    SealedEpoch {
+        epoch: epoch(),
+        seal: Some(EpochSeal([0x5a; EPOCH_SEAL_BYTES])),
+    }
+}
+
+const SEAL: &str = "01 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a";
 
 fn started() -> Started {
     Started {
@@ -239,7 +249,7 @@ fn hello() {
         labels: BTreeMap::from([("rack".into(), "r2".into())]),
         address: "a7".into(),
         boot_id: BootId::new("b00").unwrap(),
-        highest_epoch: Some(epoch()),
+        highest_epoch: Some(sealed_epoch()),
         inventory: inventory(),
         attempts: vec![status],
         gpu_states: gpu_states(),
@@ -254,7 +264,7 @@ fn hello() {
            0400000000000000 'rack' 0200000000000000 'r2'
          0200000000000000 'a7'      # address
          0300000000000000 'b00'     # boot_id
-         01 {EPOCH}                 # highest_epoch
+         01 {EPOCH} {SEAL}          # highest_epoch
          {INVENTORY}
          0100000000000000           # attempts: one
            {ATTEMPT} 00000000       #   starting
@@ -306,14 +316,14 @@ fn hello_of_a_new_host() {
 #[test]
 fn greetings() {
     let welcome = Welcome {
-        epoch: epoch(),
+        epoch: sealed_epoch(),
         lease: Span::from_secs(300),
         stop_limit: Span::from_secs(30),
         heartbeat: Span::from_secs(3),
         order_limit: Span::from_secs(10),
     };
     let golden = format!(
-        "00000000 {EPOCH}
+        "00000000 {EPOCH} {SEAL}
          e093040000000000 # lease
          3075000000000000 # stop_limit
          b80b000000000000 # heartbeat

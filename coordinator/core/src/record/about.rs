@@ -67,6 +67,7 @@ impl Record {
             | Record::NodeReconciling { node }
             | Record::NodeUnreachable { node }
             | Record::NodeLost { node }
+            | Record::NodeRefused { node, .. }
             | Record::NodeCordoned { node, .. }
             | Record::NodeDraining { node, .. }
             | Record::NodeUncordoned { node }
@@ -88,6 +89,7 @@ impl Record {
                 About::Policy(pool, subject)
             }
             Record::CoordinatorStarted { .. }
+            | Record::EpochRepaired { .. }
             | Record::ClusterPut { .. }
             | Record::RecoveryBegan { .. }
             | Record::RecoveryEnded { .. } => About::Cluster,

@@ -200,6 +200,7 @@ impl Rehearsal {
             session,
             claim: Claim::default(),
             hello,
+            epoch_is_proven: false,
         });
         self.refused.take().map_or(Ok(()), Err)
     }

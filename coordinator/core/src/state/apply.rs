@@ -72,6 +72,7 @@ impl State {
             Record::CoordinatorStarted { epoch, lost_after } => {
                 self.on_coordinator_started(at, epoch, *lost_after)
             }
+            Record::EpochRepaired { epoch } => self.on_epoch_repaired(epoch),
             Record::PoolPut {
                 pool,
                 description,
@@ -195,7 +196,7 @@ impl State {
                 let fits = self.kept.access.fold(at, self.kept.seq, change);
                 need(fits, || format!("{} is not there, or is", change.about()))
             }
-            Record::Audited { .. } => Ok(()),
+            Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),
             Record::JoinTokenMade { .. } => self.on_join_token_made(at, record),
             Record::JoinTokenUsed {
                 token,
@@ -215,6 +216,12 @@ impl State {
                 frozen,
             } => self.on_adopted(at, attempt, node, warrant, *frozen),
         }
+    }
+
+    /// The one way in which an epoch may go down: a number that hosts made up was too high to go on from.
+    fn on_epoch_repaired(&mut self, epoch: &Epoch) -> Fit {
+        self.kept.epoch = Some(epoch.clone());
+        Ok(())
     }
 
     fn on_coordinator_started(&mut self, at: Time, epoch: &Epoch, lost_after: Span) -> Fit {

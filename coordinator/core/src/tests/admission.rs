@@ -81,6 +81,7 @@ fn says(rig: &mut Rig, name: &str, claim: Claim) -> Result<(), String> {
     let hello = Box::new(hello(name, 1, 4));
     let session = SessionId(9000 + rig.log.len() as u64);
     let fed = rig.feed(Input::NodeHello {
+        epoch_is_proven: false,
         session,
         hello,
         claim,

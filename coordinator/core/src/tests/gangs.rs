@@ -235,7 +235,7 @@ fn a_host_that_comes_back_hears_that_its_peers_have_ended() {
     let fed = rig.status(&on[1], "g.1", released(Exit::Code(1)));
     assert_eq!(fed.orders, ["forget g.1"], "nobody else is linked");
     let mut words = hello(&on[0], 2, 4);
-    words.highest_epoch = Some(epoch(1));
+    words.highest_epoch = Some(epoch(1).into());
     let fed = rig.hello(holding(words, vec![status("g.1", running())]));
     assert_eq!(fed.orders, ["stop g.1 PeerEnded 7s"]);
     rig.status(&on[0], "g.1", gone(Exit::Signal(15), StopWhy::PeerEnded));

@@ -39,7 +39,7 @@ fn a_hello_is_welcomed_with_epoch_and_terms() {
     let fed = rig.hello(hello("n", 1, 4));
     assert_eq!(fed.types(), ["node_reported", "node_ready"]);
     let welcome = fed.welcome();
-    assert_eq!(welcome.epoch, epoch(1));
+    assert_eq!(welcome.epoch.epoch, epoch(1));
     assert_eq!(
         (welcome.lease, welcome.stop_limit, welcome.heartbeat),
         (SETTINGS.lease, SETTINGS.stop_limit, SETTINGS.heartbeat)
@@ -100,13 +100,79 @@ fn who_does_not_belong_is_refused_with_the_way_out() {
         counter: 1,
     };
     refused(
-        |h| h.highest_epoch = Some(foreign),
+        |h| h.highest_epoch = Some(foreign.into()),
         &["`elsewhere`", "`c`", "state_dir"],
     );
     refused(
-        |h| h.highest_epoch = Some(epoch(u64::MAX)),
-        &["epoch 18446744073709551615"],
+        |h| h.highest_epoch = Some(epoch(u64::MAX).into()),
+        &["epoch 18446744073709551615", "sluice-agent forget-epoch"],
     );
+}
+
+#[test]
+fn a_later_epoch_without_a_proof_keeps_out_the_host_that_claims_it_and_moves_nothing() {
+    let mut rig = Rig::one_node(2, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.hello(hello("liar", 1, 4));
+    rig.gone("liar");
+    let before = rig.core.state().epoch().cloned();
+    let mut told = 0;
+    for claimed in (2..20).chain([1 << 39, 1 << 40, 1 << 53, u64::MAX]) {
+        let mut lie = hello("liar", 1, 4);
+        lie.highest_epoch = Some(epoch(claimed).into());
+        let fed = rig.hello_with(lie, false);
+        let message = fed.refusal();
+        assert!(message.contains("sluice-agent forget-epoch"), "{message}");
+        assert!(fed.orders.is_empty(), "{:?}", fed.orders);
+        told += fed
+            .types()
+            .iter()
+            .filter(|it| **it == "node_refused")
+            .count();
+        assert!(fed.types().len() <= 1, "{:?}", fed.types());
+    }
+    assert_eq!(told, 1, "it is an event once");
+    assert!(rig.core.state().recovery().is_none());
+    assert_eq!(rig.core.state().epoch().cloned(), before);
+    rig.submit("b", spec(1, 1000)).unwrap();
+    assert_eq!(rig.placed("b").0, "n", "others go on");
+    // It is let in as soon as it tells the truth.
+    rig.hello_with(hello("liar", 1, 4), false).welcome();
+}
+
+#[test]
+fn the_epoch_of_this_coordinator_counts_as_another_s_only_with_a_proof() {
+    let mut rig = Rig::new();
+    let mut same = hello("n", 1, 4);
+    same.highest_epoch = Some(epoch(1).into());
+    rig.hello_with(same, false).refusal();
+    assert!(rig.core.state().recovery().is_none());
+}
+
+#[test]
+fn an_earlier_epoch_needs_no_proof() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.restart(rig.log.len());
+    let mut earlier = hello("n", 1, 4);
+    earlier.highest_epoch = Some(epoch(1).into());
+    assert_eq!(
+        rig.hello_with(earlier, false).welcome().epoch.epoch,
+        epoch(2)
+    );
+}
+
+#[test]
+fn who_is_linked_is_welcomed_anew_when_the_epoch_rises() {
+    let mut rig = Rig::one_node(1, 4);
+    let mut later = hello("m", 1, 4);
+    later.highest_epoch = Some(epoch(5).into());
+    let fed = rig.hello(later);
+    assert_eq!(fed.cut.len(), 1, "{:?}", fed.cut);
+    assert!(fed.cut[0].contains("later epoch"), "{:?}", fed.cut);
+    let mut known = hello("n", 1, 4);
+    known.highest_epoch = Some(epoch(1).into());
+    assert_eq!(rig.hello_with(known, false).welcome().epoch.epoch, epoch(6));
 }
 
 #[test]
@@ -120,7 +186,7 @@ fn a_second_host_of_the_same_name_is_kept_out_while_the_first_is_heard() {
     for word in ["`n`", "a name and a certificate of its own", "15s"] {
         assert!(message.contains(word), "{message}");
     }
-    assert!(fed.records.is_empty());
+    assert_eq!(fed.types(), ["node_refused"]);
     rig.pass(14);
     rig.heartbeat("n");
     rig.pass(14);
@@ -144,23 +210,24 @@ fn a_host_that_was_booted_anew_is_let_in_at_once_when_its_link_has_broken() {
 fn a_host_that_obeyed_a_later_epoch_is_gone_above() {
     let mut rig = Rig::one_node(1, 4);
     let mut later = hello("m", 1, 4);
-    later.highest_epoch = Some(epoch(5));
+    later.highest_epoch = Some(epoch(5).into());
     let fed = rig.hello(later);
-    assert_eq!(fed.welcome().epoch, epoch(6));
+    assert_eq!(fed.welcome().epoch.epoch, epoch(6));
     assert_eq!(fed.types()[0], "coordinator_started");
     // What we told ourselves comes back to us and is no sign of another.
     let mut known = hello("n", 1, 4);
-    known.highest_epoch = Some(epoch(6));
+    known.highest_epoch = Some(epoch(6).into());
     let fed = rig.hello(known);
-    assert_eq!((fed.welcome().epoch.counter, fed.types().len()), (6, 0));
+    assert_eq!(fed.welcome().epoch.epoch, epoch(6));
+    assert_eq!(fed.types(), ["node_ready"]);
 }
 
 #[test]
 fn a_host_that_heard_our_epoch_from_another_is_gone_above() {
     let mut rig = Rig::new();
     let mut same = hello("n", 1, 4);
-    same.highest_epoch = Some(epoch(1));
-    assert_eq!(rig.hello(same).welcome().epoch, epoch(2));
+    same.highest_epoch = Some(epoch(1).into());
+    assert_eq!(rig.hello(same).welcome().epoch.epoch, epoch(2));
 }
 
 #[test]

@@ -235,7 +235,6 @@ fn held(rig: &Rig, on: &str) -> Vec<AttemptStatus> {
 fn say_hello(rig: &mut Rig, name: &str, gpus: u32, reboot: bool, attempts: Vec<AttemptStatus>) {
     let mut words = hello(name, gpus, 4);
     words.attempts = attempts;
-    words.highest_epoch = rig.core.state().epoch().cloned();
     rig.hello(if reboot { rebooted(words) } else { words });
 }
 
@@ -481,7 +480,7 @@ fn restore(rig: &mut Rig, back: prop::sample::Index, kept: u64) {
     for host in before.nodes().values() {
         let mut words = hello(host.name.as_str(), 3, 4);
         words.boot_id = host.boot_id.clone();
-        words.highest_epoch = before.epoch().cloned();
+        words.highest_epoch = before.epoch().cloned().map(Into::into);
         let attempts = before.attempts_on(&host.name).cloned();
         let ran = |attempt| AttemptStatus {
             phase: stands(&before, &host.name, &attempt),

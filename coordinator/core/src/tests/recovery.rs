@@ -374,9 +374,9 @@ fn a_new_store_of_an_old_cluster_learns_pools_and_steps_from_its_hosts() {
     let warrant = rig.warrant("a.1");
     rig.restore(0, RecoveryWhy::StoreLost);
     let mut again = holding(host, vec![status("a.1", running())]);
-    again.highest_epoch = Some(epoch(7));
+    again.highest_epoch = Some(epoch(7).into());
     let fed = rig.hello(again);
-    assert_eq!(fed.welcome().epoch, epoch(8));
+    assert_eq!(fed.welcome().epoch.epoch, epoch(8));
     rig.show("n", "a.1", Some(&warrant));
     assert_eq!(rig.state("a"), StepState::Running);
     assert_eq!(rig.step("a").live().unwrap().pool.as_str(), "big");
@@ -395,7 +395,7 @@ fn a_host_of_a_later_epoch_begins_one() {
     rig.restart_over_log();
     assert!(rig.core.state().recovery().is_none());
     let mut later = back("n", vec![status("a.1", running())]);
-    later.highest_epoch = Some(epoch(5));
+    later.highest_epoch = Some(epoch(5).into());
     let fed = rig.hello(later);
     assert_eq!(fed.types()[..2], ["coordinator_started", "recovery_began"]);
     assert_eq!(fed.orders, ["show a.1"]);

@@ -367,6 +367,11 @@ impl Rig {
 
     /// A new connection of the node that says this.
     pub(super) fn hello(&mut self, hello: Hello) -> Fed {
+        self.hello_with(hello, true)
+    }
+
+    /// The same; `epoch_is_proven` tells whether it shows the cluster's seal for its epoch.
+    pub(super) fn hello_with(&mut self, hello: Hello, epoch_is_proven: bool) -> Fed {
         self.drawn += 1;
         let session = SessionId(self.drawn);
         let before = self.sessions.insert(hello.node.clone(), session);
@@ -382,6 +387,7 @@ impl Rig {
             session,
             hello,
             claim,
+            epoch_is_proven,
         });
         if let (Some(before), [Greeting::Refused { .. }]) = (before, &fed.greetings[..]) {
             self.sessions.insert(node, before);
@@ -706,7 +712,7 @@ fn gpu(node: &str, index: u32) -> Gpu {
 /// The same hello over a later connection, with what the host holds now.
 pub(super) fn holding(mut hello: Hello, attempts: Vec<AttemptStatus>) -> Hello {
     hello.attempts = attempts;
-    hello.highest_epoch = Some(epoch(1));
+    hello.highest_epoch = Some(epoch(1).into());
     hello
 }
 

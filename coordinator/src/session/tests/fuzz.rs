@@ -118,6 +118,7 @@ impl World {
             session,
             hello: Box::new(hello),
             claim: Default::default(),
+            epoch_is_proven: false,
         });
     }
 
@@ -212,7 +213,7 @@ fn words_of_agents() {
         "18446744073709551615",
         "4294967295",
         "\"boot_id\":\"b2\"",
-        "\"highest_epoch\":{\"cluster\":\"c1\",\"counter\":9}",
+        "\"highest_epoch\":{\"epoch\":{\"cluster\":\"c1\",\"counter\":9},\"seal\":null}",
         "\"pool\":\"default\"",
     ];
     Fuzz::new("agent-words")

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use agent_core::{Core, GpuLook, KeptGpus, Now, Seen, Settings};
-use sluice_common::id::{AttemptId, BootId, Epoch, NodeName};
+use sluice_common::epoch::SealedEpoch;
+use sluice_common::id::{AttemptId, BootId, NodeName};
 use sluice_common::inventory::{self, Capability, Inventory, Mechanism};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, HostEnd, HostPhase, Memo, Process, SpawnSpec, StopSignal,
@@ -123,7 +124,7 @@ pub(crate) struct Host {
     /// Counted up at each start of the agent, so that what was meant for an earlier one is dropped.
     pub(crate) life: u64,
     /// Durable.
-    pub(crate) epoch: Option<Epoch>,
+    pub(crate) epoch: Option<SealedEpoch>,
     pub(crate) link: Option<u64>,
     /// The newest order that has arrived by the link, and the newest of its own words that was answered.
     pub(crate) arrived: u64,

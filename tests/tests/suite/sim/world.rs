@@ -723,6 +723,8 @@ impl World {
                     session,
                     hello,
                     claim,
+                    // Hosts of the simulation tell the truth.
+                    epoch_is_proven: true,
                 });
             }
             ToCoordinator::Say(FromNode::Warrant { attempt, warrant }) => {
@@ -971,7 +973,7 @@ impl World {
     fn hello(
         &self,
         host: usize,
-        highest_epoch: Option<sluice_common::id::Epoch>,
+        highest_epoch: Option<sluice_common::epoch::SealedEpoch>,
         attempts: Vec<sluice_common::wire::AttemptStatus>,
     ) -> Hello {
         Hello {
