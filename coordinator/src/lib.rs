@@ -8,7 +8,7 @@
 //! [`engine`] is the loop, [`store`] what outlives it, [`http`] and [`session`] the two doors, [`config`] and [`identity`]
 //! what it is started with, [`issuance`] gives certificates to hosts, [`run`] puts them together, and [`reload`] brings them another config.
 //! The binary reads flags and logs, and calls [`run::run`].
-//! [`replay`] tells what a store holds of the past, where none of this runs.
+//! [`replay`] tells what a store holds of the past, where none of this runs; [`repair`] mends its epoch there.
 
 pub mod backup;
 pub mod clock;
@@ -24,6 +24,7 @@ pub mod issuance;
 mod keeper;
 mod notify;
 pub mod reload;
+pub mod repair;
 pub mod replay;
 pub mod run;
 pub mod seal;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use sluice_coordinator::backup::{control, restore};
+use sluice_coordinator::{repair, run};
 
 use crate::DataArgs;
 
@@ -14,6 +15,9 @@ pub(crate) enum Operate {
     Backup(BackupArgs),
     /// Make a data directory of a backup. The coordinator that starts there recovers: it learns from its hosts what they run.
     Restore(RestoreArgs),
+    /// Set the epoch of a data directory in which no coordinator runs, after a backup into it: where the coordinator refuses to
+    /// start with the one that is there, or where store and warrants.key were lost and hosts have obeyed a later one.
+    RepairEpoch(RepairArgs),
     /// Look at every record of a data directory or a backup, and say what it holds.
     Check(CheckArgs),
 }
@@ -43,6 +47,15 @@ pub(crate) struct RestoreArgs {
 }
 
 #[derive(Args)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    data: DataArgs,
+    /// The highest epoch that a host has obeyed, as the refusal names it: the coordinator goes above it.
+    #[arg(long, value_name = "EPOCH")]
+    above: Option<u64>,
+}
+
+#[derive(Args)]
 pub(crate) struct CheckArgs {
     /// A data directory or a backup; the data directory of --data-dir without it.
     #[arg(value_name = "DIR|FILE")]
@@ -55,6 +68,7 @@ pub(crate) fn run(operate: Operate) -> anyhow::Result<()> {
     match operate {
         Operate::Backup(args) => backup(&args),
         Operate::Restore(args) => restored(&args),
+        Operate::RepairEpoch(args) => repaired(&args),
         Operate::Check(args) => check(&args),
     }
 }
@@ -104,9 +118,23 @@ fn restored(args: &RestoreArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
+fn repaired(args: &RepairArgs) -> anyhow::Result<()> {
+    let done = repair::repair_epoch(&args.data.data_dir, args.above)?;
+    writeln!(
+        io::stdout(),
+        "epoch {} is set to {}; what was there is in {}, which holds the cluster's keys\n\
+         start the coordinator: a host that it refuses names the command that lets it in",
+        done.from,
+        done.to,
+        done.backup.display()
+    )?;
+    Ok(())
+}
+
 fn check(args: &CheckArgs) -> anyhow::Result<()> {
     let place = args.place.as_ref().unwrap_or(&args.data.data_dir);
     let summary = control::check(place)?;
+    run::check_epoch(&summary.state, place)?;
     writeln!(
         io::stdout(),
         "{}\n{}: every record is whole",

@@ -3,10 +3,13 @@
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use coordinator_core::State;
+use sluice_common::epoch::MAX_EPOCH;
 use sluice_common::id::ClusterId;
 use sluice_transport::{Identity, Listener, TlsFiles, TransportError};
 use tokio::net::TcpListener;
@@ -39,6 +42,19 @@ pub enum RunError {
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// The store's epoch leaves no room for another start.
+    #[error(
+        "{} is at epoch {epoch}, which no coordinator can have reached by its starts: a host made it up, and an earlier \
+         release believed it. With the coordinator stopped, run `sluice-coordinator repair-epoch` on the data directory: it \
+         makes a backup there first",
+        place.display()
+    )]
+    Epoch {
+        /// The data directory, or a backup.
+        place: PathBuf,
+        /// The counter.
+        epoch: u64,
+    },
     /// The certificates below the data directory.
     #[error(transparent)]
     Identity(#[from] identity::IdentityError),
@@ -136,6 +152,7 @@ pub(crate) struct Running {
 impl Running {
     pub(crate) async fn start(config: Config) -> Result<Self, RunError> {
         let (store, recovered) = identity::open_store(&config.data_dir, config.retention)?;
+        check_epoch(&recovered.state, &config.data_dir)?;
         let files = tls_files(&config, &recovered.cluster)?;
         let ttl = Duration::from_millis(config.cert_ttl.millis());
         identity::renew_own(&files, &recovered.cluster, ttl)?;
@@ -238,6 +255,19 @@ impl Running {
         .await;
         Ok(outcome?)
     }
+}
+
+/// Whether a coordinator can start on a store with this state; `place` is where it lies.
+///
+/// # Errors
+/// Where its epoch is as high as one can be.
+pub fn check_epoch(state: &State, place: &Path) -> Result<(), RunError> {
+    let epoch = state.epoch().map_or(0, |epoch| epoch.counter);
+    if epoch < MAX_EPOCH {
+        return Ok(());
+    }
+    let place = place.to_owned();
+    Err(RunError::Epoch { place, epoch })
 }
 
 fn tls_files(config: &Config, cluster: &ClusterId) -> Result<TlsFiles, RunError> {

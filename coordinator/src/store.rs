@@ -164,6 +164,35 @@ impl Store {
         self.tip.set(last.seq)
     }
 
+    /// Makes a record durable that an admin's command has made while no coordinator ran. A recovery that the next start is
+    /// to begin is still to be begun then.
+    ///
+    /// # Errors
+    /// As for [`Store::append`].
+    pub fn append_offline(
+        &mut self,
+        record: &Stamped,
+        recovers: Option<RecoveryWhy>,
+    ) -> Result<(), StoreError> {
+        // Before the record: a mark ahead of the log is overtaken by the record, and one behind it counts no more.
+        if let Some(why) = recovers {
+            let mark = Mark {
+                why,
+                seq: record.seq,
+            };
+            self.commit_mark(mark)
+                .map_err(|source| StoreError::commit(&self.file, source))?;
+        }
+        self.append(std::slice::from_ref(record))
+    }
+
+    fn commit_mark(&self, mark: Mark) -> Result<(), redb::Error> {
+        let txn = self.db.begin_write()?;
+        txn.open_table(META)?
+            .insert(MARK, line::seal(&mark).as_slice())?;
+        Ok(txn.commit()?)
+    }
+
     fn check_order(&self, records: &[Stamped]) -> Result<(), StoreError> {
         let places = self.last_seq + 1..;
         match places

@@ -6,15 +6,8 @@ mod placement;
 mod stamped;
 mod words;
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
+pub use {about::About, placement::Placement, stamped::Stamped};
 
-pub use about::About;
-pub use placement::Placement;
-pub use stamped::Stamped;
 use words::*;
 
 /// A fact.
@@ -22,18 +15,13 @@ use words::*;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Record {
-    /// A coordinator began to speak for the cluster.
+    /// A coordinator began to speak for the cluster, or an admin set the epoch after which the next one does.
     CoordinatorStarted {
         /// Its epoch.
         epoch: Epoch,
         /// Silence after which it calls a node lost. The leases that it gives run out before that.
         #[serde(default)]
         lost_after: Span,
-    },
-    /// An admin set the epoch while no coordinator ran: the next one speaks with the one after it.
-    EpochRepaired {
-        /// The epoch.
-        epoch: Epoch,
     },
     /// A pool was made or changed.
     PoolPut {

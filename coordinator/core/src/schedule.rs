@@ -71,7 +71,6 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
             run.map(|run| run.pool.clone()).into_iter().collect()
         }
         Record::CoordinatorStarted { .. }
-        | Record::EpochRepaired { .. }
         | Record::StepRejected { .. }
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }

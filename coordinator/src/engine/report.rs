@@ -47,8 +47,6 @@ impl Report {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
             }
-            // Only an admin's command makes one, while nothing runs.
-            Record::EpochRepaired { .. } => {}
             Record::RecoveryBegan { why, .. } => recovery_began(*why),
             Record::RecoveryEnded { end } => recovery_ended(*end),
             Record::Adopted {

@@ -78,7 +78,6 @@ impl Thing {
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
         Record::CoordinatorStarted { .. }
-        | Record::EpochRepaired { .. }
         | Record::RecoveryBegan { .. }
         | Record::RecoveryEnded { .. } => vec![Thing::Coordinator],
         Record::ClusterPut { .. } => vec![Thing::Cluster],

@@ -135,11 +135,7 @@ fn a_host_that_makes_up_epochs_keeps_itself_out_and_moves_nothing() {
         }
         // What it was told itself, and what it was told by an earlier coordinator, is no claim.
         assert_eq!(greeted(&rig, "liar", Some(ours.clone())).await, Ok(ours));
-        good.heartbeat
-            .0
-            .send(&Heartbeat { number: 1 })
-            .await
-            .unwrap();
+        good.heartbeat.0.send(&beat(1)).await.unwrap();
         let ack: HeartbeatAck = good.heartbeat.1.next().await.unwrap().unwrap();
         assert_eq!(ack.number, 1);
     });

@@ -220,9 +220,10 @@ pub(super) fn load(
     }
     read_log(&txn, file, &mut recovered)?;
     give_environments(&txn, file, &mut recovered.state)?;
-    // Once a record was written since, a coordinator has begun the recovery.
+    // Once a record was written since, a coordinator has begun the recovery. A mark ahead of the log was made for a record
+    // that did not come to be.
     let mark = read_mark(&txn, file)?;
-    let mark = mark.filter(|mark| mark.seq == recovered.last_seq);
+    let mark = mark.filter(|mark| mark.seq >= recovered.last_seq);
     recovered.recovers = mark.map(|mark| mark.why);
     Ok((recovered, last_snapshot))
 }

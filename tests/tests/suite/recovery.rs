@@ -1,5 +1,7 @@
 //! A coordinator that loses its store, or gets an older one back, under hosts that run steps: real daemons on loopback.
 
+mod epochs;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

@@ -89,7 +89,6 @@ impl Record {
                 About::Policy(pool, subject)
             }
             Record::CoordinatorStarted { .. }
-            | Record::EpochRepaired { .. }
             | Record::ClusterPut { .. }
             | Record::RecoveryBegan { .. }
             | Record::RecoveryEnded { .. } => About::Cluster,

@@ -1,5 +1,11 @@
 //! The words that facts are made of, from the rooms that own them: [`super::Record`] is long enough without this list.
 
+pub(super) use alloc::boxed::Box;
+pub(super) use alloc::collections::{BTreeMap, BTreeSet};
+pub(super) use alloc::string::String;
+pub(super) use alloc::vec::Vec;
+
+pub(super) use serde::{Deserialize, Serialize};
 pub(super) use sluice_common::access::AuditEntry;
 pub(super) use sluice_common::cluster::ClusterTerms;
 pub(super) use sluice_common::gpu_state::GpuStates;

@@ -15,6 +15,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::epoch::MAX_EPOCH;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::{NodeState, StepState};
@@ -72,7 +73,6 @@ impl State {
             Record::CoordinatorStarted { epoch, lost_after } => {
                 self.on_coordinator_started(at, epoch, *lost_after)
             }
-            Record::EpochRepaired { epoch } => self.on_epoch_repaired(epoch),
             Record::PoolPut {
                 pool,
                 description,
@@ -218,15 +218,10 @@ impl State {
         }
     }
 
-    /// The one way in which an epoch may go down: a number that hosts made up was too high to go on from.
-    fn on_epoch_repaired(&mut self, epoch: &Epoch) -> Fit {
-        self.kept.epoch = Some(epoch.clone());
-        Ok(())
-    }
-
     fn on_coordinator_started(&mut self, at: Time, epoch: &Epoch, lost_after: Span) -> Fit {
         let before = self.epoch().map_or(0, |epoch| epoch.counter);
-        need(epoch.counter > before, || {
+        // A number that hosts made up is too high to go on from: a repair begins below it.
+        need(epoch.counter > before || before >= MAX_EPOCH, || {
             format!("epoch {} after {before}", epoch.counter)
         })?;
         self.kept.epoch = Some(epoch.clone());
