@@ -50,6 +50,8 @@ page() {
 }
 lay sluice-coordinator 755 "$binaries/sluice-coordinator" usr/bin
 lay sluice-coordinator 644 "$repo/packaging/config/coordinator.toml" etc/sluice
+# The package makes that token.
+sed -i 's/^# api_token_file = /api_token_file = /' "$src/root/sluice-coordinator/etc/sluice/coordinator.toml"
 page sluice-coordinator sluice-coordinator "decide for a cluster of GPU hosts what runs where"
 lay sluice-agent 755 "$binaries/sluice-agent" "$binaries/sluice-supervisor" usr/bin
 lay sluice-agent 644 "$repo"/packaging/config/{agent,supervisor}.toml etc/sluice

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+/// Where the package of the coordinator leaves root's way in, for who has no context file of his own.
+const MACHINE_CONTEXT: &str = "/etc/sluice/context.json";
+
 /// The content of a context file. Unknown fields are passed over: a newer `dev` may have written it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContextFile {
@@ -118,20 +121,24 @@ pub(crate) enum ContextError {
     },
 }
 
-/// Finds and reads the context: `chosen` (by flag or `SLUICE_CONTEXT`), else the one in the user's configuration.
+/// Finds and reads the context: `chosen` (by flag or `SLUICE_CONTEXT`), else the one in the user's configuration, else the
+/// machine's.
 pub(crate) fn load(chosen: Option<&Path>) -> Result<Context, ContextError> {
     let named = chosen.is_some();
     let path = match chosen {
         Some(path) => path.to_owned(),
         None => default_path().ok_or(ContextError::NoHome)?,
     };
-    let file = match read(&path) {
+    let (path, file) = match read(&path) {
         Err(ContextError::Unreadable { source, path })
             if !named && source.kind() == io::ErrorKind::NotFound =>
         {
-            return Err(ContextError::NotFound { path });
+            // Whoever may not read it is told of his own file, which is the one to write.
+            let of_machine = Path::new(MACHINE_CONTEXT);
+            let file = read(of_machine).map_err(|_| ContextError::NotFound { path })?;
+            (of_machine.to_owned(), file)
         }
-        read => read?,
+        read => (path, read?),
     };
     let context = Context { path, file };
     context.check_alive()?;

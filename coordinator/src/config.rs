@@ -37,6 +37,7 @@ use malformed::explain;
 use oidc::RawOidc;
 pub use oidc::{KeySource, OidcConfig};
 pub use token::ApiToken;
+pub(crate) use token::own_token;
 use token::read_token;
 
 /// Where agents dial in unless the config says otherwise.
@@ -70,6 +71,7 @@ pub struct RawConfig {
     http_tls: Option<RawHttpTls>,
     oidc: Option<RawOidc>,
     api_token_file: Option<PathBuf>,
+    open_to_all_local_users: bool,
     node_cert_ttl: Option<String>,
     advertise: Vec<String>,
     log_format: Option<Format>,
@@ -157,6 +159,9 @@ pub struct Overrides {
         value_name = "N"
     )]
     pub keep_finished: Option<usize>,
+    /// Let every user of this machine call the API as an admin, without a token.
+    #[arg(long)]
+    pub open_to_all_local_users: bool,
     /// File with the token that API calls must carry.
     #[arg(
         long,
@@ -182,8 +187,10 @@ pub struct Config {
     pub retention: u64,
     /// Certificates, where the config names some; else throw-away ones in the data directory.
     pub tls: Option<TlsPaths>,
-    /// What API calls must carry.
+    /// What API calls must carry, where the config says it; else the coordinator makes a token in its data directory.
     pub api_token: Option<ApiToken>,
+    /// Whether every user of this machine may call without a token.
+    pub open_to_all_local_users: bool,
     /// How the API is made secret; in the clear where `None`, which is on loopback alone.
     pub http_tls: Option<HttpTls>,
     /// Whose tokens are taken beside our own.
@@ -274,6 +281,12 @@ impl RawConfig {
         })
     }
 
+    /// Whether callers must show something by this file.
+    #[cfg(test)]
+    pub(crate) fn asks_for_tokens(&self) -> bool {
+        self.api_token_file.is_some() || self.oidc.is_some()
+    }
+
     /// How the log is written, where the file says so. Needed before anything is checked, since that may have to be told.
     pub fn log_format(&self) -> Option<Format> {
         self.log_format
@@ -340,6 +353,7 @@ impl RawConfig {
                 .or(self.api_token_file)
                 .map(|path| read_token(&path))
                 .transpose()?,
+            open_to_all_local_users: over.open_to_all_local_users || self.open_to_all_local_users,
             http_tls,
             oidc,
             cert_ttl: cert_ttl(self.node_cert_ttl)?,
@@ -461,12 +475,31 @@ impl Config {
             );
             return Err(invalid("quic", message));
         }
+        if self.open_to_all_local_users {
+            self.check_openness()?;
+        }
         if self.api_token.is_none() && !self.http.ip().is_loopback() {
             let message = format!(
                 "{} is reachable from other machines, so callers must show a token: configure `api_token_file`, or listen on 127.0.0.1",
                 self.http
             );
             return Err(invalid("http", message));
+        }
+        Ok(())
+    }
+
+    fn check_openness(&self) -> Result<(), ConfigError> {
+        let key = "open_to_all_local_users";
+        if self.api_token.is_some() || self.oidc.is_some() {
+            let message = "it lets everybody of this machine call without a token, so it does not go with `api_token_file` or `oidc`: leave one out";
+            return Err(invalid(key, message));
+        }
+        if !self.http.ip().is_loopback() {
+            let message = format!(
+                "{} is reachable from other machines, whose users would be let in too: listen on 127.0.0.1, or leave it out and configure `api_token_file`",
+                self.http
+            );
+            return Err(invalid(key, message));
         }
         Ok(())
     }

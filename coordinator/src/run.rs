@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::backup::control::Control;
-use crate::config::{Config, TlsPaths};
+use crate::config::{ApiToken, Config, ConfigError, TlsPaths, own_token};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api, Issuer};
 use crate::identity::{self, http::HttpCertificate};
@@ -84,6 +84,9 @@ pub enum RunError {
         /// Why not.
         source: io::Error,
     },
+    /// The token that the coordinator makes for itself.
+    #[error(transparent)]
+    Token(#[from] ConfigError),
     /// The keys of an issuer.
     #[error(transparent)]
     Keys(#[from] http::KeysError),
@@ -164,6 +167,7 @@ impl Running {
         let tls = certificate.as_ref().map(HttpCertificate::shown);
         let issuer = config.oidc.clone().map(Issuer::new).transpose()?;
         tracing::info!(cluster = %recovered.cluster, seq = recovered.last_seq, "store opened");
+        let token = callers_token(&config)?;
         let log = store.reader();
         let control = Control::listen(&config.data_dir, store.reader());
         let control = control.inspect_err(|error| {
@@ -194,7 +198,7 @@ impl Running {
             log,
             nodes.clone(),
             issuance.clone(),
-            (config.api_token.as_ref(), issuer),
+            (token.as_ref(), issuer),
             stopping,
         );
         let parts = Parts {
@@ -268,6 +272,25 @@ pub fn check_epoch(state: &State, place: &Path) -> Result<(), RunError> {
     }
     let place = place.to_owned();
     Err(RunError::Epoch { place, epoch })
+}
+
+/// What callers must show; nothing where the config says so, which is said in the log each time.
+fn callers_token(config: &Config) -> Result<Option<ApiToken>, RunError> {
+    if let Some(token) = &config.api_token {
+        return Ok(Some(token.clone()));
+    }
+    if config.open_to_all_local_users {
+        tracing::warn!(
+            "every user of this machine is an admin of this cluster: open_to_all_local_users is set, so calls need no token"
+        );
+        return Ok(None);
+    }
+    let (token, path) = own_token(&config.data_dir)?;
+    tracing::info!(
+        file = %path.display(),
+        "no api_token_file is configured: callers must show the token in this file, as after `sluice login ADDRESS --token-file FILE`"
+    );
+    Ok(Some(token))
 }
 
 fn tls_files(config: &Config, cluster: &ClusterId) -> Result<TlsFiles, RunError> {

@@ -26,6 +26,7 @@ fn program() -> Command {
 fn running(data: &Path) -> Command {
     let mut command = program();
     command.args(["--http", "127.0.0.1:0", "--quic", "127.0.0.1:0"]);
+    command.arg("--open-to-all-local-users");
     command.arg("--data-dir").arg(data);
     command
 }
@@ -108,6 +109,26 @@ impl Drop for Coordinator {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+#[test]
+fn without_a_word_callers_must_show_the_token_that_was_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = program();
+    command.args(["--http", "127.0.0.1:0", "--quic", "127.0.0.1:0"]);
+    command.arg("--data-dir").arg(dir.path());
+    let coordinator = Coordinator::start(&mut command);
+    let url = format!("http://{}/v1/whoami", coordinator.http);
+    let refused = ureq::get(&url).call().unwrap_err().to_string();
+    assert!(refused.contains("401"), "{refused}");
+    let token = std::fs::read_to_string(dir.path().join("api-token")).unwrap();
+    let shown = format!("Bearer {}", token.trim());
+    let mut known = ureq::get(&url)
+        .header("authorization", shown)
+        .call()
+        .unwrap();
+    let who: Value = serde_json::from_str(&known.body_mut().read_to_string().unwrap()).unwrap();
+    assert_eq!(who["who"], "admin");
 }
 
 #[test]

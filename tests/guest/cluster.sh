@@ -55,6 +55,7 @@ cluster_up() {
     install -o sluice-agent -m 600 /var/lib/sluice/coordinator/guest/* "$host"
     cat >/etc/sluice/coordinator.toml <<TOML
 quic = "127.0.0.1:7443"
+open_to_all_local_users = true
 TOML
     cat >/etc/sluice/agent.toml <<TOML
 coordinators = ["127.0.0.1:7443"]

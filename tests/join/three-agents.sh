@@ -66,9 +66,8 @@ TOML
 pids="$pids $!"
 until_true grep -q '^ready' "$dir/ready"
 http=$(sed -n 's/.*"http":"\([^"]*\)".*/\1/p' "$dir/ready")
-printf '{"http":"%s","subject":"default"}\n' "$http" >"$dir/context.json"
-chmod 600 "$dir/context.json"
 export SLUICE_CONTEXT="$dir/context.json"
+"$bin/sluice" login "http://$http" --token-file "$dir/coordinator/api-token" --subject default
 
 say "one token for three hosts"
 umask 077

@@ -18,6 +18,7 @@ impl Config {
             retention,
             tls,
             api_token,
+            open_to_all_local_users,
             http_tls,
             oidc,
             cert_ttl,
@@ -41,6 +42,11 @@ impl Config {
                 known(false),
             ),
         }
+        changes.keep(
+            "open_to_all_local_users",
+            self.open_to_all_local_users,
+            open_to_all_local_users,
+        );
         changes.keep("quic", self.quic, quic);
         changes.keep("http", self.http, http);
         changes.keep("data_dir", self.data_dir.display(), data_dir.display());
@@ -147,6 +153,10 @@ mod tests {
                 "quic changed from 127.0.0.1:7443 to 127.0.0.1:1: takes effect at the next start",
             ),
             ("http = \"127.0.0.1:1\"", "http changed from"),
+            (
+                "open_to_all_local_users = true",
+                "open_to_all_local_users changed from false to true: takes effect at the next start",
+            ),
             (
                 "data_dir = \"/x\"",
                 "data_dir changed from /var/lib/sluice/coordinator to /x",

@@ -27,7 +27,11 @@ impl fmt::Display for Config {
         writeln!(f, "log_filter = {:?}", self.log_filter.to_string())?;
         match &self.api_token {
             Some(_) => writeln!(f, "# an API token was read")?,
-            None => writeln!(f, "# no API token")?,
+            None if self.open_to_all_local_users => writeln!(f, "open_to_all_local_users = true")?,
+            None => writeln!(
+                f,
+                "# the API token is in the data directory, made at the start"
+            )?,
         }
         self.http_tls.iter().try_for_each(|tls| http_tls(tls, f))?;
         self.oidc.iter().try_for_each(|oidc| issuer(oidc, f))?;

@@ -27,6 +27,20 @@ fn an_empty_file_is_a_whole_config_on_loopback() {
 }
 
 #[test]
+fn openness_is_said_in_so_many_words_and_contradicts_what_asks_for_tokens() {
+    assert!(!check("").unwrap().open_to_all_local_users);
+    let open = "open_to_all_local_users = true\n";
+    assert!(check(open).unwrap().open_to_all_local_users);
+    let beyond = refusal(&format!("{open}http = \"0.0.0.0:7070\""));
+    assert!(beyond.contains("other machines"), "{beyond}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    sluice_transport::files::write_private(&file, "correct-horse-battery").unwrap();
+    let both = refusal(&format!("{open}api_token_file = {file:?}"));
+    assert!(both.contains("leave one out"), "{both}");
+}
+
+#[test]
 fn flags_override_the_file() {
     let flags = Overrides {
         http: Some("127.0.0.1:0".to_owned()),

@@ -1,11 +1,14 @@
-//! The coordinator's own token: whoever shows it may do everything, so its file is read as a key is, but that a group may
+//! The coordinator's own token, from the file that the config names or made in the data directory: whoever shows it may do everything, so its file is read as a key is, but that a group may
 //! read it: files below `/etc` are root's, and the coordinator's group reads them.
 
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use data_encoding::HEXLOWER;
+use sluice_transport::files::write_private;
 
 use super::{ConfigError, invalid};
 
@@ -14,6 +17,10 @@ const KEY: &str = "api_token_file";
 const MIN_TOKEN_BYTES: usize = 16;
 /// What others than the owner and the group may do, and what the group may not.
 const TOO_OPEN: u32 = 0o027;
+/// The token that the coordinator makes, in its data directory.
+const OWN_TOKEN: &str = "api-token";
+/// What it is drawn from: nobody guesses so many bytes.
+const DRAWN_BYTES: usize = 32;
 
 /// A secret: never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -52,6 +59,25 @@ pub(super) fn read_token(path: &Path) -> Result<ApiToken, ConfigError> {
     Ok(ApiToken(token.to_owned()))
 }
 
+/// The token in this data directory, and where it is; made where there is none.
+///
+/// # Errors
+/// Where it cannot be written or read, or others have access to it.
+pub(crate) fn own_token(data_dir: &Path) -> Result<(ApiToken, PathBuf), ConfigError> {
+    let path = data_dir.join(OWN_TOKEN);
+    let cannot = |error: &dyn std::fmt::Display| {
+        let message = format!("cannot make {}: {error}", path.display());
+        invalid(KEY, message)
+    };
+    if !path.try_exists().map_err(|error| cannot(&error))? {
+        let mut drawn = [0; DRAWN_BYTES];
+        getrandom::fill(&mut drawn).map_err(|error| cannot(&error))?;
+        let text = format!("{}\n", HEXLOWER.encode(&drawn));
+        write_private(&path, &text).map_err(|error| cannot(&error))?;
+    }
+    read_token(&path).map(|token| (token, path))
+}
+
 fn check_access(path: &Path, mode: u32, owner: u32) -> Result<(), ConfigError> {
     let shown = path.display();
     let ours = nix::unistd::geteuid().as_raw();
@@ -75,6 +101,18 @@ fn check_access(path: &Path, mode: u32, owner: u32) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_is_made_once_and_only_for_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let (made, path) = own_token(dir.path()).unwrap();
+        assert_eq!(made.as_bytes().len(), 2 * DRAWN_BYTES);
+        let mode = path.metadata().unwrap().mode() & 0o7777;
+        assert_eq!(mode, 0o600);
+        assert_eq!(own_token(dir.path()).unwrap().0, made);
+        let other = tempfile::tempdir().unwrap();
+        assert_ne!(own_token(other.path()).unwrap().0, made);
+    }
 
     #[test]
     fn what_others_can_reach_is_no_secret() {

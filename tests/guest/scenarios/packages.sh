@@ -46,7 +46,11 @@ first_host() {
     printf 'default_user = "step"\nshared_users = ["step"]\n' >>/etc/sluice/supervisor.toml
     runuser -u sluice-coordinator -- sluice-coordinator init
     systemctl enable -q --now sluice-coordinator
-    sluice login http://127.0.0.1:7070 --subject default
+    # The package has made the token and root's way in.
+    [ "$(stat -c '%U %a' /etc/sluice/api-token)" = 'sluice-coordinator 600' ] || fail 'the token is not private'
+    [ "$(sluice auth whoami)" = admin ] || fail 'root is not an admin by the context of the package'
+    ! runuser -u step -- sluice auth whoami || fail 'a user of this machine is let in without a token'
+    sluice login http://127.0.0.1:7070 --token-file /etc/sluice/api-token --subject default
     sluice token create --label joined=by-hand | sluice-agent join
     systemctl enable -q --now sluice-agent
     eventually 180 'the node to be ready' node_is_ready

@@ -209,7 +209,7 @@ fn certificates_are_renewed_under_a_link_that_lives_on() {
     let text = |name: &str| at(name).to_str().unwrap().to_owned();
     let read = |name: &str| fs::read_to_string(at(name)).unwrap_or_default();
     let config = format!(
-        "quic = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nnode_cert_ttl = \"60s\"\n[http_tls]\n",
+        "quic = \"127.0.0.1:0\"\nhttp = \"127.0.0.1:0\"\ndata_dir = \"{}\"\nopen_to_all_local_users = true\nnode_cert_ttl = \"60s\"\n[http_tls]\n",
         text("data")
     );
     fs::write(at("coordinator.toml"), config).unwrap();

@@ -121,6 +121,32 @@ fn build(out: &Path) -> Vec<PathBuf> {
     debs
 }
 
+/// The API asks for a token that only the coordinator's user may read, and root has a context with it; the token.
+fn check_way_in(host: &Host) -> String {
+    let config = fs::read_to_string(host.path("etc/sluice/coordinator.toml")).unwrap();
+    let named = "\napi_token_file = \"/etc/sluice/api-token\"\n";
+    assert!(config.contains(named), "{config}");
+    let mode = |path: &str| fs::metadata(host.path(path)).unwrap().mode() & 0o7777;
+    assert_eq!(mode("etc/sluice/api-token"), 0o600);
+    assert_eq!(mode("etc/sluice/context.json"), 0o600);
+    let token = fs::read_to_string(host.path("etc/sluice/api-token")).unwrap();
+    assert_eq!(token.trim().len(), 64, "{token}");
+    if nix::unistd::geteuid().is_root() {
+        let owner = fs::metadata(host.path("etc/sluice/api-token"))
+            .unwrap()
+            .uid();
+        let users = fs::read_to_string(host.path("etc/passwd")).unwrap();
+        assert!(
+            users.contains(&format!("sluice-coordinator:x:{owner}:")),
+            "{owner}: {users}"
+        );
+    }
+    let context = fs::read_to_string(host.path("etc/sluice/context.json")).unwrap();
+    let context: serde_json::Value = serde_json::from_str(&context).unwrap();
+    assert_eq!(context["token"], token.trim());
+    token
+}
+
 #[test]
 fn packages_install_upgrade_and_purge_cleanly() {
     let host = Host::new();
@@ -153,6 +179,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     for (path, mode) in expected {
         assert_eq!(files.get(path), Some(&mode), "{path}");
     }
+    let token = check_way_in(&host);
     let supervisor = fs::read_to_string(host.path("etc/sluice/supervisor.toml")).unwrap();
     assert!(
         supervisor.contains("\nagent_user = \"sluice-agent\"\n"),
@@ -169,6 +196,7 @@ fn packages_install_upgrade_and_purge_cleanly() {
     let kept = host.path("var/lib/sluice/coordinator/store");
     fs::write(&kept, "facts").unwrap();
     host.install();
+    assert_eq!(check_way_in(&host), token, "an upgrade keeps the token");
     assert_eq!(
         fs::read_to_string(&config).unwrap(),
         "coordinators = [\"here:7443\"]\n"

@@ -176,7 +176,7 @@ impl Net {
         );
         let tls = data.join("tls");
         let config = format!(
-            "quic = \"0.0.0.0:7443\"\nhttp = \"127.0.0.1:7070\"\ndata_dir = {data:?}\n{TERMS}\
+            "quic = \"0.0.0.0:7443\"\nhttp = \"127.0.0.1:7070\"\ndata_dir = {data:?}\nopen_to_all_local_users = true\n{TERMS}\
              [tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n",
             tls.join("ca.pem"),
             tls.join("coordinator.pem"),

@@ -73,7 +73,7 @@ impl Site {
     fn start(&mut self) {
         let config = self.path("coordinator.toml");
         let text = format!(
-            "http = {:?}\nquic = {:?}\ndata_dir = {:?}\n{TERMS}",
+            "http = {:?}\nquic = {:?}\ndata_dir = {:?}\nopen_to_all_local_users = true\n{TERMS}",
             self.http,
             self.quic,
             self.data()
