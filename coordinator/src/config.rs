@@ -72,6 +72,8 @@ pub struct RawConfig {
     oidc: Option<RawOidc>,
     api_token_file: Option<PathBuf>,
     open_to_all_local_users: bool,
+    http_names: Vec<String>,
+    metrics_need_token: bool,
     node_cert_ttl: Option<String>,
     advertise: Vec<String>,
     log_format: Option<Format>,
@@ -191,6 +193,10 @@ pub struct Config {
     pub api_token: Option<ApiToken>,
     /// Whether every user of this machine may call without a token.
     pub open_to_all_local_users: bool,
+    /// Names by which the API may be called in the clear, beside `localhost` and addresses.
+    pub http_names: Vec<String>,
+    /// Whether `/metrics` is for callers alone who may see the cluster.
+    pub metrics_need_token: bool,
     /// How the API is made secret; in the clear where `None`, which is on loopback alone.
     pub http_tls: Option<HttpTls>,
     /// Whose tokens are taken beside our own.
@@ -353,6 +359,8 @@ impl RawConfig {
                 .or(self.api_token_file)
                 .map(|path| read_token(&path))
                 .transpose()?,
+            http_names: self.http_names,
+            metrics_need_token: self.metrics_need_token,
             open_to_all_local_users: over.open_to_all_local_users || self.open_to_all_local_users,
             http_tls,
             oidc,

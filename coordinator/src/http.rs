@@ -16,6 +16,7 @@ pub mod error;
 mod events;
 mod exec;
 mod explain;
+mod followers;
 mod health;
 mod ids;
 mod join_tokens;
@@ -65,6 +66,8 @@ use auth::{Credentials, Refusals};
 use calls::Calls;
 pub use edge::Tls;
 use error::ApiError;
+use events::Tip;
+use followers::Followers;
 use limits::Limits;
 pub use oidc::KeysError;
 
@@ -82,6 +85,16 @@ impl Issuer {
     }
 }
 
+/// What is let through before anybody is asked who he is.
+#[derive(Clone, Debug, Default)]
+pub struct Open {
+    /// Names by which the API may be called in the clear, beside `localhost` and addresses: a page of another site whose
+    /// name was made to point here is none of them.
+    pub names: Vec<String>,
+    /// Whether `/metrics` is for callers alone who may see the cluster.
+    pub metrics_need_token: bool,
+}
+
 /// What the calls work on. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Api(Arc<Shared>);
@@ -93,6 +106,9 @@ struct Shared {
     nodes: Nodes,
     issuance: Issuance,
     credentials: Credentials,
+    open: Open,
+    followers: Followers,
+    tip: Tip,
     stop: watch::Receiver<bool>,
     calls: Calls,
     refusals: Refusals,
@@ -109,7 +125,8 @@ impl Api {
         token: Option<&ApiToken>,
         stop: watch::Receiver<bool>,
     ) -> Self {
-        Self::with_issuer(engine, log, nodes, issuance, (token, None), stop)
+        let open = Open::default();
+        Self::with_issuer(engine, log, nodes, issuance, (token, None), open, stop)
     }
 
     /// The same, which takes tokens of an issuer too.
@@ -119,6 +136,7 @@ impl Api {
         nodes: Nodes,
         issuance: Issuance,
         (token, issuer): (Option<&ApiToken>, Option<Issuer>),
+        open: Open,
         stop: watch::Receiver<bool>,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -127,6 +145,9 @@ impl Api {
             nodes,
             issuance,
             credentials: Credentials::new(token, issuer),
+            open,
+            followers: Followers::default(),
+            tip: Tip::default(),
             stop,
             calls: Calls::default(),
             refusals: Refusals::default(),

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::backup::control::Control;
 use crate::config::{ApiToken, Config, ConfigError, TlsPaths, own_token};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
-use crate::http::{self, Api, Issuer};
+use crate::http::{self, Api, Issuer, Open};
 use crate::identity::{self, http::HttpCertificate};
 use crate::issuance::{Issuance, Terms, Trust, TrustError};
 use crate::keeper;
@@ -199,6 +199,10 @@ impl Running {
             nodes.clone(),
             issuance.clone(),
             (token.as_ref(), issuer),
+            Open {
+                names: config.http_names,
+                metrics_need_token: config.metrics_need_token,
+            },
             stopping,
         );
         let parts = Parts {

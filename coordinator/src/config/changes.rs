@@ -19,6 +19,8 @@ impl Config {
             tls,
             api_token,
             open_to_all_local_users,
+            http_names,
+            metrics_need_token,
             http_tls,
             oidc,
             cert_ttl,
@@ -46,6 +48,16 @@ impl Config {
             "open_to_all_local_users",
             self.open_to_all_local_users,
             open_to_all_local_users,
+        );
+        changes.keep(
+            "http_names",
+            self.http_names.join(" "),
+            http_names.join(" "),
+        );
+        changes.keep(
+            "metrics_need_token",
+            self.metrics_need_token,
+            metrics_need_token,
         );
         changes.keep("quic", self.quic, quic);
         changes.keep("http", self.http, http);

@@ -25,6 +25,8 @@ impl fmt::Display for Config {
         writeln!(f, "retention = {}", self.retention)?;
         writeln!(f, "keep_finished = {}", terms.keep_finished)?;
         writeln!(f, "log_filter = {:?}", self.log_filter.to_string())?;
+        writeln!(f, "http_names = {:?}", self.http_names)?;
+        writeln!(f, "metrics_need_token = {}", self.metrics_need_token)?;
         match &self.api_token {
             Some(_) => writeln!(f, "# an API token was read")?,
             None if self.open_to_all_local_users => writeln!(f, "open_to_all_local_users = true")?,

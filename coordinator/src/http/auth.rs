@@ -1,11 +1,11 @@
 //! Who calls: whoever shows the coordinator's own token is its admin; whoever shows an API token, whom that was made for;
 //! whoever shows a certificate of the cluster's authority, the user whom it names. A token goes before a certificate.
 //! What they may do is judged by `access.rs`. `/healthz`, `/readyz`, `/metrics` and `/openapi.json` hold no secrets and
-//! are open.
+//! are open; `/metrics` only as long as the config does not close it.
 //!
-//! Without a token the API listens on loopback alone, where every program of the machine may call, but no web page that
-//! happens to be open on it: a browser's call for another site, or for a name that was made to point here, is refused. So
-//! is one for another site that a browser vouches for with its user's certificate.
+//! No web page that happens to be open on the machine reads or calls anything: on a listener in the clear a name that is
+//! not ours, which was made to point here, is refused on every path. Where no token is needed a browser's call for another
+//! site is refused as well, and so is one that a browser vouches for with its user's certificate.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +20,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Book;
 use ring::digest::{SHA256, digest};
-use sluice_common::access::{AuditEntry, TokenDigest};
+use sluice_common::access::{Ask, At, AuditEntry, Resource, TokenDigest, Verb};
 use sluice_common::error_code::ErrorCode;
 use tokio::sync::watch;
 
@@ -82,8 +82,17 @@ pub(super) fn digest_of(secret: &[u8]) -> TokenDigest {
 
 /// Lets in who may, and lets the handlers know who it is.
 pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Next) -> Response {
-    if api.0.credentials.are_none() && is_foreign(&request) {
-        return ApiError::ForeignOrigin.into_response();
+    if let Err(error) = check_site(&api, &request) {
+        return error.into_response();
+    }
+    if request.uri().path() == "/metrics" && api.0.open.metrics_need_token {
+        let (evidence, from) = (Evidence::of(&request), peer(&request));
+        let caller = known(&api, evidence, from).await;
+        let caller = caller.map_err(|error| wrong(&api, &request, error));
+        return match caller.and_then(|caller| may_see_metrics(&caller)) {
+            Ok(()) => next.run(request).await,
+            Err(error) => error.into_response(),
+        };
     }
     if !request.uri().path().starts_with("/v1/") {
         return next.run(request).await;
@@ -130,6 +139,17 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
     let code = response.extensions().get::<ErrorCode>().copied();
     note_refusal(&api, (who, from), &call, &params, code).await;
     response
+}
+
+/// Refuses whoever may not see the cluster.
+fn may_see_metrics(caller: &Caller) -> Result<(), ApiError> {
+    let ask = Ask {
+        verb: Verb::Get,
+        resource: Resource::Cluster,
+        pool: At::Nowhere,
+        subject: At::Nowhere,
+    };
+    caller.need(&ask, None)
 }
 
 /// The answer to whoever shows what is known to nobody: that he does so too often, where he does.
@@ -285,10 +305,21 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError
     })
 }
 
-/// Whether a web page of another site is behind the call: browsers say so in `Origin`, and a page whose own name was
-/// made to point to this machine shows it in `Host`.
-fn is_foreign(request: &Request) -> bool {
-    !host(request).is_none_or(is_own_name) || is_cross_site(request)
+/// Refuses a call behind which a web page of another site is: a page whose own name was made to point to this machine
+/// shows it in `Host`, and browsers say in `Origin` whose page it is. With TLS a browser has seen that the name is one of
+/// ours, and where a token is needed no page of another site has one.
+fn check_site(api: &Api, request: &Request) -> Result<(), ApiError> {
+    let is_open = api.0.credentials.are_none();
+    let peer = request.extensions().get::<Peer>();
+    let is_secret = peer.is_some_and(|peer| peer.is_secret);
+    match host(request) {
+        Some(name) if !is_secret && !is_own_name(name, &api.0.open.names) => {
+            let name = access::shown(name);
+            Err(ApiError::ForeignName { name })
+        }
+        _ if is_open && is_cross_site(request) => Err(ApiError::ForeignOrigin),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a browser says that a page of another site calls.
@@ -308,13 +339,16 @@ fn host(request: &Request) -> Option<&str> {
     header.or_else(|| request.uri().authority().map(Authority::as_str))
 }
 
-fn is_own_name(host: &str) -> bool {
+fn is_own_name(host: &str, names: &[String]) -> bool {
     let Ok(authority) = host.parse::<Authority>() else {
         return false;
     };
     let name = authority.host();
     let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+    let is_ours = |own: &String| name.eq_ignore_ascii_case(own);
+    name.eq_ignore_ascii_case("localhost")
+        || address.parse::<IpAddr>().is_ok()
+        || names.iter().any(is_ours)
 }
 
 fn shown(headers: &HeaderMap) -> Option<&[u8]> {

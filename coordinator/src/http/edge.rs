@@ -75,6 +75,8 @@ pub(super) struct Peer {
     /// The user's certificate that it has shown.
     pub(super) user: Option<UserCertificate>,
     pub(super) patience: Patience,
+    /// Whether the connection is TLS.
+    pub(super) is_secret: bool,
     /// The connection's place among others.
     pub(super) seat: Arc<Seat>,
     /// Told of each call.
@@ -87,6 +89,7 @@ impl Peer {
             address,
             user: None,
             patience: Patience::default(),
+            is_secret: false,
             seat: Arc::new(seat),
             called: Arc::default(),
         }
@@ -156,6 +159,7 @@ impl Door {
         let Some(tls) = &self.tls else {
             return self.http1(steady, peer).await;
         };
+        peer.is_secret = true;
         let server = Arc::clone(&tls.borrow());
         let acceptor = TlsAcceptor::from(Arc::clone(&server.config));
         let secret = match timeout(HANDSHAKE_LIMIT, acceptor.accept(steady)).await {

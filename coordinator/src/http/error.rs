@@ -78,6 +78,16 @@ pub enum ApiError {
         /// After how many seconds it is worth another try.
         after_s: u64,
     },
+    /// `rate_limited`, 429.
+    #[error(
+        "{who} follows too many streams of events, of which one caller may have {most}: follow one and pick from it, or end some"
+    )]
+    TooManyFollowers {
+        /// Who.
+        who: String,
+        /// How many he may follow.
+        most: usize,
+    },
     /// `body_too_slow`, 408.
     #[error("the body comes too slowly: nothing came for {limit_s} s, or less than one may expect")]
     BodyTooSlow {
@@ -89,6 +99,14 @@ pub enum ApiError {
         "web pages of other sites may not call this coordinator: call it by its address or as `localhost`, or configure `api_token_file`"
     )]
     ForeignOrigin,
+    /// `foreign_origin`, 403.
+    #[error(
+        "this coordinator is not called `{name}`: call it by its address or as `localhost`, or add the name to `http_names` of coordinator.toml"
+    )]
+    ForeignName {
+        /// What it was called.
+        name: String,
+    },
     /// `unknown_route`, 404.
     #[error(
         "there is nothing at `{path}`: calls begin with /v1/steps, /v1/nodes, /v1/pools or /v1/events"
@@ -343,8 +361,8 @@ impl ApiError {
             ApiError::Forbidden { .. }
             | ApiError::GivesMore { .. }
             | ApiError::GivesPast { .. } => C::Forbidden,
-            ApiError::ForeignOrigin => C::ForeignOrigin,
-            ApiError::RateLimited { .. } => C::RateLimited,
+            ApiError::ForeignOrigin | ApiError::ForeignName { .. } => C::ForeignOrigin,
+            ApiError::RateLimited { .. } | ApiError::TooManyFollowers { .. } => C::RateLimited,
             ApiError::BodyTooSlow { .. } => C::BodyTooSlow,
             ApiError::UnknownRoute { .. } => C::UnknownRoute,
             ApiError::MethodNotAllowed { .. } => C::MethodNotAllowed,
@@ -402,6 +420,7 @@ impl IntoResponse for ApiError {
             ApiError::Unauthorized { .. } => Some((WWW_AUTHENTICATE, "Bearer".to_owned())),
             ApiError::MethodNotAllowed { allow, .. } => allow.map(|allow| (ALLOW, allow)),
             ApiError::RateLimited { after_s, .. } => Some((RETRY_AFTER, after_s.to_string())),
+            ApiError::TooManyFollowers { .. } => Some((RETRY_AFTER, "1".to_owned())),
             _ => None,
         };
         if let Some((name, value)) = header {

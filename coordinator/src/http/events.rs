@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
@@ -18,12 +19,13 @@ use serde_json::value::RawValue;
 use sluice_common::access::TokenDigest;
 use sluice_common::api::Page;
 use sluice_common::id::{NodeName, StepId};
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::Api;
 use super::access::{Caller, Places};
 use super::error::ApiError;
+use super::followers::Following;
 use super::page::Filling;
 use super::params::{self, Params};
 use crate::store::{Event, ReadError, StoreReader};
@@ -72,7 +74,8 @@ pub(super) async fn events(
         wanted,
     };
     if params::flag("follow", params.follow.as_deref())? {
-        return follow(api, reading, SILENCE).await;
+        let following = api.0.followers.take(&reading.caller.who().to_string())?;
+        return follow(api, reading, following, SILENCE).await;
     }
     Ok(Json(page(reading, limit).await?).into_response())
 }
@@ -140,23 +143,29 @@ struct Reading {
 
 impl Reading {
     /// The wanted ones among the next records, and how many were looked at; none at the end of the log.
-    async fn next(&mut self, limit: usize) -> Result<(Vec<Event>, usize), ApiError> {
+    async fn next(&mut self, limit: usize) -> Result<(Vec<Arc<Event>>, usize), ApiError> {
         let last = *self.committed.borrow();
-        let mut events = read(&self.log, self.since, limit).await?;
-        events.retain(|event| event.record.seq <= last);
-        let looked_at = events.len();
-        self.since = events.last().map_or(self.since, |event| event.record.seq);
-        events.retain(|event| self.wanted.takes(&event.record));
+        if self.since >= last {
+            return Ok((Vec::new(), 0));
+        }
+        let read = self
+            .api
+            .0
+            .tip
+            .read(&self.log, self.since, last, limit)
+            .await?;
+        self.since = read.last().map_or(self.since, |event| event.record.seq);
+        let wanted = read.iter().filter(|event| self.wanted.takes(&event.record));
+        let mut events: Vec<Arc<Event>> = wanted.cloned().collect();
         self.keep_from_others(&mut events).await?;
-        events.iter_mut().for_each(hide_secrets);
-        Ok((events, looked_at))
+        Ok((events, read.len()))
     }
 }
 
 impl Reading {
     /// Leaves what the caller may hear of, by the rights that he has now: a stream goes on for long.
-    async fn keep_from_others(&mut self, events: &mut Vec<Event>) -> Result<(), ApiError> {
-        if self.caller.is_unbounded() {
+    async fn keep_from_others(&mut self, events: &mut Vec<Arc<Event>>) -> Result<(), ApiError> {
+        if self.caller.is_unbounded() || events.is_empty() {
             return Ok(());
         }
         self.caller = self.caller.still(&self.api)?;
@@ -180,6 +189,66 @@ fn hide_secrets(event: &mut Event) {
         serde_json::to_string(&event.record).expect("a record that was read can be written");
 }
 
+/// What was read last of the log: all who follow its end ask for the same at every change, and one of them reads it.
+#[derive(Debug, Default)]
+pub(super) struct Tip(Mutex<Option<Slice>>);
+
+/// A part of the log, without what is for nobody.
+#[derive(Clone, Debug)]
+struct Slice {
+    since: u64,
+    last: u64,
+    limit: usize,
+    events: Arc<[Arc<Event>]>,
+}
+
+impl Tip {
+    /// At most `limit` records behind `since`, up to `last`.
+    async fn read(
+        &self,
+        log: &StoreReader,
+        since: u64,
+        last: u64,
+        limit: usize,
+    ) -> Result<Arc<[Arc<Event>]>, ReadError> {
+        let is_end = last - since <= READ as u64;
+        if !is_end {
+            return slice(log, since, last, limit).await;
+        }
+        // Whoever comes while it is read waits for it.
+        let mut tip = self.0.lock().await;
+        let known = tip
+            .as_ref()
+            .filter(|it| (it.since, it.last, it.limit) == (since, last, limit));
+        if let Some(known) = known {
+            return Ok(Arc::clone(&known.events));
+        }
+        let events = slice(log, since, last, limit).await?;
+        *tip = Some(Slice {
+            since,
+            last,
+            limit,
+            events: Arc::clone(&events),
+        });
+        Ok(events)
+    }
+}
+
+async fn slice(
+    log: &StoreReader,
+    since: u64,
+    last: u64,
+    limit: usize,
+) -> Result<Arc<[Arc<Event>]>, ReadError> {
+    let events = read(log, since, limit).await?.into_iter();
+    let told = events.filter(|event| event.record.seq <= last);
+    let hidden = told.map(|mut event| {
+        hide_secrets(&mut event);
+        Arc::new(event)
+    });
+    Ok(hidden.collect())
+}
+
 /// Reads off the runtime's threads: the disk may be slow.
 async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
     let log = log.clone();
@@ -197,7 +266,7 @@ async fn page(mut reading: Reading, limit: usize) -> Result<Page<Box<RawValue>>,
         }
         looked_at += looked;
         for event in found {
-            filling.offer(event.record.seq, &raw(event.json)?)?;
+            filling.offer(event.record.seq, &raw(event.json.clone())?)?;
         }
     }
     Ok(filling.page(Some(reading.since)))
@@ -209,7 +278,12 @@ fn raw(json: String) -> Result<Box<RawValue>, ApiError> {
     })
 }
 
-async fn follow(api: Api, mut reading: Reading, silence: Duration) -> Result<Response, ApiError> {
+async fn follow(
+    api: Api,
+    mut reading: Reading,
+    following: Following,
+    silence: Duration,
+) -> Result<Response, ApiError> {
     // The first read decides between a stream and an error.
     let (found, _) = reading.next(READ).await?;
     let follower = Follower {
@@ -221,6 +295,7 @@ async fn follow(api: Api, mut reading: Reading, silence: Duration) -> Result<Res
         // Where nothing waits, it is told at once where it begins: one that begins now can come back to there.
         quiet_until: Instant::now(),
         ended: false,
+        _following: following,
     };
     Ok(Sse::new(stream(follower)).into_response())
 }
@@ -237,11 +312,12 @@ struct Follower {
     api: Api,
     reading: Reading,
     committed: watch::Receiver<u64>,
-    ready: VecDeque<Event>,
+    ready: VecDeque<Arc<Event>>,
     silence: Duration,
     /// When it is told its place unless something was said before.
     quiet_until: Instant,
     ended: bool,
+    _following: Following,
 }
 
 impl Follower {
@@ -361,7 +437,8 @@ mod tests {
             since: 0,
             wanted,
         };
-        let response = follow(api, reading, Duration::from_millis(5))
+        let following = api.0.followers.take("local").unwrap();
+        let response = follow(api, reading, following, Duration::from_millis(5))
             .await
             .unwrap();
         let mut body = Body::into_data_stream(response.into_body());

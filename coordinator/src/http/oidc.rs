@@ -4,6 +4,7 @@
 //! Where keys come from is `oidc/keys.rs`'s. Algorithms are those with a public key alone: a token that is signed with nothing, or with a secret, is no token.
 
 mod keys;
+mod strict;
 
 use std::collections::BTreeMap;
 
@@ -67,6 +68,7 @@ impl Oidc {
         if asks_for_more(token) {
             return Err("the token asks for what is not known here (`crit`)");
         }
+        strict::check_names(token)?;
         let keys = self.keys.with(header.kid.as_deref()).await;
         let mut keys = keys.iter().filter(|key| match &header.kid {
             Some(id) => key.common.key_id.as_ref() == Some(id),
@@ -105,20 +107,18 @@ impl Oidc {
             K::InvalidIssuer => "the token is of another issuer",
             _ => "the token is none of the issuer's",
         })?;
+        strict::check(&token.claims)?;
         Ok(token.claims)
     }
 
     fn understood(&self, claims: &Value) -> Result<Identified, &'static str> {
-        // A time that is no number was taken for one that is not there.
-        if claims.get("nbf").is_some_and(|nbf| !nbf.is_number()) {
-            return Err("the token does not say as a number from when on it is valid");
-        }
         let mut flat = BTreeMap::new();
         flatten("", claims, MAX_DEPTH, &mut flat);
-        let name = flat
-            .get(&self.config.name_claim)
-            .and_then(|names| names.first());
-        let name = name.ok_or("the token does not say who it is")?;
+        let name = match flat.get(&self.config.name_claim).map(Vec::as_slice) {
+            Some([name]) if !name.is_empty() => name,
+            Some([_, _, ..]) => return Err("the token says more than one name of who it is"),
+            _ => return Err("the token does not say who it is"),
+        };
         let expires = claims.get("exp").and_then(Value::as_u64).unwrap_or(0);
         let expires = expires.saturating_mul(1000);
         Ok(Identified {
@@ -228,6 +228,77 @@ mod tests {
         let mut header = Header::new(Algorithm::EdDSA);
         header.kid = Some("one".into());
         encode(&header, claims, &issuer.key).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_of_another_shape_than_the_standard_s_is_refused() {
+        let issuer = issuer();
+        let with = |name: &str, value: Value| {
+            let mut claims = claims();
+            claims[name] = value;
+            claims
+        };
+        let later = now() + 60;
+        for odd in [
+            with("iss", json!(["https://id.example"])),
+            with("iss", json!(["https://id.example", "https://evil.example"])),
+            with("aud", json!([])),
+            with("aud", json!(["sluice", 7])),
+            with("aud", json!({ "sluice": true })),
+            with("sub", json!(["alice", "root"])),
+            with("sub", json!(7)),
+            with("exp", json!(later.to_string())),
+            with("nbf", json!("0")),
+            with("iat", json!("0")),
+            with("iat", json!(-1)),
+            with("preferred_username", json!(["alice", "root"])),
+            with("preferred_username", json!("")),
+        ] {
+            let told = issuer.oidc.identify(&signed(&issuer, &odd)).await;
+            assert!(told.is_err(), "{odd}: {told:?}");
+        }
+        let once = claims().to_string();
+        for (twice, member) in [
+            (r#"{"iss":"https://evil.example","#, "iss"),
+            (r#"{"preferred_username":"root","#, "preferred_username"),
+            (r#"{"exp":1,"#, "exp"),
+        ] {
+            let text = once.replacen('{', twice, 1);
+            let token = signed_text(&issuer, &text);
+            assert!(
+                issuer.oidc.identify(&token).await.is_err(),
+                "{member} twice"
+            );
+        }
+        let nested = once.replacen(r#"{"roles""#, r#"{"roles":["admin"],"roles""#, 1);
+        assert_ne!(nested, once);
+        assert!(
+            issuer
+                .oidc
+                .identify(&signed_text(&issuer, &nested))
+                .await
+                .is_err()
+        );
+        assert!(
+            issuer
+                .oidc
+                .identify(&signed_text(&issuer, &once))
+                .await
+                .is_ok()
+        );
+    }
+
+    /// A token with claims as they are written.
+    fn signed_text(issuer: &Issuer, claims: &str) -> String {
+        let head = json!({ "alg": "EdDSA", "kid": "one", "typ": "JWT" }).to_string();
+        let message = format!(
+            "{}.{}",
+            base64url(head.as_bytes()),
+            base64url(claims.as_bytes())
+        );
+        let signature =
+            jsonwebtoken::crypto::sign(message.as_bytes(), &issuer.key, Algorithm::EdDSA);
+        format!("{message}.{}", signature.unwrap())
     }
 
     #[tokio::test]

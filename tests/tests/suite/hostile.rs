@@ -122,11 +122,17 @@ fn ten_thousand_connections_of_half_a_call_keep_nobody_from_working() {
     let dev = dev_with_a_long_step();
     let watched = Watched::new(&dev, Daemon::Coordinator, "10,000 HTTP connections");
     let mut open = Vec::new();
-    for _ in 0..10_000 {
-        let Ok(mut stream) = connect_from(ATTACKER, &dev.http) else {
+    let half = format!(
+        "POST /v1/steps HTTP/1.1\r\nhost: localhost\r\nx: {}",
+        "y".repeat(16_000)
+    );
+    for n in 0..10_000_u32 {
+        // Of eight addresses in as many networks.
+        let attacker = Ipv4Addr::new(127, 0, 1 + (n % 8) as u8, 2);
+        let Ok(mut stream) = connect_from(attacker, &dev.http) else {
             continue;
         };
-        let _cut_already = stream.write_all(b"POST /v1/steps HTTP/1.1\r\nhost: a\r\n");
+        let _cut_already = stream.write_all(half.as_bytes());
         open.push(stream);
     }
     assert!(
@@ -147,7 +153,8 @@ fn ten_thousand_connections_of_half_a_call_keep_nobody_from_working() {
 
 /// Heads and bodies that go wrong, each with what the answer begins with, if there must be one.
 fn bad_calls() -> Vec<(&'static str, Vec<u8>, &'static str)> {
-    let post = |rest: &str| format!("POST /v1/steps HTTP/1.1\r\nhost: a\r\n{rest}").into_bytes();
+    let post =
+        |rest: &str| format!("POST /v1/steps HTTP/1.1\r\nhost: localhost\r\n{rest}").into_bytes();
     let noise: Vec<u8> = (0..100_000_u32)
         .map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8)
         .collect();
@@ -255,6 +262,72 @@ fn identity(dev: &Dev, name: &str) -> Identity {
     .unwrap()
 }
 
+/// First packets of links as a dialler sends them, each of another link: caught by a socket that answers nothing.
+fn beginnings(dev: &Dev, count: usize) -> Vec<Vec<u8>> {
+    let trap = UdpSocket::bind("127.0.0.1:0").unwrap();
+    trap.set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    let at = trap.local_addr().unwrap().to_string();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let identity = identity(dev, "flood");
+    let dialer = runtime.block_on(async { Dialer::new(&identity).unwrap() });
+    let mut caught = std::collections::BTreeMap::new();
+    let mut packet = [0; 2048];
+    while caught.len() < count {
+        // A few at a time, so that the trap's buffer holds them.
+        for _ in 0..50 {
+            let (dialer, at) = (dialer.clone(), at.clone());
+            runtime.spawn(async move { dialer.dial(&at).await.map(drop) });
+        }
+        let wanted = caught.len() + 50;
+        while caught.len() < wanted {
+            let length = trap.recv(&mut packet).expect("a dialler says something");
+            // An Initial of version 1, by the name of the link that it is the first of; a repeat has the same.
+            if packet[0] & 0xf0 == 0xc0 && length >= 1200 {
+                let name = packet[6..6 + usize::from(packet[5])].to_vec();
+                caught
+                    .entry(name)
+                    .or_insert_with(|| packet[..length].to_vec());
+            }
+        }
+    }
+    runtime.shutdown_background();
+    caught.into_values().collect()
+}
+
+/// Real first packets, each of which would cost a handshake: with a false address as good as with a true one.
+#[test]
+fn three_thousand_real_beginnings_of_links_cost_little_and_keep_no_host_out() {
+    let dev = dev_with_a_long_step();
+    let packets = beginnings(&dev, 3_000);
+    let watched = Watched::new(&dev, Daemon::Coordinator, "3,000 real QUIC beginnings");
+    let socket = UdpSocket::bind((ATTACKER, 0)).unwrap();
+    for (n, packet) in packets.iter().enumerate() {
+        let _lost = socket.send_to(packet, &dev.quic);
+        if n % 500 == 0 {
+            watched.look("while");
+        }
+    }
+    let identity = identity(&dev, "late");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let dialer = Dialer::new(&identity).unwrap();
+        dialer
+            .dial(&dev.quic)
+            .await
+            .expect("a host is let in meanwhile");
+    });
+    let now = watched.look("while a host came");
+    let most = watched.before.memory_kib + 32 * 1024;
+    assert!(now.memory_kib <= most, "{now:?}");
+    steps_go_on(&dev);
+    watched.recovers();
+}
+
 fn links() -> usize {
     let said = std::env::var("SLUICE_HOSTILE_LINKS").ok();
     said.map_or(200, |text| {
@@ -343,8 +416,9 @@ fn callers_that_hang_up_cost_nothing() {
             1 => "/v1/steps/long/logs?follow=true",
             _ => "/openapi.json",
         };
-        let call =
-            format!("GET {path} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\r\n");
+        let call = format!(
+            "GET {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {token}\r\n\r\n"
+        );
         let _cut_already = stream.write_all(call.as_bytes());
         if n % 2 == 0 {
             let _gone = stream.shutdown(Shutdown::Both);

@@ -22,6 +22,8 @@ impl ApiError {
             }
             ApiError::Unauthorized { .. }
             | ApiError::ForeignOrigin
+            | ApiError::ForeignName { .. }
+            | ApiError::TooManyFollowers { .. }
             | ApiError::CannotIssue
             | ApiError::Stopping
             | ApiError::Internal { .. } => Vec::new(),

@@ -321,3 +321,78 @@ fn another_authority_s_certificate_is_shown_without_a_restart() {
     let error = before.get(&url).call().unwrap_err().to_string();
     assert!(error.contains("UnknownIssuer"), "{error}");
 }
+
+#[test]
+fn a_page_whose_name_was_made_to_point_here_reads_nothing() {
+    let named = "http_names = [\"sluice.example.org\"]\n";
+    let rig = Rig::start_from(named, Overrides::default());
+    let (guarded, _dir) = guarded(false);
+    for path in ["/v1/steps", "/metrics", "/openapi.json", "/healthz", "/x"] {
+        for rig in [&rig, &guarded] {
+            let foreign = rig.call("GET", path, &[("host", "evil.example:7070")]);
+            assert_eq!(code(answer(foreign), 403), "foreign_origin", "{path}");
+        }
+        for own in [
+            "localhost:1",
+            "LOCALHOST",
+            "127.0.0.1",
+            "[::1]:7070",
+            "sluice.example.org",
+        ] {
+            let answered = rig.call("GET", path, &[("host", own)]);
+            assert_ne!(answered.status(), 403, "{own} {path}");
+        }
+        let other = guarded.call("GET", path, &[("host", "sluice.example.org")]);
+        assert_eq!(other.status(), 403, "{path}");
+    }
+}
+
+#[test]
+fn metrics_are_for_those_who_may_see_the_cluster_where_the_config_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("token");
+    sluice_transport::files::write_private(&file, OWN).unwrap();
+    let overrides = Overrides {
+        api_token_file: Some(file),
+        ..Overrides::default()
+    };
+    let rig = Rig::start_from("metrics_need_token = true\n", overrides);
+    let own = format!("Bearer {OWN}");
+    let own = [("authorization", own.as_str())];
+    let made = |name: &str, role: &str| {
+        let body = json!({ "name": name, "roles": [role], "subjects": ["s"] }).to_string();
+        let made = answer(rig.call_with("POST", "/v1/api-tokens", &own, &body)).1;
+        format!("Bearer {}", made["secret"].as_str().unwrap())
+    };
+    let status = |path: &str, token: &str| {
+        rig.call("GET", path, &[("authorization", token)])
+            .status()
+            .as_u16()
+    };
+    assert_eq!(rig.call("GET", "/metrics", &[]).status(), 401);
+    assert_eq!(status("/metrics", "Bearer guessed"), 401);
+    assert_eq!(status("/metrics", &made("v", "viewer")), 200);
+    assert_eq!(rig.call("GET", "/metrics", &own).status(), 200);
+    assert_eq!(rig.call("GET", "/openapi.json", &[]).status(), 200);
+}
+
+#[test]
+fn one_caller_follows_so_many_streams_and_no_more() {
+    let rig = Rig::start();
+    let mut open = Vec::new();
+    let refused = (0..300).find_map(|_| {
+        let response = rig.call("GET", "/v1/events?follow=true&since=now", &[]);
+        match response.status().as_u16() {
+            200 => {
+                open.push(response);
+                None
+            }
+            _ => Some(response),
+        }
+    });
+    assert_eq!(open.len(), 256);
+    let refused = refused.unwrap();
+    assert!(refused.headers().contains_key("retry-after"));
+    assert_eq!(code(answer(refused), 429), "rate_limited");
+    assert_eq!(rig.get("/v1/events?since=now").0, 200);
+}
