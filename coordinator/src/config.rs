@@ -4,6 +4,7 @@
 //! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
 
 mod changes;
+mod exposure;
 mod host;
 mod http_tls;
 mod malformed;
@@ -28,7 +29,6 @@ use sluice_common::time::Span;
 use sluice_log::{Filter, FilterError, Format};
 use sluice_transport::join_line::MAX_LINE_ADDRESSES;
 
-use crate::identity;
 use crate::store::DEFAULT_RETENTION;
 pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
@@ -469,47 +469,6 @@ impl Config {
             true => vec![own_address.to_owned()],
             false => self.advertise.clone(),
         }
-    }
-
-    /// What the network can reach must ask who is there: agents for a certificate of an authority that an admin made,
-    /// callers for a token.
-    fn check_exposure(&self) -> Result<(), ConfigError> {
-        let has_authority = self.tls.is_some() || identity::is_made(&self.data_dir);
-        if !has_authority && !self.quic.ip().is_loopback() {
-            let message = format!(
-                "{} is reachable from other machines, which needs certificates: run `sluice-coordinator init` with this \
-                 data_dir once, configure `tls` with `ca`, `cert` and `key`, or listen on 127.0.0.1",
-                self.quic
-            );
-            return Err(invalid("quic", message));
-        }
-        if self.open_to_all_local_users {
-            self.check_openness()?;
-        }
-        if self.api_token.is_none() && !self.http.ip().is_loopback() {
-            let message = format!(
-                "{} is reachable from other machines, so callers must show a token: configure `api_token_file`, or listen on 127.0.0.1",
-                self.http
-            );
-            return Err(invalid("http", message));
-        }
-        Ok(())
-    }
-
-    fn check_openness(&self) -> Result<(), ConfigError> {
-        let key = "open_to_all_local_users";
-        if self.api_token.is_some() || self.oidc.is_some() {
-            let message = "it lets everybody of this machine call without a token, so it does not go with `api_token_file` or `oidc`: leave one out";
-            return Err(invalid(key, message));
-        }
-        if !self.http.ip().is_loopback() {
-            let message = format!(
-                "{} is reachable from other machines, whose users would be let in too: listen on 127.0.0.1, or leave it out and configure `api_token_file`",
-                self.http
-            );
-            return Err(invalid(key, message));
-        }
-        Ok(())
     }
 }
 
