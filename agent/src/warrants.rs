@@ -1,6 +1,7 @@
 //! The warrants of attempts, one file each: what the coordinator gave with an assignment, shown to it again where it was
-//! brought back from a time before it. They hold the whole step, its variables included, so they are for the agent's user
-//! alone. Nothing in them is read here.
+//! brought back from a time before it. They hold the whole step, its variables included, encrypted by a key that the
+//! coordinator alone has: nothing in them can be read here. Those of an earlier release lie in the clear, so all are for
+//! the agent's user alone.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions};

@@ -10,9 +10,9 @@ pub const MAX_FRAME_BYTES: usize = 4 * 1024 * 1024;
 /// `execve`; half of that leaves room for what the host adds.
 pub const MAX_SPEC_BYTES: usize = 1024 * 1024;
 
-/// Largest warrant of an attempt, in bytes: a whole step in JSON. Beside the assignment that carries it there is room for
-/// it in a frame.
-pub const MAX_WARRANT_BYTES: usize = 1536 * 1024;
+/// Largest warrant of an attempt, in bytes: a whole step in JSON, encrypted and then written as text. Beside the assignment
+/// that carries it there is room for it in a frame.
+pub const MAX_WARRANT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Most attempts that one host may hold at once. The supervisor refuses more; a host of 192 cores that runs one step
 /// a core stays far below.

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coordinator_core::Warrant;
+use data_encoding::BASE64URL_NOPAD;
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::hex;
@@ -22,11 +24,19 @@ pub const KEY_FILE: &str = "warrants.key";
 /// Random bytes in a key.
 const KEY_BYTES: usize = 32;
 
-/// Bytes of a seal, a SHA-256.
+/// How a warrant begins that only we can read. One without it was written before warrants were encrypted: its seal stands
+/// in digits, and its text after a space.
+const ENCRYPTED: &str = "2.";
+
+/// Bytes of a seal of that earlier form, a SHA-256.
 const TAG_BYTES: usize = 32;
 
 /// Its digits, and the space behind them.
 const HEAD_BYTES: usize = 2 * TAG_BYTES + 1;
+
+/// What the key of warrants' encryption is drawn from the key by. No attempt's id begins like this, so that it is no
+/// text of an earlier seal.
+const ENCRYPTION: &[u8] = b"warrants 2: encryption";
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +61,7 @@ pub enum SealError {
 
 /// Seals and knows its seals again. Clones are the same.
 #[derive(Clone)]
-pub struct Seal(Arc<hmac::Key>);
+pub struct Seal(Arc<hmac::Key>, Arc<LessSafeKey>);
 
 impl std::fmt::Debug for Seal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -87,7 +97,11 @@ impl Seal {
     }
 
     fn by(key: &[u8; KEY_BYTES]) -> Self {
-        Self(Arc::new(hmac::Key::new(hmac::HMAC_SHA256, key)))
+        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+        let own = hmac::sign(&key, ENCRYPTION);
+        let own = UnboundKey::new(&AES_256_GCM, own.as_ref());
+        let own = own.expect("a SHA-256 is as long as a key of AES-256");
+        Self(Arc::new(key), Arc::new(LessSafeKey::new(own)))
     }
 
     fn make(path: &Path) -> Result<Self, SealError> {
@@ -96,18 +110,51 @@ impl Seal {
         Ok(Self::by(&key))
     }
 
-    /// The text that a host keeps; none where it would be too long to be sent.
+    /// The text that a host keeps, which it cannot read: it holds the step's variables. None where it would be too long
+    /// to be sent, or there is no randomness: then the attempt runs all the same, and cannot be adopted.
     pub fn seal(&self, attempt: &AttemptId, warrant: &Warrant) -> SealedWarrant {
-        let json = serde_json::to_string(warrant).expect("our own types are JSON");
-        if json.len() + HEAD_BYTES > MAX_WARRANT_BYTES {
-            return SealedWarrant::default();
+        let json = serde_json::to_vec(warrant).expect("our own types are JSON");
+        self.seal_text(attempt, json).unwrap_or_default()
+    }
+
+    fn seal_text(&self, attempt: &AttemptId, mut text: Vec<u8>) -> Option<SealedWarrant> {
+        // Never the same again: 96 random bits bear far more warrants than a cluster gives.
+        let mut nonce = [0; NONCE_LEN];
+        getrandom::fill(&mut nonce).ok()?;
+        let aad = Aad::from(attempt.to_string());
+        let unique = Nonce::assume_unique_for_key(nonce);
+        self.1
+            .seal_in_place_append_tag(unique, aad, &mut text)
+            .ok()?;
+        let sealed = [&nonce, &*text].concat();
+        let length = ENCRYPTED.len() + BASE64URL_NOPAD.encode_len(sealed.len());
+        if length > MAX_WARRANT_BYTES {
+            return None;
         }
-        let tag = hmac::sign(&self.0, &sealed_text(attempt, &json));
-        SealedWarrant::new(format!("{} {json}", hex::encode(tag.as_ref())))
+        let text = format!("{ENCRYPTED}{}", BASE64URL_NOPAD.encode(&sealed));
+        Some(SealedWarrant::new(text))
     }
 
     /// What a host shows for an attempt; `None` where we have not sealed it, for that attempt.
     pub fn open(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
+        match sealed.as_str().strip_prefix(ENCRYPTED) {
+            Some(encrypted) => self.open_encrypted(attempt, encrypted),
+            None => self.open_plain(attempt, sealed),
+        }
+    }
+
+    fn open_encrypted(&self, attempt: &AttemptId, encrypted: &str) -> Option<Warrant> {
+        let bytes = BASE64URL_NOPAD.decode(encrypted.as_bytes()).ok()?;
+        let (nonce, text) = bytes.split_at_checked(NONCE_LEN)?;
+        let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
+        let aad = Aad::from(attempt.to_string());
+        let mut text = text.to_vec();
+        let json = self.1.open_in_place(nonce, aad, &mut text).ok()?;
+        serde_json::from_slice(json).ok()
+    }
+
+    /// One that an earlier release has sealed.
+    fn open_plain(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
         let (head, json) = sealed.as_str().split_at_checked(HEAD_BYTES)?;
         let tag: [u8; TAG_BYTES] = hex::decode(head.strip_suffix(' ')?)?;
         hmac::verify(&self.0, &sealed_text(attempt, json), &tag).ok()?;
@@ -188,8 +235,14 @@ mod tests {
         assert_eq!(again.open(&attempt("a.1"), &sealed), Some(warrant()));
         assert_eq!(again.open(&attempt("a.2"), &sealed), None);
         assert_eq!(Seal::drawn().unwrap().open(&attempt("a.1"), &sealed), None);
-        let changed = sealed.as_str().replace("GPU-1", "GPU-2");
-        for text in [changed.as_str(), "", "{}", &sealed.as_str()[1..], "é"] {
+        let text = sealed.as_str();
+        let last = text.len() - 4;
+        let changed = format!(
+            "{}{}",
+            &text[..last],
+            text[last..].chars().rev().collect::<String>()
+        );
+        for text in [changed.as_str(), "", "2.", "2.AAAA", "{}", &text[1..], "é"] {
             let changed = SealedWarrant::new(text.to_owned());
             assert_eq!(again.open(&attempt("a.1"), &changed), None, "{text}");
         }
@@ -223,6 +276,41 @@ mod tests {
         let other_key = Seal::drawn().unwrap();
         let forged = other_key.seal_epoch(&node, &ours);
         assert!(!seal.knows_epoch(&node, &sealed(&ours, Some(forged))));
+    }
+
+    #[test]
+    fn a_host_reads_nothing_of_a_step_in_its_warrant() {
+        let seal = Seal::drawn().unwrap();
+        let mut secret = warrant();
+        let text = "hunter2-hunter2".to_owned();
+        secret.spec.env = [("TOKEN".to_owned(), text.clone())].into();
+        let sealed = seal.seal(&attempt("a.1"), &secret);
+        let bytes = BASE64URL_NOPAD
+            .decode(&sealed.as_str().as_bytes()[2..])
+            .unwrap();
+        let holds = |bytes: &[u8], word: &[u8]| bytes.windows(word.len()).any(|part| part == word);
+        for word in [text.as_bytes(), b"TOKEN", b"GPU-1", b"command"] {
+            assert!(!holds(sealed.as_str().as_bytes(), word));
+            assert!(!holds(&bytes, word));
+        }
+        let again = seal.seal(&attempt("a.1"), &secret);
+        assert_ne!(again, sealed, "no two are alike, whatever they hold");
+        assert_eq!(seal.open(&attempt("a.1"), &sealed), Some(secret));
+    }
+
+    #[test]
+    fn what_was_sealed_before_warrants_were_encrypted_is_known_again() {
+        let seal = Seal::drawn().unwrap();
+        let json = serde_json::to_string(&warrant()).unwrap();
+        let tag = hmac::sign(&seal.0, &sealed_text(&attempt("a.1"), &json));
+        let plain = SealedWarrant::new(format!("{} {json}", hex::encode(tag.as_ref())));
+        assert_eq!(seal.open(&attempt("a.1"), &plain), Some(warrant()));
+        assert_eq!(seal.open(&attempt("a.2"), &plain), None);
+        let changed = plain.as_str().replace("GPU-1", "GPU-2");
+        assert_eq!(
+            seal.open(&attempt("a.1"), &SealedWarrant::new(changed)),
+            None
+        );
     }
 
     #[test]

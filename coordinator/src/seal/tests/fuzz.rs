@@ -39,7 +39,11 @@ fn warrants() {
             };
             let shown = SealedWarrant::new(text.to_owned());
             assert_eq!(seal.open(&attempt, &shown), None, "nobody sealed it");
-            let sealed = sealed_around(&seal, &attempt, text);
+            let earlier = sealed_around(&seal, &attempt, text);
+            let Some(sealed) = seal.seal_text(&attempt, input.to_vec()) else {
+                return;
+            };
+            assert_eq!(seal.open(&attempt, &sealed), seal.open(&attempt, &earlier));
             if let Some(warrant) = seal.open(&attempt, &sealed) {
                 let again = seal.seal(&attempt, &warrant);
                 assert_eq!(seal.open(&attempt, &again), Some(warrant));
