@@ -10,6 +10,7 @@ mod commands;
 mod context;
 mod dev;
 mod documents;
+mod env_file;
 mod failure;
 mod follow;
 #[cfg(test)]

@@ -8,6 +8,7 @@ use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 use crate::args::StepFlags;
 use crate::context::ContextFile;
 use crate::documents::values;
+use crate::env_file;
 use crate::failure::Failure;
 
 /// Characters of a random text: digits and letters that are hard to mistake for each other.
@@ -90,6 +91,7 @@ pub(crate) fn from_flags(
     command: Vec<String>,
     defaults: &Defaults,
 ) -> Result<StepRequest, Failure> {
+    let from_files = env_file::read_all(&flags.env_files)?;
     let request = defaults.fill(StepRequest {
         id: flags.id,
         name: flags.name,
@@ -97,7 +99,7 @@ pub(crate) fn from_flags(
         pool: flags.pool,
         platform: flags.platform,
         command,
-        env: flags.env.into_iter().collect(),
+        env: from_files.into_iter().chain(flags.env).collect(),
         workdir: flags.workdir,
         resources: ResourceSettings {
             gpu_count: flags.gpus,

@@ -73,7 +73,11 @@ pub(crate) struct StepFlags {
     /// How long it may be frozen before it is stopped and starts anew, such as 2h; 1h where absent.
     #[arg(long, value_name = "DURATION", value_parser = span, help_heading = "Placement")]
     pub(crate) suspend_timeout: Option<Span>,
-    /// A variable of its environment; may be repeated.
+    /// A file of variables, NAME=value a line, or - for standard input; may be repeated. Unlike --env, whose values every
+    /// user of this machine can read while the command runs.
+    #[arg(long = "env-file", value_name = "FILE", help_heading = "Step")]
+    pub(crate) env_files: Vec<String>,
+    /// A variable of its environment, over those of files; may be repeated.
     #[arg(long = "env", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Step")]
     pub(crate) env: Vec<(String, String)>,
     /// A label, by which lists and rules tell steps apart; may be repeated.
