@@ -155,6 +155,8 @@ codes! {
     NodeUnreachable = "node_unreachable", 503;
     /// The coordinator is stopping, and whether the call took place is unknown.
     Stopping = "stopping", 503;
+    /// The coordinator's disk is nearly full, and nothing new is accepted until there is room again.
+    DiskFull = "disk_full", 507;
     /// The step is over.
     StepOver = "step_over", 409;
     /// The step runs on several hosts at once and cannot be frozen.

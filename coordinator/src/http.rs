@@ -47,6 +47,7 @@ mod validations;
 mod verbs;
 mod whoami;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
@@ -59,6 +60,7 @@ use tokio::sync::watch;
 use crate::config::{ApiToken, OidcConfig};
 use crate::engine::EngineHandle;
 use crate::issuance::Issuance;
+use crate::room::Room;
 use crate::session::Nodes;
 use crate::store::StoreReader;
 
@@ -103,6 +105,7 @@ pub struct Api(Arc<Shared>);
 struct Shared {
     engine: EngineHandle,
     log: StoreReader,
+    room: Room,
     nodes: Nodes,
     issuance: Issuance,
     credentials: Credentials,
@@ -139,9 +142,13 @@ impl Api {
         open: Open,
         stop: watch::Receiver<bool>,
     ) -> Self {
+        // A store's file lies in some directory.
+        let dir = log.file().parent().unwrap_or(Path::new("/"));
+        let room = Room::of(dir);
         Self(Arc::new(Shared {
             engine,
             log,
+            room,
             nodes,
             issuance,
             credentials: Credentials::new(token, issuer),
@@ -162,6 +169,10 @@ impl Api {
 
     fn engine(&self) -> &EngineHandle {
         &self.0.engine
+    }
+
+    fn room(&self) -> &Room {
+        &self.0.room
     }
 
     /// Comes back when the coordinator stops.

@@ -26,6 +26,7 @@ mod notify;
 pub mod reload;
 pub mod repair;
 pub mod replay;
+mod room;
 pub mod run;
 pub mod seal;
 pub mod session;

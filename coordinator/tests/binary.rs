@@ -350,3 +350,66 @@ fn a_config_is_checked_and_nothing_is_started() {
         );
     }
 }
+
+/// A file system of its own below a directory, which only root can make.
+struct Disk(tempfile::TempDir);
+
+impl Disk {
+    fn of(size: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={size}");
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "sluice-test"])
+            .arg(dir.path())
+            .status();
+        assert!(
+            status.unwrap().success(),
+            "this test mounts a file system: run it as root"
+        );
+        Self(dir)
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_full_disk_takes_no_steps_keeps_what_it_has_and_takes_them_again() {
+    let disk = Disk::of("80m");
+    let data = disk.0.path().join("data");
+    let coordinator = Coordinator::start(&mut running(&data));
+    assert!(coordinator.submit("before"));
+    let rest = disk.0.path().join("rest");
+    // All but 2 MiB, of which 4 are kept.
+    let free = nix::sys::statvfs::statvfs(disk.0.path()).unwrap();
+    let free = free.blocks_available() * free.fragment_size();
+    std::fs::write(&rest, vec![1; free as usize - (2 << 20)]).unwrap();
+    let submit = |path: &str, body: &str| {
+        let url = format!("http://{}{path}", coordinator.http);
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build();
+        let mut answer = ureq::Agent::from(agent).post(url).send(body).unwrap();
+        let text = answer.body_mut().read_to_string().unwrap();
+        (answer.status().as_u16(), text)
+    };
+    let step = r#"{"id":"full","command":["true"]}"#;
+    for (path, body) in [
+        ("/v1/steps", step.to_owned()),
+        ("/v1/steps:batch", format!(r#"{{"steps":[{step}]}}"#)),
+    ] {
+        let (status, text) = submit(path, &body);
+        assert_eq!(status, 507, "{text}");
+        assert!(
+            text.contains("disk_full") && text.contains("nearly full"),
+            "{text}"
+        );
+    }
+    assert!(coordinator.has("before") && !coordinator.has("full"));
+    assert_eq!(submit("/v1/steps/before:cancel", "{}").0, 200);
+    std::fs::remove_file(rest).unwrap();
+    assert!(coordinator.submit("after"));
+}

@@ -144,6 +144,15 @@ impl Caller {
         &self.0.who
     }
 
+    /// What his idempotency keys are bound to: the same for the same caller, and for nobody else. One kind of credentials
+    /// cannot spell another's, and nothing of a name is left out, as it may be where it is shown.
+    pub(super) fn binding(&self) -> String {
+        match &self.0.who {
+            Who::Claims(found) => format!("claims/{}", found.name),
+            who => who.to_string(),
+        }
+    }
+
     /// Whether nothing is kept from him.
     pub(super) fn is_unbounded(&self) -> bool {
         self.0.rights.is_none()

@@ -16,6 +16,7 @@ use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
 use crate::engine::EngineGone;
+use crate::room::DiskFull;
 use crate::store::ReadError;
 use refusal::code_of;
 
@@ -295,6 +296,9 @@ pub enum ApiError {
         "the coordinator is stopping, and whether the call took place is unknown: repeat it with the same id when it is back"
     )]
     Stopping,
+    /// `disk_full`, 507.
+    #[error(transparent)]
+    DiskFull(#[from] DiskFull),
     /// `internal`, 500.
     #[error("the coordinator failed: {message}")]
     Internal {
@@ -388,6 +392,7 @@ impl ApiError {
             ApiError::NotRunning { .. } | ApiError::ExecRefused { .. } => C::NotRunning,
             ApiError::OutputUnavailable { .. } => C::OutputUnavailable,
             ApiError::Stopping => C::Stopping,
+            ApiError::DiskFull(_) => C::DiskFull,
             ApiError::Internal { .. } => C::Internal,
         }
     }

@@ -46,9 +46,19 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     Ok(Some(text.to_owned()))
 }
 
+/// A key and whose it is: the same words of two callers are two keys, so that nobody comes upon another's steps by one.
+#[derive(Clone, Debug)]
+pub(super) struct OwnKey {
+    /// As [`super::access::Caller::binding`] says it.
+    pub(super) caller: String,
+    pub(super) key: String,
+}
+
 /// The id of the step at `index` of a call with this key.
-pub(super) fn derive(key: &str, index: usize) -> StepId {
-    let hash = digest(&SHA256, format!("{index}:{key}").as_bytes());
+pub(super) fn derive(OwnKey { caller, key }: &OwnKey, index: usize) -> StepId {
+    // The length in front: neither part may be read as an end or a beginning of the other.
+    let text = format!("{}:{caller}:{index}:{key}", caller.len());
+    let hash = digest(&SHA256, text.as_bytes());
     let digits = hex::encode(&hash.as_ref()[..DERIVED_BYTES]);
     well_formed(format!("k{digits}"))
 }
@@ -78,10 +88,17 @@ mod tests {
     }
 
     #[test]
-    fn one_key_is_one_id_for_each_place() {
-        assert_eq!(derive("k", 0), derive("k", 0));
-        assert_ne!(derive("k", 0), derive("k", 1));
-        assert_ne!(derive("k", 11), derive("1:k", 1));
-        assert_eq!(derive("k", 0).as_str().len(), 41);
+    fn one_key_of_one_caller_is_one_id_for_each_place() {
+        let derive = |caller: &str, key: &str, index| {
+            let (caller, key) = (caller.to_owned(), key.to_owned());
+            derive(&OwnKey { caller, key }, index)
+        };
+        assert_eq!(derive("a", "k", 0), derive("a", "k", 0));
+        assert_ne!(derive("a", "k", 0), derive("a", "k", 1));
+        assert_ne!(derive("a", "k", 11), derive("a", "1:k", 1));
+        assert_ne!(derive("a", "k", 0), derive("b", "k", 0));
+        assert_ne!(derive("a:0", "k", 0), derive("a", "0:k", 0));
+        assert_ne!(derive("a", "0:k", 0), derive("a:0", "k", 0));
+        assert_eq!(derive("a", "k", 0).as_str().len(), 41);
     }
 }

@@ -14,6 +14,7 @@ use sluice_common::request::StepRequest;
 
 use super::access::Caller;
 use super::error::ApiError;
+use super::ids::OwnKey;
 use super::params::{self, NoParams, Params};
 use super::{Api, body, ids};
 use crate::view;
@@ -39,7 +40,8 @@ pub(super) async fn one(
     if dry_run {
         return preview(&api, &caller, body::parse(&json, "")?).await;
     }
-    let mut step = understand(body::parse(&json, "")?, key.as_deref(), 0)?;
+    api.room().check()?;
+    let mut step = understand(body::parse(&json, "")?, key.as_ref(), 0)?;
     permit(&caller, &mut step)?;
     let id = Some(step.id.as_str());
     let what = (Verb::Create, Resource::Steps);
@@ -93,7 +95,8 @@ pub(super) async fn batch(
 ) -> Result<Json<BatchView>, ApiError> {
     let key = own_key(&caller, &headers)?;
     let json = body::read(request, MAX_BATCH_BODY_BYTES).await?;
-    let understood = understand_batch(&json, key.as_deref())?.into_iter();
+    api.room().check()?;
+    let understood = understand_batch(&json, key.as_ref())?.into_iter();
     let understood = understood.map(|step| {
         let mut step = step?;
         permit(&caller, &mut step).map(|()| step)
@@ -138,13 +141,14 @@ pub(super) async fn batch(
     }))
 }
 
-/// The call's idempotency key: of each token its own, so that nobody comes upon another's steps by it.
-fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+/// The call's idempotency key, as its caller's own.
+fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<OwnKey>, ApiError> {
     let key = ids::key(headers)?;
-    Ok(match caller.is_unbounded() {
-        true => key,
-        false => key.map(|key| format!("{}:{key}", caller.who())),
-    })
+    let caller = || caller.binding();
+    Ok(key.map(|key| OwnKey {
+        caller: caller(),
+        key,
+    }))
 }
 
 /// Refuses a step that its caller may not submit: where it names no pool, it must be free to run in any. Maintenance is
@@ -171,7 +175,7 @@ fn item(result: Result<StepView, ApiError>) -> BatchItem {
 
 fn understand_batch(
     json: &[u8],
-    key: Option<&str>,
+    key: Option<&OwnKey>,
 ) -> Result<Vec<Result<NewStep, ApiError>>, ApiError> {
     let RawBatch { steps, defaults } = body::parse(json, "")?;
     if steps.len() > MAX_BATCH_STEPS {
@@ -192,7 +196,11 @@ fn understand_batch(
 }
 
 /// A checked step with its id: the caller's own, else one of the call's key, else a fresh one.
-fn understand(request: StepRequest, key: Option<&str>, place: usize) -> Result<NewStep, ApiError> {
+fn understand(
+    request: StepRequest,
+    key: Option<&OwnKey>,
+    place: usize,
+) -> Result<NewStep, ApiError> {
     let id = match (request.chosen_id()?, key) {
         (Some(id), _) => id,
         (None, Some(key)) => ids::derive(key, place),

@@ -67,7 +67,7 @@ impl StoreReader {
         &self.db
     }
 
-    pub(super) fn file(&self) -> &Path {
+    pub(crate) fn file(&self) -> &Path {
         &self.file
     }
 

@@ -239,6 +239,32 @@ fn a_submitter_submits_for_its_subjects_into_its_pools_alone() {
 }
 
 #[test]
+fn nobody_comes_upon_another_s_step_by_a_key() {
+    let guarded = Guarded::furnished();
+    let one = guarded.token("one", "submitter", &["train"], &["ours"]);
+    let two = guarded.token("two", "submitter", &["train"], &["ours"]);
+    let submit = |token: &str, key: &str| {
+        let header = format!("Bearer {token}");
+        let headers = [("authorization", header.as_str()), ("Idempotency-Key", key)];
+        let body = r#"{"subject":"ours","pool":"train","command":["true"]}"#;
+        let (status, step) = answer(guarded.rig.call_with("POST", "/v1/steps", &headers, body));
+        (status, step["id"].as_str().unwrap().to_owned())
+    };
+    let (created, own) = submit(&one, "k");
+    assert_eq!((created, submit(&one, "k")), (201, (200, own)));
+    // Also where one spells what the other's key was once made of.
+    for (token, key) in [
+        (two.as_str(), "k"),
+        (OWN, "k"),
+        (OWN, "token/one:k"),
+        (OWN, "token/two:k"),
+        (two.as_str(), "token/one:k"),
+    ] {
+        assert_eq!(submit(token, key).0, 201, "{key}");
+    }
+}
+
+#[test]
 fn events_are_those_of_what_one_may_see() {
     let guarded = Guarded::furnished();
     let token = guarded.token("ci", "submitter", &["train"], &["ours"]);

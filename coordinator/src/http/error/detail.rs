@@ -27,6 +27,10 @@ impl ApiError {
             | ApiError::CannotIssue
             | ApiError::Stopping
             | ApiError::Internal { .. } => Vec::new(),
+            ApiError::DiskFull(full) => vec![
+                ("free_bytes", Detail::Number(full.free)),
+                ("kept_bytes", Detail::Number(full.kept)),
+            ],
             ApiError::UnknownRoute { path } | ApiError::MethodNotAllowed { path, .. } => {
                 vec![("path", text(path))]
             }
