@@ -330,6 +330,47 @@ impl Template {
             .flatten()
             .or_else(|| network.flatten())
             .or_else(|| own.next())
+            .or_else(|| self.forbids_workdir(step, &value))
+    }
+
+    /// A directory of the step's own choice that a wrapper is told of is shown by it, as a mount is: it must be one that
+    /// might be mounted to be written to. Without a wrapper it is as any directory of the host, and the host's to judge.
+    fn forbids_workdir(
+        &self,
+        step: &StepSpec,
+        value: impl Fn(Variable) -> Option<String>,
+    ) -> Option<Forbidden> {
+        let workdir = step.workdir.as_ref()?;
+        let wrapper = self
+            .wrapper
+            .as_ref()
+            .filter(|wrapper| !wrapper.is_empty())?;
+        let mounts = self.mounts.iter().flat_map(Listed::items);
+        let shown = mounts.flat_map(|mount| [Some(&mount.source), mount.target.as_ref()]);
+        let mut told = wrapper.iter().chain(shown.flatten());
+        if !told.any(|text| variable::names(text, Variable::Workdir)) {
+            return None;
+        }
+        let allowed = self.allowed_mounts.iter().flat_map(Listed::items);
+        let writable = allowed.filter(|it| it.read_only != Some(true));
+        let sources: Vec<String> = writable.map(|it| it.filled(&value).source).collect();
+        if sources.iter().any(|source| is_within(workdir, source)) {
+            return None;
+        }
+        let workdir = workdir.escape_debug();
+        let below = match &sources[..] {
+            [] => "which its wrapper shows it, and no directory may be shown there: leave it out"
+                .to_owned(),
+            some => format!(
+                "which its wrapper shows it, and what may be shown there to be written to is below `{}`",
+                some.join("`, `")
+            ),
+        };
+        Some(Forbidden {
+            code: ReasonCode::MountNotAllowed,
+            field: "workdir".to_owned(),
+            message: format!("it would work in `{workdir}`, {below}"),
+        })
     }
 
     fn forbids_mount(

@@ -105,6 +105,9 @@ pub(crate) struct Layers {
     pool: Merged,
     /// On platforms that override something, of those that it may be granted.
     platforms: Vec<(PlatformName, Merged)>,
+    /// On platforms that override something and that it is not granted, but on whose hosts it may run for it names none: a
+    /// step without GPUs runs on hosts of any kind. What these do not let be is forbidden all the same.
+    guards: Vec<(PlatformName, Merged)>,
     /// The platforms that the step asks for there, the one that it likes best first; none where it takes any.
     asked: Vec<PlatformName>,
 }
@@ -132,12 +135,7 @@ impl State {
         // A step that says nothing of GPUs is given those that the templates say.
         let below = merged.template.resources.gpu_count.unwrap_or(0);
         let gpus = request.each.gpus().max(below) > 0;
-        let overriding = pool.platforms.iter();
-        let overriding = overriding.filter(|(name, it)| match asked.is_empty() {
-            true => it.terms.may_be_any(gpus),
-            false => asked.contains(name),
-        });
-        let platforms = overriding.filter_map(|(name, platform)| {
+        let overriding = pool.platforms.iter().filter_map(|(name, platform)| {
             let template = platform.terms.overrides.as_ref()?;
             let origin = Origin::Override {
                 pool: pool.name.clone(),
@@ -147,8 +145,18 @@ impl State {
             merged.put(template, &origin);
             Some((name.clone(), merged))
         });
+        let may_be_granted = |(name, _): &(PlatformName, Merged)| match asked.is_empty() {
+            true => pool
+                .platforms
+                .get(name)
+                .is_some_and(|it| it.terms.may_be_any(gpus)),
+            false => asked.contains(name),
+        };
+        let (platforms, others): (Vec<_>, Vec<_>) = overriding.partition(may_be_granted);
+        let guards = if asked.is_empty() { others } else { Vec::new() };
         Layers {
-            platforms: platforms.collect(),
+            platforms,
+            guards,
             pool: merged,
             asked,
         }
@@ -184,13 +192,31 @@ impl Layers {
             let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
             subject.or_else(|| (variable == Variable::Pool).then(|| pool.to_string()))
         };
-        self.all().find_map(|(platform, merged)| {
+        let granted = self.all().find_map(|(platform, merged)| {
             let found = merged.template.forbids(spec, known);
             let found = found.or_else(|| too_large(merged, spec))?;
             let message = match platform {
                 Some(platform) => format!("{} on platform `{platform}`", found.message),
                 None => found.message,
             };
+            Some(Forbidden { message, ..found })
+        });
+        granted.or_else(|| self.forbid_by_host(spec, known))
+    }
+
+    /// What is forbidden on the hosts of a platform is so for whoever runs there, not for those alone who are granted it.
+    fn forbid_by_host(
+        &self,
+        spec: &StepSpec,
+        known: impl Fn(Variable) -> Option<String>,
+    ) -> Option<Forbidden> {
+        self.guards.iter().find_map(|(platform, merged)| {
+            let found = merged.template.forbids(spec, &known)?;
+            let message = format!(
+                "{} on hosts of platform `{platform}`, where it may run because it names no platform: name one that \
+                 allows it",
+                found.message
+            );
             Some(Forbidden { message, ..found })
         })
     }

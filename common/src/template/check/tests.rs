@@ -132,6 +132,20 @@ fn a_step_gets_what_is_allowed_and_handed_on_and_is_told_of_the_rest() {
         assert_eq!(forbidden(open, &asks(fields)), None, "{fields}");
     }
     let closed = r#"{"wrapper":["run","{{mounts}}"],"privileged_allowed":false,"host_network_allowed":true}"#;
+    let shows = r#"{"wrapper":["run","{{mounts}}"],"mounts":[{"source":"{{workdir}}","target":"/work"}],
+        "allowed_mounts":[{"source":"/data","read_only":true},{"source":"/home/{{subject}}","target":"/home"}]}"#;
+    for (template, fields) in [
+        (shows, r#""workdir":"/home/ann/run""#),
+        (shows, r#""env":{"A":"1"}"#),
+        // Its wrapper is told nothing of it, or there is none.
+        (open, r#""workdir":"/""#),
+        (
+            r#"{"mounts":[{"source":"{{workdir}}"}]}"#,
+            r#""workdir":"/""#,
+        ),
+    ] {
+        assert_eq!(forbidden(template, &asks(fields)), None, "{fields}");
+    }
     for (template, fields, code, field, words) in [
         (
             closed,
@@ -174,6 +188,27 @@ fn a_step_gets_what_is_allowed_and_handed_on_and_is_told_of_the_rest() {
             "mount_not_allowed",
             "mounts[0]",
             "it would mount `/home/bob` at `/home/me`",
+        ),
+        (
+            shows,
+            r#""workdir":"/""#,
+            "mount_not_allowed",
+            "workdir",
+            "it would work in `/`, which its wrapper shows it, and what may be shown there to be written to is below `/home/ann`",
+        ),
+        (
+            shows,
+            r#""workdir":"/data/sets""#,
+            "mount_not_allowed",
+            "workdir",
+            "it would work in `/data/sets`",
+        ),
+        (
+            r#"{"wrapper":["run","-w","{{workdir}}"]}"#,
+            r#""workdir":"/etc""#,
+            "mount_not_allowed",
+            "workdir",
+            "no directory may be shown there: leave it out",
         ),
         (
             r#"{"allowed_mounts":[{"source":"/"}]}"#,

@@ -318,6 +318,32 @@ fn what_an_override_does_not_let_be_is_refused_wherever_the_step_may_be_granted_
     }
 }
 
+#[test]
+fn what_is_forbidden_on_the_hosts_of_a_platform_is_so_for_steps_without_gpus_too() {
+    let shut = r#"{"selector":{"gpu_model":"a100"},"override":{"privileged_allowed":false}}"#;
+    let mut rig = mixed(vec![platform("a100", shut)]);
+    let base = r#"{"wrapper":["run","{{privileged}}"],"privileged_allowed":true,"privileged_argument":"-p"}"#;
+    let open = Wanted::Template {
+        template: "base".parse().unwrap(),
+        terms: Box::new(serde_json::from_str(base).unwrap()),
+    };
+    applied(&mut rig, vec![open]).unwrap();
+    for (id, fields) in [
+        ("none", r#","privileged":true,"resources":{"gpu_count":0}"#),
+        ("unsaid", r#","privileged":true"#),
+    ] {
+        rig.submit(id, asks(fields)).unwrap();
+        let reason = rig.reason(id);
+        assert_eq!(reason.code, ReasonCode::PrivilegedNotAllowed, "{id}");
+        let words = "not allowed there on hosts of platform `a100`, where it may run because it names no platform";
+        assert!(reason.message.contains(words), "{}", reason.message);
+    }
+    let there = r#","privileged":true,"platform":"cpu","resources":{"gpu_count":0}"#;
+    assert_eq!(launched(&mut rig, "there", there), "run -p");
+    // What asks for nothing runs there as before.
+    assert_eq!(launched(&mut rig, "plain", ""), "run");
+}
+
 const STRICT: &str = r#"{"selector":{"gpu_model":"h100"},"validations":["many"]}"#;
 const MANY: &str =
     r#"{"assertions":[{"assert":"gpu_count >= 2","message":"take two H100 at least"}]}"#;
