@@ -19,6 +19,9 @@ pub const CHECKPOINT_FILE: &str = "checkpoint";
 /// Where a step works that names no directory.
 pub const OWN_WORKDIR: &str = "work";
 
+/// The file that holds a step's variables, where a wrapper runs before it: the wrapper has an environment of its own.
+pub const ENV_FILE: &str = "env";
+
 /// The directory of a program that runs beside the attempt, where its streams are: by this and its number.
 pub const EXEC_DIR_PREFIX: &str = "exec-";
 

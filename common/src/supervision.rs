@@ -192,6 +192,14 @@ pub struct SpawnSpec {
     pub processors: Processors,
     /// What goes on around it, within what the supervisor's own config allows.
     pub around: Around,
+    /// The environment of what templates run around it: its wrapper and its hooks. Nothing of the step's own is in it, and
+    /// their programs are looked up in its `PATH`.
+    pub around_env: Environment,
+    /// How many arguments in front of its command are a wrapper's; 0 is none.
+    pub wrapper: u32,
+    /// Whether that wrapper hands the step's variables on by a file of `NAME=value` lines. Otherwise the supervisor's own
+    /// program does, behind the wrapper.
+    pub env_file: bool,
 }
 
 /// How an attempt has its processors.

@@ -16,6 +16,16 @@ use crate::input::Settings;
 /// The last cannot be overridden: a program that could choose its own `CUDA_VISIBLE_DEVICES` would reach the GPUs of
 /// its neighbours. Without GPUs that variable is empty, which hides every device; absent, it would show them all.
 pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Environment {
+    built(assignment, settings, assignment.env.clone())
+}
+
+/// What templates run around a step has the same without the step's own: no `PATH` and no `LD_PRELOAD` of a step leads an
+/// admin's wrapper or hook elsewhere.
+pub(crate) fn around(assignment: &Assignment, settings: &Settings) -> Environment {
+    built(assignment, settings, Environment::default())
+}
+
+fn built(assignment: &Assignment, settings: &Settings, own: Environment) -> Environment {
     let mut env = Environment::from([("PATH".to_owned(), settings.path.clone())]);
     let gang = &assignment.gang;
     if let (Some(port), Some(first)) = (gang.port, gang.hosts.first()) {
@@ -23,7 +33,7 @@ pub(crate) fn environment(assignment: &Assignment, settings: &Settings) -> Envir
         env.insert("MASTER_PORT".to_owned(), port.to_string());
     }
     env.extend(assignment.launch.env.clone());
-    env.extend(assignment.env.clone());
+    env.extend(own);
     env.extend(
         [
             ("SLUICE_STEP_ID", assignment.attempt.step.to_string()),

@@ -4,14 +4,14 @@ use alloc::format;
 use alloc::string::String;
 
 use sluice_common::amount::{Amounts, BYTES_A_MEGABYTE, MCPU, MEMORY_MB, STORAGE_MB};
-use sluice_common::attempt_dir::OWN_WORKDIR;
+use sluice_common::attempt_dir::{ENV_FILE, OWN_WORKDIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Devices, Exit, Limits, Memo, Processors, SpawnSpec};
 use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, AttemptEnd, StopWhy};
 
-use crate::environment::environment;
+use crate::environment::{around, environment};
 use crate::input::{Now, Settings};
 use crate::link::Terms;
 
@@ -24,11 +24,16 @@ pub(crate) fn spec(
 ) -> SpawnSpec {
     let workdir = match &assignment.workdir {
         Some(workdir) => workdir.clone(),
-        None => own_workdir(&assignment.attempt, settings),
+        None => own_path(&assignment.attempt, settings, OWN_WORKDIR),
     };
-    assignment.launch.settle(&workdir);
+    let env_file = assignment.launch.has_env_file();
+    let file = own_path(&assignment.attempt, settings, ENV_FILE);
+    assignment.launch.settle(&workdir, &file);
     let env = environment(&assignment, settings);
+    let around_env = around(&assignment, settings);
     let mut command = assignment.launch.wrapper;
+    // A template's arguments are bounded far below.
+    let wrapper = u32::try_from(command.len()).unwrap_or(u32::MAX);
     command.extend(assignment.command);
     SpawnSpec {
         attempt: assignment.attempt,
@@ -49,12 +54,15 @@ pub(crate) fn spec(
         devices: Devices::default(),
         processors,
         around: assignment.launch.around,
+        around_env,
+        wrapper,
+        env_file,
     }
 }
 
-/// Where an attempt works that names no directory: the supervisor makes it there.
-fn own_workdir(attempt: &AttemptId, settings: &Settings) -> String {
-    format!("{}/{attempt}/{OWN_WORKDIR}", settings.attempts_dir)
+/// Where an attempt has something of its own: the supervisor makes it there.
+fn own_path(attempt: &AttemptId, settings: &Settings, name: &str) -> String {
+    format!("{}/{attempt}/{name}", settings.attempts_dir)
 }
 
 /// A step may use what it was granted. One that asked for no processors, memory or storage shares what the host has.

@@ -10,6 +10,7 @@ use sluice_supervisor::checkpoint::helper;
 use sluice_supervisor::keeper::command as keeper;
 use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
+use sluice_supervisor::spawn::behind;
 use tracing::error;
 
 const USAGE_ERROR: u8 = 2;
@@ -26,6 +27,14 @@ fn main() -> ExitCode {
         .is_some_and(|mode| mode == keeper::MODE)
     {
         return keep();
+    }
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|mode| mode == behind::MODE)
+    {
+        let (why, code) = behind::run(std::env::args_os().skip(2));
+        let _nobody_reads_it = writeln!(io::stderr(), "sluice: {why}");
+        return ExitCode::from(code);
     }
     let is_check = options::is_check(std::env::args_os().skip(1));
     let (format, filter, command) = match options::parse(std::env::args_os().skip(1)) {

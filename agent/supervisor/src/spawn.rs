@@ -12,9 +12,11 @@
 
 pub mod after;
 pub mod around;
+pub mod behind;
 pub mod beside;
 mod child;
 mod confine;
+mod environment;
 pub mod helper;
 pub(crate) mod lookup;
 mod whom;
@@ -29,10 +31,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::{Pid, Uid};
-use sluice_common::attempt_dir::{
-    CHECKPOINT_FILE, CHECKPOINT_VARIABLE, NOTICE_FILE, NOTICE_VARIABLE, OWN_WORKDIR, STEP_DIR,
-};
-use sluice_common::environment::Environment;
+use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
@@ -42,6 +41,7 @@ use crate::hooks::{self, Hooks};
 use crate::identity::{Identities, Identity, Nobody};
 use crate::output::cap;
 use crate::{clock, handover, process, sys};
+use environment::environment;
 
 /// Longest sentence of why a start failed. The views of every attempt must fit into one frame.
 pub const MAX_SENTENCE_BYTES: usize = 512;
@@ -61,6 +61,15 @@ pub enum SpawnError {
     /// No variable can be called that.
     #[error("`{name}` cannot be the name of an environment variable: it is empty or holds `=`")]
     VariableName {
+        /// What it was called.
+        name: String,
+    },
+    /// The wrapper's file of variables has one a line.
+    #[error(
+        "environment variable `{name}` holds a line break, which the pool's wrapper cannot hand on by its file of variables: \
+         put the value into a file that the step reads"
+    )]
+    LineBreak {
         /// What it was called.
         name: String,
     },
@@ -97,6 +106,7 @@ impl SpawnError {
             SpawnError::EmptyCommand
             | SpawnError::Nul { .. }
             | SpawnError::VariableName { .. }
+            | SpawnError::LineBreak { .. }
             // The host serves others as it should: not to be closed for the sake of one whom it does not know.
             | SpawnError::Nobody(_)
             | SpawnError::NotPinned
@@ -220,6 +230,8 @@ pub struct Spawner {
     identities: Identities,
     hooks: Hooks,
     open_files: (rlim_t, rlim_t),
+    /// Where this program is, to be run behind wrappers.
+    own_program: PathBuf,
 }
 
 /// Whose an attempt's directory is beside its own: everybody may pass through where its user is not the supervisor's.
@@ -249,6 +261,7 @@ impl Spawner {
             identities,
             hooks,
             open_files: (soft, hard),
+            own_program: std::env::current_exe()?,
         })
     }
 
@@ -276,12 +289,13 @@ impl Spawner {
     ) -> Result<Forked, SpawnError> {
         let dir = self.attempt_dir(&spec.attempt);
         let identity = &*self.identity(&spec.subject, own, &dir)?;
-        let program = child::Program {
-            argv: arguments(&spec.command)?,
-            envp: environment(&spec.env, identity, &dir)?,
-            path: spec.env.get("PATH").cloned(),
-        };
-        let before = around::hooks(&spec.around.before, &program.envp, program.path.as_ref())?;
+        let program = self.program(spec, identity, &dir)?;
+        let around_env = environment(&spec.around_env, identity, &dir)?;
+        let before = around::hooks(
+            &spec.around.before,
+            &around_env,
+            spec.around_env.get("PATH"),
+        )?;
         let limits = around::rlimits(&spec.around.limits);
         let workdir = workdir(spec.workdir.as_deref(), &dir)?;
         self.make_own(&dir, identity)?;
@@ -291,6 +305,7 @@ impl Spawner {
         if spec.workdir.is_none() || own.is_some() {
             make_dir(&dir.join(OWN_WORKDIR), PRIVATE, Some(identity))?;
         }
+        self.write_env_file(spec, identity, &dir)?;
         host(
             || format!("make the marks of output in {}", dir.display()),
             cap::make_marks(&dir, self.reader_uid),
@@ -443,37 +458,6 @@ fn arguments(command: &[String]) -> Result<Vec<CString>, SpawnError> {
         .iter()
         .enumerate()
         .map(|(n, argument)| c_string(argument.clone(), || format!("command[{n}]")))
-        .collect()
-}
-
-/// What the step brings, over what its user's entry in the database says; and where it finds what is only known here.
-fn environment(
-    own: &Environment,
-    identity: &Identity,
-    dir: &Path,
-) -> Result<Vec<CString>, SpawnError> {
-    let mut env = own.clone();
-    for (name, value) in &identity.variables {
-        env.entry((*name).to_owned())
-            .or_insert_with(|| value.clone());
-    }
-    let checkpoint = dir.join(STEP_DIR).join(CHECKPOINT_FILE);
-    for (name, path) in [
-        (NOTICE_VARIABLE, dir.join(NOTICE_FILE)),
-        (CHECKPOINT_VARIABLE, checkpoint),
-    ] {
-        env.insert(name.to_owned(), path.display().to_string());
-    }
-    env.iter()
-        .map(|(name, value)| {
-            if name.is_empty() || name.contains('=') {
-                let name = lookup::shown(name, 80);
-                return Err(SpawnError::VariableName { name });
-            }
-            c_string(format!("{name}={value}"), || {
-                format!("environment variable `{}`", lookup::shown(name, 80))
-            })
-        })
         .collect()
 }
 

@@ -1,6 +1,6 @@
 //! What of a template is started: everything that is known of an attempt filled in. The coordinator fills in what it
-//! knows when it assigns the attempt; the directory of the attempt's own is known to its host alone, which does the same
-//! once more ([`Launch::settle`]).
+//! knows when it assigns the attempt; the paths of the attempt's own are known to its host alone, which does the same once
+//! more ([`Launch::settle`]).
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -21,7 +21,8 @@ use crate::time::Span;
 pub struct Launch {
     /// Program and arguments before the step's own.
     pub wrapper: Vec<String>,
-    /// Variables under the step's own.
+    /// Variables under the step's own. They are what the wrapper and the hooks have, so none is left out because the step
+    /// brings it too.
     pub env: Environment,
     /// What the host's supervisor does around it.
     pub around: Around,
@@ -107,8 +108,7 @@ impl Template {
             other => value(other),
         };
         let wrapper = self.wrapper.iter().flatten();
-        let own = |(name, _): &(&String, &String)| !step.env.contains_key(*name);
-        let env = self.env.iter().filter(own);
+        let env = self.env.iter();
         Launch {
             wrapper: wrapper
                 .flat_map(|argument| self.arguments(argument, step, &mounts, value))
@@ -198,10 +198,17 @@ fn filled(texts: &[String], value: impl Fn(Variable) -> Option<String> + Copy) -
 }
 
 impl Launch {
-    /// Fills in the directory that the step works in, where it was not known before.
-    pub fn settle(&mut self, workdir: &str) {
+    /// Whether the wrapper hands the step's variables on by a file.
+    pub fn has_env_file(&self) -> bool {
+        let mut wrapper = self.wrapper.iter();
+        wrapper.any(|argument| variable::names(argument, Variable::EnvFile))
+    }
+
+    /// Fills in the directory that the step works in, where it was not known before, and the file of its variables.
+    pub fn settle(&mut self, workdir: &str, env_file: &str) {
         let value = |variable| match variable {
             Variable::Workdir => Some(String::from(workdir)),
+            Variable::EnvFile => Some(String::from(env_file)),
             _ => None,
         };
         self.wrapper = filled(&self.wrapper, value);

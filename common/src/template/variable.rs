@@ -46,6 +46,8 @@ pub enum Variable {
     Numa,
     /// The directory that it works in.
     Workdir,
+    /// The file that holds the step's variables, for a wrapper that hands them on.
+    EnvFile,
     /// One argument for each mount, by the template's `mount_argument`.
     Mounts,
     /// The template's `privileged_argument` where the step asks for it, and nothing where it does not.
@@ -62,7 +64,7 @@ pub enum Variable {
 
 impl Variable {
     /// Every variable, in the order in which they are listed.
-    pub const ALL: [Variable; 23] = [
+    pub const ALL: [Variable; 24] = [
         Variable::Cluster,
         Variable::Step,
         Variable::Attempt,
@@ -80,6 +82,7 @@ impl Variable {
         Variable::Storage,
         Variable::Numa,
         Variable::Workdir,
+        Variable::EnvFile,
         Variable::Mounts,
         Variable::Privileged,
         Variable::HostNetwork,
@@ -108,6 +111,7 @@ impl Variable {
             Variable::Storage => "storage",
             Variable::Numa => "numa",
             Variable::Workdir => "workdir",
+            Variable::EnvFile => "env_file",
             Variable::Mounts => "mounts",
             Variable::Privileged => "privileged",
             Variable::HostNetwork => "host_network",
@@ -150,7 +154,7 @@ impl Place {
             variable,
             Variable::Source | Variable::Target | Variable::Mode
         );
-        let of_wrapper = matches!(variable, Variable::Mounts);
+        let of_wrapper = matches!(variable, Variable::Mounts | Variable::EnvFile);
         let of_step = matches!(variable, Variable::Privileged | Variable::HostNetwork);
         match self {
             Place::Wrapper => !of_mount,
@@ -335,7 +339,9 @@ mod tests {
             said("--node={{nuna}}"),
             "there is no variable `nuna`: did you mean `numa`?"
         );
-        assert!(said("{{colour}}").starts_with("there is no variable `colour`: there are step, "));
+        assert!(
+            said("{{colour}}").starts_with("there is no variable `colour`: there are cluster, ")
+        );
         for text in [
             "{{numa",
             "numa}}",

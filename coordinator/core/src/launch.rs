@@ -103,6 +103,7 @@ fn value(
         Variable::Cluster
         | Variable::Platform
         | Variable::Workdir
+        | Variable::EnvFile
         | Variable::Mounts
         | Variable::Privileged
         | Variable::HostNetwork

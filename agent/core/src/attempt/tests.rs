@@ -75,6 +75,9 @@ fn starting() -> Attempt {
             devices: Devices::default(),
             processors: Default::default(),
             around: sluice_common::template::launch::Around::default(),
+            around_env: Default::default(),
+            wrapper: 0,
+            env_file: false,
         }),
     }
 }

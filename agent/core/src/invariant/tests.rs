@@ -64,6 +64,9 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
             devices: Devices::default(),
             processors: Default::default(),
             around: sluice_common::template::launch::Around::default(),
+            around_env: Default::default(),
+            wrapper: 0,
+            env_file: false,
         }),
     }
 }

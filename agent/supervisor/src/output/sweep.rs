@@ -24,7 +24,7 @@ use nix::fcntl::AT_FDCWD;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
-use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
+use sluice_common::attempt_dir::{ENV_FILE, OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -187,6 +187,8 @@ impl Sweep {
 
     /// Nothing of an attempt is left that could use its working directory.
     pub fn on_gone(&mut self, id: &AttemptId) {
+        // It may hold secrets, and nobody needs it again.
+        self.remove_part(id, ENV_FILE);
         if self.rules.keep_work == Span::ZERO {
             self.remove_part(id, OWN_WORKDIR);
         }

@@ -16,7 +16,8 @@ use sluice_common::supervision::Exit;
 use sluice_common::template::launch::Bound;
 
 use super::around::{self, Hook};
-use super::{SpawnError, Spawner, child, confine, environment, fork_by, host, workdir};
+use super::environment::environment;
+use super::{SpawnError, Spawner, child, confine, fork_by, host, workdir};
 use crate::config::Rules;
 use crate::groups::entrance::Entrance;
 use crate::identity::Identity;

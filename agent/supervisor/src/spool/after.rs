@@ -1,6 +1,6 @@
 //! What must outlive a step's program, and the supervisor, so that what its templates have run after it can be run: one
-//! file for each attempt that has such hooks, and for no others. It holds the step's environment, which may hold
-//! secrets, so it is the supervisor's alone to read and goes when nothing of the attempt is left.
+//! file for each attempt that has such hooks, and for no others. It holds what templates say of the
+//! environment, which may be secret, so it is the supervisor's alone to read and goes when nothing of the attempt is left.
 
 use std::fs;
 use std::io;
@@ -21,7 +21,7 @@ const SUFFIX: &str = ".after";
 pub struct After {
     /// On whose behalf.
     pub subject: Subject,
-    /// As the program had it, but for what this host adds.
+    /// That of what runs around the program, but for what this host adds.
     pub env: Environment,
     /// As the program had it; `None` is the attempt's own.
     #[serde(default)]
@@ -39,7 +39,7 @@ impl After {
         let hooks = spec.around.after.clone();
         (!hooks.is_empty()).then(|| Self {
             subject: spec.subject.clone(),
-            env: spec.env.clone(),
+            env: spec.around_env.clone(),
             workdir: spec.workdir.clone(),
             limits: spec.around.limits.clone(),
             hooks,

@@ -227,7 +227,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
     SpawnSpec {
         attempt,
         command: command.iter().map(ToString::to_string).collect(),
-        env: env.into(),
+        env: env.clone().into(),
         workdir: None,
         lease_until: None,
         lease_grace: Span::from_secs(1),
@@ -242,6 +242,9 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
         devices: Devices::default(),
         processors: Default::default(),
         around: sluice_common::template::launch::Around::default(),
+        around_env: env.into(),
+        wrapper: 0,
+        env_file: false,
     }
 }
 

@@ -41,4 +41,5 @@ mod storms;
 mod tenants;
 mod upgrades;
 mod usage;
+mod wrapped;
 mod zoo;

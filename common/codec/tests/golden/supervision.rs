@@ -87,6 +87,9 @@ fn spawns() {
                 timeout: Span::from_millis(9),
             }],
         },
+        around_env: [("P".into(), "2".into())].into(),
+        wrapper: 1,
+        env_file: true,
     };
     let golden = format!(
         "00000000
@@ -114,7 +117,9 @@ fn spawns() {
            0400000000000000 'core' 0201000000000000
          0000000000000000           # before
          0100000000000000           # after: one
-           0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000"
+           0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
+         0100000000000000 0100000000000000 'P' 0100000000000000 '2' # around_env
+         01000000 01                # wrapper, env_file"
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
@@ -131,6 +136,9 @@ fn spawns() {
         devices: Devices::default(),
         processors: Processors::default(),
         around: Around::default(),
+        around_env: Default::default(),
+        wrapper: 0,
+        env_file: false,
         ..full
     };
     let golden = format!(
@@ -142,7 +150,8 @@ fn spawns() {
          0100000000000000 's' 00 00 00
          0000000000000000 0000000000000000 # devices
          00000000 0000000000000000 # processors
-         0000000000000000 0000000000000000 0000000000000000 # limits, before, after"
+         0000000000000000 0000000000000000 0000000000000000 # limits, before, after
+         0000000000000000 00000000 00 # around_env, wrapper, env_file"
     );
     check(&bare, &golden);
 }

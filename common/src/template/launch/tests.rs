@@ -43,7 +43,7 @@ fn a_wrapper_becomes_arguments_with_all_that_is_known() {
         r#"{"command":["x"],"privileged":true,"host_network":true,
             "mounts":[{"name":"data","source":"/mine/{{node}}"},{"name":"new","source":"/new","target":"/n"}]}"#,
     );
-    asks.settle("/w");
+    asks.settle("/w", "/env");
     let expected = [
         "run",
         "--privileged",
@@ -61,14 +61,26 @@ fn a_wrapper_becomes_arguments_with_all_that_is_known() {
 }
 
 #[test]
-fn the_step_s_own_variables_and_directory_go_before_the_template_s() {
+fn a_wrapper_is_told_of_the_file_of_variables() {
+    let mut named = launched(
+        r#"{"wrapper":["run","--env-file={{env_file}}"]}"#,
+        r#"{"command":["x"]}"#,
+    );
+    assert!(named.has_env_file());
+    named.settle("/w", "/a/env");
+    assert_eq!(named.wrapper, ["run", "--env-file=/a/env"]);
+    assert!(!launched(RUNTIME, r#"{"command":["x"]}"#).has_env_file());
+}
+
+#[test]
+fn a_template_s_variables_stay_and_the_step_s_own_directory_goes_before_its() {
     let template = r#"{"env":{"A":"{{node}}","B":"{{workdir}}/b"},"workdir":"/scratch/{{node}}","limits":{"core":0,"stack":"8KiB"},
         "hooks":{"before":[{"command":["a","{{numa}}"]},{"name":"n","command":["b"],"timeout":"5s"}]}}"#;
     let found = launched(template, r#"{"command":["x"],"env":{"A":"{{own}}"}}"#);
-    assert_eq!(
-        found.env,
-        Environment::from([("B".to_owned(), "{{workdir}}/b".to_owned())])
-    );
+    // What the wrapper and the hooks have is the template's, whatever the step brings.
+    let expected = [("A", "n1"), ("B", "{{workdir}}/b")];
+    let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(found.env, Environment::from(expected));
     let template: Template = serde_json::from_str(template).unwrap();
     let step = |json: &str| {
         let step: StepRequest = serde_json::from_str(json).unwrap();

@@ -152,12 +152,12 @@ fn an_override_goes_over_the_pool_s_templates_where_hardware_of_it_is_granted() 
         launched(&mut rig, "h", &named(1, "h100")),
         "A=base B=h100 fast"
     );
-    // In a list, that of the one which it is granted; the step's own goes over all.
+    // In a list, that of the one which it is granted; the step's own goes over all, on its host.
     let second = format!(r#"{},"env":{{"C":"own"}}"#, named(4, "h100,a100"));
     assert_eq!(rig.state("h"), StepState::Allocated);
     rig.submit("full", asks(&named(3, "h100"))).unwrap();
     let less = second.replace(":4", ":1");
-    assert_eq!(launched(&mut rig, "list", &less), "A=base B=a100 nice");
+    assert_eq!(launched(&mut rig, "list", &less), "A=base B=a100 C=a nice");
     // Who takes any has that of the model; on hardware of no platform that overrides, the pool's.
     let any = r#","resources":{"gpu_count":1}"#;
     assert_eq!(launched(&mut rig, "any", any), "A=base B=a100 C=a nice");

@@ -144,8 +144,8 @@ fn templates_apply_in_order_under_the_step_s_own_and_all_is_filled_in() {
         .collect();
     assert_eq!(
         env,
-        ["B=b-best", "W=n-best"],
-        "the step's own is not among them"
+        ["A=a", "B=b-best", "W=n-best"],
+        "the step's own goes over them on its host, and takes none from a wrapper"
     );
     assert_eq!(told.workdir.as_deref(), Some("/scratch/s"));
     assert_eq!(told.launch.around.limits[0].name, "nofile");
