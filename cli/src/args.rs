@@ -86,6 +86,11 @@ impl Format {
         matches!(self, Format::Table | Format::Wide)
     }
 
+    /// Whether it is for programs, with every field.
+    pub(crate) fn is_data(self) -> bool {
+        matches!(self, Format::Json | Format::Yaml)
+    }
+
     /// Whether each thing is a line by itself, which need not wait for the others.
     pub(crate) fn is_line_by_line(self) -> bool {
         matches!(self, Format::Table | Format::Wide | Format::Name)

@@ -1,6 +1,7 @@
 //! Files of several YAML documents, each of which says by `kind` what it is. Whoever reads one gets all of its documents
 //! checked, or every mistake at once with file, document and field.
 
+mod answer;
 mod mistake;
 mod place;
 
@@ -12,6 +13,7 @@ use serde_json::{Map, Value};
 use sluice_common::access::{BindingTerms, RoleTerms};
 use sluice_common::api::{PolicyRequest, PoolRequest, PutDocument};
 use sluice_common::cluster::ClusterTerms;
+use sluice_common::environment::HIDDEN;
 use sluice_common::id::{
     BindingName, PlatformName, PoolName, RoleName, Subject, TemplateName, ValidationName,
 };
@@ -25,6 +27,7 @@ use sluice_common::validation::ValidationTerms;
 use crate::dev::HostRequest;
 use crate::failure::Failure;
 use crate::render::safe;
+use answer::Answer;
 pub(crate) use mistake::mistake;
 pub(crate) use place::Place;
 
@@ -71,6 +74,8 @@ pub(crate) enum Document {
     Step(Box<StepRequest>),
     /// What pools may lay under steps.
     Template(TemplateName, Box<Template>),
+    /// What the cluster told of something that nobody writes: the sentence names it.
+    Told(String),
 }
 
 /// What the cluster does not take by `apply`.
@@ -78,6 +83,8 @@ pub(crate) enum Document {
 pub(crate) enum Apart {
     Host(Box<HostRequest>),
     Step,
+    /// Nothing of it is anybody's to write, and it is left as it is.
+    Told(String),
 }
 
 impl Document {
@@ -96,6 +103,7 @@ impl Document {
             Document::Binding(name, terms) => Ok(PutDocument::binding(name, terms)),
             Document::Step(_) => Err(Apart::Step),
             Document::Host(host) => Err(Apart::Host(host)),
+            Document::Told(what) => Err(Apart::Told(what)),
         }
     }
 }
@@ -148,7 +156,8 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
     let mut documents = Vec::new();
     let mut mistakes = Vec::new();
     let both = values.into_iter().zip(places);
-    for (value, place) in both.filter(|(value, _)| !value.is_null()) {
+    let each = both.flat_map(|(value, place)| items(value).map(move |it| (it, place.clone())));
+    for (value, place) in each.filter(|(value, _)| !value.is_null()) {
         match document(value) {
             Ok(document) => documents.push(Placed { document, place }),
             Err(mistake) => mistakes.push(format!("{}: {mistake}", place.of(None, &mistake))),
@@ -164,6 +173,18 @@ pub(crate) fn placed(text: &str, file: &str) -> Result<Vec<Placed>, Failure> {
         return Ok(documents);
     }
     Err(Failure::Failed(mistakes.join("\n")))
+}
+
+/// What stands in a list, as `get` prints several things, or else the thing itself.
+fn items(value: Value) -> impl Iterator<Item = Value> {
+    let all = match value {
+        Value::Object(fields) if fields.len() == 1 => match fields.get("items") {
+            Some(Value::Array(items)) => items.clone(),
+            Some(_) | None => vec![Value::Object(fields)],
+        },
+        value => vec![value],
+    };
+    all.into_iter()
 }
 
 /// Every document of a text, as what it is to be.
@@ -182,6 +203,34 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
     let options = serde_saphyr::options! { budget: budget, with_snippet: !text.contains("env") };
     let read = serde_saphyr::from_multiple_with_options(text, options);
     read.map_err(|e| Failure::Failed(unread(file, text, &e)))
+}
+
+/// The steps in what `get` printed, each to be submitted anew; `None` where the text is something else.
+pub(crate) fn told_steps(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
+    let values: Vec<Value> = values(text, file).ok()?;
+    let steps = values.into_iter().flat_map(items).filter_map(|value| match value {
+        Value::Object(fields) => Some(answer::step(fields)),
+        _ => None,
+    });
+    let steps: Vec<_> = steps.collect();
+    let told = !steps.is_empty() && steps.iter().all(|(_, told)| *told);
+    told.then(|| {
+        let requests = steps.into_iter().map(|(fields, _)| told_step(fields));
+        let requests: Result<_, String> = requests.collect();
+        requests.map_err(|e| Failure::Failed(format!("{file}: {e}")))
+    })
+}
+
+fn told_step(fields: Map<String, Value>) -> Result<StepRequest, String> {
+    let request: StepRequest = parse(fields)?;
+    let mut variables = request.env.iter();
+    match variables.find(|(_, value)| *value == HIDDEN) {
+        None => Ok(request),
+        Some((name, _)) => Err(format!(
+            "env.{}: its value is not told to you: write it in place of `{HIDDEN}`, in a document of your own",
+            safe(name)
+        )),
+    }
 }
 
 /// The parser's words, less its advice to programmers.
@@ -205,6 +254,13 @@ fn document(value: Value) -> Result<Document, String> {
         return Err("it is no mapping: write `kind: ...` and what belongs to it".to_owned());
     };
     let kind = text(&mut fields, "kind")?;
+    let named = |fields: &Map<String, Value>, name| fields.get(name)?.as_str().map(safe);
+    let name = [named(&fields, "pool"), named(&fields, "name")];
+    let name = name.into_iter().flatten().collect::<Vec<_>>().join("/");
+    let mut fields = match answer::read(&kind, fields)? {
+        Answer::Document(fields) => fields,
+        Answer::Nothing(why) => return Ok(Document::Told(format!("{kind}/{name}: {why}"))),
+    };
     match kind.as_str() {
         "host" => Ok(Document::Host(Box::new(parse(fields)?))),
         "cluster" => Ok(Document::Cluster(parse(fields)?)),
@@ -245,7 +301,7 @@ fn document(value: Value) -> Result<Document, String> {
                 BindingName::new(text(&mut fields, "name")?).map_err(|e| format!("name: {e}"))?;
             Ok(Document::Binding(name, parse(fields)?))
         }
-        "step" => Ok(Document::Step(Box::new(parse(fields)?))),
+        "step" => Ok(Document::Step(Box::new(parse(answer::step(fields).0)?))),
         work if work.parse::<Work>().is_ok() => {
             fields.insert("kind".to_owned(), Value::String(kind));
             Ok(Document::Step(Box::new(parse(fields)?)))

@@ -7,7 +7,7 @@ use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 
 use crate::args::StepFlags;
 use crate::context::ContextFile;
-use crate::documents::values;
+use crate::documents::{told_steps, values};
 use crate::env_file;
 use crate::failure::Failure;
 
@@ -166,7 +166,10 @@ pub(crate) fn from_yaml(
     file: &str,
     defaults: &Defaults,
 ) -> Result<Vec<StepRequest>, Failure> {
-    let documents: Vec<StepRequest> = values(text, file)?;
+    let documents: Vec<StepRequest> = match told_steps(text, file) {
+        Some(told) => told?,
+        None => values(text, file)?,
+    };
     if documents.is_empty() {
         return Err(Failure::Failed(format!(
             "{file}: there is no step in it: write `kind: step` and a `command`"

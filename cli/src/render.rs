@@ -7,6 +7,7 @@ pub(crate) mod capacity;
 pub(crate) mod cluster;
 pub(crate) mod data;
 mod declared;
+pub(crate) mod document;
 pub(crate) mod event;
 pub(crate) mod explain;
 pub(crate) mod host;

@@ -1,5 +1,6 @@
 //! What every command does with what it has found or done, in the format that `-o` asked for. JSON and YAML have the
-//! shape of the HTTP API: a single thing is itself, a list is `{"items": [...]}`.
+//! shape of the HTTP API: a single thing is itself, a list is `{"items": [...]}`. What `get` prints of a kind that is
+//! applied can be applied again: JSON says the `kind` beside, YAML is the document with a `status`.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -8,6 +9,7 @@ use crate::args::Format;
 use crate::failure::Failure;
 use crate::out::Out;
 use crate::render::data::{self, DataError};
+use crate::render::document;
 use crate::render::listed::{self, Listed};
 
 /// The shape of a list.
@@ -42,9 +44,7 @@ pub(crate) fn one<T: Listed>(
 
 /// One thing of a list, as a table of one row where it is for people.
 pub(crate) fn row<T: Listed>(item: &T, out: Out) -> Result<(), Failure> {
-    one(item, out, |item| {
-        listed::table(std::slice::from_ref(item), Timestamp::now(), out)
-    })
+    out.result(&row_text(item, Timestamp::now(), out)?)
 }
 
 /// One thing of many that come one by one, where it is not for people: a line of JSON, a document of YAML, a name.
@@ -62,8 +62,50 @@ pub(crate) fn value(value: &impl Serialize, out: Out) -> Result<(), Failure> {
     out.result(&data_text(value, out)?)
 }
 
+fn row_text<T: Listed>(item: &T, now: Timestamp, out: Out) -> Result<String, DataError> {
+    if out.format().is_data() {
+        return data_text(&shown(item, out)?, out);
+    }
+    one_text(item, out, |item| {
+        listed::table(std::slice::from_ref(item), now, out)
+    })
+}
+
 fn list_text<T: Listed>(items: &[T], now: Timestamp, out: Out) -> Result<String, DataError> {
+    if out.format().is_data() {
+        let items: Result<Vec<_>, DataError> = items.iter().map(|it| shown(it, out)).collect();
+        return data_text(&Items { items: &items? }, out);
+    }
     many(items, out, |items| listed::table(items, now, out))
+}
+
+/// A thing of a list as data, by which it can be applied or submitted again.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Shown<'a, T> {
+    /// What nobody writes.
+    Told(&'a T),
+    /// The answer of the API, with what it is.
+    Kind {
+        kind: &'static str,
+        #[serde(flatten)]
+        told: &'a T,
+    },
+    /// As somebody writes it, and its status.
+    Document(document::Shown),
+}
+
+fn shown<T: Listed>(item: &T, out: Out) -> Result<Shown<'_, T>, DataError> {
+    let Some(document) = item.document() else {
+        return Ok(Shown::Told(item));
+    };
+    match out.format() == Format::Yaml && !document.is_flat() {
+        true => Ok(Shown::Document(document.with_status(item)?)),
+        false => Ok(Shown::Kind {
+            kind: document.kind,
+            told: item,
+        }),
+    }
 }
 
 fn many<T: Listed>(
@@ -95,8 +137,8 @@ fn one_text<T: Listed>(
 
 fn next_text<T: Listed>(item: &T, out: Out) -> Result<String, DataError> {
     match out.format() {
-        Format::Json => data::json_line(item),
-        Format::Yaml => Ok(format!("---\n{}", data::yaml(item)?)),
+        Format::Json => data::json_line(&shown(item, out)?),
+        Format::Yaml => Ok(format!("---\n{}", data::yaml(&shown(item, out)?)?)),
         Format::Name | Format::Table | Format::Wide => Ok(listed::full_name(item)),
     }
 }

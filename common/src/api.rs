@@ -16,7 +16,7 @@ use crate::platform::terms::UnmatchedPlatform;
 use crate::processors::CpuMode;
 use crate::reason::Reason;
 use crate::request::ResourceSettings;
-use crate::rules::PoolStatus;
+use crate::rules::{PoolStatus, Setting};
 use crate::state::{NodeState, StepState};
 use crate::step::{OnPreempt, PriorityClass, Work};
 use crate::template::{Listed, Mount};
@@ -178,6 +178,15 @@ pub struct StepView {
     /// What it is with all that lies under it, and where each value came from; lists leave it out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merged: Option<MergedView>,
+    /// The one pool that it asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_pool: Option<String>,
+    /// Whether it waits rather than being rejected while no host could hold it.
+    #[serde(default, skip_serializing_if = "core::ops::Not::not")]
+    pub allow_pending: bool,
+    /// Settings that it did not say itself, so that its pool may.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unset: BTreeSet<Setting>,
     /// Amounts that it asks for and that nothing keeps it to on its hosts, a sentence each; lists leave them out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -368,6 +377,9 @@ pub struct PoolView {
     /// Templates that lie under its steps, the lowest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<String>,
+    /// The platforms that it declares, as they are written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub declared_platforms: Vec<NamedPlatform>,
     /// Counted up with every change of its terms; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
@@ -407,7 +419,8 @@ pub struct PoolRequest {
     /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
     #[serde(default, skip_serializing_if = "is_reject")]
     pub unmatched_platform: UnmatchedPlatform,
-    /// The platforms that it declares, and no others; where they are absent, those that it has stay.
+    /// The platforms that it declares, and no others. Where they are absent it declares those alone that documents of
+    /// their own declare in the same call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platforms: Option<Vec<NamedPlatform>>,
     /// Templates that lie under its steps, the lowest first.

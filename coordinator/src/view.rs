@@ -98,6 +98,9 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         privileged: spec.privileged,
         host_network: spec.host_network,
         merged: None,
+        requested_pool: spec.pool.as_ref().map(ToString::to_string),
+        allow_pending: spec.allow_pending,
+        unset: spec.unsaid.clone(),
         warnings: Vec::new(),
     }
 }
@@ -317,6 +320,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         default_platform: rules.default_platform,
         unmatched_platform: rules.unmatched_platform,
         templates: rules.templates,
+        declared_platforms: platform::declared(pool),
     }
 }
 

@@ -37,8 +37,10 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
     let mut places = Vec::new();
     for file in &args.file {
         for Placed { document, place } in read(file)? {
-            request.put.push(put(document, &place)?);
-            places.push(place);
+            if let Some(document) = put(document, &place, out)? {
+                request.put.push(document);
+                places.push(place);
+            }
         }
     }
     let how = How {
@@ -49,26 +51,29 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
 }
 
 /// What the documents of a file would delete, each with its place.
-pub(super) fn deletes(file: &Path) -> Result<Vec<(DeleteDocument, Place)>, Failure> {
-    let all = read(file)?.into_iter();
-    all.map(|Placed { document, place }| {
-        let document = match put(document, &place)? {
-            PutDocument::Cluster { .. } => Err(Failure::Failed(format!(
-                "{place}: kind: `cluster` is always there: apply it without what is to go"
-            ))),
-            PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
-            PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
-            PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
-            PutDocument::Platform { pool, name, .. } => Ok(DeleteDocument::Platform { pool, name }),
-            PutDocument::Role { name, .. } => Ok(DeleteDocument::Role { name }),
-            PutDocument::Binding { name, .. } => Ok(DeleteDocument::Binding { name }),
-            PutDocument::Policy { pool, subject, .. } => {
-                Ok(DeleteDocument::Policy { pool, subject })
-            }
-        };
-        Ok((document?, place))
-    })
-    .collect()
+pub(super) fn deletes(file: &Path, out: Out) -> Result<Vec<(DeleteDocument, Place)>, Failure> {
+    let mut deletes = Vec::new();
+    for Placed { document, place } in read(file)? {
+        if let Some(document) = put(document, &place, out)? {
+            deletes.push((delete(document, &place)?, place));
+        }
+    }
+    Ok(deletes)
+}
+
+fn delete(document: PutDocument, place: &Place) -> Result<DeleteDocument, Failure> {
+    match document {
+        PutDocument::Cluster { .. } => Err(Failure::Failed(format!(
+            "{place}: kind: `cluster` is always there: apply it without what is to go"
+        ))),
+        PutDocument::Pool { name, .. } => Ok(DeleteDocument::Pool { name }),
+        PutDocument::Template { name, .. } => Ok(DeleteDocument::Template { name }),
+        PutDocument::Validation { name, .. } => Ok(DeleteDocument::Validation { name }),
+        PutDocument::Platform { pool, name, .. } => Ok(DeleteDocument::Platform { pool, name }),
+        PutDocument::Role { name, .. } => Ok(DeleteDocument::Role { name }),
+        PutDocument::Binding { name, .. } => Ok(DeleteDocument::Binding { name }),
+        PutDocument::Policy { pool, subject, .. } => Ok(DeleteDocument::Policy { pool, subject }),
+    }
 }
 
 /// A refusal in the words of whoever wrote the files: the document that is to blame and its line, where the cluster
@@ -107,14 +112,20 @@ fn read(file: &Path) -> Result<Vec<Placed>, Failure> {
     documents::placed(&documents::read_file(file)?, &documents::shown(file))
 }
 
-fn put(document: Document, place: &Place) -> Result<PutDocument, Failure> {
-    document.put().map_err(|other| {
-        let (kind, way) = match other {
-            Apart::Host(_) => ("host", "only `sluice dev --file` makes hosts for trials"),
-            Apart::Step => ("step", "hand it in with `sluice submit -f`"),
-        };
-        Failure::Failed(format!("{place}: kind: `{kind}` is not applied: {way}"))
-    })
+/// A document as it is sent; nothing of one that only tells.
+fn put(document: Document, place: &Place, out: Out) -> Result<Option<PutDocument>, Failure> {
+    let (kind, way) = match document.put() {
+        Ok(document) => return Ok(Some(document)),
+        Err(Apart::Told(what)) => {
+            out.notice(&format!("{place}: {what}"));
+            return Ok(None);
+        }
+        Err(Apart::Host(_)) => ("host", "only `sluice dev --file` makes hosts for trials"),
+        Err(Apart::Step) => ("step", "hand it in with `sluice submit -f`"),
+    };
+    Err(Failure::Failed(format!(
+        "{place}: kind: `{kind}` is not applied: {way}"
+    )))
 }
 
 /// Makes changes, or looks at what they would mean, and tells.

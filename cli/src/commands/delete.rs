@@ -14,7 +14,7 @@ use crate::{render, show};
 /// Runs the command.
 pub(crate) fn run(client: &Client, args: &DeleteArgs, out: Out) -> Result<u8, Failure> {
     if let Some(file) = &args.file {
-        let (delete, places): (Vec<_>, Vec<_>) = apply::deletes(file)?.into_iter().unzip();
+        let (delete, places): (Vec<_>, Vec<_>) = apply::deletes(file, out)?.into_iter().unzip();
         let made = terms(client, args, delete, out);
         return made.map_err(|failure| apply::placed(failure, &places));
     }

@@ -75,6 +75,8 @@ impl Plan {
                         plan.access.push(PutDocument::binding(name, terms));
                     }
                     Document::Step(step) => plan.steps.push(*step),
+                    // It is made by what makes it there.
+                    Document::Told(_) => {}
                 }
             }
         }
@@ -110,6 +112,10 @@ impl Plan {
         let declared: BTreeSet<&str> = self.pools.iter().map(|(pool, _)| pool.as_str()).collect();
         let joined: BTreeSet<&str> = self.hosts.iter().map(Host::pool).collect();
         for pool in joined.difference(&declared).filter(|pool| **pool != POOL) {
+            // One of an earlier start is as its admin has made it since.
+            if client.pool(pool).is_ok() {
+                continue;
+            }
             let put = client.put_pool(pool, &PoolRequest::default());
             put.map_err(|e| format!("pool `{pool}`: {e}"))?;
         }

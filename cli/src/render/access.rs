@@ -5,6 +5,7 @@ use sluice_common::access::{Effect, Grant, OrAll, Pattern, Rule};
 use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 
 use super::age::age;
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::safe;
 use super::table::{Cell, Column};
@@ -18,6 +19,10 @@ impl Listed for RoleView {
         Column::new("DESCRIPTION", 4).text(),
         Column::new("VERSION", 3).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::role(self))
+    }
 
     fn name(&self) -> String {
         self.name.clone()
@@ -45,6 +50,10 @@ impl Listed for BindingView {
         Column::new("DESCRIPTION", 4).text(),
         Column::new("VERSION", 3).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::binding(self))
+    }
 
     fn name(&self) -> String {
         self.name.clone()

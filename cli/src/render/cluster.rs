@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use sluice_common::api::ClusterView;
 use sluice_common::id::PoolName;
 
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::table::{Cell, Column};
 use super::{or_dash, safe};
@@ -16,6 +17,10 @@ impl Listed for ClusterView {
         Column::new("SUBJECTS", 7).text(),
         Column::new("VERSION", 3).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::cluster(self))
+    }
 
     fn name(&self) -> String {
         Self::KIND.to_owned()

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
+use super::document::Document;
 use super::safe;
 use super::table::{Cell, Column, Table};
 use crate::out::Out;
@@ -19,6 +20,11 @@ pub(crate) trait Listed: Serialize {
 
     /// A cell for each column.
     fn cells(&self, now: Timestamp) -> Vec<Cell>;
+
+    /// The document by which it is applied again, if there is one.
+    fn document(&self) -> Option<Document> {
+        None
+    }
 
     /// What stands in the last line below several of them, by the titles of columns; nothing of kinds that are not
     /// added up.

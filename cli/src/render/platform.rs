@@ -1,13 +1,15 @@
 //! Platforms for people: the hosts and GPUs of each kind that a pool has.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sluice_common::amount::GPU;
 use sluice_common::api::{NodeView, PlatformUse, PlatformView, PoolView};
+use sluice_common::id::ValidationName;
 use sluice_common::platform::terms::HardwareSelector;
 use sluice_common::template::Template;
 
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::safe;
 use super::sections::{Sections, titled};
@@ -15,12 +17,25 @@ use super::table::{Cell, Column, Table};
 use crate::out::Out;
 
 /// A platform of a pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PoolPlatform {
     pub(crate) name: String,
     pub(crate) pool: String,
     #[serde(flatten)]
     has: PlatformUse,
+    /// What it was declared as; nothing of one that is not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(super) description: String,
+    #[serde(default, skip_serializing_if = "says_nothing")]
+    pub(super) selector: HardwareSelector,
+    #[serde(default, rename = "override", skip_serializing_if = "Option::is_none")]
+    pub(super) overrides: Option<Box<Template>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) validations: Vec<ValidationName>,
+}
+
+fn says_nothing(selector: &HardwareSelector) -> bool {
+    *selector == HardwareSelector::default()
 }
 
 impl PoolPlatform {
@@ -28,10 +43,19 @@ impl PoolPlatform {
     pub(crate) fn of(pool: PoolView) -> impl Iterator<Item = Self> {
         let name = pool.name;
         let platforms = pool.platforms.into_iter();
-        platforms.map(move |(platform, has)| Self {
-            name: platform,
-            pool: name.clone(),
-            has,
+        let declared = pool.declared_platforms;
+        platforms.map(move |(platform, has)| {
+            let terms = declared.iter().find(|it| it.name.as_str() == platform);
+            let terms = terms.cloned();
+            Self {
+                name: platform,
+                pool: name.clone(),
+                has,
+                description: terms.as_ref().map_or_else(String::new, |it| it.description.clone()),
+                selector: terms.as_ref().map(|it| it.selector.clone()).unwrap_or_default(),
+                overrides: terms.as_ref().and_then(|it| it.overrides.clone()),
+                validations: terms.map(|it| it.validations).unwrap_or_default(),
+            }
         })
     }
 }
@@ -48,6 +72,10 @@ impl Listed for PoolPlatform {
         Column::new("DEFAULT", 4),
         Column::new("DECLARED", 3).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::platform(self))
+    }
 
     fn name(&self) -> String {
         format!("{}/{}", self.pool, self.name)

@@ -7,6 +7,7 @@ use sluice_common::amount::{Amounts, GPU, Key};
 use sluice_common::api::PolicyView;
 
 use super::amounts;
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::safe;
 use super::table::{Cell, Column};
@@ -26,6 +27,10 @@ impl Listed for PolicyView {
         Column::new("USED", 3).wide(),
         Column::new("VERSION", 3).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::policy(self))
+    }
 
     fn name(&self) -> String {
         format!("{}/{}", self.pool, self.subject)

@@ -29,6 +29,10 @@ impl Listed for PoolView {
         Column::new("DESCRIPTION", 3).wide(),
     ];
 
+    fn document(&self) -> Option<Document> {
+        Some(document::pool(self))
+    }
+
     fn name(&self) -> String {
         self.name.clone()
     }

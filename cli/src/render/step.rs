@@ -10,6 +10,7 @@ use sluice_common::usage::Usage;
 
 use super::age::{age, seconds};
 use super::amounts::bytes;
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -38,6 +39,10 @@ impl Listed for StepView {
         Column::new("COMMAND", 1).wide(),
         Column::new("MESSAGE", 1).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::step(self))
+    }
 
     fn name(&self) -> String {
         self.id.clone()

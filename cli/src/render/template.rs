@@ -6,6 +6,7 @@ use sluice_common::api::{MergedView, TemplateView};
 use sluice_common::environment::HIDDEN;
 
 use super::data::{self, DataError};
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -20,6 +21,10 @@ impl Listed for TemplateView {
         Column::new("DESCRIPTION", 3).text(),
         Column::new("VERSION", 3).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::template(self))
+    }
 
     fn name(&self) -> String {
         self.name.clone()

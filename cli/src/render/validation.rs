@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use sluice_common::api::ValidationView;
 
+use super::document::{self, Document};
 use super::listed::Listed;
 use super::sections::Sections;
 use super::table::{Cell, Column};
@@ -17,6 +18,10 @@ impl Listed for ValidationView {
         Column::new("DESCRIPTION", 3).text(),
         Column::new("VERSION", 2).wide(),
     ];
+
+    fn document(&self) -> Option<Document> {
+        Some(document::validation(self))
+    }
 
     fn name(&self) -> String {
         self.name.clone()

@@ -55,6 +55,8 @@ impl Cluster {
                     let host = host.map_err(|e| Failure::Usage(format!("{place}: {e}")))?;
                     self.hosts.push(host);
                 }
+                // What its hosts make is made of these hosts as well.
+                Err(Apart::Told(_)) => {}
                 Err(Apart::Step) => {
                     let way_out = "steps come from --jobs: leave them out";
                     return Err(Failure::Usage(format!("{place}: {way_out}")));

@@ -76,7 +76,8 @@ pub enum PutDocument {
         /// What becomes of a request for a platform that it declares and of which it has no host: `reject`, or `wait`.
         #[serde(default, skip_serializing_if = "super::is_reject")]
         unmatched_platform: UnmatchedPlatform,
-        /// The platforms that it declares, and no others; where they are absent, those that it has stay.
+        /// The platforms that it declares, and no others. Where they are absent it declares those alone that documents
+        /// of their own declare in the same call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         platforms: Option<Vec<NamedPlatform>>,
         /// Templates that lie under its steps, the lowest first.

@@ -298,7 +298,8 @@ pub struct PoolWritten {
     pub require: BTreeSet<Capability>,
     /// Its rules over what is submitted to it.
     pub rules: PoolRules,
-    /// The platforms that it declares, and no others; where they are not said, they stay.
+    /// The platforms that it declares, and no others. Where they are not said it declares none, except those of which
+    /// the same call has changes of their own.
     pub platforms: Option<Declared>,
 }
 

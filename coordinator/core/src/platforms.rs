@@ -1,7 +1,7 @@
 //! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
 //! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -63,6 +63,26 @@ impl Core {
             Some(declared) => self.declare(pool, declared),
             None => Ok(()),
         }
+    }
+
+    /// Changes in which each pool says which platforms it declares. One that lists none declares none, except those of
+    /// which the same call has documents of their own.
+    pub(crate) fn with_platforms(&self, changes: &[Change]) -> Vec<Change> {
+        let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
+        let about = changes.iter().filter_map(|it| about_platforms(&it.wanted));
+        own.extend(about.filter_map(|(pool, platform)| Some((pool, platform?))));
+        let mut whole = changes.to_vec();
+        for change in &mut whole {
+            let Wanted::Pool { pool, terms } = &mut change.wanted else {
+                continue;
+            };
+            if terms.platforms.is_none() {
+                let mut declared = self.state.pool(pool).map(Pool::declared).unwrap_or_default();
+                declared.retain(|platform, _| own.contains(&(&*pool, platform)));
+                terms.platforms = Some(declared);
+            }
+        }
+        whole
     }
 
     /// These platforms and no others.
@@ -298,15 +318,4 @@ pub(crate) fn quoted(names: &[PlatformName]) -> String {
 fn listed(names: &[PlatformName]) -> String {
     let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
     names.join(",")
-}
-
-impl Pool {
-    /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
-    pub(crate) fn as_written_by(&self, terms: Option<&PoolWritten>) -> PoolWritten {
-        let written = self.as_written();
-        match terms {
-            Some(terms) if terms.platforms.is_none() => apart(&written),
-            Some(_) | None => written,
-        }
-    }
 }

@@ -58,6 +58,7 @@ impl Core {
     /// Makes all changes, and tells what they mean.
     fn make_all(&mut self, changes: &[Change]) -> Result<Applied, Refused> {
         each_once(changes)?;
+        let changes = &self.with_platforms(changes)[..];
         let wanted = || changes.iter().map(|change| &change.wanted);
         let mut uses: Vec<Use> = wanted().flat_map(|it| uses(&self.state, it)).collect();
         let lines = self.lines_of(changes);
@@ -255,13 +256,8 @@ impl Core {
             | Wanted::Template { .. }
             | Wanted::NoTemplate { .. }
             | Wanted::Access { .. } => None,
-            Wanted::Pool { terms, .. } => {
-                let written = pool.as_written_by(Some(terms));
-                Some((Terms::Pool(Box::new(written)), pool.version))
-            }
-            Wanted::NoPool { .. } => {
-                let written = pool.as_written_by(None);
-                Some((Terms::Pool(Box::new(written)), pool.version))
+            Wanted::Pool { .. } | Wanted::NoPool { .. } => {
+                Some((Terms::Pool(Box::new(pool.as_written())), pool.version))
             }
             Wanted::Platform { platform, .. } | Wanted::NoPlatform { platform, .. } => {
                 let known = pool.platforms.get(platform)?;

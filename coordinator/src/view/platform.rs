@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use coordinator_core::{Core, Node, Pool};
-use sluice_common::api::{PlatformUse, PlatformView};
+use sluice_common::api::{NamedPlatform, PlatformUse, PlatformView};
 use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::platform::terms::PlatformTerms;
 
 use super::granted_on;
 
@@ -41,6 +42,27 @@ pub fn all(core: &Core, pool: &Pool) -> Vec<PlatformView> {
         }
     });
     views.collect()
+}
+
+/// The platforms that a pool declares, as somebody wrote them.
+pub(super) fn declared(pool: &Pool) -> Vec<NamedPlatform> {
+    let platforms = pool.declared().into_iter();
+    let named = platforms.map(|(name, terms)| {
+        let PlatformTerms {
+            description,
+            selector,
+            overrides,
+            validations,
+        } = terms;
+        NamedPlatform {
+            name,
+            description,
+            selector,
+            overrides,
+            validations,
+        }
+    });
+    named.collect()
 }
 
 /// The hosts and GPUs of a pool by platform.

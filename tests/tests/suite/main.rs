@@ -37,6 +37,7 @@ mod release;
 mod reload;
 mod replay;
 mod road;
+mod roundtrip;
 mod rules;
 mod scenarios;
 mod secrets;

@@ -89,7 +89,7 @@ fn terms_of_pool(terms: PoolWritten) -> TermsView {
         capacity: Some(capacity),
         min_runtime: Some(duration(min_runtime)),
         require: Some(require),
-        platforms,
+        platforms: platforms.filter(|it| !it.is_empty()),
         ..rules::shown(&rules)
     }
 }

@@ -1,0 +1,224 @@
+//! What is shown as the document by which it is applied again: the fields that somebody writes, and apart from them, under
+//! `status`, what the cluster tells of it.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use sluice_common::access::{BindingTerms, RoleTerms};
+use sluice_common::api::{
+    BindingView, ClusterView, PolicyRequest, PolicyView, PoolRequest, PoolView, RoleView, StepView,
+    TemplateView, ValidationView,
+};
+use sluice_common::cluster::ClusterTerms;
+use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::request::StepRequest;
+use sluice_common::rules::Setting;
+use sluice_common::validation::ValidationTerms;
+
+use super::platform::PoolPlatform;
+
+/// The document of a thing.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Document {
+    /// What it is.
+    pub(crate) kind: &'static str,
+    /// What somebody writes of it; fields that say nothing are left out.
+    pub(crate) fields: Map<String, Value>,
+    /// Names that mean one thing in the document and another in what the cluster tells.
+    ambiguous: &'static [&'static str],
+}
+
+impl Document {
+    fn new<const N: usize>(
+        kind: &'static str,
+        names: [(&str, &str); N],
+        terms: &impl Serialize,
+    ) -> Self {
+        let mut fields = match serde_json::to_value(terms) {
+            Ok(Value::Object(fields)) => fields,
+            Ok(_) | Err(_) => Map::new(),
+        };
+        let named = names.map(|(key, name)| (key.to_owned(), Value::from(name)));
+        fields.extend(named);
+        fields.retain(|_, value| says_something(value));
+        let ambiguous = &[];
+        Self {
+            kind,
+            fields,
+            ambiguous,
+        }
+    }
+
+    /// Whether it is shown as the cluster tells it in YAML too: a step is submitted, not applied, and a new one is made.
+    pub(crate) fn is_flat(&self) -> bool {
+        self.kind == "step"
+    }
+
+    /// The document with what the cluster tells beside it, as it is shown.
+    pub(crate) fn with_status(self, view: &impl Serialize) -> Result<Shown, serde_json::Error> {
+        let Value::Object(mut status) = serde_json::to_value(view)? else {
+            unreachable!("a thing that is listed has fields");
+        };
+        let told = |name: &str| self.fields.contains_key(name) && !self.ambiguous.contains(&name);
+        status.retain(|name, value| !told(name) && says_something(value));
+        Ok(Shown {
+            kind: self.kind,
+            fields: self.fields,
+            status,
+        })
+    }
+}
+
+fn says_something(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+        Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// A document as it is written out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Shown {
+    kind: &'static str,
+    #[serde(flatten)]
+    fields: Map<String, Value>,
+    status: Map<String, Value>,
+}
+
+pub(super) fn pool(view: &PoolView) -> Document {
+    let request = PoolRequest {
+        description: view.description.clone(),
+        capacity: view.declared.clone(),
+        min_runtime: Some(view.min_runtime.clone()),
+        require: view.require.iter().map(ToString::to_string).collect(),
+        maintenance: view.maintenance.clone(),
+        defaults: view.defaults.clone(),
+        max: view.max.clone(),
+        on_preempt_allowed: view.on_preempt_allowed.clone(),
+        validations: view.validations.clone(),
+        default_platform: view.default_platform.clone(),
+        unmatched_platform: view.unmatched_platform,
+        platforms: Some(view.declared_platforms.clone()),
+        templates: view.templates.clone(),
+    };
+    Document {
+        ambiguous: &["capacity", "platforms"],
+        ..Document::new("pool", [("name", &view.name)], &request)
+    }
+}
+
+pub(super) fn policy(view: &PolicyView) -> Document {
+    let terms = PolicyRequest {
+        priority: view.priority,
+        reserved: view.reserved.clone(),
+        limit: view.limit.clone(),
+    };
+    let names = [
+        ("pool", view.pool.as_str()),
+        ("subject", view.subject.as_str()),
+    ];
+    Document::new("policy", names, &terms)
+}
+
+pub(super) fn platform(view: &PoolPlatform) -> Document {
+    let terms = PlatformTerms {
+        description: view.description.clone(),
+        selector: view.selector.clone(),
+        overrides: view.overrides.clone(),
+        validations: view.validations.clone(),
+    };
+    let names = [("pool", view.pool.as_str()), ("name", view.name.as_str())];
+    Document::new("platform", names, &terms)
+}
+
+pub(super) fn template(view: &TemplateView) -> Document {
+    let TemplateView {
+        name,
+        template,
+        pools: _,
+        version: _,
+    } = view;
+    let mut document = Document::new("template", [("name", name)], template);
+    // An empty list is a value like any other here.
+    if let Ok(Value::Object(said)) = serde_json::to_value(template) {
+        document.fields.extend(said);
+    }
+    document
+}
+
+pub(super) fn cluster(view: &ClusterView) -> Document {
+    let terms = ClusterTerms {
+        default_pool: view.default_pool.clone(),
+        subjects: view.subjects.clone(),
+    };
+    Document::new("cluster", [], &terms)
+}
+
+pub(super) fn validation(view: &ValidationView) -> Document {
+    let terms = ValidationTerms {
+        description: view.description.clone(),
+        assertions: view.assertions.clone(),
+    };
+    Document::new("validation", [("name", &view.name)], &terms)
+}
+
+pub(super) fn role(view: &RoleView) -> Document {
+    let terms = RoleTerms {
+        description: view.description.clone(),
+        rules: view.rules.clone(),
+    };
+    Document::new("role", [("name", &view.name)], &terms)
+}
+
+pub(super) fn binding(view: &BindingView) -> Document {
+    let terms = BindingTerms {
+        description: view.description.clone(),
+        roles: view.roles.clone(),
+        pools: view.pools.clone(),
+        subjects: view.subjects.clone(),
+        members: view.members.clone(),
+    };
+    Document::new("binding", [("name", &view.name)], &terms)
+}
+
+/// A new step like this one: with all that it said itself, and an id of its own.
+pub(super) fn step(view: &StepView) -> Document {
+    let said = |setting: Setting| !view.unset.contains(&setting);
+    let ordered = view.priority != 0 || view.priority_class.is_some();
+    let of = |setting: Setting, text: &Option<String>| text.clone().filter(|_| said(setting));
+    let request = StepRequest {
+        name: Some(view.name.clone()),
+        subject: Some(view.subject.clone()),
+        pool: view.requested_pool.clone(),
+        platform: view.platform.clone(),
+        command: view.command.clone(),
+        env: view.env.clone(),
+        workdir: view.workdir.clone(),
+        resources: view.resources.clone(),
+        nodes: (view.nodes != 1).then_some(view.nodes),
+        priority: ordered.then_some(view.priority),
+        retries: said(Setting::Retries).then_some(view.retries),
+        timeout: of(Setting::Timeout, &view.timeout),
+        grace_period: said(Setting::GracePeriod).then(|| view.grace_period.clone()),
+        on_preempt: said(Setting::OnPreempt).then_some(view.on_preempt),
+        allow_pending: view.allow_pending.then_some(true),
+        free_preemptions: (!view.free_preemptions).then_some(false),
+        priority_class: view.priority_class,
+        work: view.work,
+        suspend_timeout: view.suspend_timeout.clone(),
+        queue_timeout: of(Setting::QueueTimeout, &view.queue_timeout),
+        labels: view.labels.clone(),
+        cpu_mode: said(Setting::CpuMode).then_some(view.cpu_mode),
+        mounts: view.mounts.clone(),
+        privileged: view.privileged.then_some(true),
+        host_network: view.host_network.then_some(true),
+        ..StepRequest::default()
+    };
+    let mut document = Document::new("step", [], &request);
+    if let Ok(mounts) = serde_json::to_value(&request.mounts) {
+        document.fields.extend((!mounts.is_null()).then(|| ("mounts".to_owned(), mounts)));
+    }
+    document
+}
