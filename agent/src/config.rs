@@ -218,7 +218,8 @@ impl RawConfig {
             || NodeName::new(host_name()?).map_err(|e| value("node", e)),
             Ok,
         )?;
-        let pool = settle("pool", applicant.pool, member.1)?;
+        // A wish of a host that joins; where it is since, the coordinator knows.
+        let pool = applicant.pool.or(member.1);
         let pool = pool.unwrap_or_else(|| PoolName::new("default").expect("a constant is a name"));
         // What can be right on any host is judged before what a host has only once it has joined.
         let address = check_address(self.address.unwrap_or_else(|| node.to_string()))?;

@@ -252,7 +252,7 @@ pub struct NodeView {
     pub name: String,
     /// The pool that it is in.
     pub pool: String,
-    /// The pool that its config names, where an admin moved it to another.
+    /// The pool that its config names, or else its certificate, where it is in another. It changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_of_config: Option<String>,
     /// How it stands.

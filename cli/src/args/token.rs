@@ -28,9 +28,9 @@ pub(crate) enum TokenAction {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct TokenCreateArgs {
-    /// The pool that hosts join by it.
-    #[arg(long, value_name = "POOL", default_value = "default")]
-    pub(crate) pool: String,
+    /// The pool that hosts join by it; without it the one that each host's config names, or else `default`.
+    #[arg(long, value_name = "POOL")]
+    pub(crate) pool: Option<String>,
     /// For how long it lets hosts in.
     #[arg(long, value_name = "DURATION", value_parser = step::span, default_value = "1h")]
     pub(crate) ttl: Span,

@@ -22,7 +22,7 @@ pub(crate) fn run(client: &Client, args: TokenArgs, out: Out) -> Result<u8, Fail
 /// The line goes to stdout alone, so that a script can pass it on; what it is goes to whoever watches.
 fn create(client: &Client, args: TokenCreateArgs, out: Out) -> Result<u8, Failure> {
     let request = JoinTokenRequest {
-        pool: Some(args.pool),
+        pool: args.pool,
         ttl: Some(args.ttl.to_string()),
         uses: Some(args.uses),
         node: args.node,
@@ -40,11 +40,14 @@ fn create(client: &Client, args: TokenCreateArgs, out: Out) -> Result<u8, Failur
         (None, 1) => "one host".to_owned(),
         (None, uses) => format!("{uses} hosts"),
     };
+    let into = match &token.pool {
+        Some(pool) => format!("pool {}", render::safe(pool)),
+        None => "the pool of its config".to_owned(),
+    };
     out.progress(&format!(
-        "token {} lets {hosts} into pool {} until {}\n\
+        "token {} lets {hosts} into {into} until {}\n\
          on the host run `sluice-agent join` and paste this line, which holds a secret and is shown this once:",
         render::safe(&token.id),
-        render::safe(&token.pool),
         token.expires_at
     ));
     out.result(&format!("{}\n", render::safe(&made.line)))?;

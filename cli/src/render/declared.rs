@@ -43,7 +43,11 @@ fn apart(key: &str, declared: u64, detected: u64) -> Option<String> {
 pub(crate) fn of_node(node: &NodeView) -> Vec<String> {
     let pool = node.pool_of_config.iter().map(|config| {
         let (pool, config) = (safe(&node.pool), safe(config));
-        format!("pool: its config says {config}, an admin moved it to {pool}: write {pool} there, or move it back")
+        format!(
+            "pool: its config or certificate says {config}, and it is in {pool}, which counts: `pool = \"{pool}\"` in \
+             agent.toml makes both say the same, `sluice move node {} --pool {config}` moves it",
+            safe(&node.name)
+        )
     });
     let labels = node.labels_of_config.iter().map(|(key, config)| {
         let (name, config) = (safe(key), safe(config));
@@ -101,7 +105,8 @@ mod tests {
         assert_eq!(
             of_node(&node),
             [
-                "pool: its config says spare, an admin moved it to default: write default there, or move it back",
+                "pool: its config or certificate says spare, and it is in default, which counts: `pool = \"default\"` in \
+                 agent.toml makes both say the same, `sluice move node gpu-1 --pool spare` moves it",
                 "label rack: its config says r1, an admin took it away",
                 "label zone: its config says b, an admin set a, which counts",
             ]

@@ -243,11 +243,11 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
         + &host::gpus(&node.inventory, out)
 }
 
-/// Its pool, and what its config says where an admin moved it.
+/// Its pool, and what its config or certificate says where that is another.
 fn in_pool(node: &NodeView) -> String {
     let pool = safe(&node.pool);
     match &node.pool_of_config {
-        Some(config) => format!("{pool} (moved there; its config says {})", safe(config)),
+        Some(config) => format!("{pool} (its config or certificate says {})", safe(config)),
         None => pool,
     }
 }

@@ -39,7 +39,7 @@ impl Listed for JoinTokenView {
         let texts = [
             safe(&self.id),
             self.state.as_str().to_owned(),
-            safe(&self.pool),
+            or_dash(self.pool.as_deref()),
             format!("{}/{}", self.nodes.len(), self.uses),
             left,
             or_dash(self.node.as_deref()),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct JoinTokenRequest {
-    /// The pool that hosts join by it; `default` where it is absent.
+    /// The pool that hosts join by it. Where it is absent, the one that each host's config names, or else `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<String>,
     /// For how long it lets hosts in, such as `1h`, which it is where it is absent.
@@ -83,8 +83,9 @@ pub struct JoinTokenView {
     pub id: String,
     /// How it stands.
     pub state: JoinTokenState,
-    /// The pool that hosts join by it.
-    pub pool: String,
+    /// The pool that hosts join by it; absent where each host's config names its own.
+    #[serde(default)]
+    pub pool: Option<String>,
     /// The only node that it lets in.
     pub node: Option<String>,
     /// What the nodes are labelled with.

@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::input::{NewJoinToken, ReplyId};
 use crate::output::{Answer, Output, Refusal};
 use crate::record::Record;
-use crate::state::{JoinToken, MAX_REFUSALS, TokenStanding};
+use crate::state::{JoinToken, MAX_REFUSALS, TokenStanding, default_pool};
 
 /// A host that shows the secret of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ pub enum JoinRefusal {
     },
     /// It is for another pool.
     #[error(
-        "join token `{token}` is for pool `{only}` and the agent's config says pool `{pool}`: change `pool` in agent.toml, or \
-         make a token for that pool"
+        "join token `{token}` is for pool `{only}` and the agent's config says pool `{pool}`: leave `pool` out of agent.toml, or \
+         make a token by `sluice token create --pool {pool}`"
     )]
     OtherPool {
         /// The token.
@@ -116,12 +116,28 @@ pub enum JoinRefusal {
         node: NodeName,
     },
     /// Its pool was deleted.
-    #[error("join token `{token}` is for pool `{pool}`, which is not there any more")]
+    #[error(
+        "join token `{token}` is for pool `{pool}`, which is not there any more: make a token for another pool by \
+         `sluice token create --pool POOL`"
+    )]
     NoPool {
         /// The token.
         token: JoinTokenId,
         /// Its pool.
         pool: PoolName,
+    },
+    /// It leaves the pool to the host, and there is none of that name.
+    #[error(
+        "join token `{token}` leaves the pool to the host, and there is no pool `{pool}`{hint}: set `pool` in agent.toml, or \
+         make a token by `sluice token create --pool POOL`"
+    )]
+    NoSuchPool {
+        /// The token.
+        token: JoinTokenId,
+        /// What the host wants.
+        pool: PoolName,
+        /// What it may have meant.
+        hint: String,
     },
 }
 
@@ -141,7 +157,7 @@ impl Core {
             uses,
             ttl,
         } = token;
-        if self.state.pool(&pool).is_none() {
+        if let Some(pool) = pool.clone().filter(|it| self.state.pool(it).is_none()) {
             return Err(Refusal::UnknownPool { pool });
         }
         if !self.state.admission().has_room(self.now) {
@@ -181,7 +197,8 @@ impl Core {
     fn join(&mut self, ask: &JoinAsk) -> Result<Joined, JoinRefusal> {
         let token = self.state.admission().by_hash(&ask.hash);
         let token = token.ok_or(JoinRefusal::Unknown)?;
-        let (id, pool, refusals) = (token.id.clone(), token.pool.clone(), token.refusals);
+        let (id, refusals) = (token.id.clone(), token.refusals);
+        let pool = pool_by(token, ask);
         let known = match self.judge(token, ask) {
             Ok(known) => known,
             Err(refusal) => {
@@ -226,13 +243,16 @@ impl Core {
             let token = id;
             return Err(JoinRefusal::OtherNode { token, only, node });
         }
-        if let Some(pool) = ask.pool.clone().filter(|pool| *pool != token.pool) {
-            let (token, only) = (id, token.pool.clone());
-            return Err(JoinRefusal::OtherPool { token, only, pool });
+        let pool = pool_by(token, ask);
+        if let Some(wish) = ask.pool.clone().filter(|wish| *wish != pool) {
+            let token = id;
+            return Err(JoinRefusal::OtherPool { token, only: pool, pool: wish });
         }
-        if self.state.pool(&token.pool).is_none() {
-            let (token, pool) = (id, token.pool.clone());
-            return Err(JoinRefusal::NoPool { token, pool });
+        if self.state.pool(&pool).is_none() {
+            return Err(match token.pool {
+                Some(_) => JoinRefusal::NoPool { token: id, pool },
+                None => JoinRefusal::NoSuchPool { token: id, hint: self.did_you_mean(&pool), pool },
+            });
         }
         let admission = self.state.admission();
         match repeat {
@@ -278,7 +298,7 @@ impl Core {
         let _as_many_as_fit = self.label(node, labels);
     }
 
-    /// Whether a node's certificate opens anything, and says what its config says.
+    /// Whether a node's certificate opens anything.
     pub(crate) fn check_claim(&self, hello: &Hello, claim: &Claim) -> Result<(), String> {
         let node = &hello.node;
         let wanted = self.state.admission().generation(node);
@@ -289,14 +309,7 @@ impl Core {
                  --generation {wanted}` a certificate"
             ));
         }
-        match &claim.pool {
-            Some(pool) if *pool != hello.pool => Err(format!(
-                "the certificate of node `{node}` is for pool `{pool}` and its config says pool `{}`: set `pool = \"{pool}\"` in \
-                 agent.toml, or have it join anew with a token for the other pool",
-                hello.pool
-            )),
-            Some(_) | None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Ends a node's access: no certificate that it has opens anything any more, and its link is cut.
@@ -316,6 +329,12 @@ impl Core {
             self.on_node_gone(session, node);
         }
     }
+}
+
+/// The pool that a host joins: the token's, or else that of its config.
+fn pool_by(token: &JoinToken, ask: &JoinAsk) -> PoolName {
+    let named = token.pool.clone().or_else(|| ask.pool.clone());
+    named.unwrap_or_else(default_pool)
 }
 
 enum Known {

@@ -359,8 +359,8 @@ pub struct NewJoinToken {
     pub id: JoinTokenId,
     /// What its secret hashes to.
     pub hash: SecretHash,
-    /// The pool that it lets into.
-    pub pool: PoolName,
+    /// The pool that it lets into; `None` leaves it to the config of each host.
+    pub pool: Option<PoolName>,
     /// The only node that it lets in; `None` is any whose name is free.
     pub node: Option<NodeName>,
     /// What the nodes are labelled with.

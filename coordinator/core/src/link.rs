@@ -44,18 +44,19 @@ impl Core {
         proven: bool,
     ) {
         let checked = self.check_claim(&hello, claim);
-        if let Err(message) = checked.and_then(|()| self.check_hello(&hello, proven)) {
+        if let Err(message) = checked.and_then(|()| self.check_hello(&hello, claim, proven)) {
             self.note_refusal(&hello.node, &message);
             return self.greet(session, Greeting::Refused { message });
         }
+        let pool = self.pool_of(&hello, claim).clone();
         self.go_above(&hello);
         let known = self.state.node(&hello.node);
         let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
         let node = hello.node.clone();
         self.link(session, &node, hello.said_at);
         let is_new = self.state.node(&node).is_none();
-        self.know_pool(&hello.pool, &node);
-        let (attempts, gpu_states) = self.report_node(hello);
+        self.know_pool(&pool, &node);
+        let (attempts, gpu_states) = self.report_node(hello, pool);
         if is_new {
             self.label_as_joined(&node);
         }
@@ -82,7 +83,14 @@ impl Core {
         }
     }
 
-    fn check_hello(&self, hello: &Hello, proven: bool) -> Result<(), String> {
+    /// The pool of a host: where it is once it is known, and else where its certificate lets it in. What its config names
+    /// is the wish of a host that comes for the first time with a certificate that names none.
+    fn pool_of<'a>(&'a self, hello: &'a Hello, claim: &'a Claim) -> &'a PoolName {
+        let known = self.state.node(&hello.node).map(|node| &node.pool);
+        known.or(claim.pool.as_ref()).unwrap_or(&hello.pool)
+    }
+
+    fn check_hello(&self, hello: &Hello, claim: &Claim, proven: bool) -> Result<(), String> {
         if hello.protocol != PROTOCOL_VERSION {
             return Err(format!(
                 "protocol {} of agent {} is not protocol {PROTOCOL_VERSION} of this coordinator: \
@@ -90,14 +98,16 @@ impl Core {
                 hello.protocol, hello.version
             ));
         }
-        let known = self.state.node(&hello.node);
-        let moved = known.is_some_and(|node| node.pool_of_config.is_some());
+        let pool = self.pool_of(hello, claim);
         let recovers = self.state.recovery().is_some();
-        if !moved && !recovers && self.state.pool(&hello.pool).is_none() {
+        if !recovers && self.state.pool(pool).is_none() {
+            let way_out = match &claim.pool {
+                Some(_) => "have it join anew by a line of `sluice token create --pool POOL`",
+                None => "set `pool` in agent.toml",
+            };
             return Err(format!(
-                "there is no pool `{}`{}: set `pool` in the agent's config",
-                hello.pool,
-                self.did_you_mean(&hello.pool)
+                "there is no pool `{pool}`{}: {way_out}",
+                self.did_you_mean(pool)
             ));
         }
         if let Some(highest) = &hello.highest_epoch {
@@ -234,12 +244,12 @@ impl Core {
 
     /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
     /// GPUs.
-    fn report_node(&mut self, hello: Hello) -> (Vec<AttemptStatus>, GpuStates) {
+    fn report_node(&mut self, hello: Hello, pool: PoolName) -> (Vec<AttemptStatus>, GpuStates) {
         let Hello {
             protocol: _,
             version,
             node,
-            pool,
+            pool: config,
             labels,
             address,
             boot_id,
@@ -252,6 +262,7 @@ impl Core {
         self.report(Record::NodeReported {
             node,
             pool,
+            pool_of_config: Some(config),
             labels,
             address,
             version,
@@ -271,7 +282,8 @@ impl Core {
     fn is_reported(&self, record: &Record) -> bool {
         let Record::NodeReported {
             node: name,
-            pool,
+            pool: _,
+            pool_of_config,
             labels,
             address,
             version,
@@ -282,7 +294,7 @@ impl Core {
             return false;
         };
         self.state.node(name).is_some_and(|node| {
-            node.configured_pool() == pool
+            pool_of_config.as_ref() == Some(node.configured_pool())
                 && node.labels == *labels
                 && node.address == *address
                 && node.version == *version
@@ -462,7 +474,8 @@ fn reported(
 ) -> Record {
     Record::NodeReported {
         node: node.clone(),
-        pool: known.configured_pool().clone(),
+        pool: known.pool.clone(),
+        pool_of_config: Some(known.configured_pool().clone()),
         labels,
         address: known.address.clone(),
         version: known.version.clone(),

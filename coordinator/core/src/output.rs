@@ -247,9 +247,11 @@ pub enum Refusal {
     },
     /// Hosts are in the pool.
     #[error(
-        "{} in pool `{pool}`: point their agents at another pool (`pool` in agent.toml), or `sluice delete node` them \
-         once they are away, and delete the pool then",
-        hosts(nodes)
+        "{} in pool `{pool}`: move each to another pool by `sluice move node {} --pool POOL`, or forget it by \
+         `sluice delete node {}` once its agent is stopped, and delete the pool then",
+        hosts(nodes),
+        nodes.first().map_or("NODE", NodeName::as_str),
+        nodes.first().map_or("NODE", NodeName::as_str)
     )]
     PoolHasNodes {
         /// The pool.

@@ -62,8 +62,12 @@ pub enum Record {
     NodeReported {
         /// Its name.
         node: NodeName,
-        /// The pool that its config joins.
+        /// The pool that it is in.
         pool: PoolName,
+        /// The pool that its config names, or else its certificate. Absent in logs of releases in which a config moved a
+        /// node: there it is `pool`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool_of_config: Option<PoolName>,
         /// From its config.
         labels: BTreeMap<String, String>,
         /// Where the other hosts of a gang reach it; empty in logs of before there was one, for its name.
@@ -422,8 +426,9 @@ pub enum Record {
         token: JoinTokenId,
         /// What its secret hashes to.
         hash: SecretHash,
-        /// The pool that it lets into.
-        pool: PoolName,
+        /// The pool that it lets into; each host's config names its own where it is absent.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pool: Option<PoolName>,
         /// The only node that it lets in; `None` is any whose name is free.
         node: Option<NodeName>,
         /// What the nodes are labelled with.

@@ -195,7 +195,10 @@ impl Report {
                 node,
                 why,
             } => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
-            Record::JoinTokenMade { token, pool, .. } => info!(%token, %pool, "join token made"),
+            Record::JoinTokenMade { token, pool, .. } => {
+                let pool = pool.as_ref().map(ToString::to_string);
+                info!(%token, pool, "join token made");
+            }
             Record::JoinTokenUsed { token, node, .. } => {
                 info!(%token, %node, "host joined by a token");
             }

@@ -219,6 +219,14 @@ impl Caller {
         self.may(Verb::List, resource, At::This(pool.as_str()), At::Nowhere)
     }
 
+    /// The same of a thing that may be of no pool, which is shown to whoever may see those of all.
+    pub(super) fn lists_by(&self, resource: Resource, pool: Option<&PoolName>) -> bool {
+        match pool {
+            Some(pool) => self.lists_in(resource, pool),
+            None => self.may(Verb::List, resource, At::Everywhere, At::Nowhere),
+        }
+    }
+
     /// Whether a list shows him this policy.
     pub(super) fn lists_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
         let (pool, subject) = (At::This(pool.as_str()), At::This(subject.as_str()));

@@ -44,7 +44,7 @@ pub(super) async fn list(
     let wanted = params.read()?;
     let look = move |core: &Core| {
         let tokens = wanted.of(core.state().admission().tokens());
-        let listed = tokens.filter(|(_, token)| caller.lists_in(Resource::JoinTokens, &token.pool));
+        let listed = tokens.filter(|(_, token)| caller.lists_by(Resource::JoinTokens, token.pool.as_ref()));
         wanted.page(listed.map(|(_, token)| view(token)), |token| {
             token.id.clone()
         })
@@ -80,7 +80,7 @@ pub(super) async fn make(
     let addresses = addresses(&written.addresses)?;
     let secret = Secret(random_bytes::<SECRET_BYTES>("a secret")?);
     let token = check(written, &secret)?;
-    caller.need(&making_in(&token.pool), None)?;
+    caller.need(&making_in(token.pool.as_ref()), None)?;
     if let Some(node) = &token.node {
         may_replace(&api, &caller, node.as_str()).await?;
     }
@@ -98,11 +98,12 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, Json(NewJoinTokenView { line, token })))
 }
 
-fn making_in(pool: &PoolName) -> Ask<'_> {
+/// Where the pool is left to hosts, they may come into any.
+fn making_in(pool: Option<&PoolName>) -> Ask<'_> {
     Ask {
         verb: Verb::Create,
         resource: Resource::JoinTokens,
-        pool: At::This(pool.as_str()),
+        pool: pool.map_or(At::Everywhere, |it| At::This(it.as_str())),
         subject: At::Nowhere,
     }
 }
@@ -111,12 +112,11 @@ fn making_in(pool: &PoolName) -> Ask<'_> {
 fn check(written: JoinTokenRequest, secret: &Secret) -> Result<NewJoinToken, ApiError> {
     let hash = hash_of(secret);
     let id = hash.to_string()[..ID_CHARS].to_owned();
-    let pool = written.pool.unwrap_or_else(|| "default".to_owned());
+    let pool = written.pool.map(PoolName::new).transpose();
     Ok(NewJoinToken {
         id: JoinTokenId::new(id).expect("hexadecimal digits are a name"),
         hash,
-        pool: PoolName::new(pool)
-            .map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error))?,
+        pool: pool.map_err(|error| invalid(ErrorCode::InvalidPool, "pool", error))?,
         node: written
             .node
             .map(NodeName::new)
@@ -209,7 +209,7 @@ fn view(token: &JoinToken) -> JoinTokenView {
             TokenStanding::Expired => JoinTokenState::Expired,
             TokenStanding::Revoked => JoinTokenState::Revoked,
         },
-        pool: token.pool.to_string(),
+        pool: token.pool.as_ref().map(ToString::to_string),
         node: token.node.as_ref().map(ToString::to_string),
         labels: labels
             .map(|(key, value)| (key.to_string(), value.to_string()))

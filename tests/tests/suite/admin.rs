@@ -243,7 +243,7 @@ fn a_moved_host_is_emptied_first_and_then_runs_steps_of_the_other_pool() {
     assert_eq!(names(&dev, &["--pool", "night"]), ["node/h1"]);
     let told = dev.ok(&["describe", "node", "h1"]);
     assert!(
-        told.contains("night (moved there; its config says shared)"),
+        told.contains("night (its config or certificate says shared)"),
         "{told}"
     );
 

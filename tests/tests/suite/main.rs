@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod admin;
+mod advice;
 mod apply;
 mod bad_input;
 mod check_config;

@@ -29,8 +29,9 @@ pub struct JoinToken {
     pub id: JoinTokenId,
     /// What its secret hashes to.
     pub hash: SecretHash,
-    /// The pool that it lets into.
-    pub pool: PoolName,
+    /// The pool that it lets into; `None` leaves it to the config of each host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
     /// The only node that it lets in; `None` is any.
     pub node: Option<NodeName>,
     /// What the nodes are labelled with.

@@ -25,9 +25,9 @@ use crate::market::{Policy, PoolTerms, Table};
 pub struct Node {
     /// Its name.
     pub name: NodeName,
-    /// The pool that it is in: the one that its config joins, or the one that an admin moved it to.
+    /// The pool that it is in: the one that it joined first, or the one that an admin moved it to since.
     pub pool: PoolName,
-    /// The pool that its config joins, where an admin moved it to another.
+    /// The pool that its config names, or else its certificate, where that is another. It changes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool_of_config: Option<PoolName>,
     /// From its config. Those that count are told by [`Node::labels_in_force`].
@@ -124,7 +124,7 @@ impl Node {
         Some(&moves.pool)
     }
 
-    /// The pool that its config joins.
+    /// The pool that its config names, or else its certificate.
     pub fn configured_pool(&self) -> &PoolName {
         self.pool_of_config.as_ref().unwrap_or(&self.pool)
     }

@@ -35,7 +35,7 @@ fn token(number: u32) -> NewJoinToken {
     NewJoinToken {
         id: token_id(number),
         hash: hash(number),
-        pool: PoolName::new("default").unwrap(),
+        pool: PoolName::new("default").ok(),
         node: None,
         labels: Default::default(),
         uses: 1,
@@ -270,17 +270,40 @@ fn a_linked_node_is_deleted_by_force_and_its_certificate_with_it() {
 }
 
 #[test]
-fn a_certificate_for_a_pool_is_good_in_no_other() {
+fn a_certificate_for_a_pool_decides_where_a_host_joins_and_its_config_does_not() {
     let mut rig = Rig::new();
     rig.put_pool("training");
     let pool = Some(PoolName::new("training").unwrap());
     let generation = Generation::default();
-    let message = says(&mut rig, "n", Claim { pool, generation }).unwrap_err();
-    assert!(
-        message.contains("is for pool `training` and its config says pool `default`"),
-        "{message}"
-    );
-    assert!(rig.core.state().nodes().is_empty());
+    says(&mut rig, "n", Claim { pool, generation }).unwrap();
+    let here = rig.core.state().node(&node("n")).unwrap();
+    assert_eq!(here.pool.as_str(), "training");
+    assert_eq!(here.configured_pool().as_str(), "default");
+}
+
+#[test]
+fn a_token_without_a_pool_lets_each_host_into_that_of_its_config() {
+    let mut rig = Rig::new();
+    rig.put_pool("training");
+    let open = NewJoinToken {
+        pool: None,
+        uses: 3,
+        ..token(1)
+    };
+    make(&mut rig, open).unwrap();
+    let mut wish = |name: &str, by: u8, pool: Option<&str>| {
+        let pool = pool.map(|pool| PoolName::new(pool).unwrap());
+        let wish = JoinAsk {
+            pool,
+            ..ask(1, name, by)
+        };
+        let joined = join_with(&mut rig, wish).0;
+        joined.map(|joined| joined.claim.pool.unwrap().to_string())
+    };
+    assert_eq!(wish("a", 1, Some("training")).unwrap(), "training");
+    assert_eq!(wish("b", 2, None).unwrap(), "default");
+    let refused = wish("c", 3, Some("trainin")).unwrap_err().to_string();
+    assert!(refused.contains("did you mean `training`?"), "{refused}");
 }
 
 #[test]
@@ -334,7 +357,7 @@ fn tokens_are_bounded_and_open_ones_are_not_dropped() {
 #[test]
 fn a_token_that_is_not_there_or_for_no_pool_is_refused() {
     let mut rig = Rig::new();
-    let pool = PoolName::new("nowhere").unwrap();
+    let pool = PoolName::new("nowhere").ok();
     let refused = make(&mut rig, NewJoinToken { pool, ..token(1) });
     assert!(
         matches!(refused, Err(Refusal::UnknownPool { .. })),

@@ -207,7 +207,7 @@ async fn join_token(api: &Api, name: &str) -> Result<Option<Found>, ApiError> {
     let look = move |core: &Core| {
         let token = core.state().admission().tokens().get(&id)?;
         Some(Found {
-            pool: Some(token.pool.to_string()),
+            pool: token.pool.as_ref().map(ToString::to_string),
             subject: None,
         })
     };

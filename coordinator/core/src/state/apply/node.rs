@@ -22,10 +22,21 @@ fn node_mut<'a>(nodes: &'a mut Nodes, name: &NodeName) -> Result<&'a mut Node, S
 }
 
 impl State {
+    /// Where a node was by the rule of earlier releases: where its config said, unless an admin had moved it.
+    fn pool_by_config(&self, name: &NodeName, config: &PoolName) -> (PoolName, Option<PoolName>) {
+        let moved = self.kept.nodes.get(name);
+        let moved = moved.filter(|node| node.pool_of_config.is_some() && node.pool != *config);
+        match moved.map(|node| node.pool.clone()) {
+            Some(moved) => (moved, Some(config.clone())),
+            None => (config.clone(), None),
+        }
+    }
+
     pub(super) fn on_node_reported(&mut self, at: Time, record: &Record) -> Fit {
         let Record::NodeReported {
             node: name,
             pool,
+            pool_of_config,
             labels,
             address,
             version,
@@ -35,12 +46,9 @@ impl State {
         else {
             return Ok(());
         };
-        let moved = self.kept.nodes.get(name);
-        let moved = moved.filter(|node| node.pool_of_config.is_some() && node.pool != *pool);
-        // An admin's word wins over the config.
-        let (pool, of_config) = match moved.map(|node| node.pool.clone()) {
-            Some(moved) => (moved, Some(pool.clone())),
-            None => (pool.clone(), None),
+        let (pool, of_config) = match pool_of_config {
+            Some(config) => (pool.clone(), Some(config.clone()).filter(|it| it != pool)),
+            None => self.pool_by_config(name, pool),
         };
         need(self.kept.pools.contains_key(&pool), || {
             format!("there is no pool `{pool}`")

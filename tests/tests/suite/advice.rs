@@ -1,0 +1,210 @@
+//! What messages advise is done as it stands there, and helps: commands and config keys about the pools of hosts.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use sluice_tests::{Dev, Ran, binaries, eventually, kill};
+
+/// What stands between backticks in a text and begins so, each once.
+fn advised(text: &str, begin: &str) -> Vec<String> {
+    let parts = text.split('`').skip(1).step_by(2);
+    let mut found: Vec<String> = parts
+        .filter(|part| part.starts_with(begin))
+        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    found.dedup();
+    found
+}
+
+/// Runs a line that somebody was advised to type, with what he fills in.
+fn typed(dev: &Dev, line: &str) -> Ran {
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!(words[0], "sluice", "{line}");
+    dev.sluice(&words[1..])
+}
+
+fn done(dev: &Dev, line: &str) -> String {
+    let ran = typed(dev, line);
+    assert_eq!(ran.code, 0, "{line}: {ran:?}");
+    ran.stdout
+}
+
+fn apply(dev: &Dev, documents: &str) {
+    let file = dev.folder().join("documents.yaml");
+    fs::write(&file, documents).unwrap();
+    dev.ok(&["apply", "-f", file.to_str().unwrap()]);
+}
+
+fn node(dev: &Dev, name: &str) -> Value {
+    dev.call("GET", &format!("/v1/nodes/{name}"), None).1
+}
+
+fn in_pool(dev: &Dev, name: &str, pool: &str) -> Value {
+    eventually(&format!("{name} to be ready in {pool}"), || {
+        let node = node(dev, name);
+        (node["pool"] == pool && node["state"] == "ready").then_some(node)
+    })
+}
+
+/// A host beside that of `dev`: what an admin has installed there.
+struct Host {
+    dir: PathBuf,
+    supervisor: Child,
+    agent: Option<Child>,
+}
+
+impl Host {
+    fn new(dev: &Dev) -> Self {
+        let dir = dev.folder().join("host");
+        fs::create_dir(&dir).unwrap();
+        let mut supervisor = Command::new(binaries().join("sluice-supervisor"));
+        supervisor.arg("--state-dir").arg(dir.join("supervisor"));
+        supervisor.stdin(Stdio::null()).stdout(Stdio::null());
+        let supervisor = supervisor
+            .stderr(File::create(dir.join("supervisor.log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self {
+            dir,
+            supervisor,
+            agent: None,
+        }
+    }
+
+    fn config(&self, text: &str) {
+        fs::write(self.dir.join("agent.toml"), text).unwrap();
+    }
+
+    fn command(&self) -> Command {
+        let mut agent = Command::new(binaries().join("sluice-agent"));
+        agent
+            .args(["--node", "guest", "--config"])
+            .arg(self.dir.join("agent.toml"))
+            .arg("--state-dir")
+            .arg(self.dir.join("agent"))
+            .arg("--supervisor-socket")
+            .arg(self.dir.join("supervisor/supervisor.sock"));
+        agent
+    }
+
+    /// Joins by this line, and says how it went.
+    fn join(&self, line: &str) -> (bool, String) {
+        let output = self.command().args(["join", line]).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8(said).unwrap())
+    }
+
+    fn start(&mut self) {
+        let log = File::create(self.dir.join("agent.log")).unwrap();
+        let mut agent = self.command();
+        agent.stdin(Stdio::null()).stdout(Stdio::null());
+        self.agent = Some(agent.stderr(log).spawn().unwrap());
+    }
+
+    fn stop(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            kill(agent.id(), Signal::SIGTERM);
+            agent.wait().unwrap();
+        }
+    }
+
+    /// Starts the agent anew with this config, which does not stop it.
+    fn restart_with(&mut self, dev: &Dev, config: &str, pool: &str) {
+        self.stop();
+        eventually("the host to be away", || {
+            (node(dev, "guest")["state"] != "ready").then_some(())
+        });
+        self.config(config);
+        self.start();
+        in_pool(dev, "guest", pool);
+        let ended = self.agent.as_mut().unwrap().try_wait().unwrap();
+        assert_eq!(ended, None, "the agent has ended");
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for child in self.agent.iter_mut().chain([&mut self.supervisor]) {
+            let _ended_already = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn line_of(made: &str) -> String {
+    made.lines().last().unwrap().to_owned()
+}
+
+const POOLS: &str = "{kind: pool, name: night}\n---\n{kind: pool, name: day}\n---\n\
+                     {kind: policy, pool: day, subject: default}\n";
+
+#[test]
+fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on() {
+    let dev = Dev::start();
+    apply(&dev, POOLS);
+    let mut host = Host::new(&dev);
+
+    // A pool without hosts advises how one comes into it.
+    dev.ok(&["submit", "--id", "waits", "--pool", "day", "--subject", "default", "--", "true"]);
+    let why = dev.ok(&["explain", "waits"]);
+    let ways = advised(&why, "sluice ");
+    assert_eq!(ways[0], "sluice token create --pool day", "{why}");
+    let narrow = line_of(&done(&dev, &ways[0]));
+    assert!(ways[1].starts_with("sluice move node NODE --pool day"), "{why}");
+
+    // A token for one pool and a config that names another part, and both ways out work.
+    host.config("pool = \"night\"\n");
+    let (joined, said) = host.join(&narrow);
+    assert!(!joined, "{said}");
+    let ways = advised(&said, "sluice ");
+    assert_eq!(ways, ["sluice token create --pool night"], "{said}");
+    line_of(&done(&dev, &ways[0]));
+    assert!(said.contains("leave `pool` out of agent.toml"), "{said}");
+
+    // Without a pool a token leaves it to the config; one that is not there is told.
+    let open = line_of(&dev.ok(&["token", "create"]));
+    host.config("pool = \"nigth\"\n");
+    let (joined, said) = host.join(&open);
+    assert!(!joined && said.contains("did you mean `night`?"), "{said}");
+    host.config("pool = \"night\"\n");
+    let (joined, said) = host.join(&open);
+    assert!(joined && said.contains("node guest of pool night"), "{said}");
+    host.start();
+    in_pool(&dev, "guest", "night");
+
+    // A pool with hosts is not deleted, and what is advised empties it.
+    let refused = dev.sluice(&["delete", "pool", "night"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let ways = advised(&refused.stderr, "sluice ");
+    assert_eq!(ways[0], "sluice move node guest --pool POOL", "{refused:?}");
+    done(&dev, &ways[0].replace("POOL", "day"));
+    in_pool(&dev, "guest", "day");
+    let told = dev.ok(&["describe", "node", "guest"]);
+    let keys = advised(&told, "pool = ");
+    assert_eq!(keys, ["pool = \"day\""], "{told}");
+    let back = advised(&told, "sluice move");
+    assert_eq!(back, ["sluice move node guest --pool night"], "{told}");
+
+    // The config that is advised, and any other, leaves the agent running where the admin has put it.
+    host.restart_with(&dev, &keys[0], "day");
+    let told = dev.ok(&["describe", "node", "guest"]);
+    assert!(!told.contains("Warning:          pool"), "{told}");
+    for config in ["pool = \"default\"\n", "pool = \"gone\"\n", ""] {
+        host.restart_with(&dev, config, "day");
+    }
+    assert_eq!(node(&dev, "guest")["pool_of_config"], "night", "its certificate says so");
+    done(&dev, &back[0]);
+    in_pool(&dev, "guest", "night");
+
+    // The other way out of a pool that is to go.
+    host.stop();
+    let away = ways[1].clone();
+    assert_eq!(away, "sluice delete node guest");
+    eventually("the host to be deleted", || {
+        (typed(&dev, &away).code == 0).then_some(())
+    });
+    dev.ok(&["delete", "pool", "night"]);
+}
