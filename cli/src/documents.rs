@@ -208,10 +208,13 @@ pub(crate) fn values<T: DeserializeOwned>(text: &str, file: &str) -> Result<Vec<
 /// The steps in what `get` printed, each to be submitted anew; `None` where the text is something else.
 pub(crate) fn told_steps(text: &str, file: &str) -> Option<Result<Vec<StepRequest>, Failure>> {
     let values: Vec<Value> = values(text, file).ok()?;
-    let steps = values.into_iter().flat_map(items).filter_map(|value| match value {
-        Value::Object(fields) => Some(answer::step(fields)),
-        _ => None,
-    });
+    let steps = values
+        .into_iter()
+        .flat_map(items)
+        .filter_map(|value| match value {
+            Value::Object(fields) => Some(answer::step(fields)),
+            _ => None,
+        });
     let steps: Vec<_> = steps.collect();
     let told = !steps.is_empty() && steps.iter().all(|(_, told)| *told);
     told.then(|| {

@@ -56,7 +56,7 @@ pub use explain::{
 };
 pub use host::{GpuView, HostView};
 pub use join::{JoinTokenRequest, JoinTokenState, JoinTokenView, NewJoinTokenView};
-pub use platform::{NamedPlatform, NamedTwice, PlatformView, declared};
+pub use platform::{NamedPlatform, NamedTwice, PlatformUse, PlatformView, declared};
 pub use preview::{CheckView, PreviewOutcome, PreviewStage, PreviewView, StageOutcome, StageView};
 pub use recovery::RecoveryView;
 pub use replay::{ChangeView, ChangesView, ReplayView};
@@ -480,27 +480,6 @@ pub struct PolicyView {
     /// Counted up with every change; `ETag` and `If-Match` say the same.
     #[serde(default)]
     pub version: u64,
-}
-
-/// Hosts and GPUs of one platform in a pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct PlatformUse {
-    /// Nodes that have any; of `cpu` those that have no GPU.
-    pub nodes: u64,
-    /// GPUs, instances counted each.
-    pub gpus: u64,
-    /// Those that are granted.
-    pub used: u64,
-    /// Those that are not, on nodes that take work.
-    #[serde(default)]
-    pub free: u64,
-    /// Whether the pool declares it.
-    #[serde(default)]
-    pub declared: bool,
-    /// Whether steps that name no platform take it.
-    #[serde(default)]
-    pub default: bool,
 }
 
 /// A length of time as the API writes it.

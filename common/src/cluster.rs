@@ -11,10 +11,10 @@ use crate::id::{PoolName, Subject};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct ClusterTerms {
-    /// Where steps go that name no pool and whose subject has no policy in any.
+    /// Where steps go that name no pool.
     #[serde(skip_serializing_if = "DefaultPool::is_empty")]
     pub default_pool: DefaultPool,
-    /// Where the steps of a subject go that name no pool.
+    /// Where those of a subject go instead.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub subjects: BTreeMap<Subject, SubjectTerms>,
 }
@@ -40,12 +40,27 @@ impl DefaultPool {
 }
 
 /// What holds for a subject in every pool.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SubjectTerms {
-    /// The pool of its steps that name none.
-    pub pool: PoolName,
+    /// The pool of its steps that name none, whatever they ask for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<PoolName>,
+    /// Of those that ask for no GPU, before `pool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<PoolName>,
+    /// Of those that ask for some, before `pool`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<PoolName>,
+}
+
+impl SubjectTerms {
+    /// The pool of its steps that name none, of those that ask for GPUs or of the others.
+    pub fn pool_of(&self, gpus: bool) -> Option<&PoolName> {
+        let own = if gpus { &self.gpu } else { &self.cpu };
+        own.as_ref().or(self.pool.as_ref())
+    }
 }
 
 impl ClusterTerms {
@@ -59,7 +74,21 @@ impl ClusterTerms {
         let DefaultPool { cpu, gpu } = &self.default_pool;
         let cpu = cpu.iter().map(|pool| ("default_pool.cpu", pool));
         let gpu = gpu.iter().map(|pool| ("default_pool.gpu", pool));
-        let subjects = self.subjects.values().map(|its| ("subjects", &its.pool));
+        let subjects = self.subjects.values();
+        let subjects = subjects.flat_map(|its| [&its.pool, &its.cpu, &its.gpu]);
+        let subjects = subjects.flatten().map(|pool| ("subjects", pool));
         cpu.chain(gpu).chain(subjects)
+    }
+
+    /// The pool of a subject's steps that name none, of those that ask for GPUs or of the others: its own before that of
+    /// all.
+    pub fn pool_of(&self, subject: &Subject, gpus: bool) -> Option<&PoolName> {
+        let own = self.subjects.get(subject);
+        let of_all = if gpus {
+            &self.default_pool.gpu
+        } else {
+            &self.default_pool.cpu
+        };
+        own.and_then(|its| its.pool_of(gpus)).or(of_all.as_ref())
     }
 }

@@ -55,7 +55,7 @@ fn check(kind: &'static str, text: &str) -> Result<(), NameError> {
 }
 
 macro_rules! name {
-    ($(#[$doc:meta])* $type:ident, $kind:literal) => {
+    ($(#[$doc:meta])* $type:ident, $kind:literal $(, $also:literal)?) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -70,7 +70,10 @@ macro_rules! name {
             /// Where it is empty, too long or holds a character outside the rule, which the error states.
             pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
                 let text = text.into();
-                check($kind, &text)?;
+                let named_apart = false $(|| text == $also)?;
+                if !named_apart {
+                    check($kind, &text)?;
+                }
                 Ok(Self(text))
             }
 
@@ -121,8 +124,9 @@ name!(
     /// A kind of hardware, such as `h100` or `cpu`.
     PlatformName, "platform name");
 name!(
-    /// On whose behalf steps are submitted: an orchestrator, a step operator, a person.
-    Subject, "subject");
+    /// On whose behalf steps are submitted: an orchestrator, a step operator, a person. `*` is nobody's name: its policy
+    /// is that of each who has none.
+    Subject, "subject", "*");
 name!(
     /// The name of a template.
     TemplateName,
@@ -150,6 +154,16 @@ name!(
 name!(
     /// A token by which a program calls.
     TokenName, "token name");
+
+impl Subject {
+    /// Whoever has no policy of his own.
+    pub const EVERYONE: &str = "*";
+
+    /// Whether it stands for whoever has no policy of his own.
+    pub fn is_everyone(&self) -> bool {
+        self.0 == Self::EVERYONE
+    }
+}
 
 /// One execution of a step: the step's id and a number counted from 1. Written `ID.NUMBER`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

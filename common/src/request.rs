@@ -220,6 +220,10 @@ impl StepRequest {
         let subject = self.subject.as_deref().unwrap_or("default");
         let subject = Subject::new(subject)
             .map_err(|e| FieldError::new(ErrorCode::InvalidSubject, "subject", e))?;
+        if subject.is_everyone() {
+            let why = "`*` names nobody, it is for policies: name the subject of this step";
+            return Err(FieldError::new(ErrorCode::InvalidSubject, "subject", why));
+        }
         let pool = self.pool.clone();
         let pool = pool
             .map(PoolName::new)

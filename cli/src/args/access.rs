@@ -87,7 +87,7 @@ pub(crate) enum AuthCommand {
         /// In this pool; in all of them where absent.
         #[arg(long, value_name = "POOL")]
         pool: Option<String>,
-        /// Of this subject; of all of them where absent.
+        /// Of this subject; of all of them where absent, but `create steps` is asked of the one that `run` submits for.
         #[arg(long, value_name = "SUBJECT")]
         subject: Option<String>,
     },

@@ -83,6 +83,10 @@ pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Fail
             pool,
             subject,
         } => {
+            // What `run` submits is of this subject where none is named.
+            let own = client.context().file.subject.clone();
+            let submits = verb == "create" && matches!(&*resource, "steps" | "step");
+            let subject = subject.or(own.filter(|_| submits));
             let ask = || client.can_i(&verb, &resource, pool.as_deref(), subject.as_deref());
             let can = client.keep_trying(Patience::READ, outage_note(out), ask)?;
             match out.format() {

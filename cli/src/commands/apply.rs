@@ -21,6 +21,8 @@ use crate::out::Out;
 use crate::render::{safe, shortened};
 use crate::show;
 
+/// On whose behalf steps are submitted where nobody is named.
+const DEFAULT_SUBJECT: &str = "default";
 /// Steps that a line names.
 const NAMED_STEPS: usize = 10;
 
@@ -43,11 +45,41 @@ pub(crate) fn run(client: &Client, args: &ApplyArgs, out: Out) -> Result<u8, Fai
             }
         }
     }
+    open_new_pools(client, &mut request.put);
     let how = How {
         dry_run: args.dry_run,
         force: args.force,
     };
     make(client, &request, how, out).map_err(|failure| placed(failure, &places))
+}
+
+/// Gives a pool that is new, and to which no document binds anybody, a policy of the caller's own subject: whoever makes
+/// a pool can use it at once. The change is told with the others.
+fn open_new_pools(client: &Client, put: &mut Vec<PutDocument>) {
+    let subject = client.context().file.subject.clone();
+    let subject = subject.unwrap_or_else(|| DEFAULT_SUBJECT.to_owned());
+    let bound = |pool: &String| {
+        let mut policies = put.iter();
+        policies.any(|it| matches!(it, PutDocument::Policy { pool: of, .. } if of == pool))
+    };
+    let pools = put.iter().filter_map(|document| match document {
+        PutDocument::Pool { name, .. } if !bound(name) => Some(name),
+        _ => None,
+    });
+    let is_new = |pool: &&String| {
+        let known = client.pool(pool);
+        known.is_err_and(|error| error.status() == Some(404))
+    };
+    let new: Vec<String> = pools.filter(is_new).cloned().collect();
+    put.extend(new.into_iter().map(|pool| PutDocument::Policy {
+        pool,
+        subject: subject.clone(),
+        priority: 0,
+        reserved: BTreeMap::new(),
+        limit: BTreeMap::new(),
+        // Whoever was faster has said otherwise.
+        version: Some(0),
+    }));
 }
 
 /// What the documents of a file would delete, each with its place.

@@ -29,8 +29,17 @@ impl Listed for ClusterView {
     fn cells(&self, _now: Timestamp) -> Vec<Cell> {
         let pool = |pool: &Option<PoolName>| or_dash(pool.as_ref().map(PoolName::as_str)).into();
         let subjects = self.subjects.iter();
-        let subjects = subjects.map(|(who, its)| format!("{}={}", safe(who.as_str()), its.pool));
-        let subjects: Vec<String> = subjects.collect();
+        let subjects = subjects.flat_map(|(who, its)| {
+            let of = |kind: &str, pool: &Option<PoolName>| {
+                Some(format!("{}{kind}={}", safe(who.as_str()), pool.as_ref()?))
+            };
+            [
+                of("", &its.pool),
+                of("/cpu", &its.cpu),
+                of("/gpu", &its.gpu),
+            ]
+        });
+        let subjects: Vec<String> = subjects.flatten().collect();
         vec![
             pool(&self.default_pool.cpu),
             pool(&self.default_pool.gpu),

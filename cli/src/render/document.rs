@@ -218,7 +218,9 @@ pub(super) fn step(view: &StepView) -> Document {
     };
     let mut document = Document::new("step", [], &request);
     if let Ok(mounts) = serde_json::to_value(&request.mounts) {
-        document.fields.extend((!mounts.is_null()).then(|| ("mounts".to_owned(), mounts)));
+        document
+            .fields
+            .extend((!mounts.is_null()).then(|| ("mounts".to_owned(), mounts)));
     }
     document
 }

@@ -51,8 +51,13 @@ impl PoolPlatform {
                 name: platform,
                 pool: name.clone(),
                 has,
-                description: terms.as_ref().map_or_else(String::new, |it| it.description.clone()),
-                selector: terms.as_ref().map(|it| it.selector.clone()).unwrap_or_default(),
+                description: terms
+                    .as_ref()
+                    .map_or_else(String::new, |it| it.description.clone()),
+                selector: terms
+                    .as_ref()
+                    .map(|it| it.selector.clone())
+                    .unwrap_or_default(),
                 overrides: terms.as_ref().and_then(|it| it.overrides.clone()),
                 validations: terms.map(|it| it.validations).unwrap_or_default(),
             }

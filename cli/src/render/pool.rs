@@ -6,6 +6,7 @@ use sluice_common::api::{NodeView, PlatformUse, PolicyView, PoolView, StepView};
 use sluice_common::rules::PoolStatus;
 
 use super::age::age;
+use super::document::{self, Document};
 use super::listed::{self, Listed};
 use super::sections::{Sections, titled};
 use super::table::{Cell, Column, Table};

@@ -54,6 +54,9 @@ fn a_single_thing_is_itself_and_yaml_says_what_json_says() {
     assert_eq!(value["id"], "k3v9");
     let text = one_text(&running(), yaml, |_| String::new()).unwrap();
     assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), value);
+    // What `get` prints says its kind, by which it can be handed in again.
+    let mut value = value;
+    value["kind"] = "step".into();
     let line = next_text(&running(), json).unwrap();
     assert_eq!(line.lines().count(), 1);
     assert_eq!(serde_json::from_str::<Value>(&line).unwrap(), value);

@@ -14,10 +14,10 @@ use crate::id::Subject;
     schemars(rename = "Cluster")
 )]
 pub struct ClusterView {
-    /// Where steps go that name no pool and whose subject has no policy in any.
+    /// Where steps go that name no pool.
     #[serde(default)]
     pub default_pool: DefaultPool,
-    /// Where the steps of a subject go that name no pool.
+    /// Where those of a subject go instead.
     #[serde(default)]
     pub subjects: BTreeMap<Subject, SubjectTerms>,
     /// Counted up with every change; 0 where nobody has set any. `ETag` and `If-Match` say the same.

@@ -101,3 +101,24 @@ pub struct PlatformView {
     /// Counted up with every change of its terms; 0 where it is not declared. `ETag` and `If-Match` say the same.
     pub version: u64,
 }
+
+/// Hosts and GPUs of one platform in a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PlatformUse {
+    /// Nodes that have any; of `cpu` those that have no GPU.
+    pub nodes: u64,
+    /// GPUs, instances counted each.
+    pub gpus: u64,
+    /// Those that are granted.
+    pub used: u64,
+    /// Those that are not, on nodes that take work.
+    #[serde(default)]
+    pub free: u64,
+    /// Whether the pool declares it.
+    #[serde(default)]
+    pub declared: bool,
+    /// Whether steps that name no platform take it.
+    #[serde(default)]
+    pub default: bool,
+}

@@ -89,10 +89,10 @@ pub enum PutDocument {
     },
     /// The cluster as a whole.
     Cluster {
-        /// Where steps go that name no pool and whose subject has no policy in any.
+        /// Where steps go that name no pool.
         #[serde(default, skip_serializing_if = "DefaultPool::is_empty")]
         default_pool: DefaultPool,
-        /// Where the steps of a subject go that name no pool.
+        /// Where those of a subject go instead.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         subjects: BTreeMap<Subject, SubjectTerms>,
         /// The version that it must have; 0 is that nobody has set any terms.

@@ -246,12 +246,20 @@ impl Core {
         let pool = pool_by(token, ask);
         if let Some(wish) = ask.pool.clone().filter(|wish| *wish != pool) {
             let token = id;
-            return Err(JoinRefusal::OtherPool { token, only: pool, pool: wish });
+            return Err(JoinRefusal::OtherPool {
+                token,
+                only: pool,
+                pool: wish,
+            });
         }
         if self.state.pool(&pool).is_none() {
             return Err(match token.pool {
                 Some(_) => JoinRefusal::NoPool { token: id, pool },
-                None => JoinRefusal::NoSuchPool { token: id, hint: self.did_you_mean(&pool), pool },
+                None => JoinRefusal::NoSuchPool {
+                    token: id,
+                    hint: self.did_you_mean(&pool),
+                    pool,
+                },
             });
         }
         let admission = self.state.admission();

@@ -230,12 +230,15 @@ pub(crate) fn foremost(mut reasons: impl Iterator<Item = (Reason, PoolName)>) ->
 
 pub(crate) fn no_policy(request: &Request) -> Reason {
     let subject = &request.subject;
-    let message = match &request.pool {
-        Some(pool) => {
-            format!("`{subject}` has no policy in pool `{pool}`: ask whoever leads it for one")
-        }
-        None => format!("`{subject}` has no policy in any pool: ask whoever leads one for it"),
+    let (place, pool) = match &request.pool {
+        Some(pool) => (format!("pool `{pool}`"), pool.as_str()),
+        None => (String::from("any pool"), "POOL"),
     };
+    let message = format!(
+        "`{subject}` has no policy in {place}: whoever leads {} gives it one by `echo '{{kind: policy, pool: {pool}, \
+         subject: {subject}}}' | sluice apply -f -`",
+        if request.pool.is_some() { "it" } else { "one" }
+    );
     let reason = Reason::new(ReasonCode::NoPolicy, message).with("subject", subject.as_str());
     match &request.pool {
         Some(pool) => reason.with("pool", pool.as_str()),

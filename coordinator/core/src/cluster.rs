@@ -1,6 +1,7 @@
-//! Where steps go that name no pool: the cluster's defaults. A subject's own pool goes before its policies, and the
-//! default pool is for subjects without any. There a step goes through its subject's policy, or else through that of
-//! the subject `default`, as if that one had submitted it.
+//! Where steps go that name no pool: the cluster's defaults, a subject's own before those of all, each for steps with GPUs
+//! and for those without. There a step goes through its subject's policy, or else through that of the subject `default`,
+//! as if that one had submitted it; so it does if it names that pool. Who may not come into the default pool of all goes
+//! by its own policies.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +38,7 @@ pub struct Home {
 impl Home {
     /// Whether it was sent nowhere.
     pub fn is_empty(&self) -> bool {
-        self.pool.is_none()
+        self.pool.is_none() && self.subject.is_none()
     }
 
     /// A request as it is from there.
@@ -51,36 +52,44 @@ impl Home {
 }
 
 impl Core {
-    /// Where the cluster's defaults send a step.
+    /// Where the cluster's defaults send a step, and through whose policy.
     pub(crate) fn home_of(&self, spec: &StepSpec) -> Home {
-        let Some(pool) = self.default_pool_of(spec) else {
-            return Home::default();
-        };
-        let there = self.state.market().pool(&pool);
-        let has_policy = |subject: &Subject| there.is_some_and(|it| it.policy(subject).is_some());
-        let lent = default_subject();
-        let borrows = !has_policy(&spec.subject) && has_policy(&lent);
-        Home {
-            pool: Some(pool),
-            subject: borrows.then_some(lent),
+        let terms = &self.state.cluster().terms;
+        let default = terms.pool_of(&spec.subject, spec.request.get(GPU) > 0);
+        match (&spec.pool, default) {
+            (None, Some(pool)) if self.goes_by_its_policies(spec, pool) => Home::default(),
+            (None, Some(pool)) => Home {
+                pool: Some(pool.clone()),
+                subject: self.lender(&spec.subject, pool),
+            },
+            (Some(named), Some(pool)) if named == pool => Home {
+                pool: None,
+                subject: self.lender(&spec.subject, pool),
+            },
+            (Some(_), _) | (None, None) => Home::default(),
         }
     }
 
-    fn default_pool_of(&self, spec: &StepSpec) -> Option<PoolName> {
-        if spec.pool.is_some() {
-            return None;
-        }
-        let terms = &self.state.cluster().terms;
-        if let Some(its) = terms.subjects.get(&spec.subject) {
-            return Some(its.pool.clone());
-        }
-        let mut pools = self.state.market().pools();
-        if pools.any(|(_, pool)| pool.policy(&spec.subject).is_some()) {
-            return None;
-        }
-        match spec.request.get(GPU) {
-            0 => terms.default_pool.cpu.clone(),
-            _ => terms.default_pool.gpu.clone(),
-        }
+    /// Whether a step is left to the policies of its subject: the pool for all lets it in by none, and others do.
+    fn goes_by_its_policies(&self, spec: &StepSpec, pool: &PoolName) -> bool {
+        let subject = &spec.subject;
+        let sent = self.state.cluster().terms.subjects.get(subject);
+        let sent = sent.and_then(|its| its.pool_of(spec.request.get(GPU) > 0));
+        let may = |pool: &PoolName| self.has_policy(pool, subject);
+        let mut pools = self.state.pools().keys();
+        let lets_in = may(pool) || self.lender(subject, pool).is_some();
+        sent.is_none() && !lets_in && pools.any(may)
+    }
+
+    /// The subject `default` in its default pool, for one who has no policy there.
+    fn lender(&self, subject: &Subject, pool: &PoolName) -> Option<Subject> {
+        let lent = default_subject();
+        let lends = !self.has_policy(pool, subject) && self.has_policy(pool, &lent);
+        lends.then_some(lent)
+    }
+
+    fn has_policy(&self, pool: &PoolName, subject: &Subject) -> bool {
+        let pool = self.state.market().pool(pool);
+        pool.is_some_and(|it| it.policy(subject).is_some())
     }
 }

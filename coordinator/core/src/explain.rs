@@ -236,9 +236,10 @@ fn short(pool: &PoolName, message: String, key: &str, asked: u64, free: u64) -> 
 }
 
 fn pool_empty(pool: &PoolName) -> Reason {
-    let message =
-        format!("pool `{pool}` has no host yet: have one join by `sluice token create --pool {pool}`, or move one by \
-                 `sluice move node NODE --pool {pool}`");
+    let message = format!(
+        "pool `{pool}` has no host yet: have one join by `sluice token create --pool {pool}`, or move one by \
+                 `sluice move node NODE --pool {pool}`"
+    );
     Reason::new(ReasonCode::PoolEmpty, message)
 }
 

@@ -298,8 +298,8 @@ pub struct PoolWritten {
     pub require: BTreeSet<Capability>,
     /// Its rules over what is submitted to it.
     pub rules: PoolRules,
-    /// The platforms that it declares, and no others. Where they are not said it declares none, except those of which
-    /// the same call has changes of their own.
+    /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
+    /// changes of their own. `None` leaves them all as they are: no document says so.
     pub platforms: Option<Declared>,
 }
 

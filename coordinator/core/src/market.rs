@@ -193,7 +193,7 @@ impl Market {
         // Who stands in its line, and where, hangs on whether there is a policy and not on what it says.
         let had_one = known.put_policy(subject, policy);
         if !had_one {
-            self.line_up_again(pool, subject);
+            self.line_up_whom_it_concerns(pool, subject);
         }
     }
 
@@ -202,7 +202,17 @@ impl Market {
         if let Some(pool) = self.pools.get_mut(pool) {
             pool.remove_policy(subject);
         }
-        self.line_up_again(pool, subject);
+        self.line_up_whom_it_concerns(pool, subject);
+    }
+
+    /// The policy of everyone concerns whoever waits.
+    fn line_up_whom_it_concerns(&mut self, pool: &PoolName, subject: &Subject) {
+        if !subject.is_everyone() {
+            return self.line_up_again(pool, subject);
+        }
+        let all: Vec<Subject> = self.waiting.keys().cloned().collect();
+        all.iter()
+            .for_each(|subject| self.line_up_again(pool, subject));
     }
 
     fn line_up_again(&mut self, name: &PoolName, subject: &Subject) {

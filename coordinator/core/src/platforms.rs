@@ -65,8 +65,7 @@ impl Core {
         }
     }
 
-    /// Changes in which each pool says which platforms it declares. One that lists none declares none, except those of
-    /// which the same call has documents of their own.
+    /// Changes in which a pool that is to declare no platform keeps those of which the same call has changes of their own.
     pub(crate) fn with_platforms(&self, changes: &[Change]) -> Vec<Change> {
         let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
         let about = changes.iter().filter_map(|it| about_platforms(&it.wanted));
@@ -76,8 +75,12 @@ impl Core {
             let Wanted::Pool { pool, terms } = &mut change.wanted else {
                 continue;
             };
-            if terms.platforms.is_none() {
-                let mut declared = self.state.pool(pool).map(Pool::declared).unwrap_or_default();
+            if terms.platforms.as_ref().is_some_and(Declared::is_empty) {
+                let mut declared = self
+                    .state
+                    .pool(pool)
+                    .map(Pool::declared)
+                    .unwrap_or_default();
                 declared.retain(|platform, _| own.contains(&(&*pool, platform)));
                 terms.platforms = Some(declared);
             }
@@ -272,7 +275,7 @@ pub(crate) fn listing(changes: &[Change], wanted: &Wanted) -> Option<usize> {
     let (Wanted::Platform { pool: of, .. } | Wanted::NoPlatform { pool: of, .. }) = wanted else {
         return None;
     };
-    let lists = |change: &Change| matches!(&change.wanted, Wanted::Pool { pool, terms } if pool == of && terms.platforms.is_some());
+    let lists = |change: &Change| matches!(&change.wanted, Wanted::Pool { pool, terms } if pool == of && terms.platforms.as_ref().is_some_and(|all| !all.is_empty()));
     changes.iter().position(lists)
 }
 
@@ -318,4 +321,15 @@ pub(crate) fn quoted(names: &[PlatformName]) -> String {
 fn listed(names: &[PlatformName]) -> String {
     let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
     names.join(",")
+}
+
+impl Pool {
+    /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
+    pub(crate) fn as_written_by(&self, terms: Option<&PoolWritten>) -> PoolWritten {
+        let written = self.as_written();
+        match terms {
+            Some(terms) if terms.platforms.is_none() => apart(&written),
+            Some(_) | None => written,
+        }
+    }
 }

@@ -194,7 +194,7 @@ impl Core {
         }
         let mut differ = before.symmetric_difference(&after);
         let same = differ.all(|key| key.as_str() == GPU);
-        subject_of(wanted).filter(|_| same)
+        subject_of(wanted).filter(|it| same && !it.is_everyone())
     }
 
     fn known_pool(&self, pool: &PoolName) -> Result<(), Refusal> {
@@ -256,8 +256,13 @@ impl Core {
             | Wanted::Template { .. }
             | Wanted::NoTemplate { .. }
             | Wanted::Access { .. } => None,
-            Wanted::Pool { .. } | Wanted::NoPool { .. } => {
-                Some((Terms::Pool(Box::new(pool.as_written())), pool.version))
+            Wanted::Pool { terms, .. } => {
+                let written = pool.as_written_by(Some(terms));
+                Some((Terms::Pool(Box::new(written)), pool.version))
+            }
+            Wanted::NoPool { .. } => {
+                let written = pool.as_written_by(None);
+                Some((Terms::Pool(Box::new(written)), pool.version))
             }
             Wanted::Platform { platform, .. } | Wanted::NoPlatform { platform, .. } => {
                 let known = pool.platforms.get(platform)?;

@@ -96,7 +96,7 @@ pub fn change(document: PutDocument) -> Result<Change, FieldError> {
                 default_pool,
                 subjects,
             };
-            (Wanted::Cluster { terms }, version)
+            (cluster(terms)?, version)
         }
         PutDocument::Validation {
             name,
@@ -164,8 +164,8 @@ pub fn change(document: PutDocument) -> Result<Change, FieldError> {
                 reserved,
                 limit,
             };
-            let policy = self::policy(request)?;
             let (pool, subject) = (pool_name("pool", pool)?, subject_name(subject)?);
+            let policy = self::policy(&subject, request)?;
             let wanted = Wanted::Policy {
                 pool,
                 subject,
@@ -216,15 +216,20 @@ pub fn pool(request: PoolRequest) -> Result<PoolWritten, FieldError> {
             unmatched_platform,
             templates,
         })?,
-        platforms: platforms_listed(platforms)?,
+        platforms: Some(platforms_listed(platforms)?),
     })
 }
 
 /// A subject's terms in a pool, checked.
 ///
 /// # Errors
-/// An amount that is too large.
-pub fn policy(request: PolicyRequest) -> Result<Policy, FieldError> {
+/// An amount that is too large, or what would be reserved for nobody in particular.
+pub fn policy(subject: &Subject, request: PolicyRequest) -> Result<Policy, FieldError> {
+    if subject.is_everyone() && request.reserved.values().any(|n| *n > 0) {
+        let why = "the policy of `*` is that of each who has none, and reserves nothing: leave `reserved` out, or write \
+                   a policy for each subject that is to have a share";
+        return Err(invalid("reserved", ErrorCode::Contradiction, &why));
+    }
     Ok(Policy {
         priority: amount("priority", request.priority)?,
         reserved: amounts("reserved", request.reserved)?,
@@ -251,6 +256,18 @@ pub fn validation(name: String, terms: ValidationTerms) -> Result<Wanted, FieldE
     let read = terms.read();
     read.map_err(|e| invalid(&e.field, ErrorCode::InvalidAssertion, &e.wrong))?;
     Ok(Wanted::Validation { validation, terms })
+}
+
+/// The terms of the cluster, checked.
+///
+/// # Errors
+/// Where they send away nobody in particular.
+pub fn cluster(terms: ClusterTerms) -> Result<Wanted, FieldError> {
+    if terms.subjects.keys().any(Subject::is_everyone) {
+        let why = "where all steps go is `default_pool`";
+        return Err(invalid("subjects.*", ErrorCode::InvalidSubject, &why));
+    }
+    Ok(Wanted::Cluster { terms })
 }
 
 /// A platform's terms, checked.
@@ -373,14 +390,14 @@ fn template_names(names: &[String]) -> Result<Vec<TemplateName>, FieldError> {
     Ok(found)
 }
 
-/// The platforms that a pool lists, where it lists them.
-fn platforms_listed(list: Option<Vec<NamedPlatform>>) -> Result<Option<Declared>, FieldError> {
-    for (at, platform) in list.iter().flatten().enumerate() {
+/// The platforms that a pool lists: what it leaves out is gone.
+fn platforms_listed(list: Option<Vec<NamedPlatform>>) -> Result<Declared, FieldError> {
+    let list = list.unwrap_or_default();
+    for (at, platform) in list.iter().enumerate() {
         let below = format!("platforms[{at}].");
         check_platform(&below, platform.overrides.as_deref(), &platform.validations)?;
     }
-    let declared = list.map(declared).transpose();
-    declared.map_err(|e| invalid("platforms", ErrorCode::NamedTwice, &e))
+    declared(list).map_err(|e| invalid("platforms", ErrorCode::NamedTwice, &e))
 }
 
 fn amounts(field: &str, table: Table) -> Result<Table, FieldError> {

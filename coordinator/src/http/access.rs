@@ -424,7 +424,9 @@ fn place_of(ask: &Ask<'_>) -> String {
     };
     let submits = (ask.verb, ask.resource) == (Verb::Create, Resource::Steps);
     let pool = match ask.pool {
-        At::Everywhere if submits => " that name no pool and could run in any".to_owned(),
+        At::Everywhere if submits => {
+            " that name no pool and could run in any (name one of yours with `--pool`)".to_owned()
+        }
         pool => said("in pool", pool),
     };
     pool + &said("of subject", ask.subject)

@@ -44,7 +44,8 @@ pub(super) async fn list(
     let wanted = params.read()?;
     let look = move |core: &Core| {
         let tokens = wanted.of(core.state().admission().tokens());
-        let listed = tokens.filter(|(_, token)| caller.lists_by(Resource::JoinTokens, token.pool.as_ref()));
+        let listed =
+            tokens.filter(|(_, token)| caller.lists_by(Resource::JoinTokens, token.pool.as_ref()));
         wanted.page(listed.map(|(_, token)| view(token)), |token| {
             token.id.clone()
         })

@@ -194,7 +194,7 @@ pub(super) async fn put_policy(
     Binding { pool, subject }: Binding,
     put: Put,
 ) -> Result<Response, ApiError> {
-    let policy = written::policy(put.body()?).map_err(ApiError::Field)?;
+    let policy = written::policy(&subject, put.body()?).map_err(ApiError::Field)?;
     let (of, who) = (pool.clone(), subject.clone());
     let wanted = Wanted::Policy {
         pool,

@@ -4,6 +4,7 @@ use std::fmt::{self, Display};
 
 use coordinator_core::{Attempt, Node, Part, PartPhase, Pool, Record, State, Step, Validation};
 use sluice_common::api::timestamp;
+use sluice_common::cluster::SubjectTerms;
 use sluice_common::id::{NodeName, PoolName, StepId, Subject, TemplateName, ValidationName};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
@@ -208,12 +209,22 @@ fn cluster(state: &State) -> String {
     let of = |kind: &str, pool: &PoolName| format!("steps with {kind} go to {pool}");
     let subjects = terms.subjects.iter();
     let subjects =
-        subjects.map(|(subject, its)| Some(format!("those of {subject} to {}", its.pool)));
+        subjects.map(|(subject, its)| Some(format!("those of {subject} to {}", pools_of(its))));
     let sent = [
         default.cpu.as_ref().map(|pool| of("no GPU", pool)),
         default.gpu.as_ref().map(|pool| of("GPUs", pool)),
     ];
     joined(sent.into_iter().chain(subjects))
+}
+
+fn pools_of(its: &SubjectTerms) -> String {
+    let of = |kind: &str, pool: &Option<PoolName>| Some(format!("{} with {kind}", pool.as_ref()?));
+    let all = its.pool.as_ref().map(ToString::to_string);
+    let said = [of("no GPU", &its.cpu), of("GPUs", &its.gpu), all];
+    said.into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", else ")
 }
 
 fn pool(pool: &Pool) -> String {

@@ -148,12 +148,25 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     let mut host = Host::new(&dev);
 
     // A pool without hosts advises how one comes into it.
-    dev.ok(&["submit", "--id", "waits", "--pool", "day", "--subject", "default", "--", "true"]);
+    dev.ok(&[
+        "submit",
+        "--id",
+        "waits",
+        "--pool",
+        "day",
+        "--subject",
+        "default",
+        "--",
+        "true",
+    ]);
     let why = dev.ok(&["explain", "waits"]);
     let ways = advised(&why, "sluice ");
     assert_eq!(ways[0], "sluice token create --pool day", "{why}");
     let narrow = line_of(&done(&dev, &ways[0]));
-    assert!(ways[1].starts_with("sluice move node NODE --pool day"), "{why}");
+    assert!(
+        ways[1].starts_with("sluice move node NODE --pool day"),
+        "{why}"
+    );
 
     // A token for one pool and a config that names another part, and both ways out work.
     host.config("pool = \"night\"\n");
@@ -168,10 +181,16 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     let open = line_of(&dev.ok(&["token", "create"]));
     host.config("pool = \"nigth\"\n");
     let (joined, said) = host.join(&open);
-    assert!(!joined && said.contains("did you mean `night`?"), "{said}");
+    assert!(
+        !joined && said.contains("set `pool` in agent.toml"),
+        "{said}"
+    );
     host.config("pool = \"night\"\n");
     let (joined, said) = host.join(&open);
-    assert!(joined && said.contains("node guest of pool night"), "{said}");
+    assert!(
+        joined && said.contains("node guest of pool night"),
+        "{said}"
+    );
     host.start();
     in_pool(&dev, "guest", "night");
 
@@ -195,7 +214,11 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
     for config in ["pool = \"default\"\n", "pool = \"gone\"\n", ""] {
         host.restart_with(&dev, config, "day");
     }
-    assert_eq!(node(&dev, "guest")["pool_of_config"], "night", "its certificate says so");
+    assert_eq!(
+        node(&dev, "guest")["pool_of_config"],
+        "night",
+        "its certificate says so"
+    );
     done(&dev, &back[0]);
     in_pool(&dev, "guest", "night");
 
@@ -207,4 +230,108 @@ fn the_pool_of_a_host_is_told_by_its_config_once_and_by_its_admin_from_then_on()
         (typed(&dev, &away).code == 0).then_some(())
     });
     dev.ok(&["delete", "pool", "night"]);
+}
+
+/// Types a line with a pipe, as a shell takes it.
+fn piped(dev: &Dev, line: &str) {
+    let output = Command::new("sh")
+        .args(["-c", line])
+        .env("PATH", format!("{}:/usr/bin:/bin", binaries().display()))
+        .env("SLUICE_CONTEXT", &dev.context)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{line}: {output:?}");
+}
+
+#[test]
+fn who_has_no_policy_is_told_the_document_that_gives_one() {
+    let dev = Dev::start();
+    let submit = |id: &str| {
+        dev.sluice(&[
+            "submit",
+            "--id",
+            id,
+            "--subject",
+            "prod",
+            "--pool",
+            "default",
+            "--",
+            "true",
+        ])
+    };
+    let refused = submit("before");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    let ways = advised(&refused.stderr, "echo ");
+    assert_eq!(ways.len(), 1, "{refused:?}");
+    piped(&dev, &ways[0]);
+    assert_eq!(submit("after").code, 0);
+    dev.step_in("after", &["succeeded"]);
+}
+
+#[test]
+fn whoever_makes_a_pool_can_use_it_at_once() {
+    let dev = Dev::start();
+    let file = dev.folder().join("fresh.yaml");
+    fs::write(&file, "{kind: pool, name: fresh}\n").unwrap();
+    let made = dev.ok(&["apply", "-f", file.to_str().unwrap()]);
+    assert_eq!(
+        made,
+        "pool/fresh created\npolicy/fresh/dev created: priority 0\n"
+    );
+    let again = dev.ok(&["apply", "-f", file.to_str().unwrap()]);
+    assert_eq!(again, "pool/fresh unchanged\n");
+    dev.ok(&["submit", "--id", "waits", "--pool", "fresh", "--", "true"]);
+    dev.step_in("waits", &["queued"]);
+    // Who binds somebody has said who may.
+    apply(
+        &dev,
+        "{kind: pool, name: own}\n---\n{kind: policy, pool: own, subject: prod}\n",
+    );
+    assert_eq!(
+        dev.ok(&["get", "policies", "--pool", "own", "-o", "name"]),
+        "policy/own/prod\n"
+    );
+}
+
+#[test]
+fn what_a_scoped_token_may_is_told_as_it_is_judged() {
+    let dev = Dev::start();
+    apply(&dev, "{kind: policy, pool: default, subject: prod}\n");
+    let made = dev.ok(&[
+        "api-token",
+        "create",
+        "ci",
+        "--role",
+        "submitter",
+        "--subject",
+        "prod",
+        "--pool",
+        "default",
+    ]);
+    let context = dev.folder().join("ci.json");
+    let secret = made.trim();
+    fs::write(
+        &context,
+        serde_json::json!({"http": dev.http, "token": secret, "subject": "prod"}).to_string(),
+    )
+    .unwrap();
+    fs::set_permissions(
+        &context,
+        std::os::unix::fs::PermissionsExt::from_mode(0o600),
+    )
+    .unwrap();
+    let as_ci = |args: &[&str]| {
+        let with = ["--context", context.to_str().unwrap()];
+        dev.sluice(&[&args[..1], &with, &args[1..]].concat())
+    };
+    let can = as_ci(&["auth", "can-i", "create", "steps", "-o", "json"]);
+    assert_eq!(can.code, 1, "{can:?}");
+    assert!(can.stdout.contains("--pool"), "{can:?}");
+    let run = as_ci(&["run", "--", "true"]);
+    assert_eq!(run.code, 125, "{run:?}");
+    assert!(run.stderr.contains("--pool"), "{run:?}");
+    let can = as_ci(&["auth", "can-i", "create", "steps", "--pool", "default"]);
+    assert_eq!((can.code, can.stdout.as_str()), (0, "yes\n"), "{can:?}");
+    let run = as_ci(&["run", "--pool", "default", "--", "true"]);
+    assert_eq!(run.code, 0, "{run:?}");
 }

@@ -15,7 +15,7 @@ description: "what all share"
 env: {A: "x: y", B: ""}
 wrapper: [nice, --]
 workdir: /tmp
-limits: {processes: 100, open_files: 4096}
+limits: {processes: 100, nofile: 4096}
 hooks: {before: [{name: in, command: ["true"]}]}
 resources: {memory: 1GiB}
 allowed_mounts: []
@@ -63,7 +63,7 @@ subjects: {prod: {pool: full}}
 kind: role
 name: looker
 description: looks
-rules: [{verbs: [get], resources: [steps]}]
+rules: [{effect: allow, verbs: [get], resources: [steps]}]
 ---
 kind: binding
 name: lookers
@@ -98,7 +98,12 @@ fn handed_in(dev: &Dev, args: &[&str], text: &str) -> Ran {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     Ran {
         stdout: String::from_utf8(output.stdout).unwrap(),
@@ -128,7 +133,11 @@ fn whatever_kind_is_got_applies_again_and_changes_nothing() {
             let text = got(&dev, kind, name, format);
             let ran = applied(&dev, &text);
             assert_eq!(ran.code, 0, "{format}: {ran:?}\n{text}");
-            assert_eq!(ran.stdout, format!("{called} unchanged\n"), "{format}: {text}");
+            assert_eq!(
+                ran.stdout,
+                format!("{called} unchanged\n"),
+                "{format}: {text}"
+            );
             assert_eq!(got(&dev, kind, name, format), text);
         }
     }
@@ -137,7 +146,15 @@ fn whatever_kind_is_got_applies_again_and_changes_nothing() {
 #[test]
 fn whole_lists_apply_again_and_what_nobody_wrote_is_left_as_it_is() {
     let dev = dev();
-    let kinds = ["templates", "validations", "pools", "platforms", "policies", "roles", "bindings"];
+    let kinds = [
+        "templates",
+        "validations",
+        "pools",
+        "platforms",
+        "policies",
+        "roles",
+        "bindings",
+    ];
     for kind in kinds {
         for format in ["yaml", "json"] {
             let text = got(&dev, kind, "", format);
@@ -147,7 +164,11 @@ fn whole_lists_apply_again_and_what_nobody_wrote_is_left_as_it_is() {
             let all = ran.stdout.lines().all(|line| line.ends_with(" unchanged"));
             assert!(all, "{kind} {format}: {ran:?}");
             let told = ran.stderr.contains("left as it is");
-            assert_eq!(told, matches!(kind, "platforms" | "roles"), "{kind}: {ran:?}");
+            assert_eq!(
+                told,
+                matches!(kind, "platforms" | "roles"),
+                "{kind}: {ran:?}"
+            );
         }
     }
 }
@@ -157,12 +178,18 @@ fn an_edit_of_what_was_got_is_made_and_one_of_what_is_only_told_is_refused() {
     let dev = dev();
     let text = got(&dev, "pool", "full", "yaml");
     let ran = applied(&dev, &text.replace("seats: 2", "seats: 3"));
-    assert_eq!(ran.stdout, "pool/full changed: capacity.seats 2 -> 3\n", "{ran:?}");
+    assert_eq!(
+        ran.stdout, "pool/full changed: capacity.seats 2 -> 3\n",
+        "{ran:?}"
+    );
     let mut pool: Value = serde_json::from_str(&got(&dev, "pool", "full", "json")).unwrap();
     pool["declared"]["seats"] = json!(2);
     pool["capacity"]["seats"] = json!(2);
     let ran = applied(&dev, &pool.to_string());
-    assert_eq!(ran.stdout, "pool/full changed: capacity.seats 3 -> 2\n", "{ran:?}");
+    assert_eq!(
+        ran.stdout, "pool/full changed: capacity.seats 3 -> 2\n",
+        "{ran:?}"
+    );
     pool["capacity"]["seats"] = json!(9);
     let ran = applied(&dev, &pool.to_string());
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -176,13 +203,20 @@ fn an_edit_of_what_was_got_is_made_and_one_of_what_is_only_told_is_refused() {
 #[test]
 fn what_a_pool_leaves_out_is_gone_its_platforms_too() {
     let dev = dev();
-    let ran = applied(&dev, "kind: pool\nname: full\n---\nkind: platform\npool: full\nname: old\nselector: {gpu_model: v100}\n");
+    let ran = applied(
+        &dev,
+        "kind: pool\nname: full\ncapacity: {seats: 2}\n---\nkind: platform\npool: full\nname: old\nselector: {gpu_model: v100}\n",
+    );
     assert_eq!(ran.code, 0, "{ran:?}");
     let pool: Value = serde_json::from_str(&got(&dev, "pool", "full", "json")).unwrap();
     let platforms = pool["declared_platforms"].as_array().unwrap();
     assert_eq!(platforms.len(), 1, "{pool}");
-    assert_eq!(platforms[0]["selector"], json!({"gpu_model": "v100"}), "its own document stands");
-    let ran = applied(&dev, "kind: pool\nname: full\n");
+    assert_eq!(
+        platforms[0]["selector"],
+        json!({"gpu_model": "v100"}),
+        "its own document stands"
+    );
+    let ran = applied(&dev, "kind: pool\nname: full\ncapacity: {seats: 2}\n");
     assert!(ran.stdout.contains("platforms.old"), "{ran:?}");
     let pool: Value = serde_json::from_str(&got(&dev, "pool", "full", "json")).unwrap();
     assert_eq!(pool.get("declared_platforms"), None, "{pool}");
@@ -193,8 +227,21 @@ fn asked(dev: &Dev, id: &str) -> Value {
     let mut step: Value = serde_json::from_str(&got(dev, "step", id, "json")).unwrap();
     let fields = step.as_object_mut().unwrap();
     for name in [
-        "id", "state", "reason", "placements", "attempt", "attempts", "exit", "submitted_at", "allocated_at",
-        "started_at", "finished_at", "pool", "merged", "warnings", "held",
+        "id",
+        "state",
+        "reason",
+        "placements",
+        "attempt",
+        "attempts",
+        "exit",
+        "submitted_at",
+        "allocated_at",
+        "started_at",
+        "finished_at",
+        "pool",
+        "merged",
+        "warnings",
+        "held",
     ] {
         fields.remove(name);
     }
@@ -247,11 +294,18 @@ retries: 0
         }
     }
     // Several at once, as a list has them.
-    let ran = handed_in(&dev, &["submit", "-f", "-"], &got(&dev, "steps", "", "yaml"));
+    let ran = handed_in(
+        &dev,
+        &["submit", "-f", "-"],
+        &got(&dev, "steps", "", "yaml"),
+    );
     assert_eq!((ran.code, ran.stdout.lines().count()), (0, 9), "{ran:?}");
     // What is not told cannot be handed in.
     let hidden = got(&dev, "step", "rich", "json").replace("\"1\"", "\"***\"");
     let ran = handed_in(&dev, &["submit", "-f", "-"], &hidden);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.stderr.contains("env.X: its value is not told"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("env.X: its value is not told"),
+        "{ran:?}"
+    );
 }

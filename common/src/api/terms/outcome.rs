@@ -151,7 +151,7 @@ pub struct TermsView {
     /// Of a template: what it says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<Box<Template>>,
-    /// Of the cluster: where steps go that name no pool and whose subject has no policy in any.
+    /// Of the cluster: where steps go that name no pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default_pool: Option<DefaultPool>,
     /// Of the cluster: where the steps of a subject go that name no pool.

@@ -52,7 +52,10 @@ impl Policy {
 /// A subject's account in a pool. It outlives its policy while something of it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
+    /// Its own policy, or else that of whoever has none.
     pub(crate) policy: Option<Policy>,
+    /// Whether the policy is its own.
+    pub(crate) own: bool,
     /// All that it uses of the pool.
     pub(crate) used: Amounts,
     /// The part of it that cannot be made to give way.
@@ -65,13 +68,14 @@ pub(crate) struct Account {
 
 impl Account {
     pub(crate) fn is_empty(&self) -> bool {
-        self.policy.is_none() && self.runs.is_empty() && self.line.is_empty()
+        !self.own && self.runs.is_empty() && self.line.is_empty()
     }
 
     /// The account with nobody in its line.
     pub(crate) fn without_line(&self) -> Self {
         Self {
             policy: self.policy.clone(),
+            own: self.own,
             used: self.used.clone(),
             firm: self.firm.clone(),
             runs: self.runs.clone(),

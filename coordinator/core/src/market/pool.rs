@@ -36,6 +36,8 @@ pub struct Pool {
     /// All that is granted.
     used: Amounts,
     accounts: BTreeMap<Subject, Account>,
+    /// The policy of each subject that has none of its own, under the name `*`.
+    everyone: Option<(Subject, Policy)>,
     hosts: BTreeMap<NodeName, Host>,
     /// What all remembered hosts have.
     detected: HostUnits,
@@ -130,16 +132,41 @@ impl Pool {
         self.terms = terms;
     }
 
-    /// The policy of a subject.
+    /// The policy of a subject: its own, or else that of whoever has none.
     pub fn policy(&self, subject: &Subject) -> Option<&Policy> {
-        self.accounts.get(subject)?.policy.as_ref()
+        let account = self.accounts.get(subject).filter(|it| it.own);
+        let own = account.and_then(|it| it.policy.as_ref());
+        own.or(self.everyone.as_ref().map(|(_, policy)| policy))
     }
 
-    /// Every policy, by subject.
+    /// Every policy that somebody wrote, by subject.
+    pub(crate) fn written(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
+        let everyone = self.everyone.iter();
+        let everyone = everyone.map(|(subject, policy)| (subject, policy));
+        let own = self.accounts.iter().filter(|(_, account)| account.own);
+        let own = own.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
+        everyone.chain(own)
+    }
+
+    /// The policy that somebody wrote for this very subject, or for everyone.
+    pub(crate) fn written_for(&self, subject: &Subject) -> Option<(&Subject, &Policy)> {
+        if subject.is_everyone() {
+            return self
+                .everyone
+                .as_ref()
+                .map(|(subject, policy)| (subject, policy));
+        }
+        let (subject, account) = self.accounts.get_key_value(subject)?;
+        let own = account.policy.as_ref().filter(|_| account.own);
+        Some((subject, own?))
+    }
+
+    /// Every policy by which somebody may come: those that were written, and the one of everyone for each subject that
+    /// has an account here by it.
     pub fn policies(&self) -> impl Iterator<Item = (&Subject, &Policy)> {
-        self.accounts
-            .iter()
-            .filter_map(|(subject, account)| Some((subject, account.policy.as_ref()?)))
+        let lent = self.accounts.iter().filter(|(_, account)| !account.own);
+        let lent = lent.filter_map(|(subject, it)| Some((subject, it.policy.as_ref()?)));
+        self.written().chain(lent)
     }
 
     /// What a subject uses, all of it and the part that cannot be made to give way.
@@ -271,6 +298,7 @@ impl Pool {
             terms: self.terms.clone(),
             used: self.used.clone(),
             accounts: accounts.collect(),
+            everyone: self.everyone.clone(),
             hosts: self.hosts.clone(),
             detected: self.detected,
             all: self.all.clone(),
@@ -287,25 +315,63 @@ impl Pool {
         }
     }
 
-    /// Whether it had another is told.
+    /// Whether there was another is told.
     pub(crate) fn put_policy(&mut self, subject: &Subject, policy: Policy) -> bool {
         for key in policy.keys() {
             *self.named.entry(key.clone()).or_default() += 1;
         }
-        let account = self.accounts.entry(subject.clone()).or_default();
+        if subject.is_everyone() {
+            let before = self.everyone.replace((subject.clone(), policy));
+            before.iter().for_each(|(_, policy)| self.unname(policy));
+            self.lend();
+            return before.is_some();
+        }
+        let account = self.account_mut(subject);
         let before = account.policy.replace(policy);
+        let had_own = core::mem::replace(&mut account.own, true);
         let had_one = before.is_some();
-        before.into_iter().for_each(|policy| self.unname(&policy));
+        let own = before.into_iter().filter(|_| had_own);
+        own.for_each(|policy| self.unname(&policy));
         had_one
     }
 
     pub(crate) fn remove_policy(&mut self, subject: &Subject) {
-        let account = self.accounts.get_mut(subject);
-        let Some(policy) = account.and_then(|account| account.policy.take()) else {
+        if subject.is_everyone() {
+            let before = self.everyone.take();
+            before.iter().for_each(|(_, policy)| self.unname(policy));
+            self.lend();
             return;
-        };
-        self.unname(&policy);
+        }
+        let lent = self.lent();
+        let account = self.accounts.get_mut(subject).filter(|it| it.own);
+        let Some(account) = account else { return };
+        account.own = false;
+        let policy = core::mem::replace(&mut account.policy, lent);
+        policy.iter().for_each(|policy| self.unname(policy));
         self.drop_if_empty(subject);
+    }
+
+    /// What whoever has no policy of his own may use.
+    fn lent(&self) -> Option<Policy> {
+        self.everyone.as_ref().map(|(_, policy)| policy.clone())
+    }
+
+    /// Gives each account without a policy of its own the one of everyone.
+    fn lend(&mut self) {
+        let lent = self.lent();
+        for account in self.accounts.values_mut().filter(|it| !it.own) {
+            account.policy = lent.clone();
+        }
+    }
+
+    /// The account of a subject, opened if it has none.
+    fn account_mut(&mut self, subject: &Subject) -> &mut Account {
+        let lent = self.lent();
+        let account = self.accounts.entry(subject.clone());
+        account.or_insert_with(|| Account {
+            policy: lent,
+            ..Account::default()
+        })
     }
 
     fn unname(&mut self, policy: &Policy) {
@@ -326,9 +392,7 @@ impl Pool {
         waiting: impl Iterator<Item = &'a Request>,
         is_aside: impl Fn(&StepId) -> bool,
     ) {
-        let Some(account) = self.accounts.get_mut(subject) else {
-            return;
-        };
+        let account = self.account_mut(subject);
         account.line = Default::default();
         if account.policy.is_some() {
             for request in waiting {
@@ -347,16 +411,16 @@ impl Pool {
         }
     }
 
+    /// Only for who has a policy here.
     pub(crate) fn enqueue(&mut self, request: &Request) {
-        if let Some(account) = self.accounts.get_mut(&request.subject) {
-            account.line.insert(request);
-        }
+        self.account_mut(&request.subject).line.insert(request);
     }
 
     pub(crate) fn dequeue(&mut self, request: &Request) {
         if let Some(account) = self.accounts.get_mut(&request.subject) {
             account.line.remove(request);
         }
+        self.drop_if_empty(&request.subject);
     }
 
     pub(crate) fn set_aside(&mut self, request: &Request) {
@@ -391,8 +455,7 @@ impl Pool {
         let request = &run.request;
         self.used.add(run.demand());
         self.appetite.add(run.each(), request.hosts);
-        let account = self.accounts.entry(request.subject.clone()).or_default();
-        account.charge(attempt, run);
+        self.account_mut(&request.subject).charge(attempt, run);
         self.note_begun(attempt, run.began());
         if run.is_leaving() {
             self.leaving.insert(attempt.clone());

@@ -80,13 +80,9 @@ impl Pool {
         let sums = self.reserved_in_all();
         let named: BTreeSet<&Subject> = first.iter().copied().collect();
         let others = self
-            .policies()
+            .written()
             .filter(|(subject, _)| !named.contains(subject));
-        let blamed = first
-            .iter()
-            .filter_map(|subject| self.accounts().get_key_value(*subject));
-        let blamed =
-            blamed.filter_map(|(subject, account)| Some((subject, account.policy.as_ref()?)));
+        let blamed = first.iter().filter_map(|subject| self.written_for(subject));
         for (subject, policy) in blamed.chain(others) {
             let beside = |key: &Key| {
                 let own = policy.reserved.get(key).copied().unwrap_or(0);
@@ -110,7 +106,7 @@ impl Pool {
 
     fn reserved_in_all(&self) -> BTreeMap<&Key, u128> {
         let mut sums: BTreeMap<&Key, u128> = BTreeMap::new();
-        for (key, reserved) in self.policies().flat_map(|(_, policy)| &policy.reserved) {
+        for (key, reserved) in self.written().flat_map(|(_, policy)| &policy.reserved) {
             *sums.entry(key).or_default() += u128::from(*reserved);
         }
         sums
@@ -152,7 +148,7 @@ impl Pool {
     }
 
     fn reserved_beside(&self, subject: &Subject, key: &Key) -> u64 {
-        let others = self.policies().filter(|(other, _)| *other != subject);
+        let others = self.written().filter(|(other, _)| *other != subject);
         let reserved = others.map(|(_, policy)| policy.reserved.get(key).copied().unwrap_or(0));
         reserved.fold(0, u64::saturating_add)
     }

@@ -25,7 +25,10 @@ fn pool(name: &str) -> PoolName {
 }
 
 fn terms() -> ClusterTerms {
-    let its = SubjectTerms { pool: pool("own") };
+    let its = SubjectTerms {
+        pool: Some(pool("own")),
+        ..SubjectTerms::default()
+    };
     ClusterTerms {
         default_pool: DefaultPool {
             cpu: Some(pool("cpus")),
@@ -104,9 +107,119 @@ fn a_subject_s_own_pool_goes_before_its_policies_and_a_named_pool_before_both() 
     rig.submit("b", in_pool(of("s", spec(1, 1000)), "gpus"))
         .unwrap();
     assert_eq!(rig.placed("b").0, "n-gpus");
+}
+
+#[test]
+fn the_default_pool_takes_those_of_subjects_that_have_a_policy_elsewhere_too() {
+    let mut rig = rig();
     rig.put_policy("gpus", "y", Policy::default());
     rig.submit("c", of("y", spec(0, 1000))).unwrap();
-    assert_eq!(rig.placed("c").0, "n-gpus", "its policies choose");
+    rig.submit("g", of("y", spec(1, 1000))).unwrap();
+    assert_eq!(
+        (rig.placed("c").0, rig.placed("g").0),
+        ("n-cpus".into(), "n-gpus".into())
+    );
+    // Where the pool for all lets it in by no policy, its own choose.
+    rig.apply(vec![Wanted::NoPolicy {
+        pool: pool("cpus"),
+        subject: "default".parse().unwrap(),
+    }]);
+    rig.submit("d", of("y", spec(0, 1000))).unwrap();
+    assert_eq!(rig.placed("d").0, "n-gpus");
+}
+
+#[test]
+fn a_subject_has_a_pool_for_each_kind_of_work() {
+    let mut rig = rig();
+    let its = SubjectTerms {
+        cpu: Some(pool("own")),
+        ..SubjectTerms::default()
+    };
+    let mut terms = terms();
+    terms.subjects = [("x".parse().unwrap(), its)].into();
+    rig.apply(vec![cluster(terms)]);
+    rig.submit("c", of("x", spec(0, 1000))).unwrap();
+    rig.submit("g", of("x", spec(1, 1000))).unwrap();
+    assert_eq!(
+        (rig.placed("c").0, rig.placed("g").0),
+        ("n-own".into(), "n-gpus".into())
+    );
+}
+
+#[test]
+fn a_default_pool_that_is_named_lets_in_as_if_it_were_not() {
+    let mut rig = rig();
+    rig.submit("a", in_pool(of("x", spec(1, 1000)), "gpus"))
+        .unwrap();
+    assert_eq!(rig.placed("a").0, "n-gpus");
+    let market = rig.core.state().market().pool(&pool("gpus")).unwrap();
+    assert_eq!(market.running_of(&"default".parse().unwrap()), 1);
+    rig.submit("b", in_pool(of("x", spec(1, 1000)), "own"))
+        .unwrap();
+    assert_eq!(
+        rig.code("b"),
+        ReasonCode::NoPolicy,
+        "it is no default of its"
+    );
+    rig.restart(0);
+    assert_eq!(rig.placed("a").0, "n-gpus");
+}
+
+fn at_most(gpus: u64) -> Policy {
+    Policy {
+        limit: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
+        ..Policy::default()
+    }
+}
+
+#[test]
+fn the_policy_of_everyone_is_that_of_each_who_has_none() {
+    let mut rig = Rig::one_node(4, 8);
+    rig.put_policy("default", "*", at_most(1));
+    for (id, subject) in [("a", "x"), ("b", "x"), ("c", "y"), ("d", "s"), ("e", "s")] {
+        rig.submit(id, of(subject, spec(1, 1000))).unwrap();
+    }
+    assert_eq!(
+        rig.state("b"),
+        StepState::Queued,
+        "x has a limit of its own"
+    );
+    for id in ["a", "c", "d", "e"] {
+        assert_eq!(rig.state(id), StepState::Allocated, "{id}");
+    }
+    let firm = StepSpec {
+        preemptible: false,
+        ..of("y", spec(1, 1000))
+    };
+    rig.submit("f", firm).unwrap();
+    assert_eq!(
+        rig.code("f"),
+        ReasonCode::ExceedsReserved,
+        "it reserves nothing"
+    );
+    // It holds over a restart, by snapshot and by log, and one's own goes before.
+    for snapshot_at in [0, rig.log.len()] {
+        rig.restart(snapshot_at);
+        rig.hello(hello("n", 4, 8));
+    }
+    rig.put_policy("default", "x", at_most(2));
+    assert_eq!(rig.state("b"), StepState::Queued, "no GPU is free");
+    rig.run("c.1");
+    rig.status(
+        "n",
+        "c.1",
+        released(sluice_common::supervision::Exit::Code(0)),
+    );
+    assert_eq!(rig.state("b"), StepState::Allocated);
+    // Without it those who have none wait for one.
+    rig.submit("w", of("y", spec(1, 1000))).unwrap();
+    rig.apply(vec![Wanted::NoPolicy {
+        pool: pool("default"),
+        subject: "*".parse().unwrap(),
+    }]);
+    rig.submit("z", of("z", spec(1, 1000))).unwrap();
+    assert_eq!(rig.code("z"), ReasonCode::NoPolicy);
+    rig.restart(0);
 }
 
 #[test]

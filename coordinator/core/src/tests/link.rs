@@ -92,7 +92,7 @@ fn who_does_not_belong_is_refused_with_the_way_out() {
     refused(|h| h.protocol = 9, &["protocol 9", "same release"]);
     refused(
         |h| h.pool = PoolName::new("defautl").unwrap(),
-        &["`defautl`", "did you mean `default`", "config"],
+        &["`defautl`", "did you mean `default`", "agent.toml"],
     );
     let other = ClusterId::new("elsewhere").unwrap();
     let foreign = Epoch {

@@ -192,7 +192,9 @@ fn who_may_not_is_told_first() {
     assert_eq!(preview_of.stages[0].passage, Passage::Failed);
     assert_eq!(
         obstacles(&preview_of),
-        ["  - policy: `x` has no policy in any pool: ask whoever leads one for it"]
+        [
+            "  - policy: `x` has no policy in any pool: whoever leads one gives it one by `echo '{kind: policy, pool: POOL, subject: x}' | sluice apply -f -`"
+        ]
     );
     let nowhere = preview(&mut rig, in_pool(spec(0, 0), "defalt"));
     assert_eq!(

@@ -395,6 +395,20 @@ impl Rig {
         fed
     }
 
+    /// The node comes into a pool as in logs of earlier releases, in which its config moved it.
+    pub(super) fn moved_by_config(&mut self, words: &Hello, pool: &str) {
+        self.core.record(Record::NodeReported {
+            node: words.node.clone(),
+            pool: PoolName::new(pool).unwrap(),
+            pool_of_config: None,
+            labels: words.labels.clone(),
+            address: words.address.clone(),
+            version: words.version.clone(),
+            boot_id: words.boot_id.clone(),
+            inventory: words.inventory.clone(),
+        });
+    }
+
     pub(super) fn session(&self, name: &str) -> SessionId {
         self.sessions
             .get(&node(name))

@@ -203,7 +203,7 @@ fn pools_do_not_wait_for_each_other() {
     assert_eq!(rig.state("b"), StepState::Queued);
     // A node that changes pools takes its free units with it.
     rig.status("m", "c.1", released(Exit::Code(0)));
-    elsewhere.pool = PoolName::new("default").unwrap();
+    rig.moved_by_config(&elsewhere, "default");
     let fed = rig.hello(elsewhere);
     assert_eq!(fed.orders, ["assign b.1"]);
 }
@@ -212,12 +212,12 @@ fn pools_do_not_wait_for_each_other() {
 fn a_node_that_leaves_a_pool_lets_those_go_on_who_waited_behind_one_for_it() {
     let mut rig = Rig::one_node(0, 1);
     rig.put_pool("other");
-    let mut big = hello("big", 4, 4);
+    let big = hello("big", 4, 4);
     rig.hello(big.clone());
     rig.submit("a", spec(4, 1000)).unwrap();
     rig.submit("b", spec(4, 1000)).unwrap();
     rig.submit("c", spec(0, 1000)).unwrap();
-    big.pool = PoolName::new("other").unwrap();
+    rig.moved_by_config(&big, "other");
     let fed = rig.hello(big);
     assert_eq!(fed.orders, ["assign a.1"], "a.1 was not listed");
     assert_eq!(rig.state("c"), StepState::Allocated);

@@ -475,16 +475,7 @@ fn a_pool_is_deleted_once_no_node_is_in_it() {
     rig.submit("a", in_pool(spec(1, 1000), "p")).unwrap();
     rig.submit("b", in_pool(spec(1, 1000), "p")).unwrap();
     // A config moved a host in earlier releases; what runs on it is still of this pool.
-    rig.core.record(Record::NodeReported {
-        node: words.node.clone(),
-        pool: PoolName::new("default").unwrap(),
-        pool_of_config: None,
-        labels: words.labels.clone(),
-        address: words.address.clone(),
-        version: words.version.clone(),
-        boot_id: words.boot_id.clone(),
-        inventory: words.inventory.clone(),
-    });
+    rig.moved_by_config(&words, "default");
     rig.hello(holding(words, vec![status("a.1", running())]));
     let (_, message) = refused(&mut rig, vec![no_pool("p")]);
     assert!(message.contains("steps run in it (`a`)"), "{message}");
