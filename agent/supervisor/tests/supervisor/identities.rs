@@ -91,7 +91,9 @@ fn a_subject_s_steps_run_as_its_user_and_others_as_the_default() {
 
 #[test]
 fn a_step_owns_its_working_directory_and_nothing_beside_it() {
-    let Some(host) = host(CONFIG) else { return };
+    let Some(host) = host(&format!("keep_work = \"1d\"\n{CONFIG}")) else {
+        return;
+    };
     let script = "echo through; for at in .. ../stdout ../stderr ../begun ../..; do \
                   [ -w $at ] && echo $at can be written; done; \
                   (: >> ../stdout) 2>/dev/null && echo opened; (: > ../new) 2>/dev/null && echo made; \

@@ -11,6 +11,10 @@ use sluice_common::supervision::{Exit, HostPhase, SpawnSpec};
 use crate::client::{sh, spec};
 use crate::host::{Host, open_files, until};
 
+/// How often a supervisor with nothing to do wakes at most: once for the disk, whose counter also ends, and once for the
+/// keeper.
+const LOOKS_IN_A_SECOND: u64 = 4;
+
 #[test]
 fn two_hundred_at_once_leave_no_zombie_and_no_descriptor() {
     let host = Host::start();
@@ -32,7 +36,7 @@ fn two_hundred_at_once_leave_no_zombie_and_no_descriptor() {
         assert_eq!(client.wait_gone(&spec.attempt).exit, Exit::Code(n % 200));
     }
     until("no child is left", || host.children().is_empty());
-    assert_eq!(open_files(host.pid()), before);
+    until("no descriptor is left", || open_files(host.pid()) <= before);
 }
 
 #[test]
@@ -167,10 +171,11 @@ fn with_nothing_to_do_it_sleeps() {
     client.wait_running(&"runs.1".parse().unwrap());
     client.wait_ended(&"orphan.1".parse().unwrap());
     client.run(&spec("failed.1", &["/no/such"]));
-    // It may wake a few times more, while it cannot tell whose the orphan is; then it has to sleep for a whole second.
+    // It may wake a few times more, while it cannot tell whose the orphan is; then it has to sleep but for its looks at the
+    // disk and at its keeper.
     until("it sleeps", || {
         let before = sleeps(host.pid());
         std::thread::sleep(Duration::from_secs(1));
-        sleeps(host.pid()) == before
+        sleeps(host.pid()) <= before + LOOKS_IN_A_SECOND
     });
 }
