@@ -64,11 +64,13 @@ check() {
     echo "== $name"
     "$@" || failed+=("$name")
 }
+dependencies() { python3 -B tests/dependencies/check.py && (cd tests/dependencies && python3 -B -m unittest -q); }
 tests() { cargo test --workspace --locked --no-fail-fast 2>&1 | tee "$log"; }
 
 check format cargo fmt --all --check
 check lint cargo clippy --workspace --all-targets --locked -- -D warnings
 check documentation env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+check dependencies dependencies
 check build cargo build --workspace --locked
 check tests tests
 
