@@ -203,7 +203,7 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     });
     // One that is refused takes nobody's place.
     let mut hello = words("n1", 1);
-    hello.pool = "defalt".parse().unwrap();
+    hello.protocol += 1;
     rig.runtime.block_on(async {
         let mut third = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
         let greeting: Greeting = third.told().await;

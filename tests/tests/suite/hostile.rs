@@ -140,11 +140,10 @@ fn ten_thousand_connections_of_half_a_call_keep_nobody_from_working() {
         "only {} connections were made",
         open.len()
     );
-    let now = watched.look("while");
-    assert!(
-        now.descriptors < watched.before.descriptors + 1_100,
-        "{now:?}"
-    );
+    eventually("connections beyond those that may wait to be cut", || {
+        let now = watched.look("while");
+        (now.descriptors < watched.before.descriptors + 1_100).then_some(())
+    });
     steps_go_on(&dev);
     drop(open);
     watched.recovers();

@@ -61,12 +61,6 @@ name: hopper
 selector: {gpu_model: "h100, h200"}
 "#;
 
-/// The same with what the pool makes of it; a pool is written whole.
-fn declare(dev: &Dev, pool: &Value) {
-    let (status, put) = dev.call("PUT", "/v1/pools/default", Some(&pool.to_string()));
-    assert_eq!(status, 200, "{put}");
-}
-
 fn apply(dev: &Dev, text: &str) {
     let file = dev.folder().join("platforms.yaml");
     fs::write(&file, text).unwrap();
@@ -161,7 +155,10 @@ fn a_list_falls_back_and_a_default_is_taken_by_who_names_none() {
         dev.ok(&["cancel", id]);
         dev.step_in(id, &["cancelled"]);
     }
-    declare(&dev, &json!({"default_platform": "ada"}));
+    apply(
+        &dev,
+        &format!("kind: pool\nname: default\ndefault_platform: ada\n---{PLATFORMS}"),
+    );
     assert_eq!(granted(&dev, "plain", &["--gpus", "2"]), uuids("L40S"));
     let listed: Value = serde_json::from_str(&dev.ok(&["get", "platforms", "-o", "json"])).unwrap();
     let items = listed["items"].as_array().unwrap().iter();
