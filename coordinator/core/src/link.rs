@@ -9,6 +9,8 @@
 //! ```
 //! `ready` means that there is a link on which an assignment can go out now.
 
+mod refusal;
+
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -66,21 +68,6 @@ impl Core {
         self.settle_node(&node);
         self.rule_again();
         self.watch(&node);
-    }
-
-    /// Whoever is refused dials again and again: the first refusal after a welcome is an event.
-    fn note_refusal(&mut self, node: &NodeName, message: &str) {
-        let contact = self.contacts.get_mut(node);
-        let Some(contact) = contact.filter(|contact| !contact.refused) else {
-            return;
-        };
-        contact.refused = true;
-        if self.state.node(node).is_some() {
-            self.record(Record::NodeRefused {
-                node: node.clone(),
-                why: String::from(message),
-            });
-        }
     }
 
     /// The pool of a host: where it is once it is known, and else where its certificate lets it in. What its config names

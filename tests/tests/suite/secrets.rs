@@ -431,10 +431,15 @@ fn kept(site: &Site, secrets: &Secrets) {
         assert_eq!(mode & 0o777, 0o600, "{}", path.display());
         holders.push(path);
     }
-    for holder in ["store.redb", "ca.key", "backup", "call.1"] {
+    for holder in ["store.redb", "ca.key", "backup"] {
         let is_there = holders.iter().any(|path| path.ends_with(holder));
         assert!(is_there, "{holder} is not searched: {holders:?}");
     }
+    // A warrant is encrypted.
+    let warrants = holders
+        .iter()
+        .filter(|path| path.ends_with("warrants/call.1"));
+    assert_eq!(warrants.count(), 0);
 }
 
 /// Where a secret is told.
