@@ -1,5 +1,6 @@
 //! One pool: its terms, its accounts, its hosts and what is granted of it.
 
+mod hosts;
 mod tally;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -485,42 +486,6 @@ impl Pool {
                     self.backfill.remove(waiter);
                 }
             }
-        }
-    }
-
-    /// Adds a host, or changes it; what is granted on it stays granted.
-    pub(crate) fn put_host(&mut self, node: &NodeName, host: Host) {
-        self.detected = self.detected.plus(host.capacity);
-        self.count_host(&host);
-        self.all.insert(node, &host, None);
-        for platform in host.platforms() {
-            let shelf = self.shelves.entry(platform.clone()).or_default();
-            shelf.insert(node, &host, Some(platform));
-        }
-        self.hosts.insert(node.clone(), host);
-    }
-
-    pub(crate) fn remove_host(&mut self, node: &NodeName) -> Option<Host> {
-        let host = self.hosts.remove(node)?;
-        self.uncount_host(&host);
-        self.all.remove(node, &host, None);
-        for platform in host.platforms() {
-            if let Some(shelf) = self.shelves.get_mut(platform) {
-                shelf.remove(node, &host, Some(platform));
-                if shelf.is_empty() {
-                    self.shelves.remove(platform);
-                }
-            }
-        }
-        self.detected = self.detected.less(host.capacity);
-        Some(host)
-    }
-
-    /// Changes a host in place.
-    pub(crate) fn change_host(&mut self, node: &NodeName, change: impl FnOnce(&mut Host)) {
-        if let Some(mut host) = self.remove_host(node) {
-            change(&mut host);
-            self.put_host(node, host);
         }
     }
 }
