@@ -15,7 +15,7 @@ use sluice_common::wire::Hello;
 use crate::core::Core;
 use crate::input::{NewJoinToken, ReplyId};
 use crate::output::{Answer, Output, Refusal};
-use crate::record::Record;
+use crate::record::{JoinTokenMade, Record};
 use crate::state::{JoinToken, MAX_REFUSALS, TokenStanding, default_pool};
 
 /// A host that shows the secret of a token.
@@ -164,7 +164,7 @@ impl Core {
             return Err(Refusal::TooManyJoinTokens);
         }
         let expires_at = self.now + ttl;
-        self.record(Record::JoinTokenMade {
+        self.record(Record::JoinTokenMade(JoinTokenMade {
             token: id,
             hash,
             pool,
@@ -172,7 +172,7 @@ impl Core {
             labels,
             uses,
             expires_at,
-        });
+        }));
         Ok(())
     }
 

@@ -2,11 +2,12 @@
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
 mod about;
+mod joining;
 mod placement;
 mod stamped;
 mod words;
 
-pub use {about::About, placement::Placement, stamped::Stamped};
+pub use {about::About, joining::JoinTokenMade, placement::Placement, stamped::Stamped};
 
 use words::*;
 
@@ -421,23 +422,7 @@ pub enum Record {
         entry: AuditEntry,
     },
     /// An admin made a token by which hosts join. Its secret is kept nowhere.
-    JoinTokenMade {
-        /// Its id.
-        token: JoinTokenId,
-        /// What its secret hashes to.
-        hash: SecretHash,
-        /// The pool that it lets into; each host's config names its own where it is absent.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pool: Option<PoolName>,
-        /// The only node that it lets in; `None` is any whose name is free.
-        node: Option<NodeName>,
-        /// What the nodes are labelled with.
-        labels: BTreeMap<LabelKey, LabelValue>,
-        /// How many hosts it lets in.
-        uses: u32,
-        /// Until when.
-        expires_at: Time,
-    },
+    JoinTokenMade(JoinTokenMade),
     /// A host joined by a token: certificates of earlier generations open nothing any more.
     JoinTokenUsed {
         /// The token.

@@ -87,7 +87,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         | Record::Resumed { .. }
         | Record::NotSuspended { .. }
         | Record::Checkpointed { .. }
-        | Record::JoinTokenMade { .. }
+        | Record::JoinTokenMade(_)
         | Record::JoinTokenUsed { .. }
         | Record::JoinTokenRevoked { .. }
         | Record::JoinRefused { .. }

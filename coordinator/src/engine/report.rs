@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use coordinator_core::{Placement, Record, RecoveryEnd, RecoveryWhy, Stamped, State};
+use coordinator_core::{
+    JoinTokenMade, Placement, Record, RecoveryEnd, RecoveryWhy, Stamped, State,
+};
 use sluice_common::access::AuditEntry;
 use sluice_common::api::timestamp;
 use sluice_common::gpu_state::GpuStates;
@@ -195,7 +197,7 @@ impl Report {
                 node,
                 why,
             } => warn!(%step, attempt = number, %node, ?why, "step could not be suspended"),
-            Record::JoinTokenMade { token, pool, .. } => {
+            Record::JoinTokenMade(JoinTokenMade { token, pool, .. }) => {
                 let pool = pool.as_ref().map(ToString::to_string);
                 info!(%token, pool, "join token made");
             }

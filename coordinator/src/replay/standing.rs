@@ -94,7 +94,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         | Record::PlatformPut { pool, .. }
         | Record::PlatformDeleted { pool, .. } => vec![Thing::Pool(pool.clone())],
         // What a replay tells is how steps, nodes and pools stand, which these alone do not change.
-        Record::JoinTokenMade { .. }
+        Record::JoinTokenMade(_)
         | Record::JoinTokenUsed { .. }
         | Record::JoinTokenRevoked { .. }
         | Record::JoinRefused { .. }

@@ -94,7 +94,7 @@ impl Record {
             | Record::RecoveryEnded { .. } => About::Cluster,
             Record::TemplatePut { .. } | Record::TemplateDeleted { .. } => About::Templates,
             Record::ValidationPut { .. } | Record::ValidationDeleted { .. } => About::Validations,
-            Record::JoinTokenMade { node, .. } => About::Joining(node.as_ref()),
+            Record::JoinTokenMade(made) => About::Joining(made.node.as_ref()),
             Record::JoinTokenUsed { node, .. } | Record::JoinRefused { node, .. } => {
                 About::Joining(Some(node))
             }

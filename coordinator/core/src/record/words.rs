@@ -16,7 +16,7 @@ pub(super) use sluice_common::id::{
 pub(super) use sluice_common::inventory::{Capability, Inventory};
 pub(super) use sluice_common::label::{LabelKey, LabelValue};
 pub(super) use sluice_common::platform::terms::PlatformTerms;
-pub(super) use sluice_common::proof::{Fingerprint, Generation, SecretHash};
+pub(super) use sluice_common::proof::{Fingerprint, Generation};
 pub(super) use sluice_common::reason::Reason;
 pub(super) use sluice_common::rules::PoolRules;
 pub(super) use sluice_common::state::StepState;

@@ -197,7 +197,7 @@ impl State {
                 need(fits, || format!("{} is not there, or is", change.about()))
             }
             Record::Audited { .. } | Record::NodeRefused { .. } => Ok(()),
-            Record::JoinTokenMade { .. } => self.on_join_token_made(at, record),
+            Record::JoinTokenMade(made) => self.on_join_token_made(at, made),
             Record::JoinTokenUsed {
                 token,
                 node,

@@ -9,13 +9,13 @@ use sluice_common::proof::{Fingerprint, Generation};
 use sluice_common::time::Time;
 
 use super::{Fit, need};
-use crate::record::Record;
+use crate::record::JoinTokenMade;
 use crate::state::State;
 use crate::state::admission::{JoinToken, TokenUse};
 
 impl State {
-    pub(super) fn on_join_token_made(&mut self, at: Time, record: &Record) -> Fit {
-        let Record::JoinTokenMade {
+    pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> Fit {
+        let JoinTokenMade {
             token,
             hash,
             pool,
@@ -23,10 +23,7 @@ impl State {
             labels,
             uses,
             expires_at,
-        } = record
-        else {
-            return Ok(());
-        };
+        } = made;
         self.kept.admission.make_room(at);
         let made = JoinToken {
             id: token.clone(),

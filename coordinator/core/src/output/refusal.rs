@@ -1,0 +1,347 @@
+//! Why a call was not carried out, in words for whoever called.
+
+mod said;
+
+use alloc::{string::String, vec::Vec};
+
+use sluice_common::id::{
+    BindingName, JoinTokenId, NodeName, PlatformName, PoolName, RoleName, StepId, Subject,
+    TemplateName, TokenName, ValidationName,
+};
+use sluice_common::platform::terms::MAX_PLATFORMS;
+use sluice_common::state::StepState;
+
+use super::Use;
+use crate::market::BadPolicy;
+use crate::platforms::quoted;
+use crate::state::MAX_JOIN_TOKENS;
+use crate::words;
+
+use said::{declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, standing};
+
+/// Why a call was not carried out. Nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No step has this id.
+    #[error("there is no step `{step}`: `sluice get steps` lists those that are remembered")]
+    UnknownStep {
+        /// The id.
+        step: StepId,
+    },
+    /// No pool has this name.
+    #[error("there is no pool `{pool}`: `sluice get pools` lists those that there are")]
+    UnknownPool {
+        /// The name.
+        pool: PoolName,
+    },
+    /// The subject is not bound to the pool.
+    #[error("subject `{subject}` has no policy in pool `{pool}`")]
+    UnknownPolicy {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+    },
+    /// The pool cannot keep this policy.
+    #[error("policy of `{subject}` in pool `{pool}`: {why}")]
+    BadPolicy {
+        /// The pool.
+        pool: PoolName,
+        /// Who.
+        subject: Subject,
+        /// Why not.
+        why: BadPolicy,
+    },
+    /// It was changed since whoever asks has looked.
+    #[error(
+        "{what} {}, and the change expects {}: look at it again, and change what is there",
+        standing(*version),
+        standing(*expected)
+    )]
+    VersionConflict {
+        /// Of what.
+        what: String,
+        /// The version that was expected; 0 is that it is not there.
+        expected: u64,
+        /// The version that it has; 0 is that it is not there.
+        version: u64,
+    },
+    /// Two changes of one call are of one thing.
+    #[error("{what} is there twice: leave one of them out")]
+    Twice {
+        /// Of what.
+        what: String,
+        /// The place of the first.
+        first: usize,
+    },
+    /// Somebody uses what a change takes away.
+    #[error("{}", in_use(uses))]
+    InUse {
+        /// Who, and what of.
+        uses: Vec<Use>,
+    },
+    /// The node has no such GPU.
+    #[error("node `{node}` has no GPU `{gpu}`: {}", gpus_of(known))]
+    UnknownGpu {
+        /// The node.
+        node: NodeName,
+        /// As it was named.
+        gpu: String,
+        /// The UUIDs of those that it has, by index.
+        known: Vec<String>,
+    },
+    /// Hosts are in the pool.
+    #[error(
+        "{} in pool `{pool}`: move each to another pool by `sluice move node {} --pool POOL`, or forget it by \
+         `sluice delete node {}` once its agent is stopped, and delete the pool then",
+        hosts(nodes),
+        nodes.first().map_or("NODE", NodeName::as_str),
+        nodes.first().map_or("NODE", NodeName::as_str)
+    )]
+    PoolHasNodes {
+        /// The pool.
+        pool: PoolName,
+        /// The hosts.
+        nodes: Vec<NodeName>,
+    },
+    /// The pool of nodes and steps that name none.
+    #[error("pool `{pool}` is the one of nodes and steps that name no pool, and always there")]
+    PoolIsDefault {
+        /// The pool.
+        pool: PoolName,
+    },
+    /// The cluster's terms name a pool that would not be there.
+    #[error(
+        "pool `{pool}` is not there, and `{field}` of the cluster names it: name another there, or make it too"
+    )]
+    ClusterNamesPool {
+        /// The pool.
+        pool: PoolName,
+        /// The field.
+        field: &'static str,
+    },
+    /// No document of assertions has this name.
+    #[error(
+        "there is no validation `{validation}`: `sluice get validations` lists those that there are"
+    )]
+    UnknownValidation {
+        /// The name.
+        validation: ValidationName,
+    },
+    /// A pool names a document of assertions that would not be there.
+    #[error(
+        "validation `{validation}` is not there, and {}pool `{pool}` names it in `validations`: {}",
+        of_platform(platform.as_ref()),
+        instead(nearest)
+    )]
+    PoolNamesValidation {
+        /// The document.
+        validation: ValidationName,
+        /// The pool.
+        pool: PoolName,
+        /// The platform of it, where that names it.
+        platform: Option<PlatformName>,
+        /// What may have been meant.
+        nearest: Option<String>,
+    },
+    /// No such platform is declared, and no host is of it.
+    #[error("pool `{pool}` has no platform `{platform}`{}", declared(*named, known))]
+    UnknownPlatform {
+        /// The pool.
+        pool: PoolName,
+        /// As it was named.
+        platform: PlatformName,
+        /// Those that the pool declares, or that its hosts are of.
+        known: Vec<PlatformName>,
+        /// Whether it is the default of its pool.
+        named: bool,
+    },
+    /// A platform may not be called so.
+    #[error("`{platform}` is what steps write that take any platform: give this one another name")]
+    ReservedPlatform {
+        /// As it was called.
+        platform: PlatformName,
+    },
+    /// The pool declares more platforms than it may.
+    #[error(
+        "pool `{pool}` would declare {count} platforms, and {MAX_PLATFORMS} are the most: let some of them go"
+    )]
+    TooManyPlatforms {
+        /// The pool.
+        pool: PoolName,
+        /// How many.
+        count: usize,
+    },
+    /// No template has this name.
+    #[error("there is no template `{template}`: `sluice get templates` lists those that there are")]
+    UnknownTemplate {
+        /// The name.
+        template: TemplateName,
+    },
+    /// A pool names a template that would not be there.
+    #[error("there is no template `{template}`, and pool `{pool}` names it: {hint}")]
+    PoolNamesTemplate {
+        /// The pool.
+        pool: PoolName,
+        /// The template.
+        template: TemplateName,
+        /// The way out.
+        hint: String,
+    },
+    /// Another step has this id.
+    #[error(
+        "the id `{step}` belongs to a step that was submitted with another body ({differs}): choose another id"
+    )]
+    IdInUse {
+        /// The id.
+        step: StepId,
+        /// The first field that differs.
+        differs: String,
+    },
+    /// The step is in a terminal state.
+    #[error("step `{step}` is {state}: it is over, submit it again to run it anew")]
+    StepOver {
+        /// Which.
+        step: StepId,
+        /// Where it is.
+        state: StepState,
+    },
+    /// The pool takes no new steps, and the step may run in no other.
+    #[error(
+        "pool `{pool}` is in maintenance and takes no new steps: {message}; submit it again when that is over{}",
+        elsewhere(named)
+    )]
+    PoolInMaintenance {
+        /// Which.
+        pool: PoolName,
+        /// In the admin's words.
+        message: String,
+        /// Whether the step names the pool.
+        named: bool,
+    },
+    /// The step runs on several hosts.
+    #[error(
+        "step `{step}` runs on {hosts} hosts at once and cannot be frozen, for its parts would lose each other: \
+         `sluice requeue {step}` or `sluice cancel {step}`"
+    )]
+    CannotSuspend {
+        /// Which.
+        step: StepId,
+        /// On how many.
+        hosts: u32,
+    },
+    /// No node has this name.
+    #[error("there is no node `{node}`: `sluice get nodes` lists those that are remembered")]
+    UnknownNode {
+        /// The name.
+        node: NodeName,
+    },
+    /// A node that is linked is not deleted by a slip.
+    #[error(
+        "node `{node}` is linked: `sluice drain {node} --wait`, stop its agent, and delete it when it is away; or end its \
+         access at once with `sluice revoke node {node}`, or with `--force` here"
+    )]
+    NodeLinked {
+        /// The node.
+        node: NodeName,
+    },
+    /// A node that is away may still run something.
+    #[error(
+        "node `{node}` is away and may still run {}: wait until it is called lost and they go on elsewhere, or have it \
+         forgotten as soon as that is so with `--force`",
+        named(steps)
+    )]
+    NodeHoldsSteps {
+        /// The node.
+        node: NodeName,
+        /// What it holds.
+        steps: Vec<StepId>,
+    },
+    /// A GPU that failed is to be looked at, and its node is away.
+    #[error(
+        "node `{node}` is away, so nobody can look whether GPU `{gpu}`, which it calls unfit, still fails: try again when \
+         `sluice get nodes` shows it linked"
+    )]
+    CannotLookAtGpu {
+        /// The node.
+        node: NodeName,
+        /// As it was asked for.
+        gpu: String,
+    },
+    /// No token has this id.
+    #[error(
+        "there is no join token `{token}`: `sluice token list` shows those that are remembered"
+    )]
+    UnknownJoinToken {
+        /// The id.
+        token: JoinTokenId,
+    },
+    /// As many tokens are open as may be.
+    #[error(
+        "{MAX_JOIN_TOKENS} join tokens are open: revoke some with `sluice token revoke`, or wait until some expire"
+    )]
+    TooManyJoinTokens,
+    /// A node has more labels than one may have.
+    #[error(
+        "node `{node}` would have {count} labels that an admin set: {limit} are the most, remove some"
+    )]
+    TooManyLabels {
+        /// The node.
+        node: NodeName,
+        /// How many it would have.
+        count: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// No role has this name.
+    #[error("there is no role `{role}`: `sluice get roles` lists those that there are")]
+    UnknownRole {
+        /// The name.
+        role: RoleName,
+    },
+    /// The role is always there, as it is.
+    #[error(
+        "role `{role}` is built in, as are all that begin with `pool-`: write one of another name"
+    )]
+    ReservedRole {
+        /// The name.
+        role: RoleName,
+    },
+    /// Somebody has the role.
+    #[error("role `{role}` is given by {by}: take it out there first")]
+    RoleInUse {
+        /// The name.
+        role: RoleName,
+        /// Who gives it.
+        by: String,
+    },
+    /// No binding has this name.
+    #[error("there is no binding `{binding}`: `sluice get bindings` lists those that there are")]
+    UnknownBinding {
+        /// The name.
+        binding: BindingName,
+    },
+    /// No API token has this name.
+    #[error("there is no API token `{token}`: `sluice get api-tokens` lists those that there are")]
+    UnknownApiToken {
+        /// The name.
+        token: String,
+    },
+    /// An API token has this name already.
+    #[error(
+        "there is an API token `{token}` already: choose another name, or revoke it with `sluice delete api-token {token}`"
+    )]
+    ApiTokenExists {
+        /// The name.
+        token: TokenName,
+    },
+    /// There are as many API tokens as there may be.
+    #[error("there are {limit} API tokens, which are the most: delete those that nobody uses")]
+    TooManyApiTokens {
+        /// The most.
+        limit: usize,
+    },
+    /// There is no recovery to be ended.
+    #[error("the coordinator is not recovering: what waits may start")]
+    NotRecovering,
+}
