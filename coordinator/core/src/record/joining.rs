@@ -10,7 +10,7 @@ use sluice_common::time::Time;
 
 /// What an admin gave out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
 pub struct JoinTokenMade {
     /// Its id.
     pub token: JoinTokenId,
