@@ -47,6 +47,7 @@ pub mod fence;
 mod fuzz;
 pub mod groups;
 pub mod handover;
+pub mod helper;
 pub mod hooks;
 pub mod identity;
 pub mod keeper;

@@ -25,9 +25,7 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf};
 
-use nix::sys::prctl::set_pdeathsig;
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::unistd::{Uid, geteuid, getpid, getppid};
+use nix::unistd::{Uid, geteuid};
 use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
@@ -35,7 +33,7 @@ use sluice_common::time::Span;
 use tracing::{error, warn};
 
 use crate::trust::distrust;
-use crate::{clock, sys};
+use crate::{clock, helper};
 use range::Uids;
 
 /// Where the ids that are not free stand, for all supervisors of the host.
@@ -280,18 +278,11 @@ impl Allocator {
     fn clean(&self) -> io::Result<Cleaning> {
         let (cleaned, mut told) = io::pipe()?;
         let uids: BTreeSet<u32> = self.unclean.iter().copied().take(MAX_CLEANED).collect();
-        let supervisor = getpid();
-        let pid = sys::fork_into(|| {
-            // It must not live on beside the next supervisor, which may give an id to another attempt.
-            let tied = set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() == supervisor;
-            let alone = sys::close_all_but(&[told.as_raw_fd()]).is_ok();
-            sys::default_signals();
-            let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-            if tied && alone && unblocked.is_ok() {
-                let clean = clean::clean(&uids, &clean::SHARED_DIRS.map(Path::new));
-                let lines: String = clean.iter().map(|uid| format!("{uid}\n")).collect();
-                let _the_next_one_finds_it_again = told.write_all(lines.as_bytes());
-            }
+        // It must not live on beside the next supervisor, which may give an id to another attempt.
+        let pid = helper::start(&[told.as_raw_fd()], || {
+            let clean = clean::clean(&uids, &clean::SHARED_DIRS.map(Path::new));
+            let lines: String = clean.iter().map(|uid| format!("{uid}\n")).collect();
+            let _the_next_one_finds_it_again = told.write_all(lines.as_bytes());
         })?;
         Ok(Cleaning { pid, cleaned })
     }

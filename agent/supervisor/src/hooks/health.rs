@@ -5,14 +5,13 @@ use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
-use nix::unistd::getpid;
 use sluice_common::host_health::HostHealth;
 use sluice_common::supervision::BootMillis;
 use tracing::{info, warn};
 
 use super::Check;
-use super::run::{Run, stand_alone};
-use crate::{clock, sys};
+use super::run::Run;
+use crate::{clock, helper};
 
 /// Of what a check writes, told to the cluster.
 const MAX_WHY_BYTES: usize = 300;
@@ -112,11 +111,7 @@ const FAILED: u8 = b'-';
 
 fn begin(check: &Check, words_in: &std::path::Path) -> io::Result<Running> {
     let (fault, mut tell) = io::pipe()?;
-    let supervisor = getpid();
-    let pid = sys::fork_into(|| {
-        if !stand_alone(supervisor, &[tell.as_raw_fd()]) {
-            return;
-        }
+    let pid = helper::start(&[tell.as_raw_fd()], || {
         let told = [].into();
         let hook = Run {
             program: &check.program,

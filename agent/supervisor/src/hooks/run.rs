@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -21,7 +20,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::time::Span;
 use tracing::warn;
 
-use crate::{oom, sys};
+use crate::{helper, sys};
 
 /// `PATH` of hooks.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -168,24 +167,11 @@ pub(crate) fn last_words(words: &File, from: u64) -> String {
 /// # Errors
 /// Where no process can be made.
 pub fn start_epilog(id: &AttemptId, epilog: &Run<'_>) -> io::Result<u32> {
-    let supervisor = getpid();
-    sys::fork_into(|| {
-        if !stand_alone(supervisor, &[]) {
-            return;
-        }
+    helper::start(&[], || {
         if let Err(why) = epilog.to_end() {
             warn!(step = %id.step, attempt = id.number, "the epilog failed: {why}");
         }
     })
-}
-
-/// A child that waits lets go of what is the supervisor's, and ends with it: the next supervisor runs the hook anew.
-pub(crate) fn stand_alone(supervisor: Pid, keep: &[RawFd]) -> bool {
-    let alone = sys::close_all_but(keep).is_ok() && oom::give_up().is_ok();
-    sys::default_signals();
-    let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-    let dies = set_pdeathsig(Signal::SIGKILL);
-    alone && unblocked.is_ok() && dies.is_ok() && getppid() == supervisor
 }
 
 #[cfg(test)]

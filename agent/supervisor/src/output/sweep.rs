@@ -21,7 +21,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::fcntl::AT_FDCWD;
-use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 use sluice_common::attempt_dir::{ENV_FILE, OWN_WORKDIR, STEP_DIR};
@@ -32,7 +31,7 @@ use tracing::{info, warn};
 
 use super::Rules;
 use crate::storage::count::Counter;
-use crate::{clock, sys};
+use crate::{clock, helper};
 
 /// No attempt's directory: ids do not begin with a dot.
 const BIN: &str = ".removed";
@@ -103,14 +102,8 @@ impl Sweep {
 
     fn look(&self, known: &BTreeSet<String>) -> io::Result<Looking> {
         let (names, mut told) = io::pipe()?;
-        let pid = sys::fork_into(|| {
-            // Not to be taken for the supervisor by whoever waits for its end.
-            let alone = sys::close_all_but(&[told.as_raw_fd()]).is_ok();
-            sys::default_signals();
-            let unblocked = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
-            if alone && unblocked.is_ok() {
-                let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
-            }
+        let pid = helper::start(&[told.as_raw_fd()], || {
+            let _the_next_look_finds_it_again = self.tell_names(known, &mut told);
         })?;
         Ok(Looking { pid, names })
     }

@@ -11,15 +11,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
 use nix::unistd::Pid;
 use sluice_common::id::AttemptId;
 use tracing::warn;
 
+use crate::helper;
 use crate::process::Mark;
-use crate::sys;
 
 /// How long a look waits for answers in all: enough for some hundred processes, which are asked once in their lives.
 const LOOK_BUDGET: Duration = Duration::from_millis(100);
@@ -196,13 +195,8 @@ impl Reader {
             None,
             SockFlag::SOCK_CLOEXEC,
         )?;
-        let pid = sys::fork_into(|| {
-            // Nobody may find this one listening where the supervisor did.
-            let alone = set_pdeathsig(Signal::SIGKILL).is_ok()
-                && sys::close_all_but(&[theirs.as_raw_fd()]).is_ok();
-            if alone {
-                answer_questions(theirs.as_raw_fd(), read);
-            }
+        let pid = helper::start(&[theirs.as_raw_fd()], || {
+            answer_questions(theirs.as_raw_fd(), read);
         })?;
         Ok(Self {
             pid,

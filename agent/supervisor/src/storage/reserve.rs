@@ -1,0 +1,233 @@
+//! What the file system of attempts keeps free for the daemons, and who is stopped if less is free.
+
+use std::path::PathBuf;
+
+use nix::sys::statvfs::statvfs;
+use sluice_common::amount::show_memory;
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::{BootMillis, StorageBound, StorageExceeded};
+use tracing::{info, warn};
+
+use super::count::Count;
+use super::exceeded;
+
+/// Kept free by default: so much, or so small a part of the file system, whichever is less.
+const KEPT_BYTES: u64 = 1 << 30;
+const KEPT_FILES: u64 = 10_000;
+const KEPT_PART: u64 = 20;
+
+/// Watches how much is free.
+#[derive(Debug)]
+pub(super) struct Reserve {
+    dir: PathBuf,
+    min_free: Option<u64>,
+    short: Option<Short>,
+}
+
+/// The disk has less free than is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    /// For people, as it was when it began.
+    pub why: String,
+    pub(super) since: BootMillis,
+    missing: Free,
+}
+
+/// What a file system has, or lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Free {
+    pub(super) bytes: u64,
+    pub(super) files: u64,
+}
+
+impl Reserve {
+    /// Of the file system of `dir`; `min_free` bytes are kept, if not as by default.
+    pub(super) fn new(dir: PathBuf, min_free: Option<u64>) -> Self {
+        Self {
+            dir,
+            min_free,
+            short: None,
+        }
+    }
+
+    pub(super) fn short(&self) -> Option<&Short> {
+        self.short.as_ref()
+    }
+
+    /// Looks at what the disk has left.
+    pub(super) fn look(&mut self, now: BootMillis) {
+        let Ok(disk) = statvfs(&self.dir) else {
+            return;
+        };
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());
+        let kept = Free {
+            bytes: self
+                .min_free
+                .unwrap_or_else(|| KEPT_BYTES.min(bytes(disk.blocks()) / KEPT_PART)),
+            // Some file systems make room for files as they need it, and name no number.
+            files: match self.min_free {
+                Some(0) => 0,
+                Some(_) | None => KEPT_FILES.min(disk.files() / KEPT_PART),
+            },
+        };
+        let free = Free {
+            bytes: bytes(disk.blocks_available()),
+            files: disk.files_available(),
+        };
+        self.on_free(free, kept, now);
+    }
+
+    pub(super) fn on_free(&mut self, free: Free, kept: Free, now: BootMillis) {
+        // Once short, a quarter more must come free, so that it does not come and go with every file.
+        let wanted = match self.short {
+            None => kept,
+            Some(_) => Free {
+                bytes: kept.bytes.saturating_add(kept.bytes / 4),
+                files: kept.files.saturating_add(kept.files / 4),
+            },
+        };
+        let missing = Free {
+            bytes: wanted.bytes.saturating_sub(free.bytes),
+            files: wanted.files.saturating_sub(free.files),
+        };
+        match &mut self.short {
+            _ if missing == Free::default() => {
+                if self.short.take().is_some() {
+                    info!("the disk of attempts has room again");
+                }
+            }
+            Some(short) => short.missing = missing,
+            None => {
+                let why = self.told(free, kept);
+                warn!("{why}");
+                let since = now;
+                self.short = Some(Short {
+                    why,
+                    since,
+                    missing,
+                });
+            }
+        }
+    }
+
+    fn told(&self, free: Free, kept: Free) -> String {
+        let dir = self.dir.display();
+        match free.bytes < kept.bytes {
+            true => format!(
+                "its disk is nearly full: {} are free at {dir}, and {} are kept free (`min_free`): remove what is not \
+                 needed there",
+                show_memory(free.bytes),
+                show_memory(kept.bytes)
+            ),
+            false => format!(
+                "its disk is nearly full: {} more files can be made at {dir}, and {} are kept free: remove what is not \
+                 needed there",
+                free.files, kept.files
+            ),
+        }
+    }
+}
+
+impl Short {
+    /// The largest of what was counted since it began, as many as cure it; none if all of them would not.
+    pub(super) fn cured_by(
+        &self,
+        counted: Vec<(AttemptId, Count)>,
+    ) -> Vec<(AttemptId, StorageExceeded)> {
+        enough(counted, self.missing)
+    }
+}
+
+/// The largest of what was counted until nothing is missing any more; none where all of them are not enough.
+fn enough(
+    mut counted: Vec<(AttemptId, Count)>,
+    missing: Free,
+) -> Vec<(AttemptId, StorageExceeded)> {
+    counted.sort_by_key(|(_, count)| match missing.bytes {
+        0 => std::cmp::Reverse(count.files),
+        _ => std::cmp::Reverse(count.bytes),
+    });
+    let mut left = missing;
+    let mut chosen = Vec::new();
+    for (id, count) in counted {
+        if left == Free::default() {
+            break;
+        }
+        left.bytes = left.bytes.saturating_sub(count.bytes);
+        left.files = left.files.saturating_sub(count.files);
+        let bound = if count.too_deep {
+            StorageBound::Depth
+        } else {
+            StorageBound::Reserve
+        };
+        // What could not be counted may be all that is missing.
+        left = if count.too_deep {
+            Free::default()
+        } else {
+            left
+        };
+        chosen.push((id, exceeded(count, bound)));
+    }
+    if left == Free::default() {
+        chosen
+    } else {
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(text: &str) -> AttemptId {
+        text.parse().unwrap()
+    }
+
+    fn count(bytes: u64, files: u64) -> Count {
+        Count {
+            bytes,
+            files,
+            too_deep: false,
+        }
+    }
+
+    fn chosen(counted: &[(&str, u64, u64)], bytes: u64, files: u64) -> Vec<String> {
+        let counted = counted.iter().map(|(name, b, f)| (id(name), count(*b, *f)));
+        let chosen = enough(counted.collect(), Free { bytes, files });
+        chosen.into_iter().map(|(id, _)| id.to_string()).collect()
+    }
+
+    #[test]
+    fn the_largest_are_stopped_as_many_as_it_takes_and_none_in_vain() {
+        let three = [("a.1", 10, 900), ("b.1", 50, 1), ("c.1", 30, 2)];
+        assert_eq!(chosen(&three, 40, 0), ["b.1"]);
+        assert_eq!(chosen(&three, 60, 0), ["b.1", "c.1"]);
+        assert_eq!(chosen(&three, 0, 500), ["a.1"]);
+        assert!(chosen(&three, 91, 0).is_empty());
+        assert!(chosen(&[], 1, 0).is_empty());
+    }
+
+    #[test]
+    fn a_shortage_begins_below_what_is_kept_and_ends_a_quarter_above_it() {
+        let mut reserve = Reserve::new("/nowhere".into(), None);
+        let kept = Free {
+            bytes: 1000,
+            files: 100,
+        };
+        let mut is_short = |bytes, files| {
+            reserve.on_free(Free { bytes, files }, kept, BootMillis(1));
+            reserve.short().is_some()
+        };
+        for (bytes, files, expected) in [
+            (1000, 100, false),
+            (999, 100, true),
+            (1100, 200, true),
+            (1250, 125, false),
+            (5000, 99, true),
+            (5000, 124, true),
+            (5000, 125, false),
+        ] {
+            assert_eq!(is_short(bytes, files), expected, "{bytes} {files}");
+        }
+    }
+}
