@@ -14,34 +14,23 @@ use sluice_common::time::Time;
 use super::super::oidc::Identified;
 use super::table::{CALLS, Place, find};
 use super::{Caller, Who};
-use crate::config::Overrides;
 use crate::fixture::{Answer, Rig, answer};
 use crate::http::openapi::described;
 
 const OWN: &str = "correct-horse-battery";
 
 /// A coordinator that asks for tokens.
-struct Guarded {
-    rig: Rig,
-    _dir: tempfile::TempDir,
-}
+struct Guarded(Rig);
 
 impl Guarded {
     fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("token");
-        sluice_transport::files::write_private(&file, OWN).unwrap();
-        let rig = Rig::start_with(Overrides {
-            api_token_file: Some(file),
-            ..Overrides::default()
-        });
-        Self { rig, _dir: dir }
+        Self(Rig::start_guarded("", OWN))
     }
 
     fn call(&self, token: &str, method: &str, path: &str, body: &str) -> Answer {
         let header = format!("Bearer {token}");
         let headers = [("authorization", header.as_str())];
-        answer(self.rig.call_with(method, path, &headers, body))
+        answer(self.0.call_with(method, path, &headers, body))
     }
 
     fn get(&self, token: &str, path: &str) -> Answer {
@@ -247,7 +236,7 @@ fn nobody_comes_upon_another_s_step_by_a_key() {
         let header = format!("Bearer {token}");
         let headers = [("authorization", header.as_str()), ("Idempotency-Key", key)];
         let body = r#"{"subject":"ours","pool":"train","command":["true"]}"#;
-        let (status, step) = answer(guarded.rig.call_with("POST", "/v1/steps", &headers, body));
+        let (status, step) = answer(guarded.0.call_with("POST", "/v1/steps", &headers, body));
         (status, step["id"].as_str().unwrap().to_owned())
     };
     let (created, own) = submit(&one, "k");
@@ -302,8 +291,8 @@ fn a_token_is_shown_once_kept_as_a_hash_and_worth_nothing_when_it_is_revoked() {
     assert_eq!(code(&answer), "api_token_exists");
     let answer = guarded.call(&secret, "POST", "/v1/api-tokens", &twice);
     assert_eq!(code(&answer), "forbidden");
-    guarded.rig.stop();
-    let store = std::fs::read(guarded.rig.data.join("store.redb"));
+    guarded.0.stop();
+    let store = std::fs::read(guarded.0.data.join("store.redb"));
     let kept = store.unwrap_or_default();
     let found = kept.windows(secret.len()).any(|at| at == secret.as_bytes());
     assert!(!found, "the secret is in the store");
@@ -366,7 +355,7 @@ fn nobody_gives_more_than_he_has() {
 #[test]
 fn a_node_is_moved_by_whoever_may_in_both_pools() {
     let guarded = Guarded::furnished();
-    let _agent = guarded.rig.agent("n", 1);
+    let _agent = guarded.0.agent("n", 1);
     let moves = |token: &str| {
         let answer = guarded.call(token, "POST", "/v1/nodes/n:move", r#"{"pool":"serve"}"#);
         (answer.0, answer.1.to_string())
@@ -410,9 +399,9 @@ fn roles_and_bindings_are_kept_and_what_denies_wins() {
     let gone = json!({ "delete": [{ "kind": "role", "name": "careful" }] });
     let answer = guarded.call(OWN, "POST", "/v1/apply", &gone.to_string());
     assert_eq!(code(&answer), "role_in_use");
-    guarded.rig.restart();
+    guarded.0.restart();
     assert_eq!(
-        guarded.rig.get("/v1/whoami").1["who"],
+        guarded.0.get("/v1/whoami").1["who"],
         "local",
         "no token is configured now"
     );

@@ -19,15 +19,8 @@ const OWN: &str = "correct-horse-battery";
 
 /// A coordinator that asks for a token, on TLS where `secret`.
 fn guarded(secret: bool) -> (Rig, tempfile::TempDir) {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("token");
-    sluice_transport::files::write_private(&file, OWN).unwrap();
-    let overrides = Overrides {
-        api_token_file: Some(file),
-        ..Overrides::default()
-    };
     let text = if secret { "[http_tls]\n" } else { "" };
-    (Rig::start_from(text, overrides), dir)
+    (Rig::start_guarded(text, OWN), tempfile::tempdir().unwrap())
 }
 
 /// Whoever trusts the authority below `trusted`, and shows the certificate of `shown`.
@@ -99,12 +92,7 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
     let who = get(&alice, &rig, "/v1/whoami", None).1;
     assert_eq!(who["who"], "certificate/alice");
     assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 403);
-    let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
-    let applied = admin
-        .post(format!("https://{}/v1/apply", http(&rig)))
-        .header("authorization", format!("Bearer {OWN}"))
-        .send(binding.to_string());
-    assert_eq!(applied.unwrap().status(), 200);
+    let_alice_look(&admin, &rig);
     assert_eq!(get(&alice, &rig, "/v1/steps", None).0, 200);
     assert_eq!(get(&alice, &rig, "/v1/api-tokens", None).0, 403);
     for (origin, status) in [
@@ -131,6 +119,16 @@ fn a_user_is_known_by_certificate_and_may_do_what_bindings_say() {
     );
 }
 
+/// Gives `alice` the role of a viewer.
+fn let_alice_look(admin: &ureq::Agent, rig: &Rig) {
+    let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
+    let applied = admin
+        .post(format!("https://{}/v1/apply", http(rig)))
+        .header("authorization", format!("Bearer {OWN}"))
+        .send(binding.to_string());
+    assert_eq!(applied.unwrap().status(), 200);
+}
+
 /// What a follower of events by this certificate is told until its stream ends.
 fn followed(alice: &ureq::Agent, rig: &Rig) -> String {
     let url = format!("https://{}/v1/events?follow=true", http(rig));
@@ -143,12 +141,7 @@ fn followed(alice: &ureq::Agent, rig: &Rig) -> String {
 fn what_a_certificate_has_opened_ends_with_it_and_with_its_authority() {
     let (rig, dir) = guarded(true);
     let admin = caller(&rig.data, None);
-    let binding = json!({ "put": [{ "kind": "binding", "name": "b", "roles": ["viewer"], "members": [{ "certificate": "alice" }] }] });
-    let applied = admin
-        .post(format!("https://{}/v1/apply", http(&rig)))
-        .header("authorization", format!("Bearer {OWN}"))
-        .send(binding.to_string());
-    assert_eq!(applied.unwrap().status(), 200);
+    let_alice_look(&admin, &rig);
     let issued = |name: &str, ttl| {
         let out = dir.path().join(name);
         identity::issue_user(&rig.data, "alice", ttl, &out).unwrap();
@@ -349,14 +342,7 @@ fn a_page_whose_name_was_made_to_point_here_reads_nothing() {
 
 #[test]
 fn metrics_are_for_those_who_may_see_the_cluster_where_the_config_says_so() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("token");
-    sluice_transport::files::write_private(&file, OWN).unwrap();
-    let overrides = Overrides {
-        api_token_file: Some(file),
-        ..Overrides::default()
-    };
-    let rig = Rig::start_from("metrics_need_token = true\n", overrides);
+    let rig = Rig::start_guarded("metrics_need_token = true\n", OWN);
     let own = format!("Bearer {OWN}");
     let own = [("authorization", own.as_str())];
     let made = |name: &str, role: &str| {

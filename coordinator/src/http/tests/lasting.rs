@@ -56,12 +56,7 @@ struct Open {
 impl Scene {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("token");
-        sluice_transport::files::write_private(&file, OWN).unwrap();
-        let rig = Rig::start_with(Overrides {
-            api_token_file: Some(file),
-            ..Overrides::default()
-        });
+        let rig = Rig::start_guarded("", OWN);
         let agent = rig.agent("n1", 2);
         let mut scene = Self {
             rig,

@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 
 use super::*;
-use crate::config::Overrides;
 use crate::fixture::answer;
 
 #[test]
@@ -201,13 +200,7 @@ fn chunked(rig: &Rig, chunks: usize) -> u16 {
 
 #[test]
 fn with_a_token_every_call_shows_it_and_health_stays_open() {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("token");
-    sluice_transport::files::write_private(&file, "correct-horse-battery\n").unwrap();
-    let rig = Rig::start_with(Overrides {
-        api_token_file: Some(file),
-        ..Overrides::default()
-    });
+    let rig = Rig::start_guarded("", "correct-horse-battery\n");
     for headers in [
         &[][..],
         &[("authorization", "Bearer wrong-horse-battery-")],
