@@ -106,6 +106,36 @@ crash_loop() {
     settles
 }
 
+# The kernel kills the supervisor, and each that follows it, for want of memory.
+out_of_memory() {
+    stubborn
+    cut
+    systemctl set-property --runtime sluice-supervisor MemoryMax=1M
+    ends_in_time
+    eventually 30 'the kernel to say that it killed the supervisor' was_killed_for_memory
+    systemctl set-property --runtime sluice-supervisor MemoryMax=infinity
+    heal
+    settles
+    ended_as
+}
+was_killed_for_memory() { journalctl -k --no-pager -o cat | grep 'Killed process .*(sluice-supervis'; }
+
+# A step without a limit fills the host's memory with a file: the kernel kills it, and none of the daemons.
+memory_filled() {
+    echo -1000 >/proc/self/oom_score_adj
+    local before
+    before=$(daemons)
+    mount -o remount,size=100% /dev/shm
+    step=$(submit --cpus 0.1 -- sh -c 'exec cat /dev/zero >/dev/shm/filled')
+    eventually 240 'the step to be killed' is_over_by_signal
+    rm -f /dev/shm/filled
+    mount -o remount,size=50% /dev/shm
+    journalctl -k --no-pager -o cat | grep -o 'Killed process [0-9]* ([^)]*)' | sort | uniq -c
+    [ "$(daemons)" = "$before" ] || fail "daemons were killed: $before before, $(daemons) after"
+}
+is_over_by_signal() { [ "$(field "$step" '.attempts[0].exit.signal')" = 9 ]; }
+daemons() { for unit in supervisor agent coordinator steps; do pid_of "$unit"; done | paste -sd ' '; }
+
 # Neither the supervisor nor the keeper that runs all the time: systemd alone is left.
 only_the_timer() {
     stubborn
@@ -163,6 +193,8 @@ trial 'daemons are killed for want of memory after steps, and keepers never' sco
 trial 'the supervisor is stopped' stopped
 trial 'the supervisor cannot start' cannot_start
 trial 'the supervisor dies whenever it has started' crash_loop
+trial 'the kernel kills the supervisor for want of memory' out_of_memory
+trial 'a step fills the memory' memory_filled
 trial 'supervisor and keeper are stopped' only_the_timer
 trial 'the holder is dead and the supervisor stopped' no_holder
 trial 'rescue mode' rescue

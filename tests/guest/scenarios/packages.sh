@@ -244,14 +244,22 @@ drained() {
     sluice uncordon guest
 }
 
-# Whoever does not drain is told, and nothing runs on.
-removed() {
+# Whoever does not drain is told, and nothing runs on. The holder of the groups, whose stop would end what runs, may be dead.
+removed_without_holder() {
+    removes no-holder
+    install_build 2
+    systemctl enable -q --now sluice-agent
+    eventually 180 'the node to be ready' node_is_ready
+}
+removed() { removes holder; }
+removes() {
     local step pid
     step=$(on guest --cpus 0.1 -- sh -c 'echo $$; exec sleep 3600')
     reaches "$step" running
     eventually 30 'its number' counts_on "$step" 1
     pid=$(counted "$step")
     kill -0 "$pid"
+    [ "$1" = holder ] || kill -KILL "$(pid_of steps)"
     apt-get remove -y -q sluice-agent </dev/null >/tmp/removed 2>&1 || { cat /tmp/removed; fail 'sluice-agent is not removed'; }
     grep 'steps that run on this host' /tmp/removed
     has_ended() { ! kill -0 "$pid"; }
@@ -302,6 +310,7 @@ fi
 [ -e /run/netns/h2 ] || network_up
 trial 'after the reboot' after_the_reboot
 trial 'drained' drained
+trial 'removed while the holder is dead' removed_without_holder
 trial 'removed' removed
 [ ${#failed[@]} = 0 ] || verdict
 say 'purged'
