@@ -7,6 +7,7 @@
 
 mod devices;
 mod execs;
+mod output;
 mod report;
 
 use std::collections::BTreeMap;
@@ -14,13 +15,13 @@ use std::sync::Arc;
 
 use agent_core::{Core, Input, LinkId, Output, TimerKey};
 use sluice_common::gpu_state::GpuStates;
-use sluice_common::host_health::HostHealth;
+use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
-use sluice_common::supervision::{AttemptView, BootMillis, HostPhase, ToSupervisor};
+use sluice_common::supervision::{AttemptView, BootMillis, ToSupervisor};
 use sluice_common::time::Span;
-use sluice_common::wire::{AttemptPhase, FromNode, Hello, PROTOCOL_VERSION};
+use sluice_common::wire::{FromNode, Hello, PROTOCOL_VERSION};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
@@ -30,6 +31,7 @@ use crate::logs::Live;
 use crate::state_files::StateFiles;
 
 pub(crate) use execs::{Begun, ExecEvent};
+use output::writes;
 use report::{Report, Touched, assigned};
 
 /// Events that wait for the loop. Beyond it the tasks that bring them wait, which slows their peers down.
@@ -107,7 +109,7 @@ pub(crate) struct Engine {
     live: Arc<Live>,
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
-    supervised: watch::Sender<bool>,
+    can_greet: watch::Sender<bool>,
     readings: Option<Readings>,
     /// How the host is by its own check, once that is known.
     health: Option<HostHealth>,
@@ -119,15 +121,15 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// A loop that has not begun. `supervised` turns true when the supervisor has listed its attempts for the first
-    /// time: before that the host does not know what it runs and must not speak to a coordinator.
+    /// A loop that has not begun. `can_greet` turns true when the core has something to say to a coordinator: what the host
+    /// runs, or that its supervisor is away.
     pub(crate) fn new(
         core: Core,
         identity: Identity,
         kept: StateFiles,
         looks: mpsc::Sender<()>,
         live: Arc<Live>,
-        supervised: watch::Sender<bool>,
+        can_greet: watch::Sender<bool>,
     ) -> Self {
         Self {
             core,
@@ -137,7 +139,7 @@ impl Engine {
             live,
             link: None,
             supervisor: None,
-            supervised,
+            can_greet,
             readings: None,
             health: None,
             capabilities: BTreeMap::new(),
@@ -182,7 +184,6 @@ impl Engine {
                 let known = self.core.statuses().map(|status| status.attempt);
                 self.kept.warrants.retain(&known.collect());
                 self.live.replace(self.unreleased());
-                self.supervised.send_replace(true);
                 Ok(())
             }
             Event::Readings(readings) => {
@@ -264,22 +265,6 @@ impl Engine {
         }
     }
 
-    /// All attempts that write or will, those included whose start waits for the supervisor to come back.
-    fn unreleased(&self) -> impl Iterator<Item = AttemptId> {
-        self.core
-            .statuses()
-            .filter(|status| may_write(&status.phase))
-            .map(|status| status.attempt)
-    }
-
-    /// A follower of an attempt whose start must wait has to wait as well, and not be told that there is no output.
-    fn expect_output(&self, assigned: Option<AttemptId>) {
-        let taken = assigned.filter(|id| self.core.status(id).as_ref().is_some_and(may_write));
-        if let Some(attempt) = taken {
-            self.live.add(attempt);
-        }
-    }
-
     /// What the loop itself learns from an input before the core hears it.
     fn on_input(&mut self, input: &Input) {
         match input {
@@ -288,7 +273,7 @@ impl Engine {
                 self.live.remove(&view.attempt);
                 self.disarm(&view.attempt);
             }
-            Input::SupervisorDown => {
+            Input::SupervisorDown { .. } => {
                 self.supervisor = None;
                 self.execs.on_supervisor_down();
             }
@@ -337,7 +322,11 @@ impl Engine {
     fn feed(&mut self, input: Input) -> Result<(), EpochError> {
         let touched = Touched::by(&input);
         self.core.handle(clock::now(), input);
+        self.forget_output(&touched);
         self.report.tell(&self.core, touched);
+        let can_greet = self.core.can_greet();
+        self.can_greet
+            .send_if_modified(|known| !std::mem::replace(known, can_greet) && can_greet);
         let outputs: Vec<Output> = self.core.outputs().collect();
         outputs.into_iter().try_for_each(|output| self.act(output))
     }
@@ -357,9 +346,11 @@ impl Engine {
                 attempts,
                 gpu_states,
                 said_at,
+                supervisor,
             } => {
                 let mut hello = self.hello(highest_epoch, attempts, said_at);
                 hello.gpu_states = gpu_states;
+                hello.supervisor = supervisor;
                 self.say(link, ToLink::Hello(Box::new(hello)));
             }
             Output::Send { link, message } => self.say(link, ToLink::Say(message)),
@@ -402,6 +393,7 @@ impl Engine {
             attempts,
             gpu_states: GpuStates::default(),
             said_at,
+            supervisor: SupervisorState::Answers,
         }
     }
 
@@ -463,29 +455,6 @@ impl Engine {
             warn!("the supervisor does not take what it is told: the connection is made anew");
             self.supervisor = None;
         }
-    }
-}
-
-/// Whether an attempt may still write output.
-fn writes(view: &AttemptView) -> bool {
-    match view.phase {
-        HostPhase::Running(_) | HostPhase::Ended(_) => true,
-        HostPhase::Gone(_) => false,
-    }
-}
-
-/// The same of one that the core knows; it may not have a process yet.
-fn may_write(phase: &AttemptPhase) -> bool {
-    match phase {
-        AttemptPhase::Starting
-        | AttemptPhase::Running(_)
-        | AttemptPhase::Stopping { .. }
-        | AttemptPhase::Suspending(_)
-        | AttemptPhase::Suspended { .. }
-        | AttemptPhase::Resuming(_)
-        | AttemptPhase::NotSuspended { .. }
-        | AttemptPhase::Ended(_) => true,
-        AttemptPhase::Released(_) => false,
     }
 }
 

@@ -55,9 +55,9 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Keeps a link until the loop is gone. Nothing is dialled before `supervised` is true.
-    pub(crate) async fn run(mut self, mut supervised: watch::Receiver<bool>) {
-        if supervised.wait_for(|up| *up).await.is_err() {
+    /// Keeps a link until the loop is gone. Nothing is dialled before there is something to say, which `can_greet` tells.
+    pub(crate) async fn run(mut self, mut can_greet: watch::Receiver<bool>) {
+        if can_greet.wait_for(|can| *can).await.is_err() {
             return;
         }
         let mut backoff = Backoff::new();

@@ -408,10 +408,10 @@ async fn serve(
     let logs = Logs::new(attempts.clone(), Arc::clone(&live), watcher, execs);
     let logs = Arc::new(logs);
 
-    let (supervised, is_supervised) = watch::channel(false);
+    let (can_greet, may_dial) = watch::channel(false);
     let (looks, looks_wanted) = mpsc::channel(1);
     let checkpoints = checkpoint::watch(attempts, Arc::clone(&live), events.clone());
-    let engine = Engine::new(core, identity, kept, looks, live, supervised);
+    let engine = Engine::new(core, identity, kept, looks, live, can_greet);
     if let Some(seen) = host.seen() {
         events.send(Event::Core(Input::Gpus(seen))).await?;
     }
@@ -429,7 +429,7 @@ async fn serve(
         () = reload.run(events.clone()) => bail!("the task that reads the config anew has ended"),
         () = look(host, inventory, is_declared, events, looks_wanted) => bail!("the detector's task has ended"),
         () = checkpoints => bail!("the task that looks for checkpoints has ended"),
-        () = link.run(is_supervised) => bail!("the link's task has ended"),
+        () = link.run(may_dial) => bail!("the link's task has ended"),
         why = stop_asked(exit_with_stdin) => {
             info!("{}: the agent stops, its steps run on", why?);
             notify::tell_stopping();

@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::engine::{Event, ExecEvent, OUTBOX};
@@ -22,6 +23,14 @@ use crate::told::Told;
 
 /// Between two tries. The supervisor is on this host and starts in milliseconds, so a constant will do.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How long a supervisor may be silent before it is asked for a sign of life.
+const ASK_AFTER: Duration = Duration::from_secs(2);
+/// How many such questions may be unanswered. A loop that does not turn for so long is stopped or stuck: its slowest task,
+/// a write to a busy disk, takes a fraction of that.
+const MAX_UNANSWERED: u32 = 5;
+/// How long a supervisor may take to say hello.
+const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a connection ended or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +49,10 @@ enum SupervisorError {
     NoHello,
     #[error("the supervisor closed the connection")]
     Closed,
+    #[error(
+        "the supervisor takes connections and does not answer: its process is stopped or stuck"
+    )]
+    Silent,
 }
 
 /// Keeps a connection until the loop is gone.
@@ -50,19 +63,34 @@ pub(crate) async fn run(socket: PathBuf, events: mpsc::Sender<Event>) {
         let Err(error) = connect_and_serve(&socket, &events, &mut found).await else {
             return;
         };
-        tell(found, &chain(&error), &mut told);
+        let why = chain(&error);
+        let is_news = tell(found, &why, &mut told);
+        if is_news && !say_away(&why, &events).await {
+            return;
+        }
         tokio::time::sleep(RETRY).await;
     }
 }
 
-/// One line for its loss, and one for each new cause that keeps it away, not one for each try.
-fn tell(was_found: bool, why: &str, told: &mut Told) {
+/// Tells the loop, and by it the coordinator; false where the loop is gone.
+async fn say_away(why: &str, events: &mpsc::Sender<Event>) -> bool {
+    let why = format!("{why}; `sluice doctor` on the host says what to do");
+    let down = Input::SupervisorDown { why };
+    events.send(Event::Core(down)).await.is_ok()
+}
+
+/// One line for its loss, and one for each new cause that keeps it away, not one for each try. Whether there was one.
+fn tell(was_found: bool, why: &str, told: &mut Told) -> bool {
     if was_found {
         told.reached();
         warn!("supervisor lost: {why}");
-    } else if told.is_new(why) {
+        return true;
+    }
+    let is_new = told.is_new(why);
+    if is_new {
         warn!("no supervisor: {why}");
     }
+    is_new
 }
 
 /// One connection, from its making to its end; `found` turns true once the supervisor has answered. `Ok` where the loop
@@ -84,19 +112,18 @@ async fn connect_and_serve(
         buffer: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
     };
     let (outbox, orders) = mpsc::channel(OUTBOX);
-    let up = first_words(reader.next().await?, outbox)?;
+    let hello = timeout(HELLO_WITHIN, reader.next()).await;
+    let up = first_words(hello.map_err(|_| SupervisorError::Silent)??, outbox)?;
     if events.send(up).await.is_err() {
         return Ok(());
     }
     info!(socket = %socket.display(), "supervisor found");
     *found = true;
-    let ended = tokio::select! {
-        ended = read(reader, events) => ended,
-        ended = write(writing, orders) => ended,
-    };
-    match events.send(Event::Core(Input::SupervisorDown)).await {
-        Ok(()) => ended,
-        Err(_) => Ok(()),
+    // One that is not taken is as good as one that was not asked.
+    let (ask, asked) = mpsc::channel(1);
+    tokio::select! {
+        ended = read(reader, events, ask) => ended,
+        ended = write(writing, orders, asked) => ended,
     }
 }
 
@@ -118,14 +145,32 @@ fn first_words(
         }),
         FromSupervisor::Hello { version, .. } => Err(SupervisorError::Version { theirs: version }),
         FromSupervisor::Attempt(_)
+        | FromSupervisor::Pong
         | FromSupervisor::Health(_)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
 
-async fn read(mut reader: Reader, events: &mpsc::Sender<Event>) -> Result<(), SupervisorError> {
+/// The supervisor is asked for a sign of life where it is silent. Questions are counted, and not seconds, so that an agent
+/// that stood still itself asks first.
+async fn read(
+    mut reader: Reader,
+    events: &mpsc::Sender<Event>,
+    ask: mpsc::Sender<()>,
+) -> Result<(), SupervisorError> {
+    let mut unanswered = 0;
     loop {
-        let event = match reader.next().await? {
+        let Ok(message) = timeout(ASK_AFTER, reader.next()).await else {
+            if unanswered >= MAX_UNANSWERED {
+                return Err(SupervisorError::Silent);
+            }
+            unanswered += 1;
+            let _one_is_under_way = ask.try_send(());
+            continue;
+        };
+        unanswered = 0;
+        let event = match message? {
+            FromSupervisor::Pong => continue,
             FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
             FromSupervisor::Health(health) => Event::Health(health),
             FromSupervisor::ExecEnded { exec, exit } => {
@@ -144,13 +189,17 @@ async fn read(mut reader: Reader, events: &mpsc::Sender<Event>) -> Result<(), Su
 async fn write(
     mut stream: OwnedWriteHalf,
     mut orders: mpsc::Receiver<ToSupervisor>,
+    mut asked: mpsc::Receiver<()>,
 ) -> Result<(), SupervisorError> {
-    while let Some(order) = orders.recv().await {
+    loop {
+        let order = tokio::select! {
+            order = orders.recv() => order.ok_or(SupervisorError::Closed)?,
+            Some(()) = asked.recv() => ToSupervisor::Ping,
+        };
         stream
             .write_all(&frame(&order, MAX_SUPERVISION_FRAME_BYTES)?)
             .await?;
     }
-    Err(SupervisorError::Closed)
 }
 
 struct Reader {

@@ -257,6 +257,9 @@ pub struct NodeView {
     pub pool_of_config: Option<String>,
     /// How it stands.
     pub state: NodeState,
+    /// Why its supervisor does not answer and what to do there, while it is `unsupervised`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupervised: Option<String>,
     /// Why and how it is closed to new work, where an admin closed it.
     #[serde(default)]
     pub cordon: Option<CordonView>,

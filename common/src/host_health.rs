@@ -1,5 +1,6 @@
-//! How a host is by its own health check: the same words from the supervisor to the agent, and from the agent to the
-//! coordinator. A host that has not been checked says nothing.
+//! What a host says of itself: how it is by its own health check, in the same words from the supervisor to the agent and
+//! from the agent to the coordinator, and whether its supervisor answers. A host that has not been checked says nothing of
+//! its health.
 
 use alloc::string::String;
 use serde::{Deserialize, Serialize};
@@ -11,4 +12,26 @@ pub enum HostHealth {
     Fit,
     /// It is to take no more work: a clause for people, such as `/scratch is read-only`.
     Unfit(String),
+}
+
+/// Whether the supervisor of a host answers its agent. Without it nothing starts, stops or is seen to end there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SupervisorState {
+    /// It answers.
+    Answers,
+    /// It has answered this agent and does not answer now. The sentence says why and what to do on the host.
+    Away(String),
+    /// It has not answered since the agent started, so the agent does not know which attempts the host has. The sentence is
+    /// like that of `Away`.
+    Unheard(String),
+}
+
+impl SupervisorState {
+    /// Why it does not answer; `None` where it does.
+    pub fn why_away(&self) -> Option<&str> {
+        match self {
+            Self::Answers => None,
+            Self::Away(why) | Self::Unheard(why) => Some(why),
+        }
+    }
 }

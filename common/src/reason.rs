@@ -57,7 +57,7 @@ codes! {
     HostFailed = "host_failed",
     /// Queued again: the attempt's lease passed before the coordinator was heard again.
     LeaseExpired = "lease_expired",
-    /// Queued again: the order to start the attempt reached its host too late or not at all.
+    /// Queued again: its host never began it. The order came too late or not at all, or the host's supervisor is away.
     NotBegun = "not_begun",
     /// Queued again after a failure, because it has retries left.
     Retry = "retry",

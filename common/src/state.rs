@@ -118,6 +118,8 @@ pub enum NodeState {
     /// It came back and still holds attempts that the coordinator has ended: none of its units are given until they
     /// are gone.
     Reconciling,
+    /// Its agent is heard, and has no supervisor: it keeps what it has and gets no new work.
+    Unsupervised,
     /// It is silent or its link is down: it keeps what it has and gets no new work.
     Unreachable,
     /// It was silent for so long that its steps were started elsewhere.
@@ -125,11 +127,21 @@ pub enum NodeState {
 }
 
 impl NodeState {
+    /// Every state there is, the best first.
+    pub const ALL: [NodeState; 5] = [
+        NodeState::Ready,
+        NodeState::Reconciling,
+        NodeState::Unsupervised,
+        NodeState::Unreachable,
+        NodeState::Lost,
+    ];
+
     /// The state as the API writes it.
     pub const fn as_str(self) -> &'static str {
         match self {
             NodeState::Ready => "ready",
             NodeState::Reconciling => "reconciling",
+            NodeState::Unsupervised => "unsupervised",
             NodeState::Unreachable => "unreachable",
             NodeState::Lost => "lost",
         }

@@ -27,7 +27,7 @@ use crate::usage::Usage;
 use crate::wire::StopWhy;
 
 /// The version of this protocol. A supervisor and an agent of different versions part with a message.
-pub const SUPERVISION_VERSION: u32 = 1;
+pub const SUPERVISION_VERSION: u32 = 2;
 
 /// Largest frame on the supervisor's socket, in bytes: one spawn with its environment, or the views of every attempt
 /// that a host may hold.
@@ -121,6 +121,8 @@ pub enum ToSupervisor {
         /// The processors.
         processors: CpuSet,
     },
+    /// Answer with [`FromSupervisor::Pong`]: the agent has heard nothing for a while.
+    Ping,
 }
 
 /// From the supervisor.
@@ -152,6 +154,8 @@ pub enum FromSupervisor {
         /// How.
         exit: Exit,
     },
+    /// The answer to [`ToSupervisor::Ping`].
+    Pong,
 }
 
 /// The signals that an agent may send.
@@ -425,6 +429,8 @@ pub enum Exit {
     PrologFailed(String),
     /// The supervisor killed it because of the disk that its files took.
     StorageExceeded(StorageExceeded),
+    /// Its host gave it back before the supervisor was told of it, so no process of it was ever made. The sentence says why.
+    NotBegun(String),
 }
 
 impl Exit {
@@ -440,6 +446,7 @@ impl Exit {
             | Exit::OutOfMemory(_)
             | Exit::PrologFailed(_)
             | Exit::StorageExceeded(_)
+            | Exit::NotBegun(_)
             | Exit::Unknown => None,
         }
     }
@@ -456,6 +463,7 @@ impl Exit {
             | Exit::OutOfMemory(_)
             | Exit::PrologFailed(_)
             | Exit::StorageExceeded(_)
+            | Exit::NotBegun(_)
             | Exit::Unknown => None,
         }
     }

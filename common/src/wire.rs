@@ -22,7 +22,7 @@ use crate::amount::Amounts;
 use crate::environment::Environment;
 use crate::epoch::SealedEpoch;
 use crate::gpu_state::GpuStates;
-use crate::host_health::HostHealth;
+use crate::host_health::{HostHealth, SupervisorState};
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::processors::CpuMode;
@@ -71,12 +71,15 @@ pub struct Hello {
     pub highest_epoch: Option<SealedEpoch>,
     /// What the host has.
     pub inventory: Inventory,
-    /// Every attempt that the host knows and was not told to forget.
+    /// Every attempt that the host knows and was not told to forget. While the supervisor is
+    /// [`SupervisorState::Unheard`] the host knows none, and none counts as missing.
     pub attempts: Vec<AttemptStatus>,
     /// Which GPUs are not to be granted.
     pub gpu_states: GpuStates,
     /// When the host says this, by its own clock.
     pub said_at: BootMillis,
+    /// Whether the supervisor answers.
+    pub supervisor: SupervisorState,
 }
 
 /// The answer to [`Hello`].
@@ -135,6 +138,9 @@ pub enum FromNode {
     },
     /// The labels of its config are others than [`Hello`] said: all of them.
     Labels(BTreeMap<String, String>),
+    /// Whether the supervisor answers is not as [`Hello`] said. A supervisor that is heard for the first time is told by a new
+    /// link and its hello, which lists the attempts.
+    Supervisor(SupervisorState),
 }
 
 /// To the agent: an order, and by whom.

@@ -192,9 +192,10 @@ fn exit_view(exit: &Exit) -> ExitView {
             signal: Some(*signal),
             ..ExitView::default()
         },
-        Exit::StartFailed(message) | Exit::HostFailed(message) | Exit::PrologFailed(message) => {
-            told(message)
-        }
+        Exit::StartFailed(message)
+        | Exit::HostFailed(message)
+        | Exit::PrologFailed(message)
+        | Exit::NotBegun(message) => told(message),
         Exit::LeaseExpired => {
             told("its lease passed before the coordinator was heard again, so its host stopped it")
         }
@@ -219,6 +220,7 @@ pub fn node(core: &Core, node: &Node, readings: Option<&Readings>) -> NodeView {
         pool: node.pool.to_string(),
         pool_of_config: node.pool_of_config.as_ref().map(ToString::to_string),
         state: node.state,
+        unsupervised: node.unsupervised.clone(),
         cordon: node.cordon.as_ref().map(cordon),
         labels: node.labels_in_force(),
         version: node.version.clone(),

@@ -18,6 +18,7 @@
 //! ends by itself may leave others of its group behind; they get the stop sequence that the whole attempt would have
 //! got, with the step's own grace, since its units are free only when nothing of it runs.
 
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -30,6 +31,7 @@ use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, Started, StopWhy};
 
 use crate::input::Now;
+use crate::spawn::never_started;
 use crate::stop::Stop;
 use crate::suspend::{Suspension, meet, still_runs, thaw_to_ask, timeout_at};
 
@@ -40,6 +42,8 @@ pub(crate) enum Attempt {
     Starting {
         /// What it is told; kept because the word may be lost with the supervisor.
         spec: Box<SpawnSpec>,
+        /// Whether it may have been told. If not, no process of it was ever made.
+        handed: bool,
     },
     /// Its process was seen.
     Running {
@@ -224,6 +228,9 @@ impl Attempt {
     /// hurried as well, for the sake of what it left behind. Always reports.
     pub(crate) fn on_stop(&mut self, now: Now, why: StopWhy, grace: Span) -> Effects {
         match self {
+            Self::Starting { handed: false, .. } => {
+                self.give_back(now, Some(why), "it was stopped before that")
+            }
             Self::Starting { .. } => self.turn(stopping(now, None, why, grace)),
             Self::Running { process, .. } => {
                 let process = Some(*process);
@@ -345,6 +352,12 @@ impl Attempt {
             }
             Self::Releasing { .. } | Self::Released { .. } => Effects::new(),
         }
+    }
+
+    /// The supervisor was not told of it and never will be: no process of it was ever made, and no GPU used.
+    pub(crate) fn give_back(&mut self, now: Now, stopped: Option<StopWhy>, why: &str) -> Effects {
+        let exit = Exit::NotBegun(why.to_owned());
+        self.turn(release(never_started(now, exit, stopped)))
     }
 
     /// It will never be started. A supervisor that has lost its memory may have started it: its GPUs are looked at.

@@ -30,6 +30,7 @@ use crate::output::Output;
 use crate::release::Release;
 use crate::spawn::{self, never_started};
 use crate::stop::later;
+use crate::supervised::Absence;
 
 /// All that one host knows of its attempts and of whom it obeys.
 #[derive(Clone, Debug)]
@@ -38,6 +39,8 @@ pub struct Core {
     pub(crate) highest_epoch: Option<SealedEpoch>,
     pub(crate) link: Option<Link>,
     pub(crate) supervisor: Supervisor,
+    /// Why the supervisor does not answer, while it does not.
+    pub(crate) absence: Option<Absence>,
     /// Until when the coordinator has answered for every attempt. Never goes back.
     pub(crate) lease_until: Option<BootMillis>,
     pub(crate) attempts: BTreeMap<AttemptId, Attempt>,
@@ -83,6 +86,7 @@ impl Core {
             highest_epoch,
             link: None,
             supervisor: Supervisor::Unheard,
+            absence: None,
             lease_until: None,
             attempts: BTreeMap::new(),
             clock: BootMillis(0),
@@ -124,13 +128,14 @@ impl Core {
                 boot_id: _,
                 attempts,
             } => self.on_supervisor_up(now, &attempts),
-            Input::SupervisorDown => self.on_supervisor_down(),
+            Input::SupervisorDown { why } => self.on_supervisor_down(now, why),
             Input::Attempt(view) => self.on_view(now, &view),
             Input::Timer(TimerKey::Grace(id)) => self.change(&id, |a| a.on_stop_timer(now)),
             Input::Timer(TimerKey::Timeout(id)) => self.change(&id, |a| a.on_timeout_timer(now)),
             Input::Timer(TimerKey::Release(id)) => self.on_release_timer(now, &id),
             Input::Timer(TimerKey::Look) => self.on_look_timer(),
             Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(now, &id),
+            Input::Timer(TimerKey::Supervisor) => self.on_supervisor_timer(now),
             Input::Gpus(look) => self.on_gpus(now, look),
             Input::GpuHealth(health) => self.on_gpu_health(health),
             Input::Tuned(tuning) => self.on_tuned(tuning),
@@ -167,9 +172,9 @@ impl Core {
         self.greet(now);
     }
 
-    /// Says hello where one is due and the supervisor has told what runs.
+    /// Says hello where one is due and the supervisor has told what runs, or has been away for too long.
     pub(crate) fn greet(&mut self, now: Now) {
-        if self.supervisor == Supervisor::Unheard {
+        if !self.can_greet() {
             return;
         }
         let Some(Link {
@@ -185,12 +190,14 @@ impl Core {
         let attempts = self.statuses().collect();
         let highest_epoch = self.highest_epoch.clone();
         let gpu_states = self.gpus.states();
+        let supervisor = self.supervisor_state();
         self.outputs.push(Output::Greet {
             link,
             highest_epoch,
             attempts,
             gpu_states,
             said_at: now.boot,
+            supervisor,
         });
     }
 
@@ -237,7 +244,7 @@ impl Core {
         }
     }
 
-    fn reject(&mut self, link: LinkId, rejection: &Rejection) {
+    pub(crate) fn reject(&mut self, link: LinkId, rejection: &Rejection) {
         self.link = None;
         let message = rejection.to_string();
         self.outputs.push(Output::Reject { link, message });
@@ -286,6 +293,8 @@ impl Core {
             return;
         }
         match self.admit(now, &command) {
+            // Nobody knows yet what the order would be about. The next hello tells, and is answered by what still matters.
+            Ok(_) if self.supervisor == Supervisor::Unheard => {}
             Ok(terms) => self.on_order(now, terms, command.order),
             Err(rejection) => self.reject(link, &rejection),
         }
@@ -352,7 +361,9 @@ impl Core {
         self.note_processors(&id, &processors.own);
         let spec = spawn::spec(assignment, processors, &self.settings, terms);
         let spec = Box::new(spec);
-        self.attempts.insert(id.clone(), Attempt::Starting { spec });
+        let handed = false;
+        self.attempts
+            .insert(id.clone(), Attempt::Starting { spec, handed });
         self.report(&id, AttemptPhase::Starting);
         self.spawn(&id);
     }
@@ -370,6 +381,9 @@ impl Core {
             return Some(Exit::StartFailed(
                 "command: it is empty; name a program".to_owned(),
             ));
+        }
+        if let Some(why) = self.told_absence() {
+            return Some(Exit::NotBegun(why.to_owned()));
         }
         self.lease_passed(now).then_some(Exit::LeaseExpired)
     }
@@ -463,9 +477,11 @@ impl Core {
     }
 
     pub(crate) fn spawn(&mut self, id: &AttemptId) {
-        let Some(Attempt::Starting { spec }) = self.attempts.get(id) else {
+        let is_up = self.supervisor == Supervisor::Up;
+        let Some(Attempt::Starting { spec, handed }) = self.attempts.get_mut(id) else {
             return;
         };
+        *handed |= is_up;
         let mut spec = spec.clone();
         spec.lease_until = self.lease_until;
         self.supervise(ToSupervisor::Spawn(*spec));

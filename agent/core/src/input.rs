@@ -71,8 +71,11 @@ pub enum Input {
         /// All of them.
         attempts: Vec<AttemptView>,
     },
-    /// The supervisor is gone; it will be back.
-    SupervisorDown,
+    /// The supervisor does not answer; it will be back. Said again where the reason has changed.
+    SupervisorDown {
+        /// Why, and what to do on the host.
+        why: String,
+    },
     /// An attempt has changed.
     Attempt(AttemptView),
     /// Somebody has looked at the GPUs, because [`crate::Output::LookAtGpus`] asked or by itself.
@@ -98,6 +101,8 @@ pub enum TimerKey {
     Look,
     /// An attempt should have been frozen, or thawed, by now.
     Suspension(AttemptId),
+    /// The supervisor should have been back by now.
+    Supervisor,
 }
 
 /// What one look at the GPUs has shown. A driver that does not answer at all shows nothing, and nothing is concluded.

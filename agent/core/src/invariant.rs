@@ -18,7 +18,7 @@ pub enum Violation {
         /// What is missing.
         missing: &'static str,
     },
-    /// Nothing was said to a coordinator and nothing begun before the supervisor told what runs.
+    /// Nothing was said to a coordinator and nothing begun before the supervisor told what runs, but that it is away.
     #[error("{what} though the supervisor has not told what runs")]
     BeforeSupervisor {
         /// What was done.
@@ -94,7 +94,7 @@ fn nothing_comes_before_the_supervisor(core: &Core) -> Result<(), Violation> {
         None | Some(LinkStage::Waiting) => false,
         Some(LinkStage::Greeted { .. } | LinkStage::Welcomed { .. }) => true,
     };
-    if is_greeted {
+    if is_greeted && !core.absence_is_told() {
         return Err(Violation::BeforeSupervisor {
             what: "a coordinator was greeted",
         });
@@ -103,7 +103,7 @@ fn nothing_comes_before_the_supervisor(core: &Core) -> Result<(), Violation> {
 }
 
 fn a_spawn_is_fit(id: &AttemptId, attempt: &Attempt) -> Result<(), Violation> {
-    let Attempt::Starting { spec } = attempt else {
+    let Attempt::Starting { spec, .. } = attempt else {
         return Ok(());
     };
     let step = spec.env.get("SLUICE_STEP_ID");

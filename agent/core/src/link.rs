@@ -158,6 +158,8 @@ pub(crate) enum Rejection {
         age: Span,
         limit: Span,
     },
+    #[error("the supervisor answers now, and a new hello is to tell what runs")]
+    SupervisorHeard,
 }
 
 /// How an epoch that may be obeyed stands to the highest that was.

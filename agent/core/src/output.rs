@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use sluice_common::epoch::SealedEpoch;
 use sluice_common::gpu_state::GpuStates;
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, ToSupervisor};
 use sluice_common::warrant::SealedWarrant;
@@ -22,8 +23,8 @@ use crate::input::{LinkId, TimerKey};
 pub enum Output {
     /// Make this the highest epoch that the host has obeyed, with its seal, durably, before what follows.
     SaveEpoch(SealedEpoch),
-    /// Say hello on a new connection, with these; the driver adds what the host has. Comes at once, or, where the
-    /// supervisor has not answered yet since the agent started, as soon as it has.
+    /// Say hello on a new connection, with these; the driver adds what the host has. Comes at once, or, if the supervisor
+    /// has not answered since the agent started, as soon as it has or has been away for long enough to say so.
     Greet {
         /// The connection.
         link: LinkId,
@@ -35,6 +36,8 @@ pub enum Output {
         gpu_states: GpuStates,
         /// When it is said.
         said_at: BootMillis,
+        /// Whether the supervisor answers.
+        supervisor: SupervisorState,
     },
     /// Tell the coordinator. Lost where the connection is gone: the next hello says it again.
     Send {

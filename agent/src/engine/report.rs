@@ -49,7 +49,10 @@ impl Touched {
                 | TimerKey::Suspension(attempt),
             ) => Touched::One(attempt.clone()),
             // One look stops those whose GPU is lost.
-            Input::Gpus(_) | Input::SupervisorUp { .. } => Touched::All,
+            Input::Gpus(_)
+            | Input::SupervisorUp { .. }
+            // What was not begun is given back.
+            | Input::Timer(TimerKey::Supervisor) => Touched::All,
             Input::Dialled { .. }
             | Input::Welcomed { .. }
             | Input::LinkLost { .. }
@@ -57,7 +60,7 @@ impl Touched {
             | Input::GpuHealth(_)
             | Input::Timer(TimerKey::Look)
             | Input::Tuned(_)
-            | Input::SupervisorDown => Touched::Nobody,
+            | Input::SupervisorDown { .. } => Touched::Nobody,
         }
     }
 }
@@ -152,6 +155,7 @@ impl Said {
             Exit::PrologFailed(why) => {
                 warn!("attempt ended: the prolog of this host failed before it: {why}");
             }
+            Exit::NotBegun(why) => info!("attempt given back before it had begun: {why}"),
             Exit::StartFailed(why) => info!("attempt ended: it could not be started: {why}"),
             Exit::LeaseExpired => info!(duration_ms, "attempt ended: its lease passed"),
             Exit::HostRebooted => info!(duration_ms, "attempt ended: the host was rebooted"),
@@ -205,7 +209,7 @@ pub(super) fn assigned(input: &Input) -> Option<AttemptId> {
         | Input::LinkLost { .. }
         | Input::HeartbeatAcked { .. }
         | Input::SupervisorUp { .. }
-        | Input::SupervisorDown
+        | Input::SupervisorDown { .. }
         | Input::Attempt(_)
         | Input::Gpus(_)
         | Input::GpuHealth(_)

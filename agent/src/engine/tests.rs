@@ -197,7 +197,9 @@ fn output_may_grow_from_the_assignment_until_nothing_is_left() {
 #[test]
 fn an_attempt_whose_start_waits_for_the_supervisor_is_not_taken_for_silent() {
     let mut rig = Rig::linked();
-    rig.feed(Event::Core(Input::SupervisorDown));
+    rig.feed(Event::Core(Input::SupervisorDown {
+        why: "gone".to_owned(),
+    }));
     rig.assign();
     assert!(rig.is_live());
     rig.supervisor_up(vec![]);

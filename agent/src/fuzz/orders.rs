@@ -113,7 +113,9 @@ impl World {
                 let (boot_id, attempts): (BootId, Vec<AttemptView>) = read(said)?;
                 Input::SupervisorUp { boot_id, attempts }
             }
-            b'x' => Input::SupervisorDown,
+            b'x' => Input::SupervisorDown {
+                why: "gone".to_owned(),
+            },
             b'a' => Input::Attempt(read(said)?),
             b'g' => Input::Gpus(look(said)?),
             b'q' => Input::GpuHealth(quarantine(said)?),

@@ -181,6 +181,7 @@ impl Table {
                 None
             }
             ToSupervisor::List => Some(self.hello()),
+            ToSupervisor::Ping => Some(FromSupervisor::Pong),
             ToSupervisor::Freeze { attempt } => {
                 self.on_freeze(&attempt);
                 None

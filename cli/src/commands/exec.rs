@@ -68,7 +68,10 @@ fn ended(json: &[u8], out: Out) -> Result<u8, Failure> {
     let why = match exit {
         Exit::Code(code) => return Ok(shell_code(code)),
         Exit::Signal(signal) => return Ok(shell_code(128 + signal)),
-        Exit::StartFailed(why) | Exit::HostFailed(why) | Exit::PrologFailed(why) => why,
+        Exit::StartFailed(why)
+        | Exit::HostFailed(why)
+        | Exit::PrologFailed(why)
+        | Exit::NotBegun(why) => why,
         Exit::LeaseExpired
         | Exit::HostRebooted
         | Exit::Unknown

@@ -186,7 +186,7 @@ fn tone(state: NodeState) -> Tone {
     match state {
         NodeState::Ready => Tone::Good,
         NodeState::Reconciling => Tone::Pending,
-        NodeState::Unreachable | NodeState::Lost => Tone::Bad,
+        NodeState::Unsupervised | NodeState::Unreachable | NodeState::Lost => Tone::Bad,
     }
 }
 
@@ -209,6 +209,7 @@ pub(crate) fn describe(node: &NodeView, steps: &[StepView], now: Timestamp, out:
     let mut text = Sections::default();
     text.field("Name", safe(&node.name))
         .field("State", standing(node, out));
+    text.optional("No supervisor", node.unsupervised.as_deref().map(safe));
     if let Some(cordon) = &node.cordon {
         text.section("Closed", |text| why_closed(text, cordon, now));
     }

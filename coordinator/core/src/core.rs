@@ -9,6 +9,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, Epoch, NodeName, PoolName};
 use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
@@ -55,6 +56,8 @@ pub(crate) struct Contact {
     pub(crate) heard_at: Option<Time>,
     /// When its silence began: when it was heard last, or when this coordinator began to listen.
     pub(crate) silent_since: Time,
+    /// Whether its supervisor answers its agent.
+    pub(crate) supervisor: SupervisorState,
     /// Whether this run has told it an epoch, which it then may hold against us.
     pub(crate) addressed: bool,
     /// Attempts that it holds and that are not live on it here; none of its units are given while there are any.
@@ -75,6 +78,7 @@ impl Contact {
             session: None,
             heard_at: None,
             silent_since: now,
+            supervisor: SupervisorState::Answers,
             addressed: false,
             refused: false,
             strays: BTreeSet::new(),
@@ -172,7 +176,7 @@ impl Core {
             self.contacts
                 .insert(node.clone(), Contact::silent_since(self.now));
             match state {
-                NodeState::Ready | NodeState::Reconciling => {
+                NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => {
                     self.record(Record::NodeUnreachable { node: node.clone() });
                     self.watch(&node);
                 }

@@ -1,9 +1,10 @@
 //! Why a step is where it is. For a queued step this asks the market what its last decision asked (`market/`), and puts
 //! it into words; it holds no second copy of its rules. [`Core::reason`] is the short answer; [`Core::explain`] is the
-//! whole one: `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it, and
-//! `explain/sentences.rs` has its sentences.
+//! whole one: `explain/answer.rs` says what is in it, `explain/waiting.rs` and `explain/holding.rs` fill it,
+//! `explain/held_up.rs` names a host that cannot act, and `explain/sentences.rs` has its sentences.
 
 mod answer;
+mod held_up;
 mod holding;
 mod sentences;
 mod waiting;
@@ -30,7 +31,7 @@ impl Core {
     /// over, and the message and the detail `waiting` say for what it waits.
     pub fn reason(&self, step: &Step) -> Reason {
         if step.state != StepState::Queued && step.state != StepState::Suspended {
-            return step.reason.clone();
+            return self.reason_on_host(step);
         }
         if step.held {
             return words::held();
@@ -182,7 +183,10 @@ fn closed_by(node: &Node) -> String {
     let Some(cordon) = &node.cordon else {
         return match unfit(node) {
             Some(unfit) if node.is_open() => format!("short of GPUs, for {unfit}"),
-            Some(_) | None => node.state.as_str().to_string(),
+            Some(_) | None => match &node.unsupervised {
+                Some(why) => format!("{} ({why})", node.state),
+                None => node.state.to_string(),
+            },
         };
     };
     let word = match cordon.drain {

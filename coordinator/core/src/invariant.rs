@@ -176,15 +176,17 @@ fn state_agrees_with_attempts(step: &Step) -> Held {
     })
 }
 
-/// A node that takes work is linked and holds nothing stray; one that reconciles is linked and does.
+/// A node that takes work is linked, has a supervisor and holds nothing stray; one that reconciles does.
 fn ready_nodes_are_linked(core: &Core) -> Held {
     for node in core.state().nodes().values() {
         let contact = core.contacts.get(&node.name);
         let linked = contact.is_some_and(|contact| contact.session.is_some());
         let stray = contact.is_some_and(Contact::holds_unknown);
+        let supervised = contact.is_some_and(|contact| contact.supervisor.why_away().is_none());
         let holds = match node.state {
-            NodeState::Ready => linked && !stray,
-            NodeState::Reconciling => linked && stray,
+            NodeState::Ready => linked && supervised && !stray,
+            NodeState::Reconciling => linked && supervised && stray,
+            NodeState::Unsupervised => linked && !supervised,
             NodeState::Unreachable | NodeState::Lost => true,
         };
         need("ready_nodes_are_linked", holds, || {

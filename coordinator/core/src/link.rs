@@ -7,7 +7,8 @@
 //!        silent or link down          v                               | heard again, strays left
 //!                                unreachable ---- silent for long ---> lost
 //! ```
-//! `ready` means that there is a link on which an assignment can go out now.
+//! `ready` means that there is a link on which an assignment can go out now. Whether it would be `ready` or
+//! `reconciling`, a node whose agent says that the supervisor does not answer is `unsupervised` instead.
 
 mod refusal;
 
@@ -19,12 +20,14 @@ use alloc::vec::Vec;
 
 use sluice_common::epoch::{MAX_EPOCH, SealedEpoch};
 use sluice_common::gpu_state::GpuStates;
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::nearest::nearest;
 use sluice_common::proof::Claim;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::{BootMillis, Exit};
+use sluice_common::time::Time;
 use sluice_common::wire::{
     AttemptStatus, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, Welcome,
 };
@@ -54,8 +57,9 @@ impl Core {
         self.go_above(&hello);
         let known = self.state.node(&hello.node);
         let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
+        let unheard = matches!(hello.supervisor, SupervisorState::Unheard(_));
         let node = hello.node.clone();
-        self.link(session, &node, hello.said_at);
+        self.link(session, &node, hello.said_at, hello.supervisor.clone());
         let is_new = self.state.node(&node).is_none();
         self.know_pool(&pool, &node);
         let (attempts, gpu_states) = self.report_node(hello, pool);
@@ -64,7 +68,10 @@ impl Core {
         }
         self.take_gpu_states(&node, gpu_states);
         self.greet(session, Greeting::Welcome(self.welcome()));
-        self.reconcile(&node, attempts, rebooted);
+        // What a host does not know yet it cannot list, and what it had in an earlier boot is over.
+        if rebooted || !unheard {
+            self.reconcile(&node, attempts, rebooted);
+        }
         self.settle_node(&node);
         self.rule_again();
         self.watch(&node);
@@ -204,11 +211,18 @@ impl Core {
     }
 
     /// From now on this connection counts, and no other of that node.
-    fn link(&mut self, session: SessionId, node: &NodeName, said_at: BootMillis) {
+    fn link(
+        &mut self,
+        session: SessionId,
+        node: &NodeName,
+        said_at: BootMillis,
+        supervisor: SupervisorState,
+    ) {
         let contact = Contact {
             session: Some(session),
             heard_at: Some(self.now),
             silent_since: self.now,
+            supervisor,
             addressed: true,
             refused: false,
             strays: BTreeSet::new(),
@@ -245,6 +259,7 @@ impl Core {
             attempts,
             gpu_states,
             said_at: _,
+            supervisor: _,
         } = hello;
         self.report(Record::NodeReported {
             node,
@@ -308,6 +323,7 @@ impl Core {
             FromNode::GpuStates(states) => self.take_gpu_states(node, *states),
             FromNode::Checkpoint { attempt, ago } => self.on_checkpoint(node, attempt, ago),
             FromNode::Health(health) => self.on_health(node, health),
+            FromNode::Supervisor(supervisor) => self.on_supervisor(node, supervisor),
         }
     }
 
@@ -368,14 +384,18 @@ impl Core {
         true
     }
 
-    /// A linked node that is heard and hears us is ready, or reconciling while it holds what it should not.
+    /// A linked node that is heard and hears us is ready; or reconciling while it holds what it should not; or unsupervised,
+    /// where it can neither start nor stop anything.
     pub(crate) fn settle_node(&mut self, node: &NodeName) {
         let contact = self.contacts.get(node);
         if contact.is_some_and(|contact| contact.hearing.is_deaf()) {
             return;
         }
-        let stray =
-            contact.is_some_and(|contact| !contact.strays.is_empty() || !contact.asked.is_empty());
+        if let Some(why) = contact.and_then(|contact| contact.supervisor.why_away()) {
+            let why = String::from(why);
+            return self.call_unsupervised(node, why);
+        }
+        let stray = contact.is_some_and(Contact::holds_unknown);
         let state = self.state.node(node).map(|node| node.state);
         let node = node.clone();
         match (stray, state) {
@@ -383,6 +403,21 @@ impl Core {
             (true, Some(_)) => self.record(Record::NodeReconciling { node }),
             (false, Some(_)) => self.record(Record::NodeReady { node }),
         }
+    }
+
+    fn call_unsupervised(&mut self, name: &NodeName, why: String) {
+        let said = |node: &Node| node.unsupervised.as_deref() == Some(&why);
+        if self.state.node(name).is_some_and(|node| !said(node)) {
+            let node = name.clone();
+            self.record(Record::NodeUnsupervised { node, why });
+        }
+    }
+
+    fn on_supervisor(&mut self, node: &NodeName, supervisor: SupervisorState) {
+        if let Some(contact) = self.contacts.get_mut(node) {
+            contact.supervisor = supervisor;
+        }
+        self.settle_node(node);
     }
 
     pub(crate) fn on_node_gone(&mut self, session: SessionId, node: &NodeName) {
@@ -399,7 +434,7 @@ impl Core {
 
     fn call_unreachable(&mut self, node: &NodeName) {
         match self.state.node(node).map(|node| node.state) {
-            Some(NodeState::Ready | NodeState::Reconciling) => {
+            Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) => {
                 self.record(Record::NodeUnreachable { node: node.clone() });
             }
             Some(NodeState::Unreachable | NodeState::Lost) | None => {}
@@ -424,7 +459,7 @@ impl Core {
             return;
         }
         let unreachable_at = since + self.settings.unreachable_after;
-        let lost_at = (since + self.settings.lost_after).max(self.state.no_loss_before());
+        let lost_at = self.lost_at_after(since);
         if self.now >= lost_at {
             return self.lose(node);
         }
@@ -435,6 +470,16 @@ impl Core {
             unreachable_at
         };
         self.set_timer(TimerKey::NodeSilence(node.clone()), next);
+    }
+
+    /// When a node is given up for lost, if it is not heard before.
+    pub(crate) fn lost_at(&self, node: &NodeName) -> Option<Time> {
+        let contact = self.contacts.get(node)?;
+        Some(self.lost_at_after(contact.silent_since))
+    }
+
+    fn lost_at_after(&self, silent_since: Time) -> Time {
+        (silent_since + self.settings.lost_after).max(self.state.no_loss_before())
     }
 
     fn lose(&mut self, node: &NodeName) {

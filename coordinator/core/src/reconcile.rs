@@ -251,6 +251,7 @@ impl Core {
             Exit::Code(_)
             | Exit::Signal(_)
             | Exit::PrologFailed(_)
+            | Exit::NotBegun(_)
             | Exit::StartFailed(_)
             | Exit::LeaseExpired
             | Exit::HostRebooted

@@ -91,6 +91,13 @@ pub enum Record {
         /// Its name.
         node: NodeName,
     },
+    /// A node is heard, and its agent has no supervisor: no new work.
+    NodeUnsupervised {
+        /// Its name.
+        node: NodeName,
+        /// Why, and what to do there, in the agent's words.
+        why: String,
+    },
     /// A node is silent or its link is down: no new work.
     NodeUnreachable {
         /// Its name.

@@ -19,6 +19,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::rules::PoolRules;
@@ -80,8 +81,17 @@ impl Core {
     pub fn unreported(&self) -> impl Iterator<Item = &NodeName> {
         let nodes = self.state.nodes().values();
         let there = nodes.filter(|node| node.state != NodeState::Lost);
-        let silent = there.filter(|node| self.heard_at(&node.name).is_none());
+        let silent = there.filter(|node| !self.has_told(&node.name));
         silent.map(|node| &node.name)
+    }
+
+    /// Whether a host has told in this run what it has. One whose agent has not heard its supervisor does not know.
+    pub(super) fn has_told(&self, node: &NodeName) -> bool {
+        let contact = self.contacts.get(node);
+        contact.is_some_and(|contact| {
+            let knows = !matches!(contact.supervisor, SupervisorState::Unheard(_));
+            knows && contact.heard_at.is_some()
+        })
     }
 
     /// Ends the recovery when it has come to its end; asked after every input.

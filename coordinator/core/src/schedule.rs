@@ -33,6 +33,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
         Record::NodeReported { node, .. }
         | Record::NodeReady { node }
         | Record::NodeReconciling { node }
+        | Record::NodeUnsupervised { node, .. }
         | Record::NodeUnreachable { node }
         | Record::NodeLost { node }
         | Record::NodeCordoned { node, .. }

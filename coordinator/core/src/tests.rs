@@ -33,4 +33,5 @@ mod submit;
 mod suspend;
 mod templates;
 mod terms;
+mod unsupervised;
 mod validation;

@@ -9,6 +9,7 @@
 //! | somebody had it start anew | waits again, for free |
 //! | it could not be frozen, or was frozen for too long | as if it was to give way |
 //! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
+//! | its host gave it back before it had begun | waits again, for free, also with `free_preemptions: false` |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
@@ -60,6 +61,7 @@ pub(crate) fn verdict(step: &Step, attempt: &Attempt, drained: Option<&NodeName>
             | Exit::OutOfMemory { .. }
             | Exit::StorageExceeded(_)
             | Exit::PrologFailed(_)
+            | Exit::NotBegun(_)
             | Exit::HostFailed(_) => failed_or_again(step, words::gpu_lost(&part.node)),
         },
         Some(StopWhy::Requeued) => gave_way(&end.exit, words::requeued()),
@@ -142,6 +144,7 @@ fn gave_way(exit: &Exit, why: Reason) -> Verdict {
         Exit::StartFailed(sentence) => failed(words::start_failed(sentence)),
         Exit::HostFailed(_)
         | Exit::PrologFailed(_)
+        | Exit::NotBegun(_)
         | Exit::Code(_)
         | Exit::Signal(_)
         | Exit::LeaseExpired
@@ -176,6 +179,8 @@ fn by_exit(
         Exit::LeaseExpired if end.started.is_none() => {
             free_or_paid(step, of(words::not_begun(node)), StepState::Failed)
         }
+        // Nothing of it ever ran, so there is nothing to pay for.
+        Exit::NotBegun(sentence) => Verdict::Again(of(words::given_back(node, sentence))),
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
         Exit::OutOfMemory(found) => failed_or_again(step, of(words::out_of_memory(node, *found))),

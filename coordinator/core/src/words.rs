@@ -342,6 +342,12 @@ pub(crate) fn host_failed(node: &NodeName, sentence: &str) -> Reason {
     Reason::new(ReasonCode::HostFailed, message).with("node", node.as_str())
 }
 
+/// The host gave it back, and no process of it was ever made.
+pub(crate) fn given_back(node: &NodeName, sentence: &str) -> Reason {
+    let message = format!("`{node}` gave it back before it had begun: {sentence}");
+    Reason::new(ReasonCode::NotBegun, message).with("node", node.as_str())
+}
+
 /// What a host lacks that its pool requires.
 pub(crate) fn lacks(capabilities: &BTreeSet<Capability>) -> String {
     let names: Vec<&str> = capabilities.iter().map(|it| it.as_str()).collect();

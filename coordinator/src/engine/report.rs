@@ -96,6 +96,10 @@ impl Report {
             }
             Record::NodeReady { node } => self.on_node(node, NodeState::Ready),
             Record::NodeReconciling { node } => self.on_node(node, NodeState::Reconciling),
+            Record::NodeUnsupervised { node, why } => {
+                self.nodes.insert(node.clone(), NodeState::Unsupervised);
+                warn!(%node, "node has no supervisor, so it gets no new work: {why}");
+            }
             Record::NodeUnreachable { node } => self.on_node(node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(node, NodeState::Lost),
             Record::StepQueued { step, spec, .. } => accepted(step, spec),
@@ -245,6 +249,7 @@ impl Report {
             (NodeState::Reconciling, _) => {
                 info!(%node, "node still holds steps that were ended: no new work until they are gone");
             }
+            (NodeState::Unsupervised, _) => {}
             (NodeState::Unreachable, _) => warn!(%node, "node unreachable: no new work"),
             (NodeState::Lost, _) => warn!(%node, "node lost: its steps go on elsewhere"),
         }

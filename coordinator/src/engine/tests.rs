@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{BootId, PoolName, StepId};
 use sluice_common::inventory::Inventory;
 use sluice_common::state::{NodeState, StepState};
@@ -39,6 +40,7 @@ fn hello(name: &str, cpus: u32) -> Hello {
         attempts: Vec::new(),
         gpu_states: Default::default(),
         said_at: BootMillis(1),
+        supervisor: SupervisorState::Answers,
     }
 }
 

@@ -99,14 +99,9 @@ fn look(core: &Core) -> Seen {
 }
 
 fn nodes(page: &mut Page, seen: &Seen, links: &Nodes) {
-    let states = [
-        NodeState::Ready,
-        NodeState::Reconciling,
-        NodeState::Unreachable,
-        NodeState::Lost,
-    ];
     let count = |state| seen.nodes.iter().filter(|node| node.state == state).count() as u64;
-    let by_state = states.map(|state| Sample::new(&[("state", state.as_str())], count(state)));
+    let by_state =
+        NodeState::ALL.map(|state| Sample::new(&[("state", state.as_str())], count(state)));
     page.family(
         "sluice_nodes",
         "gauge",

@@ -52,12 +52,7 @@ pub(super) async fn list(
 }
 
 fn node_state(word: &str) -> Result<NodeState, ApiError> {
-    let known = [
-        NodeState::Ready,
-        NodeState::Reconciling,
-        NodeState::Unreachable,
-        NodeState::Lost,
-    ];
+    let known = NodeState::ALL;
     let found = known.into_iter().find(|state| state.as_str() == word);
     found.ok_or_else(|| {
         let all: Vec<_> = known.map(NodeState::as_str).into();

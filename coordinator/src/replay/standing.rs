@@ -120,6 +120,7 @@ pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
         }
         Record::NodeReady { node }
         | Record::NodeReconciling { node }
+        | Record::NodeUnsupervised { node, .. }
         | Record::NodeUnreachable { node }
         | Record::NodeLost { node }
         | Record::NodeCordoned { node, .. }
@@ -356,7 +357,7 @@ fn exit(exit: &Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exit code {code}"),
         Exit::Signal(signal) => format!("signal {signal}"),
-        Exit::StartFailed(_) | Exit::HostFailed(_) | Exit::PrologFailed(_) => {
+        Exit::StartFailed(_) | Exit::HostFailed(_) | Exit::PrologFailed(_) | Exit::NotBegun(_) => {
             "not started".to_owned()
         }
         Exit::LeaseExpired => "lease expired".to_owned(),

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
-use sluice_common::host_health::HostHealth;
+use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
 use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS};
@@ -71,6 +71,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
         phase(&mut status.phase);
     }
     gpu_states(&mut hello.gpu_states)?;
+    supervisor(&mut hello.supervisor);
     Ok(hello)
 }
 
@@ -166,6 +167,12 @@ fn gpu_states(states: &mut GpuStates) -> Result<(), Invalid> {
     Ok(())
 }
 
+fn supervisor(state: &mut SupervisorState) {
+    if let SupervisorState::Away(why) | SupervisorState::Unheard(why) = state {
+        tidy(why, MAX_SENTENCE_BYTES);
+    }
+}
+
 /// Cuts a text that is only shown, and takes out what would move a terminal's cursor.
 fn tidy(text: &mut String, most: usize) {
     if text.chars().any(char::is_control) {
@@ -207,6 +214,7 @@ pub(super) fn from_node(mut message: FromNode) -> Result<FromNode, Invalid> {
         FromNode::GpuStates(found) => gpu_states(found)?,
         FromNode::Status(status) => phase(&mut status.phase),
         FromNode::Health(HostHealth::Unfit(why)) => tidy(why, MAX_SENTENCE_BYTES),
+        FromNode::Supervisor(state) => supervisor(state),
         FromNode::Checkpoint { .. }
         | FromNode::Health(HostHealth::Fit)
         | FromNode::Warrant { .. } => {}
@@ -225,8 +233,10 @@ fn phase(phase: &mut AttemptPhase) {
     let (AttemptPhase::Ended(end) | AttemptPhase::Released(end)) = phase else {
         return;
     };
-    if let Exit::StartFailed(sentence) | Exit::HostFailed(sentence) | Exit::PrologFailed(sentence) =
-        &mut end.exit
+    if let Exit::StartFailed(sentence)
+    | Exit::HostFailed(sentence)
+    | Exit::PrologFailed(sentence)
+    | Exit::NotBegun(sentence) = &mut end.exit
     {
         sentence.truncate(sentence.floor_char_boundary(MAX_SENTENCE_BYTES));
     }
@@ -259,6 +269,7 @@ mod tests {
             attempts: vec![failed(10_000)],
             gpu_states: Default::default(),
             said_at: sluice_common::supervision::BootMillis(1),
+            supervisor: SupervisorState::Answers,
         }
     }
 

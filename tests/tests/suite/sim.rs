@@ -26,7 +26,7 @@ fn seeds() -> Vec<u64> {
 }
 
 /// What happens in twenty lives at least once, by words of a record of it: where nothing of it happens, nothing is shown.
-const DEEDS: [&str; 26] = [
+const DEEDS: [&str; 28] = [
     r#""type":"recovery_began""#,
     r#""type":"recovery_ended""#,
     r#""type":"adopted""#,
@@ -53,6 +53,8 @@ const DEEDS: [&str; 26] = [
     r#""foreign":{"#,
     r#":"lost""#,
     r#""exit":"host_rebooted""#,
+    r#""type":"node_unsupervised""#,
+    r#""exit":{"not_begun""#,
 ];
 
 fn is_done(record: &str, deed: &str) -> bool {

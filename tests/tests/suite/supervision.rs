@@ -5,7 +5,9 @@ use std::fs;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ};
+use sluice_tests::{
+    Daemon, Dev, DevOptions, children_of, eventually, is_alive, kill, pids_with_environ,
+};
 
 fn pid_of(step: &str, attempt: u32) -> u32 {
     eventually("the step's process", || pid_now(step, attempt))
@@ -123,4 +125,77 @@ fn steps_of_dev_run_as_whoever_started_it_with_its_home() {
         });
         assert_eq!(said, format!("{uid}\n{home}\n{name}\n"));
     }
+}
+
+const TWO_HOSTS: &str =
+    "kind: host\nname: left\nmcpu: 2000\n---\nkind: host\nname: right\nmcpu: 2000\n";
+
+/// A daemon of one host of `dev`, by the directory that it was given.
+fn daemon_of(dev: &Dev, program: &str, host: &str) -> u32 {
+    let dir = format!("/{host}/");
+    let is_its = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.contains(program) && line.contains(&dir)
+    };
+    eventually(program, || children_of(dev.pid()).into_iter().find(is_its))
+}
+
+fn node_is(dev: &Dev, name: &str, state: &str) -> Value {
+    eventually(&format!("{name} to be {state}"), || {
+        let (_, node) = dev.try_call("GET", &format!("/v1/nodes/{name}"), None)?;
+        (node["state"] == state).then_some(node)
+    })
+}
+
+#[test]
+fn a_host_whose_supervisor_stands_still_says_so_and_its_steps_wait_or_go_elsewhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("hosts.yaml");
+    fs::write(&file, TWO_HOSTS).unwrap();
+    let dev = Dev::with(DevOptions {
+        files: vec![file],
+        ..DevOptions::default()
+    });
+    dev.ok(&[
+        "submit", "--id", "kept", "--cpus", "1", "--", "sleep", "1000",
+    ]);
+    let kept = dev.step_in("kept", &["running"]);
+    let host = kept["placements"][0]["node"].as_str().unwrap();
+    let other = if host == "left" { "right" } else { "left" };
+    let supervisor = daemon_of(&dev, "sluice-supervisor", host);
+    kill(supervisor, Signal::SIGSTOP);
+
+    let node = node_is(&dev, host, "unsupervised");
+    let why = node["unsupervised"].as_str().unwrap();
+    assert!(
+        why.contains("does not answer") && why.contains("sluice doctor"),
+        "{why}"
+    );
+    let shown = dev.ok(&["describe", "node", host]);
+    assert!(shown.contains("No supervisor"), "{shown}");
+    for id in ["next", "after"] {
+        dev.ok(&["submit", "--id", id, "--cpus", "1", "--", "sleep", "1000"]);
+        let next = dev.step_in(id, &["running"]);
+        assert_eq!(next["placements"][0]["node"], other, "{next}");
+    }
+    // Its process may run, so nobody claims that it is over; but it is said what it waits for.
+    dev.ok(&["cancel", "kept"]);
+    let step = dev.step_in("kept", &["stopping"]);
+    let why = step["reason"]["message"].as_str().unwrap();
+    assert!(why.contains("has no supervisor"), "{why}");
+    // A new agent does not know what the host runs, and does not claim that it is nothing.
+    kill(daemon_of(&dev, "sluice-agent", host), Signal::SIGKILL);
+    eventually("an agent that has not heard its supervisor", || {
+        let (_, node) = dev.call("GET", &format!("/v1/nodes/{host}"), None);
+        let log = fs::read_to_string(dev.data().join("logs/coordinator.log")).ok()?;
+        (node["state"] == "unsupervised" && log.matches("node has no supervisor").count() == 2)
+            .then_some(())
+    });
+    assert_eq!(dev.step_in("kept", &["stopping"])["attempt"], 1);
+
+    kill(supervisor, Signal::SIGCONT);
+    node_is(&dev, host, "ready");
+    dev.step_in("kept", &["cancelled"]);
+    dev.ok(&["cancel", "next", "after"]);
 }

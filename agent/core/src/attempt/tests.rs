@@ -62,6 +62,7 @@ fn gone_view() -> AttemptView {
 
 fn starting() -> Attempt {
     Attempt::Starting {
+        handed: true,
         spec: Box::new(SpawnSpec {
             attempt: "a.1".parse().unwrap(),
             command: vec!["true".into()],

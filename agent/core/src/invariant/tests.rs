@@ -46,6 +46,7 @@ fn welcomed() -> Option<Link> {
 fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Attempt {
     let span = Span::from_secs(1);
     Attempt::Starting {
+        handed: true,
         spec: Box::new(SpawnSpec {
             attempt: named.parse().unwrap(),
             command,

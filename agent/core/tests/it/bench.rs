@@ -7,6 +7,7 @@ use agent_core::{
 };
 use sluice_common::amount::Amounts;
 use sluice_common::gpu_state::GpuStates;
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, HostEnd, HostPhase, Memo, Process, SpawnSpec,
@@ -241,6 +242,13 @@ pub(crate) fn acked(sent: u64) -> Input {
     }
 }
 
+/// The supervisor does not answer.
+pub(crate) fn down() -> Input {
+    Input::SupervisorDown {
+        why: "gone".to_owned(),
+    }
+}
+
 pub(crate) fn up(attempts: Vec<AttemptView>) -> Input {
     Input::SupervisorUp {
         boot_id: BootId::new("boot").expect("a name"),
@@ -326,6 +334,10 @@ fn word(output: &Output) -> String {
             key: TimerKey::Suspension(id),
             at,
         } => format!("suspension of {id} at {}", at.0),
+        Output::SetTimer {
+            key: TimerKey::Supervisor,
+            at,
+        } => format!("supervisor at {}", at.0),
         Output::KeepWarrant { attempt, warrant } => format!("keep {attempt} {}", warrant.as_str()),
         Output::ShowWarrant { link, attempt } => format!("show {} {attempt}", link.0),
         Output::SaveEpoch(epoch) => format!("save {}", epoch.epoch.counter),
@@ -335,12 +347,17 @@ fn word(output: &Output) -> String {
             attempts,
             gpu_states,
             said_at: _,
+            supervisor,
         } => {
+            let away = match supervisor {
+                SupervisorState::Answers => String::new(),
+                state => format!(" {state:?}"),
+            };
             let epoch = highest_epoch.as_ref().map_or(0, |it| it.epoch.counter);
             let attempts: Vec<String> = attempts.iter().map(status_word).collect();
             let faults = faults_word(gpu_states);
             format!(
-                "greet {} epoch {epoch} [{}]{faults}",
+                "greet {} epoch {epoch} [{}]{faults}{away}",
                 link.0,
                 attempts.join(", ")
             )
@@ -399,6 +416,7 @@ fn supervise_word(message: &ToSupervisor) -> String {
         ToSupervisor::Renew { until } => format!("renew {}", until.0),
         ToSupervisor::Forget { attempt } => format!("drop {attempt}"),
         ToSupervisor::List => "list".to_owned(),
+        ToSupervisor::Ping => "ping".to_owned(),
         ToSupervisor::Freeze { attempt } => format!("freeze {attempt}"),
         ToSupervisor::Suspend {
             attempt,

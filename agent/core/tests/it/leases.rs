@@ -85,7 +85,7 @@ fn a_start_that_waits_for_the_supervisor_is_given_up_when_its_lease_passes() {
         (300_000, "renew 400000; 1: a.1 released LeaseExpired"),
     ] {
         let mut bench = Bench::linked();
-        bench.feed(Input::SupervisorDown);
+        bench.feed(down());
         assert_eq!(bench.told(assign("a.1")), "1: a.1 starting");
         bench.pass(millis);
         assert_eq!(bench.told(up(vec![])), told_when_up);
@@ -95,7 +95,7 @@ fn a_start_that_waits_for_the_supervisor_is_given_up_when_its_lease_passes() {
 #[test]
 fn a_renewal_reaches_a_supervisor_that_was_away() {
     let mut bench = Bench::running();
-    bench.feed(Input::SupervisorDown);
+    bench.feed(down());
     bench.pass(5000);
     assert_eq!(bench.told(acked(104_000)), "");
     assert_eq!(bench.told(up(vec![running("a.1")])), "renew 404000");

@@ -44,7 +44,7 @@ fn of_several_links_only_the_newest_waits_for_the_supervisor() {
 #[test]
 fn a_supervisor_that_is_away_does_not_delay_a_hello_once_it_has_spoken() {
     let mut bench = Bench::running();
-    bench.feed(Input::SupervisorDown);
+    bench.feed(down());
     assert_eq!(bench.told(dialled(2)), "greet 2 epoch 5 [a.1 running]");
     let told = bench.told(up(vec![running("a.1")]));
     assert_eq!(told, "renew 400000", "greeted once only");

@@ -105,7 +105,7 @@ fn only_what_is_released_is_forgotten() {
 fn what_was_forgotten_while_the_supervisor_was_down_is_reported_once_more() {
     let mut bench = Bench::running();
     bench.feed(Input::Attempt(gone("a.1")));
-    bench.feed(Input::SupervisorDown);
+    bench.feed(down());
     assert_eq!(bench.told(forget("a.1")), "", "it cannot be told");
     let told = bench.told(up(vec![gone("a.1")]));
     assert_eq!(

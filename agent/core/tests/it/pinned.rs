@@ -102,7 +102,7 @@ fn a_supervisor_that_was_away_is_told_anew() {
     begun(&mut bench, "a.1", 2);
     suspended(&mut bench, "a.1", "0-1");
     begun(&mut bench, "b.1", 1);
-    bench.feed(Input::SupervisorDown);
+    bench.feed(down());
     let told = bench.told(resume("a.1"));
     assert!(!told.contains("pin"), "nobody is there: {told}");
     let told = bench.told(up(vec![

@@ -15,7 +15,7 @@ use sluice_common::time::Span;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
-use crate::bench::{GRACE, LEASE, Orders, now, settings, up};
+use crate::bench::{GRACE, LEASE, Orders, down, now, settings, up};
 
 /// Moments of one pass of time: each attempt may be killed once a second for as long as one pass lasts.
 const MOST_MOMENTS: u32 = 10_000;
@@ -116,6 +116,8 @@ pub(crate) struct World {
     timers: BTreeMap<TimerKey, u64>,
     renewed_until: u64,
     greeted: Option<LinkId>,
+    /// Those that were given back: no process of them may ever be made.
+    given_back: BTreeSet<AttemptId>,
     /// How far each attempt was reported on this link.
     ranks: BTreeMap<AttemptId, u8>,
     orders: Orders,
@@ -146,6 +148,7 @@ impl World {
             timers: BTreeMap::new(),
             renewed_until: 0,
             greeted: None,
+            given_back: BTreeSet::new(),
             ranks: BTreeMap::new(),
             orders: Orders::default(),
         }
@@ -301,7 +304,7 @@ impl World {
     pub(crate) fn disconnect(&mut self) {
         self.is_connected = false;
         self.inbox.clear();
-        self.feed(Input::SupervisorDown);
+        self.feed(down());
     }
 
     /// The supervisor dies, its steps with it, and comes back without memory.
@@ -322,6 +325,8 @@ impl World {
         self.is_connected = false;
         self.link = None;
         self.greeted = None;
+        // It may be told again to begin what its coordinator never heard of.
+        self.given_back.clear();
         self.renewed_until = 0;
         self.inbox.clear();
         self.timers.clear();
@@ -402,6 +407,10 @@ impl World {
     fn spawn(&mut self, spec: SpawnSpec) {
         let id = spec.attempt;
         assert!(!self.truth.contains_key(&id), "{id} is spawned twice");
+        assert!(
+            !self.given_back.contains(&id),
+            "{id} begins though it was given back"
+        );
         let lease_until = spec.lease_until.expect("every attempt has a lease").0;
         assert!(lease_until > self.boot, "{id} starts after its lease");
         assert!(
@@ -554,6 +563,7 @@ impl World {
             FromNode::Inventory(_) | FromNode::Readings(_) => panic!("the core knows no hardware"),
             FromNode::Checkpoint { .. } => panic!("the core knows no files"),
             FromNode::Health(_) => panic!("the core hears of no check"),
+            FromNode::Supervisor(_) => {}
             FromNode::Labels(_) => panic!("the core knows no labels"),
             FromNode::Warrant { .. } => panic!("the core keeps no warrants"),
         }
@@ -561,6 +571,12 @@ impl World {
 
     fn note(&mut self, status: &AttemptStatus) {
         let id = &status.attempt;
+        if let AttemptPhase::Released(end) = &status.phase
+            && let Exit::NotBegun(_) = end.exit
+        {
+            assert!(!self.truth.contains_key(id), "{id} is given back and began");
+            self.given_back.insert(id.clone());
+        }
         let rank = rank(&status.phase);
         let before = self.ranks.insert(id.clone(), rank);
         assert!(
@@ -599,6 +615,7 @@ impl World {
                 );
             }
             ToSupervisor::List => panic!("a list could cross an order"),
+            ToSupervisor::Ping => panic!("the driver asks, not the core"),
             ToSupervisor::Freeze { attempt } => self.freeze(&attempt, FreezerState::Frozen),
             ToSupervisor::Suspend {
                 attempt,

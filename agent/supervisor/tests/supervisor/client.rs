@@ -188,6 +188,7 @@ impl Client {
                     .collect();
             }
             FromSupervisor::Health(health) => self.health = Some(health),
+            FromSupervisor::Pong => {}
             FromSupervisor::ExecEnded { exec, exit } => self.execs.push((exec, exit)),
             FromSupervisor::Attempt(view) => {
                 if let Some(old) = self.views.get(&view.attempt) {

@@ -19,13 +19,6 @@ use crate::render::safe;
 
 /// Words for nodes that an admin closed, beside the states that they have by themselves.
 const CLOSED: [&str; 3] = ["cordoned", "draining", "drained"];
-/// The states that a node has by itself.
-const NODE_STATES: [NodeState; 4] = [
-    NodeState::Ready,
-    NodeState::Reconciling,
-    NodeState::Unreachable,
-    NodeState::Lost,
-];
 
 /// A kind of thing that can be listed by name and watched.
 pub(crate) trait Readable: Listed + Sized {
@@ -392,7 +385,7 @@ fn check_names(args: &GetArgs, filtered: bool) -> Result<(), Failure> {
 
 fn check_states(args: &GetArgs) -> Result<(), Failure> {
     let known: Vec<&str> = match args.kind {
-        Kind::Nodes => NODE_STATES
+        Kind::Nodes => NodeState::ALL
             .map(NodeState::as_str)
             .into_iter()
             .chain(CLOSED)

@@ -21,7 +21,7 @@ use sluice_common::wire::StopWhy;
 /// The version that the bytes below belong to.
 #[test]
 fn golden_bytes_belong_to_this_version() {
-    assert_eq!(SUPERVISION_VERSION, 1);
+    assert_eq!(SUPERVISION_VERSION, 2);
 }
 
 fn attempt() -> AttemptId {
@@ -173,6 +173,8 @@ fn other_orders() {
     let forget = ToSupervisor::Forget { attempt: attempt() };
     check(&forget, &format!("03000000 {ATTEMPT}"));
     check(&ToSupervisor::List, "04000000");
+    check(&ToSupervisor::Ping, "0c000000");
+    check(&FromSupervisor::Pong, "04000000");
     let freeze = ToSupervisor::Freeze { attempt: attempt() };
     check(&freeze, &format!("05000000 {ATTEMPT}"));
     let thaw = ToSupervisor::Thaw { attempt: attempt() };
@@ -346,6 +348,8 @@ fn exits() {
     let failed = Exit::PrologFailed("no".into());
     let golden = "08000000 0200000000000000 'no'";
     check(&failed, golden);
+    let not_begun = Exit::NotBegun("no".into());
+    check(&not_begun, "0a000000 0200000000000000 'no'");
     let failed = Exit::HostFailed("no".into());
     check(&failed, "06000000 0200000000000000 'no'");
     let killed = Exit::OutOfMemory(OutOfMemory {

@@ -8,7 +8,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
-use sluice_common::host_health::HostHealth;
+use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
@@ -254,6 +254,7 @@ fn hello() {
         attempts: vec![status],
         gpu_states: gpu_states(),
         said_at: BootMillis(258),
+        supervisor: SupervisorState::Away("no".into()),
     };
     let golden = format!(
         "01000000                  # protocol
@@ -269,7 +270,8 @@ fn hello() {
          0100000000000000           # attempts: one
            {ATTEMPT} 00000000       #   starting
          {GPU_STATES}
-         0201000000000000           # said_at"
+         0201000000000000           # said_at
+         01000000 0200000000000000 'no' # supervisor: away"
     );
     check(&hello, &golden);
 }
@@ -289,6 +291,7 @@ fn hello_of_a_new_host() {
         attempts: vec![],
         gpu_states: GpuStates::default(),
         said_at: BootMillis(1),
+        supervisor: SupervisorState::Answers,
     };
     let golden = "
         01000000                            # protocol
@@ -309,6 +312,7 @@ fn hello_of_a_new_host() {
         0000000000000000                    # attempts
         0000000000000000 00                 # gpu_states
         0100000000000000                    # said_at
+        00000000                            # supervisor: answers
     ";
     check(&hello, golden);
 }
@@ -425,6 +429,15 @@ fn labels() {
     let labels = FromNode::Labels([("a".into(), "1".into())].into());
     let one = "0100000000000000";
     check(&labels, &format!("07000000 {one} {one} 'a' {one} '1'"));
+}
+
+#[test]
+fn whether_a_supervisor_answers() {
+    let golden = "08000000 00000000";
+    check(&FromNode::Supervisor(SupervisorState::Answers), golden);
+    let unheard = SupervisorState::Unheard("no".into());
+    let golden = "08000000 02000000 0200000000000000 'no'";
+    check(&FromNode::Supervisor(unheard), golden);
 }
 
 fn command(order: ToNode) -> Command {

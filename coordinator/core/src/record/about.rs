@@ -65,6 +65,7 @@ impl Record {
             Record::NodeReported { node, .. }
             | Record::NodeReady { node }
             | Record::NodeReconciling { node }
+            | Record::NodeUnsupervised { node, .. }
             | Record::NodeUnreachable { node }
             | Record::NodeLost { node }
             | Record::NodeRefused { node, .. }

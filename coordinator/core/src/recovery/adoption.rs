@@ -104,7 +104,7 @@ impl Core {
     /// One that is silent is settled when it is heard.
     pub(super) fn settle_again(&mut self, node: &NodeName) {
         let state = self.state.node(node).map(|node| node.state);
-        if let Some(NodeState::Ready | NodeState::Reconciling) = state {
+        if let Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) = state {
             self.settle_node(node);
         }
     }
@@ -252,10 +252,11 @@ impl Core {
             .state
             .node(host)
             .is_some_and(|node| node.state == NodeState::Lost);
+        let has_told = self.has_told(host);
         let Some(contact) = self.contacts.get_mut(host) else {
             return;
         };
-        let is_linked = contact.session.is_some();
+        let is_linked = contact.session.is_some() && has_told;
         match contact.asked.remove(id) {
             Some(asked) => self.take_listed(
                 host,

@@ -21,6 +21,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::gpu_state::GpuStates;
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
 use sluice_common::proof::Claim;
@@ -195,6 +196,7 @@ impl Rehearsal {
             attempts: Vec::new(),
             gpu_states: GpuStates::default(),
             said_at: BootMillis(0),
+            supervisor: SupervisorState::Answers,
         });
         self.ask(Input::NodeHello {
             session,

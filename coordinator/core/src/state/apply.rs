@@ -107,6 +107,7 @@ impl State {
             Record::NodeReported { .. } => self.on_node_reported(at, record),
             Record::NodeReady { node } => self.on_node(at, node, NodeState::Ready),
             Record::NodeReconciling { node } => self.on_node(at, node, NodeState::Reconciling),
+            Record::NodeUnsupervised { node, why } => self.on_node_unsupervised(at, node, why),
             Record::NodeUnreachable { node } => self.on_node(at, node, NodeState::Unreachable),
             Record::NodeLost { node } => self.on_node(at, node, NodeState::Lost),
             Record::NodeCordoned { node, reason } => self.on_node_cordoned(at, node, reason),

@@ -45,6 +45,9 @@ pub struct Node {
     pub state: NodeState,
     /// Since when it stands so.
     pub state_since: Time,
+    /// Why its supervisor does not answer, in its agent's words, while it is [`NodeState::Unsupervised`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupervised: Option<String>,
     /// When it joined first.
     pub joined_at: Time,
     /// How an admin closed it to new work, where one did.

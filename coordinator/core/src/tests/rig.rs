@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use alloc::{format, string};
 
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, StepId, Subject};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::proof::Claim;
@@ -700,6 +701,7 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         attempts: vec![],
         gpu_states: Default::default(),
         said_at: BootMillis(0),
+        supervisor: SupervisorState::Answers,
     }
 }
 

@@ -356,6 +356,7 @@ impl Host {
             }
             ToSupervisor::Notice { .. } => Vec::new(),
             ToSupervisor::List => panic!("agent-core never asks for a list"),
+            ToSupervisor::Ping => panic!("the driver asks, not the core"),
             ToSupervisor::Freeze { attempt } => self.freeze(now, &attempt, chance),
             ToSupervisor::Thaw { attempt } => self.thaw(now, &attempt, chance),
             ToSupervisor::Suspend {

@@ -15,6 +15,7 @@ use coordinator_core::{
     SessionId, Settings, Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
 };
 use sluice_common::amount::{Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN};
+use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
 use sluice_common::proof::Claim;
 use sluice_common::request::{ResourceSettings, StepRequest};
@@ -825,8 +826,9 @@ impl World {
         }
         self.hosts[host].start_agent();
         let life = self.hosts[host].life;
-        if self.hosts[host].is_supervised {
-            self.supervisor_answers(host);
+        match self.hosts[host].is_supervised {
+            true => self.supervisor_answers(host),
+            false => self.supervisor_is_away(host),
         }
         self.after(self.now % 3, Event::Glance { host, life });
         self.after(50, Event::Dial { host, life });
@@ -867,9 +869,11 @@ impl World {
                 attempts,
                 gpu_states,
                 said_at,
+                supervisor,
             } => {
                 let mut hello = self.hello(host, highest_epoch, attempts);
                 (hello.gpu_states, hello.said_at) = (gpu_states, said_at);
+                hello.supervisor = supervisor;
                 self.send_to_coordinator(link.0, ToCoordinator::Hello(Box::new(hello)));
             }
             HostOutput::Send { link, message } => {
@@ -903,6 +907,11 @@ impl World {
     fn supervisor_answers(&mut self, host: usize) {
         let (boot_id, attempts) = (self.hosts[host].boot_id(), self.hosts[host].views());
         self.feed(host, HostInput::SupervisorUp { boot_id, attempts });
+    }
+
+    fn supervisor_is_away(&mut self, host: usize) {
+        let why = "the simulated supervisor is away".to_owned();
+        self.feed(host, HostInput::SupervisorDown { why });
     }
 
     /// One look follows another: one that is under way is followed by one that answers all who asked meanwhile.
@@ -989,6 +998,7 @@ impl World {
             attempts,
             gpu_states: Default::default(),
             said_at: BootMillis(0),
+            supervisor: SupervisorState::Answers,
         }
     }
 

@@ -77,6 +77,7 @@ impl State {
                 .as_ref()
                 .map(|n| n.gpu_cordons.clone())
                 .unwrap_or_default(),
+            unsupervised: before.as_ref().and_then(|n| n.unsupervised.clone()),
             cordon: before.and_then(|n| n.cordon),
         };
         self.index.settle_node(&node);
@@ -92,12 +93,24 @@ impl State {
         })?;
         node.state = state;
         node.state_since = at;
+        node.unsupervised = None;
         match state {
             // It is heard again, so it is not forgotten.
-            NodeState::Ready | NodeState::Reconciling => node.leaving = false,
+            NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => {
+                node.leaving = false;
+            }
             NodeState::Unreachable | NodeState::Lost => {}
         }
         self.index.place_node(node);
+        Ok(())
+    }
+
+    /// The reason may change while the state stays as it is.
+    pub(super) fn on_node_unsupervised(&mut self, at: Time, name: &NodeName, why: &str) -> Fit {
+        if self.node(name).map(|node| node.state) != Some(NodeState::Unsupervised) {
+            self.on_node(at, name, NodeState::Unsupervised)?;
+        }
+        node_mut(&mut self.kept.nodes, name)?.unsupervised = Some(why.into());
         Ok(())
     }
 
@@ -255,7 +268,7 @@ impl State {
         let node = node_mut(&mut self.kept.nodes, name)?;
         let away = match node.state {
             NodeState::Unreachable | NodeState::Lost => true,
-            NodeState::Ready | NodeState::Reconciling => false,
+            NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => false,
         };
         need(away && !node.leaving, || {
             format!("node `{name}` is {} and cannot leave", node.state)

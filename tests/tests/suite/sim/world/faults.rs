@@ -186,7 +186,7 @@ impl World {
     /// It becomes a newer one. What ends meanwhile is seen by that.
     fn upgrade(&mut self, host: usize) {
         if std::mem::replace(&mut self.hosts[host].is_supervised, false) {
-            self.feed(host, HostInput::SupervisorDown);
+            self.supervisor_is_away(host);
             let away = 50 + self.below(5000);
             self.after(away, Event::StartSupervisor { host });
         }
