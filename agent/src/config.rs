@@ -276,6 +276,12 @@ pub(crate) fn for_detection(
     Ok((dir, raw.nvml_library, raw.reserve.check()?))
 }
 
+/// Where the supervisor listens, whatever else the config lacks.
+pub(crate) fn supervisor_socket(raw: RawConfig, by_flag: Option<PathBuf>) -> PathBuf {
+    let socket = by_flag.or(raw.supervisor_socket);
+    socket.unwrap_or_else(|| DEFAULT_SUPERVISOR_SOCKET.into())
+}
+
 impl RawReserve {
     fn check(self) -> Result<Reserve, ConfigError> {
         let memory = self.memory.as_deref().unwrap_or("0B");

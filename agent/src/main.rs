@@ -124,6 +124,8 @@ struct Args {
 enum Action {
     /// Print what this host would report, as JSON, and exit. Needs no coordinator.
     Detect,
+    /// Print whether this host's supervisor answers, as JSON, and exit. The agent that runs here stays connected to it.
+    Supervisor,
     /// Join a cluster with the line that `sluice token create` printed. The agent starts by itself after that.
     Join {
         /// The line; standard input where it is left out or `-`, so that no list of processes shows it.
@@ -151,6 +153,7 @@ fn main() -> ExitCode {
     };
     let outcome = match args.command {
         Some(Action::Detect) => print_detection(raw, &args),
+        Some(Action::Supervisor) => print_supervisor(raw, &args),
         Some(Action::Join { ref line, anew }) => {
             let line = line.clone();
             // Somebody sits there and reads it.
@@ -213,6 +216,15 @@ fn print_detection(raw: Result<RawConfig, ConfigError>, args: &Args) -> anyhow::
     });
     let mut out = std::io::stdout().lock();
     serde_json::to_writer_pretty(&mut out, &HostView::of(&inventory, Some(&readings)))?;
+    writeln!(out)?;
+    Ok(())
+}
+
+fn print_supervisor(raw: Result<RawConfig, ConfigError>, args: &Args) -> anyhow::Result<()> {
+    let socket = config::supervisor_socket(raw?, args.supervisor_socket.clone());
+    let probed = on_a_runtime()?.block_on(supervisor::probe(&socket));
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &probed)?;
     writeln!(out)?;
     Ok(())
 }

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_core::Input;
+use serde::Serialize;
 use sluice_codec::{CodecError, FrameBuffer, frame};
 use sluice_common::chain::chain;
 use sluice_common::supervision::{
-    FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, SUPERVISION_VERSION, ToSupervisor,
+    FromSupervisor, MAX_SUPERVISION_FRAME_BYTES, PROBE_NAME, SUPERVISION_VERSION, ToSupervisor,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixSocket, UnixStream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tracing::{info, warn};
@@ -31,6 +32,9 @@ const ASK_AFTER: Duration = Duration::from_secs(2);
 const MAX_UNANSWERED: u32 = 5;
 /// How long a supervisor may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long somebody waits who only asks whether the supervisor answers.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why a connection ended or could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +95,75 @@ fn tell(was_found: bool, why: &str, told: &mut Told) -> bool {
         warn!("no supervisor: {why}");
     }
     is_new
+}
+
+/// How the supervisor was found by somebody who is not its agent.
+#[derive(Debug, Serialize)]
+pub(crate) struct Probed {
+    /// Where it was looked for.
+    socket: PathBuf,
+    /// `answers`, or in which way it does not.
+    state: &'static str,
+    /// The same for people, where it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+}
+
+/// Whether the supervisor at `socket` answers. The agent that is connected to it stays so.
+pub(crate) async fn probe(socket: &Path) -> Probed {
+    let asked = timeout(PROBE_WITHIN, ask_once(socket)).await;
+    let error = match asked.unwrap_or(Err(SupervisorError::Silent)) {
+        Ok(()) => None,
+        Err(error) => Some(error),
+    };
+    Probed {
+        socket: socket.to_owned(),
+        state: error.as_ref().map_or("answers", state_word),
+        why: error.map(|error| chain(&error)),
+    }
+}
+
+async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
+    let connecting = |source| SupervisorError::Connect {
+        path: socket.to_owned(),
+        source,
+    };
+    let caller = UnixSocket::new_stream().map_err(connecting)?;
+    // An abstract address begins with a zero byte.
+    let name = format!("\0{PROBE_NAME}-{}", std::process::id());
+    caller.bind(name).map_err(connecting)?;
+    let stream = caller.connect(socket).await.map_err(connecting)?;
+    let (reading, _writing) = stream.into_split();
+    let mut reader = Reader {
+        stream: reading,
+        buffer: FrameBuffer::new(MAX_SUPERVISION_FRAME_BYTES),
+    };
+    match reader.next().await? {
+        FromSupervisor::Hello { version, .. } if version != SUPERVISION_VERSION => {
+            Err(SupervisorError::Version { theirs: version })
+        }
+        FromSupervisor::Hello { .. } => Ok(()),
+        FromSupervisor::Attempt(_)
+        | FromSupervisor::Pong
+        | FromSupervisor::Health(_)
+        | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
+    }
+}
+
+/// For programs.
+fn state_word(error: &SupervisorError) -> &'static str {
+    match error {
+        SupervisorError::Connect { source, .. } => match source.kind() {
+            io::ErrorKind::NotFound => "missing",
+            io::ErrorKind::ConnectionRefused => "refused",
+            io::ErrorKind::PermissionDenied => "not_permitted",
+            _ => "unreachable",
+        },
+        // It closes the connection of a user whom it does not know.
+        SupervisorError::Closed | SupervisorError::Io(_) => "not_permitted",
+        SupervisorError::Version { .. } | SupervisorError::Codec(_) => "other_version",
+        SupervisorError::NoHello | SupervisorError::Silent => "silent",
+    }
 }
 
 /// One connection, from its making to its end; `found` turns true once the supervisor has answered. `Ok` where the loop

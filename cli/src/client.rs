@@ -23,10 +23,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use sluice_common::api::{
-    BatchRequest, BatchView, ErrorBody, ExplainView, NodeView, Page, PoolView, PreviewView,
-    StepView,
+    BatchRequest, BatchView, CLOCK_HEADER, ErrorBody, ExplainView, NodeView, Page, PoolView,
+    PreviewView, StepView,
 };
 use sluice_common::request::StepRequest;
 use sluice_common::state::StepState;
@@ -78,8 +79,8 @@ pub(crate) struct Pulse {
     pub(crate) status: u16,
     /// What it said.
     pub(crate) words: String,
-    /// Its clock, in the form of the `Date` header.
-    pub(crate) date: Option<String>,
+    /// Its clock when it answered, where it tells.
+    pub(crate) clock: Option<Timestamp>,
     /// How long the answer took.
     pub(crate) took: Duration,
 }
@@ -278,14 +279,14 @@ impl Client {
         let response = self.authorized(request).call();
         let response = response.map_err(|e| self.unreachable(&e))?;
         let took = begun.elapsed();
-        let date = response.headers().get(http::header::DATE);
-        let date = date.and_then(|date| date.to_str().ok()).map(str::to_owned);
+        let clock = response.headers().get(CLOCK_HEADER);
+        let clock = clock.and_then(|clock| clock.to_str().ok()?.parse().ok());
         let status = response.status().as_u16();
         let words = String::from_utf8_lossy(&self.read_all(response)?).into_owned();
         Ok(Pulse {
             status,
             words: words.trim().to_owned(),
-            date,
+            clock,
             took,
         })
     }

@@ -23,6 +23,9 @@ use crate::template::{Listed, Mount};
 use crate::time::{Span, Time};
 use crate::usage::Usage;
 
+/// The header in which the coordinator tells its clock with an answer of `/readyz`, as a timestamp.
+pub const CLOCK_HEADER: &str = "sluice-clock";
+
 mod access;
 mod admin;
 mod answer;

@@ -33,6 +33,10 @@ pub const SUPERVISION_VERSION: u32 = 2;
 /// that a host may hold.
 pub const MAX_SUPERVISION_FRAME_BYTES: usize = 4 * 1024 * 1024;
 
+/// How the abstract address of a caller begins who only wants to know whether the supervisor answers. It is told a hello
+/// without attempts, and the agent's connection stays the agent's.
+pub const PROBE_NAME: &str = "sluice-probe";
+
 /// Milliseconds on the host's `CLOCK_BOOTTIME`, which counts sleep and never jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BootMillis(pub u64);

@@ -9,6 +9,7 @@ mod beginning;
 mod checking;
 mod keeping;
 mod leaving;
+mod probe;
 mod upgrading;
 
 use std::io::{self, Read};
@@ -394,8 +395,8 @@ impl Server {
         let Some(listener) = &self.listener else {
             return;
         };
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match listener.accept() {
+            Ok(accepted) => accepted,
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
             Err(e) => {
                 warn!("a connection could not be accepted: {e}");
@@ -414,6 +415,7 @@ impl Server {
             Err(e) => return warn!("a connection was refused: its user is unknown: {e}"),
         }
         match Connection::new(stream) {
+            Ok(connection) if probe::is_probe(&from) => self.answer_probe(connection),
             Ok(connection) => self.welcome(connection),
             Err(e) => warn!("a connection could not be used: {e}"),
         }

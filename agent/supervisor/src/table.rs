@@ -119,6 +119,8 @@ pub struct Table {
     renewed: Option<BootMillis>,
     /// Whether somebody ends attempts whose lease has passed if this supervisor does not: without, none with a lease begins.
     pub is_kept: bool,
+    /// Whether the last renewal could not be written.
+    renewal_unsaved: bool,
     /// Attempts whose view has changed in this turn.
     changed: BTreeSet<AttemptId>,
     /// Signals to be sent at the end of this turn; at the end of a later one where the host cannot be looked at.
@@ -152,14 +154,20 @@ impl Table {
 
     /// Everything that an agent needs to know.
     pub fn hello(&self) -> FromSupervisor {
+        let attempts = self.attempts.iter();
+        self.hello_with(attempts.map(|(id, a)| a.listed(id)).collect())
+    }
+
+    /// The same for somebody who only asks whether this supervisor answers.
+    pub fn hello_to_probe(&self) -> FromSupervisor {
+        self.hello_with(Vec::new())
+    }
+
+    fn hello_with(&self, attempts: Vec<AttemptView>) -> FromSupervisor {
         FromSupervisor::Hello {
             version: SUPERVISION_VERSION,
             boot_id: self.boot_id.clone(),
-            attempts: self
-                .attempts
-                .iter()
-                .map(|(id, attempt)| attempt.listed(id))
-                .collect(),
+            attempts,
             capabilities: self.groups.capabilities(),
         }
     }

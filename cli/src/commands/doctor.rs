@@ -5,6 +5,7 @@ mod cluster;
 mod disk;
 mod host;
 mod kernel;
+mod supervisor;
 
 use std::path::Path;
 
@@ -77,6 +78,7 @@ pub(crate) fn run(chosen: Option<&Path>, args: &DoctorArgs, out: Out) -> Result<
     let mut checks = cluster::checks(chosen);
     checks.extend(kernel::checks());
     checks.extend(host::checks());
+    checks.extend(supervisor::check());
     checks.extend(disk::checks(&args.state_dir));
     let worst = checks.iter().map(|check| check.verdict).max();
     let verdict = worst.unwrap_or(Verdict::Ok);

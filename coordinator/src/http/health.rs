@@ -5,9 +5,11 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::StatusCode;
 use coordinator_core::Core;
+use sluice_common::api::{CLOCK_HEADER, timestamp};
 use tokio::time::timeout;
 
 use super::Api;
+use crate::clock::wall;
 
 /// How long the engine may take to answer while it counts as ready: a commit on a busy disk takes a quarter of it.
 const READY_LIMIT: Duration = Duration::from_secs(1);
@@ -17,8 +19,21 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the engine answers. It takes calls in a recovery too, and says that nothing starts.
-pub(super) async fn ready(State(api): State<Api>) -> (StatusCode, &'static str) {
+/// `GET /readyz`: the engine answers. It takes calls in a recovery too, and says that nothing starts. The host's clock comes
+/// with it, read for this answer: the `Date` of an answer is kept by the HTTP library from one second to the next, and shows
+/// the old time for as long as a clock was set back.
+pub(super) async fn ready(
+    State(api): State<Api>,
+) -> (StatusCode, [(&'static str, String); 1], &'static str) {
+    let (status, words) = readiness(&api).await;
+    (
+        status,
+        [(CLOCK_HEADER, timestamp(wall()).to_string())],
+        words,
+    )
+}
+
+async fn readiness(api: &Api) -> (StatusCode, &'static str) {
     let stopping = *api.0.stop.borrow();
     let recovers = |core: &Core| core.state().recovery().is_some();
     let answer = timeout(READY_LIMIT, api.engine().read(recovers)).await;

@@ -178,6 +178,8 @@ fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
     let theirs = SmallDisk::new(data.join("coordinator"), 16);
     let dev = Dev::with(DevOptions {
         data: Some(data.clone()),
+        // So many renewals of leases fail while the disk is full.
+        variables: [("SLUICE_HEARTBEAT", "200ms".to_owned())].into(),
         ..DevOptions::default()
     });
     let sign = |name: &str| dev.folder().join(name);
@@ -255,6 +257,17 @@ fn a_full_disk_stops_no_step_and_nothing_is_lost_by_it() {
     for id in &accepted {
         dev.step_in(id, &["succeeded"]);
     }
+    // One line when it begins and one when it is over.
+    let ended = "renewals of leases outlive this supervisor again";
+    eventually("renewals to be written again", || {
+        log("supervisor.log").contains(ended).then_some(())
+    });
+    let began = "renewals of leases would not outlive";
+    let said = log("supervisor.log");
+    assert_eq!(
+        (said.matches(began).count(), said.matches(ended).count()),
+        (1, 1)
+    );
     dev.stop();
     drop(ours);
 }

@@ -2,7 +2,9 @@
 //!
 //! What a lease is, is `lease`'s.
 
-use super::{AttemptId, BootMillis, Notice, Stage, StopSignal, Table, chain, clock, error, warn};
+use super::{
+    AttemptId, BootMillis, Notice, Stage, StopSignal, Table, chain, clock, error, info, warn,
+};
 
 impl Table {
     pub(super) fn on_renew(&mut self, until: BootMillis) {
@@ -15,11 +17,16 @@ impl Table {
                 lease.renew(until);
             }
         }
-        if let Err(e) = self.spool.save_renewal(&self.boot_id, until) {
-            error!(
-                "the renewal of leases would not outlive this supervisor: {}",
+        let saved = self.spool.save_renewal(&self.boot_id, until);
+        let was_unsaved = std::mem::replace(&mut self.renewal_unsaved, saved.is_err());
+        match saved {
+            // Once, and not at each heartbeat for as long as a disk is full.
+            Err(e) if !was_unsaved => error!(
+                "renewals of leases would not outlive this supervisor until it can write again: {}",
                 chain(&e)
-            );
+            ),
+            Ok(()) if was_unsaved => info!("renewals of leases outlive this supervisor again"),
+            Ok(()) | Err(_) => {}
         }
     }
 

@@ -139,6 +139,7 @@ impl Table {
             by_pid: BTreeMap::new(),
             renewed,
             is_kept: false,
+            renewal_unsaved: false,
             changed: BTreeSet::new(),
             wanted: Vec::new(),
             wanted_of_all: None,

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use jiff::Timestamp;
-use jiff::fmt::rfc2822;
 
 use super::Check;
 use crate::client::{Client, Pulse};
@@ -28,7 +28,7 @@ pub(super) fn checks(chosen: Option<&Path>) -> Vec<Check> {
     match client.pulse() {
         Ok(pulse) => {
             checks.push(coordinator(&pulse));
-            checks.extend(clock(pulse.date.as_deref(), Timestamp::now()));
+            checks.push(clock(pulse.clock, Timestamp::now(), pulse.took));
         }
         Err(error) => checks.push(Check::fail(
             "coordinator",
@@ -104,21 +104,26 @@ fn coordinator(pulse: &Pulse) -> Check {
     }
 }
 
-/// Its `Date` is in whole seconds and was written before it came here.
-fn clock(date: Option<&str>, now: Timestamp) -> Option<Check> {
-    let theirs = rfc2822::DateTimeParser::new().parse_timestamp(date?).ok()?;
-    let skew = now.as_second() - theirs.as_second();
+/// It read its clock at some time while the answer took, so about in the middle.
+fn clock(theirs: Option<Timestamp>, now: Timestamp, took: Duration) -> Check {
+    let Some(theirs) = theirs else {
+        let cure = "install the release of this program on the coordinator's host, too";
+        return Check::warn("clock", "the coordinator does not tell its own", cure);
+    };
+    let half = i64::try_from(took.as_millis() / 2).unwrap_or(i64::MAX);
+    let ours = now.as_millisecond().saturating_sub(half);
+    let skew = (ours - theirs.as_millisecond()) / 1000;
     let found = match skew {
-        -1..=1 => "as the coordinator's, to the second".to_owned(),
-        2.. => format!("{skew}s ahead of the coordinator's"),
+        0 => "as the coordinator's, to the second".to_owned(),
+        1.. => format!("{skew}s ahead of the coordinator's"),
         _ => format!("{}s behind the coordinator's", -skew),
     };
     let cure = "let NTP set both clocks, such as by `timedatectl set-ntp true`";
-    Some(match skew.abs() {
+    match skew.abs() {
         0..=SKEW_WARN_SECS => Check::ok("clock", found),
         ..=SKEW_FAIL_SECS => Check::warn("clock", found, cure),
         _ => Check::fail("clock", found, cure),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -129,14 +134,17 @@ mod tests {
     #[test]
     fn clocks_may_differ_by_seconds_and_not_by_minutes() {
         let now: Timestamp = "2026-11-20T10:03:00Z".parse().unwrap();
-        let verdict = |date: &str| clock(Some(date), now).unwrap().verdict;
-        assert_eq!(verdict("Fri, 20 Nov 2026 10:02:59 GMT"), Verdict::Ok);
-        assert_eq!(verdict("Fri, 20 Nov 2026 10:03:20 GMT"), Verdict::Warn);
-        assert_eq!(verdict("Fri, 20 Nov 2026 09:03:00 GMT"), Verdict::Fail);
-        let ahead = clock(Some("Fri, 20 Nov 2026 10:02:00 GMT"), now).unwrap();
-        assert_eq!(ahead.found, "60s ahead of the coordinator's");
-        assert_eq!(clock(Some("yesterday"), now), None);
-        assert_eq!(clock(None, now), None);
+        let took = Duration::from_secs(2);
+        let check = |theirs: &str| clock(Some(theirs.parse().unwrap()), now, took);
+        let verdict = |theirs: &str| check(theirs).verdict;
+        assert_eq!(verdict("2026-11-20T10:02:59.5Z"), Verdict::Ok);
+        assert_eq!(verdict("2026-11-20T10:02:40Z"), Verdict::Warn);
+        assert_eq!(verdict("2026-11-20T09:03:00Z"), Verdict::Fail);
+        let ahead = check("2026-11-20T10:02:00Z");
+        assert_eq!(ahead.found, "59s ahead of the coordinator's");
+        let behind = check("2026-11-20T11:02:59Z");
+        assert_eq!(behind.found, "3600s behind the coordinator's");
+        assert_eq!(clock(None, now, took).verdict, Verdict::Warn);
     }
 
     #[test]
@@ -176,8 +184,8 @@ mod tests {
         let pulse = |status| Pulse {
             status,
             words: "the engine does not answer".into(),
-            date: None,
-            took: std::time::Duration::from_millis(3),
+            clock: None,
+            took: Duration::from_millis(3),
         };
         assert_eq!(coordinator(&pulse(200)).verdict, Verdict::Ok);
         assert_eq!(coordinator(&pulse(503)).verdict, Verdict::Fail);
