@@ -75,15 +75,28 @@ impl Seal {
     /// # Errors
     /// Where it cannot be read or made.
     pub fn of(dir: &Path) -> Result<Self, SealError> {
+        match Self::kept(dir)? {
+            Some(seal) => Ok(seal),
+            None => Self::make(&dir.join(KEY_FILE)),
+        }
+    }
+
+    /// Whether [`Seal::of`] could use what is in a data directory; makes nothing.
+    ///
+    /// # Errors
+    /// Where it cannot be read.
+    pub fn check(dir: &Path) -> Result<(), SealError> {
+        Self::kept(dir).map(drop)
+    }
+
+    fn kept(dir: &Path) -> Result<Option<Self>, SealError> {
         let path = dir.join(KEY_FILE);
         match files::read_private(&path) {
             Ok(text) => match hex::decode(text.trim()) {
-                Some(key) => Ok(Self::by(&key)),
+                Some(key) => Ok(Some(Self::by(&key))),
                 None => Err(SealError::Damaged { path }),
             },
-            Err(FileError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                Self::make(&path)
-            }
+            Err(FileError::Read { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error.into()),
         }
     }

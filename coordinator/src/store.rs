@@ -39,7 +39,7 @@ use sluice_common::time::Time;
 pub use error::StoreError;
 pub use line::Damage;
 pub use lock::DirLock;
-pub use past::{Past, PastError};
+pub use past::{Judged, Past, PastError};
 pub use read::{Event, ReadError, StoreReader};
 pub use transfer::{Draft, ExportError, Piece};
 

@@ -12,8 +12,8 @@ use sluice_common::environment::Environment;
 use sluice_common::id::StepId;
 use sluice_common::time::Time;
 
-use super::{BackupError, Header, KeyFile, Line, Reader, is_key_path};
-use crate::store::{parse_record, parse_snapshot, parse_variables};
+use super::{BackupError, FORMAT, Header, KeyFile, Line, Reader, is_key_path, wall};
+use crate::store::{Judged, parse_record, parse_snapshot, parse_variables};
 
 /// What a backup or a store holds.
 #[derive(Debug)]
@@ -147,6 +147,31 @@ pub(crate) fn read<R: BufRead>(
 }
 
 impl Summary {
+    /// Of a store in which no coordinator runs, and which one could start on.
+    pub(super) fn of_store(judged: Judged) -> Self {
+        let Judged {
+            recovered,
+            snapshot,
+            first,
+        } = judged;
+        Self {
+            header: Header {
+                format: FORMAT,
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+                cluster: recovered.cluster,
+                made_at: timestamp(wall()),
+                keys: false,
+            },
+            keys: Vec::new(),
+            first,
+            last: recovered.last_seq,
+            snapshot,
+            last_at: recovered.last_at,
+            state: recovered.state,
+            variables: BTreeMap::new(),
+        }
+    }
+
     fn take<R: BufRead>(
         &mut self,
         reader: &Reader<R>,

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::{BackupError, Source, beside, io_error, write};
-use crate::store::{Past, PastError, StoreReader};
+use crate::store::{Past, StoreReader};
 
 /// The socket's name in the data directory.
 const SOCKET: &str = "control.sock";
@@ -172,7 +172,8 @@ pub(crate) fn ask(dir: &Path, keys: bool) -> Result<Option<UnixStream>, BackupEr
     Ok(Some(stream))
 }
 
-/// Looks at all of a backup, or of the store of a data directory, whether a coordinator runs there or not.
+/// Looks at all of a backup, or of the store of a data directory. Where a coordinator runs its records are looked at as it
+/// gives them; where none does, the start's own judge looks at all.
 ///
 /// # Errors
 /// The first damage, or why it cannot be read.
@@ -184,18 +185,6 @@ pub fn check(place: &Path) -> Result<super::check::Summary, BackupError> {
     if let Some(stream) = ask(place, false)? {
         return super::check::read(BufReader::new(stream), place, &mut super::check::Nobody);
     }
-    let past = Past::open(place)?;
-    past.verify().map_err(PastError::from)?;
-    let mut copy =
-        tempfile::tempfile().map_err(io_error("make a file in", &std::env::temp_dir()))?;
-    let mut out = io::BufWriter::new(&mut copy);
-    write(
-        &Source::Resting(&past),
-        past.dir(),
-        false,
-        (&mut out, place),
-    )?;
-    drop(out);
-    io::Seek::rewind(&mut copy).map_err(io_error("read", place))?;
-    super::check::read(BufReader::new(copy), place, &mut super::check::Nobody)
+    let judged = Past::judge(place)?;
+    Ok(super::check::Summary::of_store(judged))
 }

@@ -14,7 +14,7 @@ use sluice_common::time::Time;
 use super::guard::guarded;
 use super::line::{self, Damage};
 use super::lock::DirLock;
-use super::tip::Tip;
+use super::tip::{Mark as Tipped, Tip};
 use super::{
     ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot, Store, StoreError,
     make_tables, parse_variables,
@@ -62,20 +62,14 @@ impl Store {
             create(dir, &file, cluster)?;
         }
         keep_private(&file)?;
-        if let Some(whole) = &mark.closed {
-            whole
-                .check(&file)
-                .map_err(|changed| diagnose(&file, changed))?;
-        }
+        judge_file(&file, &mark)?;
         let tip = Tip::open(&tip_path)?;
         // Before redb may change the file.
         tip.set(mark.seq)?;
         tip.sync()?;
-        let (db, recovered, last_snapshot) = guarded(|| check_and_load(&file))
+        let (db, judged) = guarded(|| check_and_load(&file, &tip_path, &mark))
             .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
-        if mark.seq > recovered.last_seq {
-            return Err(lost(&file, &tip_path, recovered.last_seq, mark.seq));
-        }
+        let (recovered, last_snapshot) = judged;
         tip.set(recovered.last_seq)?;
         let store = Store {
             db: Arc::new(db),
@@ -174,16 +168,43 @@ fn new_cluster() -> Result<ClusterId, StoreError> {
     Ok(ClusterId::new(hex::encode(&bytes)).expect("hexadecimal digits are an id"))
 }
 
-/// Opens the file and looks at all of it: redb's own checksums find damage in what holds the records together, ours
-/// find damage in the records.
-fn check_and_load(file: &Path) -> Result<(Database, Recovered, u64), StoreError> {
-    let opening = |error| StoreError::opening(file, error);
-    let mut db = builder().open(file).map_err(|e| opening(e.into()))?;
-    if !db.check_integrity().map_err(|e| opening(e.into()))? {
+/// Judges the file as a whole, before it is opened: one that was closed is as it was then.
+pub(super) fn judge_file(file: &Path, mark: &Tipped) -> Result<(), StoreError> {
+    match &mark.closed {
+        Some(whole) => whole.check(file).map_err(|changed| diagnose(file, changed)),
+        None => Ok(()),
+    }
+}
+
+/// Judges what is in the file, open as `db`: redb's own checksums find damage in what holds the records together, ours find
+/// damage in the records, and the tip tells whether the last of them are missing. With [`judge_file`] this is the one judge
+/// of the start and of `sluice-coordinator check`, which opens a copy.
+pub(super) fn judge(
+    db: &mut Database,
+    file: &Path,
+    tip: &Path,
+    mark: &Tipped,
+) -> Result<(Recovered, u64), StoreError> {
+    let intact = db.check_integrity();
+    if !intact.map_err(|e| StoreError::opening(file, e.into()))? {
         tracing::warn!(file = %file.display(), "the store's page table was mended; every record was found whole");
     }
-    let (recovered, last_snapshot) = load(&db, file)?;
-    Ok((db, recovered, last_snapshot))
+    let (recovered, last_snapshot) = load(db, file)?;
+    if mark.seq > recovered.last_seq {
+        return Err(lost(file, tip, recovered.last_seq, mark.seq));
+    }
+    Ok((recovered, last_snapshot))
+}
+
+fn check_and_load(
+    file: &Path,
+    tip: &Path,
+    mark: &Tipped,
+) -> Result<(Database, (Recovered, u64)), StoreError> {
+    let db = builder().open(file);
+    let mut db = db.map_err(|e| StoreError::opening(file, e.into()))?;
+    let judged = judge(&mut db, file, tip, mark)?;
+    Ok((db, judged))
 }
 
 /// The damaged record in a file that has changed since it was closed, or the error as it is, where the damage is

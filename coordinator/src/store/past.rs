@@ -17,9 +17,10 @@ use sluice_common::time::Time;
 use super::guard::guarded;
 use super::line::Damage;
 use super::lock::ReadLock;
-use super::open::{builder, load, lost, read_meta, record_in, snapshot_in, table};
-use super::tip::Tip;
-use super::{LOG, SNAPSHOT, Snapshot, StoreError};
+use super::open::{builder, judge, judge_file, lost, read_meta, record_in, snapshot_in, table};
+use super::tip::{Mark, Tip};
+use super::{LOG, Recovered, SNAPSHOT, Snapshot, StoreError};
+use crate::seal::Seal;
 
 /// Why the past cannot be told.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +66,17 @@ pub enum PastError {
     Store(#[from] StoreError),
 }
 
+/// A store in which all is whole.
+#[derive(Debug)]
+pub struct Judged {
+    /// What it comes to.
+    pub recovered: Recovered,
+    /// The last record in its newest snapshot, where it has one.
+    pub snapshot: Option<u64>,
+    /// The first record of its log; 0 where there is none.
+    pub first: u64,
+}
+
 /// A store that is looked at.
 #[derive(Debug)]
 pub struct Past {
@@ -82,6 +94,41 @@ impl Past {
     /// # Errors
     /// Where there is none, a coordinator runs in it, it cannot be copied or read, or it has lost its end.
     pub fn open(dir: &Path) -> Result<Self, PastError> {
+        let (past, mark, _) = Self::copied(dir, |_, _| Ok(()))?;
+        if mark.seq > past.last {
+            let (file, tip) = (&past.file, past.dir().join("tip"));
+            return Err(lost(file, &tip, past.last, mark.seq).into());
+        }
+        Ok(past)
+    }
+
+    /// Judges the store in `dir` by all that the start of a coordinator judges it by, and says what it comes to. The start
+    /// refuses what this refuses, and nothing else of it; certificates are judged at the start alone.
+    ///
+    /// # Errors
+    /// The first damage, by table and record; or as for [`Past::open`].
+    pub fn judge(dir: &Path) -> Result<Judged, PastError> {
+        let (mut past, mark, ()) = Self::copied(dir, judge_file)?;
+        let tip = past.dir().join("tip");
+        let file = past.file.clone();
+        let judged = look(&file, |file| judge(&mut past.db, file, &tip, &mark))?;
+        Seal::check(past.dir()).map_err(StoreError::from)?;
+        let (recovered, snapshot) = judged;
+        let first = look(&file, |file| {
+            Ok(ends(&reading(&past.db, file)?, file, LOG)?.map_or(0, |(first, _)| first))
+        })?;
+        Ok(Judged {
+            recovered,
+            snapshot: (snapshot > 0).then_some(snapshot),
+            first,
+        })
+    }
+
+    /// A copy that was made while no coordinator could start, and what `before` found of the original meanwhile.
+    fn copied<T>(
+        dir: &Path,
+        before: impl FnOnce(&Path, &Mark) -> Result<T, StoreError>,
+    ) -> Result<(Self, Mark, T), PastError> {
         let places = [dir.to_owned(), dir.join("coordinator")];
         let place = places
             .iter()
@@ -93,13 +140,11 @@ impl Past {
         let tip = dir.join("tip");
         let lock = ReadLock::take(dir).map_err(running)?;
         let mark = Tip::read(&tip)?.unwrap_or_default();
+        let found = before(&file, &mark)?;
         let copy = copied(&file)?;
         drop(lock);
         let past = look(&file, |file| begin(copy, file))?;
-        if mark.seq > past.last {
-            return Err(lost(&file, &tip, past.last, mark.seq).into());
-        }
-        Ok(past)
+        Ok((past, mark, found))
     }
 
     pub(super) fn db(&self) -> &Database {
@@ -109,14 +154,6 @@ impl Past {
     /// The directory that it is of.
     pub fn dir(&self) -> &Path {
         self.file.parent().unwrap_or(Path::new("/"))
-    }
-
-    /// Looks at the pages that hold the records together, and at every record and snapshot.
-    ///
-    /// # Errors
-    /// The first damage, by table and record.
-    pub fn verify(&self) -> Result<(), StoreError> {
-        look(&self.file, |file| load(&self.db, file).map(drop))
     }
 
     pub(super) fn file(&self) -> &Path {

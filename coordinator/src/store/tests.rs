@@ -4,6 +4,7 @@ mod apart;
 mod crash;
 mod damage;
 mod fuzz;
+mod judged;
 mod past;
 
 use std::path::Path;
