@@ -209,6 +209,8 @@ pub(crate) struct World {
     hosts: Vec<Host>,
     wires: BTreeMap<u64, Wire>,
     accepted: BTreeSet<StepId>,
+    /// Steps between two states, all of whose hosts can act, and since when.
+    on_the_way: BTreeMap<StepId, (StepState, u64)>,
     faulty: bool,
     /// Attempts whose end nobody could see.
     orphaned: BTreeSet<AttemptId>,
@@ -296,6 +298,7 @@ impl World {
             hosts: (0..HOSTS).map(Host::new).collect(),
             wires: BTreeMap::new(),
             accepted: BTreeSet::new(),
+            on_the_way: BTreeMap::new(),
             faulty: true,
             orphaned: BTreeSet::new(),
             leases_kept: true,

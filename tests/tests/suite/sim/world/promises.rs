@@ -2,14 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{Record, Stamped};
+use coordinator_core::{Part, Record, Stamped};
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::reason::ReasonCode;
-use sluice_common::state::StepState;
+use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::Exit;
 
 use super::super::freezer::Group;
 use super::{STEPS, World};
+
+/// How long a step may be between two states while each of its hosts is heard and has its supervisor, in milliseconds: the
+/// longest grace and the longest move of memory here, and what is lost and said again meanwhile.
+const LONGEST_WAY: u64 = 180_000;
 
 impl World {
     pub(super) fn check(&mut self) {
@@ -17,6 +21,7 @@ impl World {
         if let Some(core) = self.core.as_ref().filter(|_| coordinator) {
             coordinator_core::check(core)
                 .unwrap_or_else(|broken| panic!("coordinator: {broken:?} ({self})"));
+            self.no_step_stays_on_its_way();
         }
         for (host, _) in self.hosts.iter().zip(hosts).filter(|(_, stirred)| *stirred) {
             if let Some(core) = &host.core {
@@ -27,6 +32,39 @@ impl World {
         self.gpus_have_one_user();
         self.what_is_called_frozen_stands_still();
         self.steps_run_once();
+    }
+
+    fn no_step_stays_on_its_way(&mut self) {
+        let Some(core) = &self.core else {
+            return;
+        };
+        let (state, now) = (core.state(), self.now);
+        let can_act = |part: &Part| {
+            let node = state.node(&part.node);
+            part.end.is_some() || node.is_some_and(|node| node.state == NodeState::Ready)
+        };
+        let mut on_the_way = BTreeMap::new();
+        for step in state
+            .steps()
+            .values()
+            .filter(|step| is_on_its_way(step.state))
+        {
+            let live = step.live();
+            if !live.is_some_and(|attempt| attempt.parts.iter().all(can_act)) {
+                continue;
+            }
+            let since = match self.on_the_way.get(&step.id) {
+                Some((before, since)) if *before == step.state => *since,
+                Some(_) | None => now,
+            };
+            let (id, is) = (&step.id, step.state);
+            assert!(
+                now - since <= LONGEST_WAY,
+                "{id} is {is} since {since} ({self})"
+            );
+            on_the_way.insert(id.clone(), (is, since));
+        }
+        self.on_the_way = on_the_way;
     }
 
     fn steps_run_once(&self) {
@@ -160,5 +198,24 @@ impl World {
             STEPS,
             "every submit was answered ({self})"
         );
+    }
+}
+
+/// Whether somebody must act for a step in this state to go on, and by when.
+fn is_on_its_way(state: StepState) -> bool {
+    match state {
+        StepState::Allocated
+        | StepState::Starting
+        | StepState::Stopping
+        | StepState::Suspending
+        | StepState::Resuming => true,
+        StepState::Queued
+        | StepState::Running
+        | StepState::Suspended
+        | StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled
+        | StepState::Rejected
+        | StepState::Preempted => false,
     }
 }
