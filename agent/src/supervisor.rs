@@ -112,10 +112,7 @@ pub(crate) struct Probed {
 /// Whether the supervisor at `socket` answers. The agent that is connected to it stays so.
 pub(crate) async fn probe(socket: &Path) -> Probed {
     let asked = timeout(PROBE_WITHIN, ask_once(socket)).await;
-    let error = match asked.unwrap_or(Err(SupervisorError::Silent)) {
-        Ok(()) => None,
-        Err(error) => Some(error),
-    };
+    let error = asked.unwrap_or(Err(SupervisorError::Silent)).err();
     Probed {
         socket: socket.to_owned(),
         state: error.as_ref().map_or("answers", state_word),

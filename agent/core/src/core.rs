@@ -28,7 +28,7 @@ use crate::moves::Moves;
 use crate::notice::notice;
 use crate::output::Output;
 use crate::release::Release;
-use crate::spawn::{self, never_started};
+use crate::spawn::{self, LEASE_PASSED, never_started};
 use crate::stop::later;
 use crate::supervised::Absence;
 
@@ -385,7 +385,8 @@ impl Core {
         if let Some(why) = self.told_absence() {
             return Some(Exit::NotBegun(why.to_owned()));
         }
-        self.lease_passed(now).then_some(Exit::LeaseExpired)
+        self.lease_passed(now)
+            .then(|| Exit::NotBegun(LEASE_PASSED.to_owned()))
     }
 
     /// Reports an attempt that never was as released, and remembers that, so that a late assignment of it starts

@@ -82,6 +82,9 @@ fn lease_grace(grace: Span, stop_limit: Span) -> Span {
     grace.min(stop_limit - Span::from_millis(stop_limit.millis().div_ceil(6)))
 }
 
+/// Why an attempt does not begin whose coordinator has not been heard in time.
+pub(crate) const LEASE_PASSED: &str = "its lease had passed when it was about to start";
+
 /// The end of an attempt that never had a process.
 pub(crate) fn never_started(now: Now, exit: Exit, stopped: Option<StopWhy>) -> AttemptEnd {
     AttemptEnd {

@@ -17,7 +17,7 @@ use crate::core::{Core, Supervisor};
 use crate::input::{Now, TimerKey};
 use crate::link::Rejection;
 use crate::output::Output;
-use crate::spawn::never_started;
+use crate::spawn::{LEASE_PASSED, never_started};
 use crate::stop::later;
 
 /// How long a supervisor that has answered may be away before the coordinator is told: one that is restarted or upgraded is
@@ -80,15 +80,18 @@ impl Core {
 
     /// What was to start is started now, unless its lease has passed meanwhile. Anything else is over.
     fn on_unlisted(&mut self, now: Now, id: &AttemptId) {
-        let starting = matches!(self.attempts.get(id), Some(Attempt::Starting { .. }));
-        if starting && !self.lease_passed(now) {
+        let handed = match self.attempts.get(id) {
+            Some(Attempt::Starting { handed, .. }) => Some(*handed),
+            Some(_) | None => None,
+        };
+        if handed.is_some() && !self.lease_passed(now) {
             return self.spawn(id);
         }
-        self.change(id, |attempt| {
-            if starting {
-                return attempt.on_refused(never_started(now, Exit::LeaseExpired, None));
-            }
-            attempt.on_unlisted(now)
+        self.change(id, |attempt| match handed {
+            Some(false) => attempt.give_back(now, None, LEASE_PASSED),
+            // A supervisor that has lost its memory may have started it.
+            Some(true) => attempt.on_refused(never_started(now, Exit::LeaseExpired, None)),
+            None => attempt.on_unlisted(now),
         });
     }
 

@@ -7,7 +7,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::id::{ClusterId, Epoch, Subject};
 use sluice_common::inventory::Gpu;
-use sluice_common::supervision::{Exit, FreezerState, HostEnd, Memo, Process};
+use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Memo, Process};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 use sluice_common::wire::{Assignment, Command, Gang, ToNode, Welcome};

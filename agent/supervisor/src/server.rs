@@ -6,10 +6,10 @@
 //! Decides nothing about attempts: that is `table`'s.
 
 mod beginning;
+mod callers;
 mod checking;
 mod keeping;
 mod leaving;
-mod probe;
 mod upgrading;
 
 use std::io::{self, Read};
@@ -28,10 +28,9 @@ use sluice_common::chain::chain;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{BootMillis, FromSupervisor, ToSupervisor};
-use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
-use crate::connection::{Connection, PartError, peer_uid};
+use crate::connection::{Connection, PartError};
 use crate::handover::{Handover, HandoverError};
 use crate::hooks::health::Health;
 use crate::identity::{Identities, IdentityError};
@@ -43,9 +42,6 @@ use crate::upgrade::Upgrade;
 use crate::{clock, oom, reap, sys};
 use beginning::{Beginning, reader_uid};
 use keeping::Keeping;
-
-/// After a connection could not be accepted, most likely for want of descriptors: the loop must not spin on it.
-const ACCEPT_AGAIN: Span = Span::from_secs(1);
 
 /// Why the supervisor could not work.
 #[derive(Debug, thiserror::Error)]
@@ -389,51 +385,6 @@ impl Server {
         {
             warn!("{}", chain(&e));
         }
-    }
-
-    fn on_caller(&mut self, now: BootMillis) {
-        let Some(listener) = &self.listener else {
-            return;
-        };
-        let (stream, from) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-            Err(e) => {
-                warn!("a connection could not be accepted: {e}");
-                self.accept_at = Some(clock::after(now, ACCEPT_AGAIN));
-                return;
-            }
-        };
-        match peer_uid(&stream) {
-            Ok(uid) if self.may_connect(uid) => {}
-            Ok(uid) => {
-                return warn!(
-                    uid,
-                    "a connection was refused: this user is not the agent's"
-                );
-            }
-            Err(e) => return warn!("a connection was refused: its user is unknown: {e}"),
-        }
-        match Connection::new(stream) {
-            Ok(connection) if probe::is_probe(&from) => self.answer_probe(connection),
-            Ok(connection) => self.welcome(connection),
-            Err(e) => warn!("a connection could not be used: {e}"),
-        }
-    }
-
-    fn may_connect(&self, uid: u32) -> bool {
-        uid == 0 || uid == nix::unistd::geteuid().as_raw() || Some(uid) == self.options.agent_uid
-    }
-
-    /// A host has one agent: one that calls anew has lost its old connection, or has replaced the other.
-    fn welcome(&mut self, connection: Connection) {
-        let replaced = self.agent.replace(connection).is_some();
-        self.table.end_execs();
-        info!(replaced, "an agent has connected");
-        let hello = self.table.hello();
-        self.tell(&hello);
-        self.told_health = None;
-        self.tell_health();
     }
 
     fn on_agent(&mut self, now: BootMillis) {

@@ -11,7 +11,9 @@
 //! `reconciling`, a node whose agent says that the supervisor does not answer is `unsupervised` instead.
 
 mod refusal;
+mod report;
 
+use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -19,18 +21,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::epoch::{MAX_EPOCH, SealedEpoch};
-use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName};
-use sluice_common::inventory::Inventory;
 use sluice_common::nearest::nearest;
 use sluice_common::proof::Claim;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::Time;
-use sluice_common::wire::{
-    AttemptStatus, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, Welcome,
-};
+use sluice_common::wire::{FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, Welcome};
 
 use crate::core::{Contact, Core};
 use crate::hearing::{Hearing, Terms};
@@ -38,6 +36,7 @@ use crate::input::{SessionId, TimerKey};
 use crate::record::Record;
 use crate::state::recovery::RecoveryWhy;
 use crate::state::{Node, PartPhase};
+use crate::words;
 
 impl Core {
     /// `proven` tells whether the epoch that the hello shows bears the cluster's seal for this node.
@@ -243,68 +242,6 @@ impl Core {
         }
     }
 
-    /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
-    /// GPUs.
-    fn report_node(&mut self, hello: Hello, pool: PoolName) -> (Vec<AttemptStatus>, GpuStates) {
-        let Hello {
-            protocol: _,
-            version,
-            node,
-            pool: config,
-            labels,
-            address,
-            boot_id,
-            highest_epoch: _,
-            inventory,
-            attempts,
-            gpu_states,
-            said_at: _,
-            supervisor: _,
-        } = hello;
-        self.report(Record::NodeReported {
-            node,
-            pool,
-            pool_of_config: Some(config),
-            labels,
-            address,
-            version,
-            boot_id,
-            inventory: each_gpu_once(inventory),
-        });
-        (attempts, gpu_states)
-    }
-
-    fn report(&mut self, record: Record) {
-        if !self.is_reported(&record) {
-            self.record(record);
-        }
-    }
-
-    /// Whether a report says nothing new.
-    fn is_reported(&self, record: &Record) -> bool {
-        let Record::NodeReported {
-            node: name,
-            pool: _,
-            pool_of_config,
-            labels,
-            address,
-            version,
-            boot_id,
-            inventory,
-        } = record
-        else {
-            return false;
-        };
-        self.state.node(name).is_some_and(|node| {
-            pool_of_config.as_ref() == Some(node.configured_pool())
-                && node.labels == *labels
-                && node.address == *address
-                && node.version == *version
-                && node.boot_id == *boot_id
-                && node.inventory == *inventory
-        })
-    }
-
     pub(crate) fn on_from_node(&mut self, session: SessionId, node: &NodeName, message: FromNode) {
         if !self.on_heard(session, node) {
             return;
@@ -327,21 +264,6 @@ impl Core {
         }
     }
 
-    fn on_inventory(&mut self, node: &NodeName, inventory: Inventory) {
-        if let Some(known) = self.state.node(node) {
-            let labels = known.labels.clone();
-            let record = reported(node, known, labels, each_gpu_once(inventory));
-            self.report(record);
-        }
-    }
-
-    fn on_labels(&mut self, node: &NodeName, labels: BTreeMap<String, String>) {
-        if let Some(known) = self.state.node(node) {
-            let record = reported(node, known, labels, known.inventory.clone());
-            self.report(record);
-        }
-    }
-
     pub(crate) fn on_heartbeat(&mut self, session: SessionId, node: &NodeName, beat: &Heartbeat) {
         let terms = Terms::from(&self.settings);
         let contact = self.contacts.get_mut(node);
@@ -356,7 +278,7 @@ impl Core {
         for id in void {
             let live = self.live_on(node, &id);
             if live.is_some_and(|(_, _, part)| part.phase == PartPhase::Allocated) {
-                self.vanish(node, &id, Exit::LeaseExpired);
+                self.vanish(node, &id, Exit::NotBegun(words::ORDER_RAN_OUT.to_owned()));
             }
         }
     }
@@ -495,43 +417,4 @@ impl Core {
         }
         self.forget_if_leaving(node);
     }
-}
-
-/// What is known of a node, but for what has changed of it.
-fn reported(
-    node: &NodeName,
-    known: &Node,
-    labels: BTreeMap<String, String>,
-    inventory: Inventory,
-) -> Record {
-    Record::NodeReported {
-        node: node.clone(),
-        pool: known.pool.clone(),
-        pool_of_config: Some(known.configured_pool().clone()),
-        labels,
-        address: known.address.clone(),
-        version: known.version.clone(),
-        boot_id: known.boot_id.clone(),
-        inventory,
-    }
-}
-
-/// GPUs are granted by UUID. Where a host lists one twice the first counts, and a note tells the admin.
-fn each_gpu_once(mut inventory: Inventory) -> Inventory {
-    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
-    let mut notes = Vec::new();
-    inventory.gpus.retain(|gpu| {
-        let first = seen.get(&gpu.uuid).copied();
-        if let Some(first) = first {
-            let uuid = gpu.uuid.escape_default();
-            notes.push(format!(
-                "GPU {} has the UUID `{uuid}` of GPU {first} and is not used",
-                gpu.index
-            ));
-        }
-        seen.entry(gpu.uuid.clone()).or_insert(gpu.index);
-        first.is_none()
-    });
-    inventory.notes.extend(notes);
-    inventory
 }

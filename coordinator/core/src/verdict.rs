@@ -9,7 +9,7 @@
 //! | somebody had it start anew | waits again, for free |
 //! | it could not be frozen, or was frozen for too long | as if it was to give way |
 //! | its host was lost or rebooted, could not start it, or its lease passed | waits again, for free |
-//! | its host gave it back before it had begun | waits again, for free, also with `free_preemptions: false` |
+//! | it did not begin on its host: the supervisor was away, or the order came late or never | waits again, for free, also with `free_preemptions: false` |
 //! | another code, a signal, or nobody saw how | waits again while it has retries, else `failed` |
 //! | it was killed because a GPU of its was lost | waits again while it has retries, else `failed` |
 //! | a part of a gang ended badly, or its host was lost | all of it is stopped, and goes on as that part's end says |
@@ -176,11 +176,8 @@ fn by_exit(
             of(words::prolog_failed(node, sentence)),
             StepState::Failed,
         ),
-        Exit::LeaseExpired if end.started.is_none() => {
-            free_or_paid(step, of(words::not_begun(node)), StepState::Failed)
-        }
         // Nothing of it ever ran, so there is nothing to pay for.
-        Exit::NotBegun(sentence) => Verdict::Again(of(words::given_back(node, sentence))),
+        Exit::NotBegun(sentence) => Verdict::Again(of(words::not_begun(node, sentence))),
         Exit::LeaseExpired => free_or_paid(step, of(words::lease_expired(node)), StepState::Failed),
         Exit::HostRebooted => free_or_paid(step, of(words::host_rebooted(node)), StepState::Failed),
         Exit::OutOfMemory(found) => failed_or_again(step, of(words::out_of_memory(node, *found))),

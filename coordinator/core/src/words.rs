@@ -342,9 +342,12 @@ pub(crate) fn host_failed(node: &NodeName, sentence: &str) -> Reason {
     Reason::new(ReasonCode::HostFailed, message).with("node", node.as_str())
 }
 
-/// The host gave it back, and no process of it was ever made.
-pub(crate) fn given_back(node: &NodeName, sentence: &str) -> Reason {
-    let message = format!("`{node}` gave it back before it had begun: {sentence}");
+/// Why an attempt never began whose order did not arrive while it was valid.
+pub(crate) const ORDER_RAN_OUT: &str = "the order to start it did not arrive in time";
+
+/// No process of it was ever made on its host.
+pub(crate) fn not_begun(node: &NodeName, sentence: &str) -> Reason {
+    let message = format!("it did not begin on `{node}`: {sentence}");
     Reason::new(ReasonCode::NotBegun, message).with("node", node.as_str())
 }
 
@@ -375,12 +378,6 @@ pub(crate) fn lease_expired(node: &NodeName) -> Reason {
         "`{node}` stopped it because the coordinator was not heard for as long as its lease"
     );
     Reason::new(ReasonCode::LeaseExpired, message).with("node", node.as_str())
-}
-
-pub(crate) fn not_begun(node: &NodeName) -> Reason {
-    let message =
-        format!("the order to start it reached `{node}` too late or not at all, so it never began");
-    Reason::new(ReasonCode::NotBegun, message).with("node", node.as_str())
 }
 
 pub(crate) fn drained(node: &NodeName) -> Reason {

@@ -19,6 +19,7 @@ use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, ClusterId, NodeName, PoolName, StepId, Subject};
 use sluice_common::proof::Claim;
 use sluice_common::request::{ResourceSettings, StepRequest};
+use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::Span;

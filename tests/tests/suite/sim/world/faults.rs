@@ -4,8 +4,6 @@ use coordinator_core::{Input, NodeChange, RecoveryWhy, ReplyId, Stamped, State, 
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::time::Span;
 
-use agent_core::Input as HostInput;
-
 use super::{Event, HOSTS, IDLE, STEPS, Stream, World, step_id, uncordon};
 
 impl World {

@@ -1,0 +1,149 @@
+//! How attempts begin: judged, forked behind a gate, recorded, and let through.
+
+use std::io;
+
+use nix::unistd::Uid;
+use sluice_common::chain::chain;
+use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::processors::CpuSet;
+use sluice_common::supervision::{AttemptView, BootMillis, Exit, Memo, SpawnSpec};
+use tracing::warn;
+
+use super::{Table, no_group, restore};
+use crate::attempt::Attempt;
+use crate::lease::{Lease, Stage};
+use crate::spawn::{Forked, SpawnError, around};
+use crate::{clock, hooks};
+
+/// Why an attempt is not started whose lease has passed by then.
+const LEASE_PASSED: &str = "its lease had passed when it was about to start";
+
+/// Why an attempt with a lease is not started.
+const NO_KEEPER: &str = "no keeper of leases is at work on this host, so nobody would end the step in time if its supervisor \
+     died: see `systemctl status sluice-steps.service sluice-keeper.timer` there";
+
+impl Table {
+    pub(super) fn on_spawn(&mut self, spec: &SpawnSpec, now: BootMillis) -> Option<AttemptView> {
+        let id = &spec.attempt;
+        if let Some(known) = self.attempts.get(id) {
+            return known.view(id);
+        }
+        if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
+            // Not kept, or refusals would grow without bound where attempts may not.
+            let why = format!(
+                "this host holds {MAX_ATTEMPTS_PER_NODE} attempts already, which is the most"
+            );
+            return refused(spec, why);
+        }
+        if !self.can_list(&spec.memo) {
+            let why = "the names of its GPUs and of those of all other attempts are too long to be \
+                 listed: forget attempts that are gone";
+            return refused(spec, why.to_owned());
+        }
+        let attempt = self.make(spec, now);
+        restore::log_birth(id, &attempt);
+        if attempt.is_gone() {
+            self.changed.insert(id.clone());
+        } else {
+            self.cap.on_begun(id);
+            self.storage.on_begun(now);
+        }
+        self.attempts.insert(id.clone(), attempt);
+        None
+    }
+
+    fn make(&mut self, spec: &SpawnSpec, now: BootMillis) -> Attempt {
+        let mut lease = spec
+            .lease_until
+            .map(|until| Lease::new(until, spec.lease_grace));
+        if let Some(lease) = &mut lease {
+            lease.renew(self.renewed.unwrap_or(BootMillis(0)));
+        }
+        let expired = lease.is_some_and(|mut lease| lease.look(now) != Stage::Held);
+        let made = if expired {
+            Err(Exit::NotBegun(LEASE_PASSED.to_owned()))
+        } else if lease.is_some() && !self.is_kept {
+            Err(Exit::HostFailed(NO_KEEPER.to_owned()))
+        } else {
+            self.fork(spec, lease).map_err(|error| error.into_exit())
+        };
+        made.unwrap_or_else(|exit| {
+            let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo.clone());
+            refused.unsaved = true;
+            refused
+        })
+    }
+
+    /// The order that keeps every program recorded: process, record, gate.
+    pub(super) fn fork_as(
+        &mut self,
+        spec: &SpawnSpec,
+        own: Option<Uid>,
+        lease: Option<Lease>,
+    ) -> Result<Attempt, SpawnError> {
+        let id = &spec.attempt;
+        let after = self.keep_after(spec)?;
+        let processes = around::processes(&spec.around.limits);
+        let made = self
+            .groups
+            .make(id, &spec.limits, &spec.processors, processes);
+        made.map_err(no_group)?;
+        let forked = self.fence(spec);
+        let forked = forked.and_then(|()| self.fork_into_group(spec, own));
+        let forked = forked.inspect_err(|_| self.groups.remove(id))?;
+        let mut attempt =
+            Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
+        attempt.hook_words = hooks::told(spec);
+        attempt.uid = own;
+        attempt.after = after;
+        attempt.storage.granted = spec.limits.storage_bytes;
+        let record = attempt.record(&spec.attempt, &self.boot_id);
+        if let Err(e) = self.spool.save(&record) {
+            self.groups.remove(id);
+            return Err(SpawnError::Host {
+                action: "record the attempt".to_owned(),
+                why: io::Error::other(chain(&e)),
+            });
+        }
+        self.by_pid.insert(forked.process.pid, spec.attempt.clone());
+        forked.gate.open();
+        Ok(attempt)
+    }
+
+    /// An attempt that is not known has no past: what lies in its place is of a step whose id is used again, and must not be
+    /// shown as this one's.
+    pub(super) fn make_way(&mut self, id: &AttemptId) -> Result<(), SpawnError> {
+        let made = self.sweep.make_way(id);
+        made.map_err(|why| SpawnError::Host {
+            action: format!("put away what lies in the place of {id}"),
+            why,
+        })
+    }
+
+    fn fence(&mut self, spec: &SpawnSpec) -> Result<(), SpawnError> {
+        let fenced = self.groups.fence(&spec.attempt, &spec.devices);
+        fenced.map_err(|e| SpawnError::Host {
+            action: "keep the attempt from the GPUs of others".to_owned(),
+            why: io::Error::other(chain(&e)),
+        })
+    }
+
+    /// The child enters its groups before it comes to its gate, so nothing of the step runs outside.
+    fn fork_into_group(&self, spec: &SpawnSpec, own: Option<Uid>) -> Result<Forked, SpawnError> {
+        let entrance = self.groups.entrance(&spec.attempt).map_err(no_group)?;
+        self.spawner.fork(spec, own, &entrance)
+    }
+}
+
+/// Not kept, and answered without what may be too long to be said.
+fn refused(spec: &SpawnSpec, why: String) -> Option<AttemptView> {
+    let id = &spec.attempt;
+    warn!(step = %id.step, attempt = id.number, "refused: {why}");
+    let memo = Memo {
+        gpus: Vec::new(),
+        processors: CpuSet::default(),
+        ..spec.memo.clone()
+    };
+    Attempt::refused(Exit::StartFailed(why), clock::wall_now(), memo).view(id)
+}
