@@ -1,5 +1,5 @@
-//! What is kept of the output of attempts, and for how long. The config says it ([`Rules`]), `table` drives it; writing
-//! is the steps' own business, reading the agent's.
+//! What is kept of the output of attempts, and for how long. The config says it ([`Rules`]), `table` drives it; [`writer`]
+//! writes what steps give, reading is the agent's business.
 //!
 //! Attempts' directories may belong to others, so nothing in them is trusted: a file is opened as what it is, never
 //! through a link, and only if it has no second name.
@@ -7,6 +7,7 @@
 pub mod cap;
 mod growth;
 pub mod sweep;
+pub mod writer;
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -133,7 +134,7 @@ impl TryFrom<String> for Length {
 ///
 /// # Errors
 /// Where it is none, a link, or known by a second name.
-fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub(crate) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     // Without waiting: somebody might have put a pipe there.
     let file = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)

@@ -44,6 +44,8 @@ pub struct Leaders {
     taken_over: BTreeSet<AttemptId>,
     /// Whether some of them has no group that knows its processes.
     has_ungrouped: bool,
+    /// A child of this process that is no attempt's.
+    helper: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,11 @@ struct Leader {
 }
 
 impl Leaders {
+    /// A child of this process that is no attempt's, and is no stray either.
+    pub fn is_none_of(&mut self, helper: Option<u32>) {
+        self.helper = helper;
+    }
+
     /// Adds an attempt that this supervisor started.
     pub fn add_child(&mut self, attempt: &AttemptId, main: Option<Process>, runs: bool) {
         self.children.insert(attempt.clone());
@@ -207,7 +214,8 @@ impl Owners {
         let children = process::own_children()?.into_iter();
         self.readers.begin();
         for p in children.filter_map(process::stat) {
-            if !p.is_alive() || leaders.of_main(&p).is_some() || self.readers.has(p.pid) {
+            let other = self.readers.has(p.pid) || leaders.helper == Some(p.pid);
+            if !p.is_alive() || leaders.of_main(&p).is_some() || other {
                 continue;
             }
             kept.insert((p.pid, p.start_ticks));
@@ -250,7 +258,7 @@ impl Owners {
         self.readers.begin();
         for p in all.values() {
             let place = self.place(p, &all, leaders, &mut known);
-            if !p.is_alive() || self.readers.has(p.pid) {
+            if !p.is_alive() || self.readers.has(p.pid) || leaders.helper == Some(p.pid) {
                 continue;
             }
             if place.is_descendant {

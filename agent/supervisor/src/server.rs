@@ -90,6 +90,7 @@ enum Source {
     Attempt(AttemptId),
     Output,
     Storage,
+    Writer,
 }
 
 /// The supervisor at work.
@@ -250,6 +251,8 @@ impl Server {
         sources.extend(output.map(|fd| (Source::Output, fd, PollFlags::POLLIN)));
         let storage = self.table.storage.fd();
         sources.extend(storage.map(|fd| (Source::Storage, fd, PollFlags::POLLIN)));
+        let writer = self.table.writer();
+        sources.extend(writer.map(|(fd, wanted)| (Source::Writer, fd, wanted)));
         let watched = self.table.watched();
         sources
             .extend(watched.map(|(id, fd)| (Source::Attempt(id.clone()), fd, PollFlags::POLLIN)));
@@ -318,11 +321,9 @@ impl Server {
                 Source::Groups => self.table.on_groups(),
                 Source::Output => self.table.cap.on_ready(),
                 Source::Storage => self.table.on_storage(),
-                Source::Signals
-                | Source::Clock
-                | Source::Stdin
-                | Source::Listener
-                | Source::Agent => {}
+                Source::Writer => self.table.on_writer(),
+                Source::Signals | Source::Clock => {}
+                Source::Stdin | Source::Listener | Source::Agent => {}
             }
         }
         for source in ready {
@@ -330,12 +331,8 @@ impl Server {
                 Source::Stdin => self.on_stdin(now),
                 Source::Agent => self.on_agent(now),
                 Source::Listener => self.on_caller(now),
-                Source::Signals
-                | Source::Clock
-                | Source::Groups
-                | Source::Attempt(_)
-                | Source::Output
-                | Source::Storage => {}
+                Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => {}
+                Source::Output | Source::Storage | Source::Writer => {}
             }
         }
         if self.stop.is_none() {

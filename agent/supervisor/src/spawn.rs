@@ -40,6 +40,7 @@ use crate::hooks::run::Run;
 use crate::hooks::{self, Hooks};
 use crate::identity::{Identities, Identity, Nobody};
 use crate::output::cap;
+use crate::output::writer::Streams;
 use crate::{clock, handover, process, sys};
 use environment::environment;
 
@@ -219,6 +220,8 @@ pub struct Forked {
     pub gate: Gate,
     /// How it will go.
     pub report: Report,
+    /// What it gives.
+    pub streams: Streams,
 }
 
 /// What every spawn needs.
@@ -310,7 +313,7 @@ impl Spawner {
             || format!("make the marks of output in {}", dir.display()),
             cap::make_marks(&dir, self.reader_uid),
         )?;
-        let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
+        let ([stdout, stderr], streams) = self.streams(&dir, identity)?;
         let (at_gate, gate) = pipe()?;
         let (report, to_report) = pipe()?;
         nonblocking(&report)?;
@@ -353,6 +356,7 @@ impl Spawner {
                 pipe: report,
                 failure: None,
             },
+            streams,
         })
     }
 
@@ -361,25 +365,10 @@ impl Spawner {
         self.attempts_dir.join(attempt.to_string())
     }
 
-    /// Append-only, so that a step that truncates or seeks its output loses nothing that was written before.
-    /// Opens an output of an attempt to append to it. It can be read too: the message of a hook that failed ends with
-    /// what the hook wrote.
-    fn output(&self, dir: &Path, name: &str) -> Result<File, SpawnError> {
-        let path = dir.join(name);
-        let opened = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-            .and_then(|file| self.hand_over(&file).map(|()| file));
-        host(|| format!("open {}", path.display()), opened)
-    }
-
-    fn hand_over(&self, made: &File) -> io::Result<()> {
-        self.reader_uid
-            .map_or(Ok(()), |uid| fchown(made, Some(uid), None))
+    /// The ends of an attempt's streams that its processes have, and the writer's.
+    fn streams(&self, dir: &Path, identity: &Identity) -> Result<([File; 2], Streams), SpawnError> {
+        let made = Streams::make(dir, identity.uid, self.reader_uid);
+        host(|| format!("make the streams in {}", dir.display()), made)
     }
 }
 

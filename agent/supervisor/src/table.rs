@@ -6,11 +6,13 @@
 //! before and after where GPUs are held, [`handing`] what goes over to a newer supervisor, [`hooking`] what runs around
 //! attempts, [`beside`] what runs beside them, [`ending`] how their programs have ended, [`leasing`] what keeps their leases,
 //! [`pinning`] what keeps them to processors of their own, [`storing`] what keeps them to their part of the disk,
-//! [`users`] what gives them users of their own, [`after`] what runs when their programs have ended.
+//! [`users`] what gives them users of their own, [`writing`] what waits for their output, [`after`] what runs when their
+//! programs have ended.
 
 mod after;
 mod beside;
 mod ending;
+mod error;
 mod freezing;
 mod handing;
 mod hooking;
@@ -24,11 +26,12 @@ mod settle;
 mod starting;
 mod storing;
 mod users;
+mod writing;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sluice_common::chain::chain;
 use sluice_common::id::{AttemptId, BootId};
@@ -43,59 +46,21 @@ use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
-use crate::groups::leftovers::StillRuns;
 use crate::lease::{Lease, Stage};
 use crate::moving::Order;
 use crate::notice::Notice;
-use crate::output::{cap::Cap, sweep::Sweep};
+use crate::output::{cap::Cap, sweep::Sweep, writer::Writer};
 use crate::owner::Owners;
-use crate::process::{self, BootIdError};
+use crate::process;
 use crate::reap::EndedChild;
 use crate::spawn::{Report, Reported, SpawnError, Spawner};
-use crate::spool::{Spool, SpoolError};
+use crate::spool::Spool;
 use crate::storage::Storage;
-use crate::uids::{Allocator, UidError};
-use crate::whole_file::FileError;
+use crate::uids::Allocator;
 
+pub use error::TableError;
 pub use handing::Left;
 use hooking::Hooking;
-
-/// Why the supervisor could not take up its work.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The kernel does not name the boot.
-    #[error("cannot tell one boot of this host from another")]
-    BootId(#[from] BootIdError),
-    /// The spool is unusable.
-    #[error("cannot use the spool")]
-    Spool(#[from] SpoolError),
-    /// The groups of attempts have no name.
-    #[error("cannot tell what the groups of attempts are called")]
-    GroupName(#[from] FileError),
-    /// What an earlier supervisor of this directory ran does not die.
-    #[error("cannot say that this host runs nothing")]
-    Leftovers(#[from] StillRuns),
-    /// Attempts could be given no user ids.
-    #[error("cannot give attempts user ids of their own")]
-    Uids(#[from] UidError),
-    /// Spawning would fail.
-    #[error("cannot prepare to start attempts")]
-    Spawner(#[source] io::Error),
-    /// The attempts' directories cannot be made.
-    #[error("cannot make {}", path.display())]
-    Directory {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A fork of several threads would be unsound.
-    #[error("this process has {threads} threads and must have one")]
-    Threads {
-        /// How many it has.
-        threads: usize,
-    },
-}
 
 /// Every attempt of the host that was not forgotten.
 #[derive(Debug)]
@@ -125,6 +90,12 @@ pub struct Table {
     tick_at: Option<BootMillis>,
     /// Keeps outputs within their bound.
     pub cap: Cap,
+    /// Writes their output.
+    writer: Writer,
+    /// Those that did not become their program, and why, while what was said before that is written.
+    failed: BTreeMap<AttemptId, Exit>,
+    /// Those whose program has ended, while what it gave is written.
+    flushing: BTreeSet<AttemptId>,
     /// Removes what is kept no longer.
     sweep: Sweep,
     /// Gives attempts user ids of their own.
@@ -147,7 +118,8 @@ impl Table {
     /// Everything that an agent needs to know.
     pub fn hello(&self) -> FromSupervisor {
         let attempts = self.attempts.iter();
-        self.hello_with(attempts.map(|(id, a)| a.listed(id)).collect())
+        let shown = attempts.map(|(id, a)| self.shown(id, a.listed(id)));
+        self.hello_with(shown.collect())
     }
 
     /// The same for somebody who only asks whether this supervisor answers.
@@ -287,6 +259,9 @@ impl Table {
             if self.sweep.on_child_ended(child.pid, known) {
                 continue;
             }
+            if self.writer.on_child_ended(child.pid) {
+                continue;
+            }
             if self.uids.on_child_ended(child.pid, clock::boot_now()) {
                 continue;
             }
@@ -356,6 +331,7 @@ impl Table {
             self.sweep.wake_at(),
             self.uids.wake_at(),
             Some(self.storage.wake_at()),
+            self.writer.wake_at(),
         ];
         stages
             .chain(self.tick_at)

@@ -51,6 +51,11 @@ const MAX_CLEANED: usize = 1_024;
 /// Most ids that are tried for one attempt. Nearly all of a range that others have taken must not keep a deadline waiting.
 const MAX_TRIES: u32 = 8_192;
 
+/// Who writes the output of steps: the last of a range, which no attempt is given.
+pub fn of_writer(range: Option<Uids>) -> Option<Uid> {
+    range.map(|range| Uid::from_raw(range.last))
+}
+
 /// Why no id can be given.
 #[derive(Debug, thiserror::Error)]
 pub enum UidError {
@@ -213,9 +218,11 @@ impl Allocator {
             return Err(UidError::NoneFree { count: 0 });
         };
         let text = self.text(attempt);
-        for _ in 0..range.count().min(MAX_TRIES) {
-            let uid = range.first + self.next;
-            self.next = (self.next + 1) % range.count();
+        // The last is the writer's.
+        let count = range.count() - 1;
+        for _ in 0..count.min(MAX_TRIES) {
+            let uid = range.first + self.next % count;
+            self.next = (self.next + 1) % count;
             let path = self.path_of(uid);
             match symlink(&text, &path) {
                 Ok(()) => return Ok(Uid::from_raw(uid)),
@@ -223,7 +230,6 @@ impl Allocator {
                 Err(e) => return Err(failed("make", &path, e)),
             }
         }
-        let count = range.count();
         Err(UidError::NoneFree { count })
     }
 

@@ -35,9 +35,8 @@ pub(super) fn host_goes_down(first_process: &Path) -> bool {
 pub(super) fn may_tell_of_an_end(ready: &[Source], ended: &[EndedChild]) -> bool {
     let tells = |source: &Source| match source {
         Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => true,
-        Source::Stdin | Source::Listener | Source::Agent | Source::Output | Source::Storage => {
-            false
-        }
+        Source::Stdin | Source::Listener | Source::Agent => false,
+        Source::Output | Source::Storage | Source::Writer => false,
     };
     !ended.is_empty() || ready.iter().any(tells)
 }

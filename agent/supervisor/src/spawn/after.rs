@@ -21,6 +21,7 @@ use super::{SpawnError, Spawner, child, confine, fork_by, host, workdir};
 use crate::config::Rules;
 use crate::groups::entrance::Entrance;
 use crate::identity::Identity;
+use crate::output::writer::Streams;
 use crate::spool::after::After;
 use crate::sys;
 
@@ -30,7 +31,7 @@ const EXIT_SIGNAL: &str = "SLUICE_EXIT_SIGNAL";
 
 impl Spawner {
     /// Makes a child that runs hooks to their ends, one after the other, whatever becomes of each. It exits with 0 where
-    /// all went well.
+    /// all went well. With its number what it gives.
     ///
     /// # Errors
     /// Where a command is impossible or the host has no room.
@@ -41,7 +42,7 @@ impl Spawner {
         after: &After,
         exit: &Exit,
         entrance: &Entrance,
-    ) -> Result<u32, SpawnError> {
+    ) -> Result<(u32, Streams), SpawnError> {
         let dir = self.attempt_dir(id);
         let identity = self.identity(&after.subject, own, &dir)?;
         let mut env = after.env.clone();
@@ -50,7 +51,7 @@ impl Spawner {
         env.extend(signal.map(|signal| (EXIT_SIGNAL.to_owned(), signal.to_string())));
         let envp = environment(&env, &identity, &dir)?;
         let hooks = around::hooks(&after.hooks, &envp, env.get("PATH"))?;
-        let (stdout, stderr) = (self.output(&dir, "stdout")?, self.output(&dir, "stderr")?);
+        let ([stdout, stderr], given) = self.streams(&dir, &identity)?;
         let child = Child {
             supervisor: getpid(),
             entrance,
@@ -65,7 +66,7 @@ impl Spawner {
         // Not born there: what is born in a group of version 2 that was killed once is killed by some kernels, however
         // long ago that was. It enters before it does anything else.
         let forked = fork_by(None, |inside| child.run(inside));
-        host(|| "make a process".to_owned(), forked)
+        host(|| "make a process".to_owned(), forked).map(|pid| (pid, given))
     }
 }
 

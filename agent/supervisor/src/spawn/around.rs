@@ -3,9 +3,7 @@
 //! child that has become that user already. What the host itself runs around attempts is `hooks`'.
 
 use std::ffi::CString;
-use std::fs::File;
 use std::io::Write;
-use std::os::fd::AsFd;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -20,8 +18,10 @@ use sluice_common::template::launch::{Bound, HookRun};
 use super::child::Program;
 use super::{SpawnError, arguments};
 use crate::config::rlimit;
-use crate::hooks::run::last_words;
 use crate::sys;
+
+/// How every sentence of a hook that failed begins.
+pub const HOOK: &str = "hook `";
 
 /// Between two looks whether a hook has ended, by the child that waits for it.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
@@ -79,22 +79,16 @@ pub(super) fn hooks<'a>(
 /// Runs programs one after the other, each to its end: only in a child.
 ///
 /// # Errors
-/// The first that did not exit with 0 in time, with the last that it wrote to its standard error.
+/// The first that did not exit with 0 in time.
 pub(super) fn run(hooks: &[Hook<'_>]) -> Result<(), String> {
-    hooks.iter().try_for_each(|hook| {
-        let stderr = stderr_and_its_length();
-        hook.to_end().map_err(|how| {
-            let words = stderr.map(|(file, length)| last_words(&file, length));
-            how + &words.unwrap_or_default()
-        })
-    })
+    hooks.iter().try_for_each(Hook::to_end)
 }
 
 impl Hook<'_> {
     /// Runs it and waits for it.
     pub(super) fn to_end(&self) -> Result<(), String> {
         let name = self.run.name.escape_debug();
-        let failed = |e: Errno| format!("hook `{name}` could not be run: {}", e.desc());
+        let failed = |e: Errno| format!("{HOOK}{name}` could not be run: {}", e.desc());
         let pid = sys::fork_into(|| {
             // A group of its own, so that what it started goes with it.
             let _alone_at_worst = setpgid(Pid::from_raw(0), Pid::from_raw(0));
@@ -103,7 +97,7 @@ impl Hook<'_> {
                 let _nobody_is_told_otherwise = writeln!(std::io::stderr(), "{why}");
             }
         });
-        let pid = pid.map_err(|e| format!("hook `{name}` could not be run: {e}"))?;
+        let pid = pid.map_err(|e| format!("{HOOK}{name}` could not be run: {e}"))?;
         let how = match self
             .wait(Pid::from_raw(pid.cast_signed()))
             .map_err(failed)?
@@ -113,7 +107,7 @@ impl Hook<'_> {
             Some(WaitStatus::Signaled(_, signal, _)) => format!("was ended by {signal}"),
             Some(_) | None => format!("took longer than {}", self.run.timeout),
         };
-        Err(format!("hook `{name}` {how}"))
+        Err(format!("{HOOK}{name}` {how}"))
     }
 
     /// How it ended; `None` where it had to be killed.
@@ -134,14 +128,6 @@ impl Hook<'_> {
             }
         }
     }
-}
-
-/// The standard error of this process as a file, and how many bytes are in it. `None` if it is no file.
-fn stderr_and_its_length() -> Option<(File, u64)> {
-    let stderr = std::io::stderr().as_fd().try_clone_to_owned().ok()?;
-    let file = File::from(stderr);
-    let metadata = file.metadata().ok()?;
-    metadata.is_file().then_some((file, metadata.len()))
 }
 
 #[cfg(test)]

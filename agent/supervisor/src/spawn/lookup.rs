@@ -206,7 +206,7 @@ pub(super) fn shown(text: &str, max: usize) -> String {
 }
 
 /// The longest beginning of `text` that takes at most `max` bytes.
-pub(super) fn cut(text: &str, max: usize) -> &str {
+pub(crate) fn cut(text: &str, max: usize) -> &str {
     &text[..text.floor_char_boundary(max)]
 }
 

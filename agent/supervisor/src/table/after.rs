@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use super::{Attempt, EndedChild, Phase, SpawnError, Table, chain, no_group};
 use crate::attempt::After;
 use crate::handover::Epilog;
+use crate::output::writer::Streams;
 use crate::spool::after::After as Kept;
 
 /// Children that run hooks after attempts.
@@ -80,7 +81,8 @@ impl Table {
         };
         self.look_due = true;
         match begun {
-            Ok(pid) => {
+            Ok((pid, streams)) => {
+                self.writer.begin(id, streams);
                 info!(step = %id.step, attempt = id.number, pid, "hooks run after it");
                 attempt.after = After::Runs;
                 // What was to be killed is gone, and this is to run.
@@ -95,7 +97,7 @@ impl Table {
         }
     }
 
-    fn fork_after(&mut self, id: &AttemptId) -> Result<u32, String> {
+    fn fork_after(&mut self, id: &AttemptId) -> Result<(u32, Streams), String> {
         let attempt = self.attempts.get_mut(id);
         let Some((attempt, Phase::Ended(end))) = attempt.as_ref().map(|a| (a, a.phase())) else {
             return Err("it has not ended".to_owned());

@@ -16,7 +16,7 @@ impl Table {
             {
                 info!(step = %id.step, attempt = id.number, "process not started: {why}");
             }
-            attempt.on_start_failed(exit, now);
+            return self.on_start_failed(id, exit);
         } else {
             let (exit_code, signal) = (exit.code(), exit.signal());
             let out_of_memory = matches!(exit, Exit::OutOfMemory(_));
@@ -25,7 +25,7 @@ impl Table {
         }
         attempt.unsaved = true;
         self.look_due = true;
-        self.changed.insert(id.clone());
+        self.tell_when_written(id);
     }
 
     /// A kill for want of memory or disk is told as what it was, also where nobody saw the end. One that lost a process to

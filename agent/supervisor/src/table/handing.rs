@@ -76,7 +76,7 @@ impl Table {
         // Helpers and what they say are this program's alone; they take no longer than they may. Whoever is starting may
         // take for ever, and is waited for by nobody.
         let told = |attempt: &Attempt| !attempt.unsaved && attempt.moving.sent().is_none();
-        self.attempts.values().all(told)
+        self.failed.is_empty() && self.attempts.values().all(told)
     }
 
     /// What the next program must know beside the spool, but for the descriptors that are not the table's.

@@ -26,7 +26,7 @@ use crate::hooks::Hooks;
 use crate::identity::Identities;
 use crate::keeper::places;
 use crate::moving::Moving;
-use crate::output::{self, cap::Cap, sweep::Sweep};
+use crate::output::{self, cap::Cap, sweep::Sweep, writer::Writer};
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::storage::Storage;
@@ -105,6 +105,13 @@ impl Table {
         );
         let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         writing.for_each(|(id, _)| cap.on_begun(id));
+        let uid = uids::of_writer(setup.identities.own_range());
+        let mut writer = Writer::new(state_dir, &attempts_dir, uid);
+        let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
+        alive.for_each(|(id, _)| writer.take_over(id));
+        let ended = attempts.iter().filter(|(_, attempt)| attempt.is_ended());
+        let flushing: BTreeSet<AttemptId> = ended.map(|(id, _)| id.clone()).collect();
+        flushing.iter().for_each(|id| writer.flush(id));
         let sweep = Sweep::new(attempts_dir.clone(), setup.output);
         let storage = Storage::new(attempts_dir.clone(), setup.output.min_free);
         let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
@@ -126,6 +133,9 @@ impl Table {
             )
             .map_err(TableError::Spawner)?,
             cap,
+            writer,
+            failed: BTreeMap::new(),
+            flushing,
             sweep,
             uids,
             storage,

@@ -27,7 +27,10 @@ impl Table {
             self.on_tick();
         }
         self.send_wanted();
+        self.settle_failed();
+        self.settle_flushed();
         let undecided = self.look_due && self.look_for_ends();
+        self.writer.go_on(now);
         self.look_due = undecided;
         self.save();
         self.tick_at = match self.tick_at.filter(|_| !ticked) {
@@ -151,7 +154,10 @@ impl Table {
     pub fn is_empty(&self) -> bool {
         self.attempts.values().all(Attempt::is_gone)
             && self.uids.is_settled()
-            && process::own_children().is_ok_and(|children| children.is_empty())
+            && process::own_children().is_ok_and(|children| {
+                // The writer leaves by itself when this process does.
+                children.iter().all(|pid| self.writer.pid() == Some(*pid))
+            })
     }
 
     /// Moves on what has left nothing behind; says whether some of it cannot be told yet.
@@ -176,19 +182,33 @@ impl Table {
     }
 
     fn empty_out(&mut self, origin: Origin, is_left: impl Fn(&AttemptId) -> bool) {
-        let mut followed = Vec::new();
-        for (id, attempt) in &mut self.attempts {
-            let ended = attempt.origin == origin && attempt.is_ended();
-            let empty = ended && !is_left(id) && !self.groups.is_populated(id);
-            if empty && attempt.after == After::Ahead {
-                followed.push(id.clone());
-            } else if empty && attempt.after == After::Over && !self.hooking.keeps(id, attempt) {
-                attempt.on_empty(self.groups.usage(id));
-                attempt.unsaved = true;
-                self.changed.insert(id.clone());
+        let ended = self
+            .attempts
+            .iter()
+            .filter(|(_, a)| a.origin == origin && a.is_ended());
+        let empty = ended.filter(|(id, _)| !is_left(id) && !self.groups.is_populated(id));
+        let empty: Vec<AttemptId> = empty.map(|(id, _)| id.clone()).collect();
+        empty.iter().for_each(|id| self.on_nothing_left(id));
+    }
+
+    /// Nothing of an attempt runs: it is gone once all that belongs to its end is done, one after the other.
+    pub(super) fn on_nothing_left(&mut self, id: &AttemptId) {
+        let Some(attempt) = self.attempts.get_mut(id).filter(|a| a.is_ended()) else {
+            return;
+        };
+        match attempt.after {
+            // It may not have come into its group yet.
+            After::Runs => {}
+            After::Ahead | After::Over if !self.writer.is_done(id) => self.writer.end(id),
+            After::Ahead => self.begin_after(id),
+            After::Over => {
+                if !self.hooking.keeps(id, attempt) {
+                    attempt.on_empty(self.groups.usage(id));
+                    attempt.unsaved = true;
+                    self.changed.insert(id.clone());
+                }
             }
         }
-        followed.iter().for_each(|id| self.begin_after(id));
     }
 
     /// A child has ended: whether it ran an attempt's epilog.
@@ -209,6 +229,7 @@ impl Table {
 
     fn leaders(&self) -> Leaders {
         let mut leaders = Leaders::default();
+        leaders.is_none_of(self.writer.pid());
         for (id, attempt) in self.attempts.iter().filter(|(_, a)| !a.is_gone()) {
             if !self.groups.exists(id) {
                 leaders.has_ungrouped();
@@ -246,6 +267,7 @@ impl Table {
                 self.storage.on_gone(id);
                 self.sweep.on_gone(id);
                 self.drop_after(id);
+                self.writer.remove(id);
                 let uid = self.attempts.get_mut(id).and_then(|it| it.uid.take());
                 if let Some(uid) = uid {
                     self.uids.on_gone(uid, id);
@@ -254,7 +276,7 @@ impl Table {
         }
         changed
             .iter()
-            .filter_map(|id| self.attempts.get(id)?.view(id))
+            .filter_map(|id| Some(self.shown(id, self.attempts.get(id)?.view(id)?)))
             .collect()
     }
 }

@@ -27,7 +27,7 @@ impl Table {
     pub(super) fn on_spawn(&mut self, spec: &SpawnSpec, now: BootMillis) -> Option<AttemptView> {
         let id = &spec.attempt;
         if let Some(known) = self.attempts.get(id) {
-            return known.view(id);
+            return Some(self.shown(id, known.view(id)?));
         }
         if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
             // Not kept, or refusals would grow without bound where attempts may not.
@@ -83,6 +83,7 @@ impl Table {
         lease: Option<Lease>,
     ) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
+        self.has_room_to_write()?;
         let after = self.keep_after(spec)?;
         let processes = around::processes(&spec.around.limits);
         let made = self
@@ -107,6 +108,7 @@ impl Table {
             });
         }
         self.by_pid.insert(forked.process.pid, spec.attempt.clone());
+        self.writer.begin(id, forked.streams);
         forked.gate.open();
         Ok(attempt)
     }

@@ -45,7 +45,9 @@ const PROBES: u32 = 16;
 #[derive(Debug, thiserror::Error)]
 pub enum RangeError {
     /// The bounds say nothing.
-    #[error("[{first}, {last}] is no range: write the lowest id, then the highest")]
+    #[error(
+        "[{first}, {last}] is no range: write the lowest id, then the highest, of two at least"
+    )]
     Empty {
         /// As written.
         first: u32,
@@ -107,7 +109,8 @@ impl Uids {
     /// # Errors
     /// Where it is none, is too long, or belongs to somebody on every Linux host.
     pub fn new(first: u32, last: u32) -> Result<Self, RangeError> {
-        if first > last {
+        // One is the writer's of their output.
+        if first >= last {
             return Err(RangeError::Empty { first, last });
         }
         if last - first >= MAX_LEN {
@@ -275,7 +278,7 @@ mod tests {
         }
         for (first, last, why) in [
             (9, 8, "is no range"),
-            (0, 0, "system users"),
+            (0, 1, "system users"),
             (900, 1_100, "system users"),
             (60_000, 60_600, "systemd-homed"),
             (65_534, 65_600, "`nobody`"),
@@ -283,7 +286,7 @@ mod tests {
             (1_000_000_000, 1_000_000_001, "systemd-nspawn"),
             (2_147_352_575, 2_147_352_576, "foreign users"),
             (3_000_000_000, 3_000_000_001, "negative"),
-            (u32::MAX, u32::MAX, "negative"),
+            (u32::MAX - 1, u32::MAX, "negative"),
             (1_900_000_000, 1_901_048_576, "more than 1048576"),
         ] {
             let told = told(Uids::new(first, last));

@@ -154,7 +154,7 @@ fn signals_for_the_step_do_not_reach_them_and_their_own_time_does() {
 fn what_they_leave_behind_is_killed() {
     let host = Host::start();
     let mut client = host.client();
-    let hook = "setsid sh -c 'echo $$; exec sleep 1000' & while [ ! -s /proc/self/fd/1 ]; do sleep 0.01; done";
+    let hook = "setsid sh -c 'echo $$; touch left; exec sleep 1000' & while [ ! -e left ]; do sleep 0.01; done";
     let spec = followed("litter.1", "true", &[hook]);
     client.spawn(&spec);
     let pid = host.number_in("litter.1", "stdout");

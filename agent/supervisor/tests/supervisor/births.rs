@@ -122,8 +122,8 @@ fn nothing_of_the_supervisor_is_inherited() {
     );
     let fds = [
         "/dev/null".to_owned(),
-        format!("{dir}/stdout"),
-        format!("{dir}/stderr"),
+        format!("{dir}/stdout.pipe"),
+        format!("{dir}/stderr.pipe"),
     ];
     assert_eq!(lines[3..], fds);
 }

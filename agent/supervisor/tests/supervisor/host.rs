@@ -151,11 +151,12 @@ impl Host {
         self.running.as_ref().unwrap().child.id()
     }
 
-    /// Its children, but for the keeper that it has started.
+    /// Its children, but for the keeper and the writer that it has started.
     pub(crate) fn children(&self) -> Vec<u32> {
         let all = process::all().unwrap().into_iter();
         let children = all.filter(|p| p.parent == self.pid()).map(|p| p.pid);
-        children.filter(|pid| !is_keeper(*pid)).collect()
+        let other = |pid: &u32| is_keeper(*pid) || is_writer(*pid);
+        children.filter(|pid| !other(pid)).collect()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -295,6 +296,11 @@ pub(crate) fn until_some<T>(what: &str, mut found: impl FnMut() -> Option<T>) ->
         assert!(Instant::now() < end, "waited in vain until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Whether a process writes the output of steps.
+pub(crate) fn is_writer(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sluice-writer\n")
 }
 
 /// How many descriptors a process holds.

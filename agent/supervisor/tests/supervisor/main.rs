@@ -34,6 +34,7 @@ mod leftovers;
 mod legacy;
 mod moves;
 mod names;
+mod outputs;
 mod pinned;
 mod restarts;
 mod storage;

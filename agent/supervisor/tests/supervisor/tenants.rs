@@ -6,7 +6,6 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use nix::unistd::geteuid;
 use sluice_common::id::Subject;
 use sluice_common::supervision::{Exit, SpawnSpec, StopSignal};
 
@@ -17,7 +16,7 @@ use crate::host::{Host, lives, until, until_some};
 const SHARED: &str = "default_user = \"nobody\"\nshared_users = [\"nobody\"]\n";
 
 fn host(config: &str) -> Option<Host> {
-    geteuid().is_root().then(|| Host::start_under(config, &[]))
+    crate::left_out::needs_root().then(|| Host::start_under(config, &[]))
 }
 
 fn of(subject: &str, mut spec: SpawnSpec) -> SpawnSpec {
@@ -42,7 +41,6 @@ def fd():
     other = libc.syscall(434, pid, 0)
     stolen = libc.syscall(438, other, 1, 0)
     if stolen < 0: raise OSError
-    os.ftruncate(stolen, 0)
     os.write(stolen, b"forged\n")
 def trace():
     if libc.ptrace(16, pid, 0, 0) < 0: raise OSError

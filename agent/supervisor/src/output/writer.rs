@@ -1,0 +1,425 @@
+//! Who writes the output of steps: one process for all of them, which is no step's. A step has a pipe for each stream and
+//! can give bytes to it; what has come out of it the step can neither change nor take back.
+//!
+//! ```text
+//! step --(pipe with a name in the attempt's directory)--> writer --(splice)--> file
+//! ```
+//!
+//! The pipe has a name, and its step holds it open in both directions. So no step dies because nobody reads, and whoever
+//! writes next opens the pipe anew. The writer is a child of the supervisor that outlives it: as long as a step runs it
+//! goes on, and leaves when the last pipe is closed. The next supervisor opens the pipes of all attempts that are not gone,
+//! kills that writer, which a lock on a file names, and starts its own. The kernel moves bytes from a pipe to a file whole
+//! or not at all, so whoever is killed in between loses none. While a writer is replaced, the supervisor holds the pipes
+//! open, so that a step that ends just then loses nothing either. [`copy`] is the process itself, [`streams`] the pipes and
+//! files.
+//!
+//! The end of an attempt is told only when the writer has said that all that it gave is written. A writer that does not
+//! answer is replaced. `table` drives it.
+
+mod copy;
+mod streams;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::poll::PollFlags;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
+};
+use nix::unistd::{Pid, Uid};
+use sluice_common::id::AttemptId;
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+use tracing::{error, info, warn};
+
+use crate::{clock, sys};
+pub use streams::Streams;
+use streams::{Ends, Pipes};
+
+/// The file whose lock names the writer.
+const LOCK: &str = "writer.lock";
+
+/// Between two starts of a writer at the least.
+const START_AGAIN: Span = Span::from_secs(1);
+
+/// How long a writer may take to answer, on a disk that is slow and with many steps that give much.
+const ANSWER_LIMIT: Span = Span::from_secs(10);
+
+/// Descriptors of a writer beside those of its jobs.
+const OWN_FDS: u64 = 64;
+
+/// Bytes of a message: its kind, and which job it is about.
+const MESSAGE_BYTES: usize = 9;
+/// What a message to the writer is: a job begins, with the descriptors of its streams.
+const BEGIN: u8 = b'b';
+/// The same: what has been given to a job by now is to be written.
+const FLUSH: u8 = b'f';
+/// The same: all has been given to a job.
+const END: u8 = b'e';
+/// What the writer answers to [`FLUSH`]: it is written, or its file takes nothing now.
+const FLUSHED: u8 = b'd';
+/// The same to [`END`]: all that was given is written.
+const WRITTEN: u8 = b'w';
+/// The same: some of it could not be.
+const LOST: u8 = b'l';
+/// What the writer says by itself: the file of a job takes nothing.
+const STALLED: u8 = b's';
+
+fn message(kind: u8, job: u64) -> [u8; MESSAGE_BYTES] {
+    let mut bytes = [kind; MESSAGE_BYTES];
+    bytes[1..].copy_from_slice(&job.to_le_bytes());
+    bytes
+}
+
+fn understood(bytes: &[u8]) -> Option<(u8, u64)> {
+    let (kind, job) = bytes.split_first()?;
+    Some((*kind, u64::from_le_bytes(job.try_into().ok()?)))
+}
+
+/// The writer, as the supervisor has it.
+#[derive(Debug)]
+pub struct Writer {
+    lock: PathBuf,
+    attempts_dir: PathBuf,
+    /// Who it runs as, where that is not the supervisor's own user.
+    uid: Option<Uid>,
+    child: Option<Child>,
+    start_at: BootMillis,
+    /// When it must have answered something, if it was asked.
+    answer_by: Option<BootMillis>,
+    /// Counted up, so that what is said of an earlier one of an attempt is not taken for a later one's.
+    last_job: u64,
+    jobs: BTreeMap<AttemptId, Job>,
+    unsent: VecDeque<Message>,
+}
+
+#[derive(Debug)]
+struct Child {
+    pid: u32,
+    link: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Job {
+    number: u64,
+    pipes: Pipes,
+    asked: Asked,
+}
+
+/// What the writer has been asked about a job and has not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Asked {
+    Nothing,
+    Flush,
+    End,
+}
+
+#[derive(Debug)]
+enum Message {
+    Begin(u64, Ends),
+    Flush(u64),
+    End(u64),
+}
+
+impl Writer {
+    /// For the attempts below `attempts_dir` of a state directory. Nothing is started before there is something to write.
+    pub fn new(state_dir: &Path, attempts_dir: &Path, uid: Option<Uid>) -> Self {
+        Self {
+            lock: state_dir.join(LOCK),
+            attempts_dir: attempts_dir.to_owned(),
+            uid,
+            child: None,
+            start_at: BootMillis(0),
+            answer_by: None,
+            last_job: 0,
+            jobs: BTreeMap::new(),
+            unsent: VecDeque::new(),
+        }
+    }
+
+    /// Whether the writer may have as many open files as one attempt more needs.
+    ///
+    /// # Errors
+    /// How many attempts it can serve.
+    pub fn has_room(&self) -> Result<(), u64> {
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, 0));
+        let most = soft.saturating_sub(OWN_FDS) / copy::FDS as u64;
+        match (self.jobs.len() as u64) < most {
+            true => Ok(()),
+            false => Err(most),
+        }
+    }
+
+    /// What an attempt gives from now on is to be written.
+    pub fn begin(&mut self, attempt: &AttemptId, streams: Streams) {
+        self.last_job += 1;
+        let job = Job {
+            number: self.last_job,
+            pipes: streams.pipes,
+            asked: Asked::Nothing,
+        };
+        self.unsent
+            .push_back(Message::Begin(job.number, streams.ends));
+        self.jobs.insert(attempt.clone(), job);
+    }
+
+    /// What an attempt that an earlier supervisor has begun gives is to be written.
+    pub fn take_over(&mut self, attempt: &AttemptId) {
+        match Streams::reopen(&self.dir(attempt)) {
+            Ok(Some(streams)) => self.begin(attempt, streams),
+            // An earlier supervisor gave it the files themselves.
+            Ok(None) => {}
+            Err(e) => log_unwritten(attempt, &e),
+        }
+    }
+
+    /// The program of an attempt has ended: what it has given is to be written before that is told.
+    pub fn flush(&mut self, attempt: &AttemptId) {
+        self.ask(attempt, Asked::Flush);
+    }
+
+    /// Nothing of an attempt runs any more, so all that it will ever give is in its pipes.
+    pub fn end(&mut self, attempt: &AttemptId) {
+        self.ask(attempt, Asked::End);
+    }
+
+    fn ask(&mut self, attempt: &AttemptId, asked: Asked) {
+        let Some(job) = self.jobs.get_mut(attempt).filter(|job| job.asked < asked) else {
+            return;
+        };
+        job.asked = asked;
+        self.unsent.push_back(match asked {
+            Asked::End => Message::End(job.number),
+            Asked::Flush | Asked::Nothing => Message::Flush(job.number),
+        });
+        self.answer_by
+            .get_or_insert(clock::after(clock::boot_now(), ANSWER_LIMIT));
+    }
+
+    /// Whether all that an attempt had given when its program ended is written, or it never had anybody who would.
+    pub fn is_flushed(&self, attempt: &AttemptId) -> bool {
+        let job = self.jobs.get(attempt);
+        job.is_none_or(|job| job.asked == Asked::Nothing)
+    }
+
+    /// Whether all that an attempt has given is written, or it never had anybody who would.
+    pub fn is_done(&self, attempt: &AttemptId) -> bool {
+        !self.jobs.contains_key(attempt)
+    }
+
+    /// Its pipes are of no more use.
+    pub fn remove(&self, attempt: &AttemptId) {
+        streams::remove(&self.dir(attempt));
+    }
+
+    fn dir(&self, attempt: &AttemptId) -> PathBuf {
+        self.attempts_dir.join(attempt.to_string())
+    }
+
+    /// The process that writes.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(|child| child.pid)
+    }
+
+    /// What is to be waited for: [`Writer::on_ready`] when it is there.
+    pub fn watched(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let child = self.child.as_ref()?;
+        let mut wanted = PollFlags::POLLIN;
+        wanted.set(PollFlags::POLLOUT, !self.unsent.is_empty());
+        Some((child.link.as_fd(), wanted))
+    }
+
+    /// When to call [`Writer::go_on`] at the latest.
+    pub fn wake_at(&self) -> Option<BootMillis> {
+        match self.child {
+            Some(_) => self.answer_by,
+            None => (!self.unsent.is_empty()).then_some(self.start_at),
+        }
+    }
+
+    /// The writer has said something, or takes something. What comes back are the attempts that it is done with.
+    pub fn on_ready(&mut self) -> Vec<AttemptId> {
+        let mut done = Vec::new();
+        let mut bytes = [0; MESSAGE_BYTES];
+        while let Some(child) = &self.child {
+            match recv(child.link.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT) {
+                Ok(len @ 1..) => done.extend(self.on_answer(&bytes[..len])),
+                // Its end is told when it is reaped.
+                Ok(0) | Err(_) => break,
+            }
+        }
+        done
+    }
+
+    fn on_answer(&mut self, bytes: &[u8]) -> Option<AttemptId> {
+        let (kind, number) = understood(bytes)?;
+        let mut jobs = self.jobs.iter_mut();
+        let (attempt, job) = jobs.find(|(_, job)| job.number == number)?;
+        let attempt = attempt.clone();
+        let is_done = matches!(kind, WRITTEN | LOST);
+        match kind {
+            STALLED => {
+                warn!(
+                    step = %attempt.step, attempt = attempt.number,
+                    "its output cannot be written now, so it waits once its pipe is full: the disk may be full"
+                );
+            }
+            LOST => {
+                warn!(step = %attempt.step, attempt = attempt.number, "the end of its output is lost: the host could not write it");
+            }
+            FLUSHED if job.asked == Asked::Flush => job.asked = Asked::Nothing,
+            _ => {}
+        }
+        if is_done {
+            self.jobs.remove(&attempt);
+        }
+        if kind != STALLED {
+            let waits = self.jobs.values().any(|job| job.asked > Asked::Nothing);
+            self.answer_by = waits.then(|| clock::after(clock::boot_now(), ANSWER_LIMIT));
+        }
+        is_done.then_some(attempt)
+    }
+
+    /// Sends what is to be sent, starts the process that takes it if there is none, and ends one that does not answer.
+    pub fn go_on(&mut self, now: BootMillis) {
+        if self.wake_at().is_some_and(|at| now >= at) {
+            match &self.child {
+                Some(child) => {
+                    warn!(
+                        child.pid,
+                        "the process that writes the output of steps does not answer: killed, another takes its place"
+                    );
+                    // Its end is told when it is reaped.
+                    let _it_has_ended =
+                        kill(Pid::from_raw(child.pid.cast_signed()), Signal::SIGKILL);
+                    self.answer_by = Some(clock::after(now, ANSWER_LIMIT));
+                }
+                None => self.try_to_start(now),
+            }
+        }
+        while let (Some(child), Some(next)) = (&self.child, self.unsent.front()) {
+            match next.send(&child.link) {
+                Ok(()) => drop(self.unsent.pop_front()),
+                // It is busy, or has died: then that is heard of by itself.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn try_to_start(&mut self, now: BootMillis) {
+        self.start_at = clock::after(now, START_AGAIN);
+        match self.start() {
+            Ok(child) => self.child = Some(child),
+            Err(e) => error!("the output of steps is not written now, trying again: {e}"),
+        }
+    }
+
+    fn start(&self) -> io::Result<Child> {
+        let lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&self.lock)?;
+        end_holder(&lock)?;
+        let (link, theirs) = socketpair(
+            AddressFamily::Unix,
+            SockType::SeqPacket,
+            None,
+            SockFlag::SOCK_CLOEXEC,
+        )?;
+        let (uid, keep) = (self.uid, [theirs.as_raw_fd(), lock.as_raw_fd()]);
+        let pid = sys::fork_into(|| {
+            if sys::close_all_but(&keep).is_ok() {
+                copy::run(&theirs, &lock, uid);
+            }
+        })?;
+        info!(pid, "a process writes the output of steps");
+        Ok(Child { pid, link })
+    }
+
+    /// A child has ended: whether it was the writer. What attempts give is kept in their pipes until the next one reads.
+    pub fn on_child_ended(&mut self, pid: u32) -> bool {
+        if self.pid() != Some(pid) {
+            return false;
+        }
+        // What it has said last is asked once more.
+        self.child = None;
+        self.unsent.clear();
+        if self.jobs.is_empty() {
+            return true;
+        }
+        warn!(
+            pid,
+            "the process that writes the output of steps has died: another takes its place"
+        );
+        for (attempt, job) in std::mem::take(&mut self.jobs) {
+            match Streams::of_pipes(job.pipes, &self.dir(&attempt)) {
+                Ok(streams) => {
+                    self.begin(&attempt, streams);
+                    self.ask(&attempt, job.asked);
+                }
+                Err(e) => log_unwritten(&attempt, &e),
+            }
+        }
+        true
+    }
+}
+
+fn log_unwritten(attempt: &AttemptId, e: &io::Error) {
+    error!(step = %attempt.step, attempt = attempt.number, "its output is not written any more: {e}");
+}
+
+impl Message {
+    fn send(&self, link: &OwnedFd) -> nix::Result<()> {
+        let (bytes, fds) = match self {
+            Message::Begin(job, ends) => (message(BEGIN, *job), ends.fds()),
+            Message::Flush(job) => (message(FLUSH, *job), Vec::new()),
+            Message::End(job) => (message(END, *job), Vec::new()),
+        };
+        let passed = [ControlMessage::ScmRights(&fds)];
+        let passed = if fds.is_empty() { &[] } else { &passed[..] };
+        let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+        sendmsg::<()>(
+            link.as_raw_fd(),
+            &[IoSlice::new(&bytes)],
+            passed,
+            flags,
+            None,
+        )
+        .map(drop)
+    }
+}
+
+/// Kills the writer of an earlier supervisor. The lock is its own for as long as it lives, so the number is as well.
+fn end_holder(lock: &File) -> nix::Result<()> {
+    let mut found = whole_file(libc::F_WRLCK);
+    fcntl(lock, FcntlArg::F_GETLK(&mut found))?;
+    if found.l_type == libc::F_WRLCK as libc::c_short && found.l_pid > 1 {
+        info!(
+            pid = found.l_pid,
+            "the earlier process that wrote the output of steps is ended"
+        );
+        let _it_may_have_ended = kill(Pid::from_raw(found.l_pid), Signal::SIGKILL);
+    }
+    Ok(())
+}
+
+fn whole_file(kind: libc::c_int) -> libc::flock {
+    libc::flock {
+        l_type: kind as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}

@@ -1,0 +1,147 @@
+//! The streams of an attempt: a pipe with a name for each, and the file that what comes out of it belongs to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::stat::Mode;
+use nix::unistd::{Uid, mkfifo};
+use sluice_common::output::STREAMS;
+use sluice_common::wire::LogStream;
+
+use crate::output::open_own;
+
+/// How much a step can give before it waits for the writer: with the kernel's 64 KiB a flood takes half as long again.
+const PIPE_BYTES: libc::c_int = 1 << 20;
+
+/// The writer's ends of the streams of an attempt.
+#[derive(Debug)]
+pub struct Streams {
+    pub(super) ends: Ends,
+    pub(super) pipes: Pipes,
+}
+
+/// What the writer is given, in the order of [`STREAMS`].
+#[derive(Debug)]
+pub(super) struct Ends([End; STREAMS.len()]);
+
+/// The reading ends once more, for the supervisor to hold. As long as they are open, no byte in a pipe is lost, whoever else
+/// closes it.
+#[derive(Debug)]
+pub(super) struct Pipes([File; STREAMS.len()]);
+
+/// A pipe, and the file that what comes out of it belongs to.
+#[derive(Debug)]
+struct End {
+    pipe: File,
+    file: File,
+}
+
+impl Streams {
+    /// Makes the pipes and files in an attempt's directory, where they are not there yet: the ends that its processes,
+    /// of the user `owner`, are born with, and the writer's. The files are `reader_uid`'s to read, where one is given.
+    ///
+    /// # Errors
+    /// Where one of them cannot be made.
+    pub fn make(
+        dir: &Path,
+        owner: Uid,
+        reader_uid: Option<u32>,
+    ) -> io::Result<([File; STREAMS.len()], Self)> {
+        let make = |stream: LogStream| -> io::Result<(File, File)> {
+            let path = pipe_path(dir, stream);
+            match mkfifo(&path, Mode::S_IRUSR | Mode::S_IWUSR) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+            // In both directions, so that it always has a reader: to write to it never is an error.
+            let given = open_pipe(&path, OpenOptions::new().read(true).write(true), 0)?;
+            // A pipe has at least the kernel's own size, where this user may have no more of such.
+            let _ = fcntl(&given, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
+            // So that the step may also open it anew, as /dev/stdout.
+            fchown(&given, Some(owner.as_raw()), None)?;
+            let file = OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(dir.join(stream.file_name()))?;
+            reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
+            Ok((given, open_reader(dir, stream)?))
+        };
+        let [(out, of_out), (err, of_err)] = [make(STREAMS[0])?, make(STREAMS[1])?];
+        Ok(([out, err], Self::of_pipes(Pipes([of_out, of_err]), dir)?))
+    }
+
+    /// The ends of an attempt that an earlier supervisor has begun; `None` if it has no pipes.
+    ///
+    /// # Errors
+    /// Where they cannot be opened.
+    pub(super) fn reopen(dir: &Path) -> io::Result<Option<Self>> {
+        let pipes = open_reader(dir, STREAMS[0])
+            .and_then(|out| Ok(Pipes([out, open_reader(dir, STREAMS[1])?])));
+        match pipes {
+            Ok(pipes) => Self::of_pipes(pipes, dir).map(Some),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The ends that belong to pipes which are open.
+    ///
+    /// # Errors
+    /// Where the files cannot be opened.
+    pub(super) fn of_pipes(pipes: Pipes, dir: &Path) -> io::Result<Self> {
+        let end = |n: usize| -> io::Result<End> {
+            let pipe = pipes.0[n].try_clone()?;
+            let file = dir.join(STREAMS[n].file_name());
+            let file = open_own(&file, OpenOptions::new().write(true))?;
+            Ok(End { pipe, file })
+        };
+        let ends = Ends([end(0)?, end(1)?]);
+        Ok(Self { ends, pipes })
+    }
+}
+
+impl Ends {
+    /// Pipe and file of each stream.
+    pub(super) fn fds(&self) -> Vec<RawFd> {
+        let each = self.0.iter();
+        each.flat_map(|end| [end.pipe.as_raw_fd(), end.file.as_raw_fd()])
+            .collect()
+    }
+}
+
+fn pipe_path(dir: &Path, stream: LogStream) -> PathBuf {
+    dir.join(format!("{}.pipe", stream.file_name()))
+}
+
+fn open_reader(dir: &Path, stream: LogStream) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    open_pipe(
+        &pipe_path(dir, stream),
+        options.read(true),
+        libc::O_NONBLOCK,
+    )
+}
+
+/// Removes the pipes of an attempt, which may have none.
+pub(super) fn remove(dir: &Path) {
+    for stream in STREAMS {
+        let _it_may_have_none = fs::remove_file(pipe_path(dir, stream));
+    }
+}
+
+/// Both ways at once, or with `O_NONBLOCK`, so that nobody waits for the other end.
+fn open_pipe(path: &Path, options: &mut OpenOptions, flags: libc::c_int) -> io::Result<File> {
+    let pipe = options.custom_flags(libc::O_NOFOLLOW | flags).open(path)?;
+    if !pipe.metadata()?.file_type().is_fifo() {
+        return Err(io::Error::other("it is not the pipe that was made there"));
+    }
+    Ok(pipe)
+}
