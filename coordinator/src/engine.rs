@@ -31,7 +31,7 @@ use coordinator_core::{
 use sluice_common::access::AuditEntry;
 use sluice_common::id::{ClusterId, NodeName};
 use sluice_common::proof::Claim;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Greeting, Hello, ToNode};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -204,13 +204,14 @@ pub fn start(
     settings: Settings,
     store: Store,
     recovered: Recovered,
+    clock: Clock,
 ) -> Result<(EngineHandle, EngineThread), EngineError> {
     let (outbox, inbox) = mpsc::channel(INBOX);
     let (committed, watched) = watch::channel(recovered.last_seq);
     let handle = EngineHandle::new(outbox, watched, store.seal().clone());
     let mut engine = Engine {
         report: Report::new(&recovered.state),
-        clock: Clock::start(recovered.last_at),
+        clock,
         core: Core::recover(settings, recovered.state),
         store,
         inbox,
@@ -284,6 +285,10 @@ impl Engine {
             Some(why) => self.core.start_recovering(now, cluster, why),
             None => self.core.start(now, cluster),
         }
+        let jumped = self.clock.jumped();
+        if jumped > Span::ZERO {
+            self.core.handle(now, Input::ClockJumped(jumped));
+        }
         self.absorb();
         self.flush()?;
         self.shared.publish(Book::of(self.core.state()));
@@ -293,6 +298,7 @@ impl Engine {
     async fn run(mut self) -> Result<(), EngineError> {
         let mut batch = Vec::with_capacity(MAX_BATCH);
         while !self.stopping {
+            self.clock.tell();
             self.wait(&mut batch).await;
             let handled = batch.len();
             if handled == 0 {

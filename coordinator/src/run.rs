@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::backup::control::Control;
+use crate::clock::Clock;
 use crate::config::{ApiToken, Config, ConfigError, TlsPaths, own_token};
 use crate::engine::{self, EngineError, EngineHandle, EngineThread};
 use crate::http::{self, Api, Issuer, Open};
@@ -174,7 +175,8 @@ impl Running {
             tracing::warn!("no socket for backups in the data directory: {error}; `backup` works while nothing runs there");
         });
         let cluster = recovered.cluster.clone();
-        let (engine, thread) = engine::start(config.settings, store, recovered)?;
+        let clock = Clock::start_over(&config.data_dir, recovered.last_at);
+        let (engine, thread) = engine::start(config.settings, store, recovered, clock)?;
         let own_address = own_address(listener.local_addr());
         let addresses = config.advertised(&own_address);
         let terms = Terms {

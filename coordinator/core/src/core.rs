@@ -21,6 +21,7 @@ use crate::hearing::Hearing;
 use crate::input::{Input, ReplyId, SessionId, Settings, TimerKey};
 use crate::market::Policy;
 use crate::output::{Answer, Output};
+use crate::record::clock::ClockJump;
 use crate::record::{Record, Stamped};
 use crate::recovery::Asked;
 use crate::schedule::stirred;
@@ -246,6 +247,7 @@ impl Core {
                 warrant,
             } => self.on_warrant(session, &node, &attempt, warrant),
             Input::EndRecovery { reply } => self.on_end_recovery(reply),
+            Input::ClockJumped(by) => self.record(Record::ClockJumped(ClockJump { by })),
             // Those that are too many are forgotten after every input.
             Input::KeepFinished(count) => self.settings.keep_finished = count,
         }

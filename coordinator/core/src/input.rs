@@ -121,6 +121,9 @@ pub enum Input {
         /// What it says.
         warrant: Option<Box<Warrant>>,
     },
+    /// The time that we were started with is so much later than what is known to have passed: comes after the start,
+    /// before anything else.
+    ClockJumped(Span),
     /// The driver's config says otherwise than [`Settings`] how many finished steps are remembered.
     KeepFinished(usize),
     /// An admin ends a recovery before all hosts have reported.

@@ -77,6 +77,7 @@ pub use invariant::{Violation, check, check_record};
 pub use merged::MergedStep;
 pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
+pub use record::clock::ClockJump;
 pub use record::{About, JoinTokenMade, Placement, Record, Stamped};
 pub use simulation::Rehearsal;
 pub use state::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};

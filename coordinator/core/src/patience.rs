@@ -1,5 +1,7 @@
 //! Steps that wait for their units no longer than they said. Each has a timer of its own, set when it begins to wait;
-//! what it waits for is `market/block.rs`'s. One that somebody holds waits for a person and is not counted.
+//! what it waits for is `market/block.rs`'s. What a clock was set ahead by is not counted: a coordinator that
+//! is started with its clock an hour ahead takes no hour off anybody's patience. Nor is the time for which somebody holds a
+//! step: it waits for a person.
 
 use alloc::vec::Vec;
 
@@ -59,5 +61,5 @@ fn patience_ends(step: &Step) -> Option<(Time, Span)> {
     let waits = step.state == StepState::Queued && !step.held;
     let queue_timeout = step.spec.queue_timeout.filter(|_| waits)?;
     let since = step.queued_again_at.unwrap_or(step.submitted_at);
-    Some((since + queue_timeout, queue_timeout))
+    Some((since + step.not_waited + queue_timeout, queue_timeout))
 }

@@ -2,6 +2,7 @@
 //! the same state. The same records are the audit log, the event stream and the input of a replay.
 
 mod about;
+pub(crate) mod clock;
 mod joining;
 mod placement;
 mod stamped;
@@ -24,6 +25,8 @@ pub enum Record {
         #[serde(default)]
         lost_after: Span,
     },
+    /// A coordinator started with a clock that was ahead.
+    ClockJumped(clock::ClockJump),
     /// A pool was made or changed.
     PoolPut {
         /// Its name.

@@ -72,6 +72,7 @@ pub(crate) fn stirred(state: &State, record: &Record) -> Vec<PoolName> {
             run.map(|run| run.pool.clone()).into_iter().collect()
         }
         Record::CoordinatorStarted { .. }
+        | Record::ClockJumped(_)
         | Record::StepRejected { .. }
         | Record::Nominated { .. }
         | Record::Withdrawn { .. }

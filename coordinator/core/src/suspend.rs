@@ -306,7 +306,7 @@ fn overdue_at(step: &Step) -> Option<Time> {
     let attempt = step.live().filter(|_| step.state == StepState::Suspended)?;
     let since = attempt.suspension.as_ref()?.since;
     let unsaid = (!step.held).then_some(DEFAULT_SUSPEND_TIMEOUT);
-    Some(since + step.spec.suspend_timeout.or(unsaid)?)
+    Some(since + step.not_waited + step.spec.suspend_timeout.or(unsaid)?)
 }
 
 fn latest_id(step: &Step) -> Option<AttemptId> {

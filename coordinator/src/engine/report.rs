@@ -49,6 +49,12 @@ impl Report {
             Record::CoordinatorStarted { epoch, .. } => {
                 info!(epoch = epoch.counter, "coordinator started");
             }
+            Record::ClockJumped(jump) => warn!(
+                by = %jump.by,
+                "the machine's clock is ahead of what is known to have passed since the last record: it was set meanwhile, or \
+                 the machine was restarted and nothing has set its clock by the network's since; no step's waiting time counts \
+                 the difference"
+            ),
             Record::RecoveryBegan { why, .. } => recovery_began(*why),
             Record::RecoveryEnded { end } => recovery_ended(*end),
             Record::Adopted {

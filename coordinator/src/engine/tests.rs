@@ -6,6 +6,7 @@ use std::time::Duration;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{BootId, PoolName, StepId};
 use sluice_common::inventory::Inventory;
+use sluice_common::request::StepRequest;
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -13,6 +14,7 @@ use sluice_common::wire::{PROTOCOL_VERSION, ToNode};
 use tokio::time::timeout;
 
 use super::*;
+use crate::clock;
 use crate::fixture::{Disk, beat, settings, step};
 use crate::store::DEFAULT_RETENTION;
 
@@ -20,7 +22,8 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn begin(dir: &std::path::Path, settings: Settings) -> (EngineHandle, EngineThread) {
     let (store, recovered) = Store::open(dir, DEFAULT_RETENTION).unwrap();
-    start(settings, store, recovered).unwrap()
+    let clock = Clock::start_over(dir, recovered.last_at);
+    start(settings, store, recovered, clock).unwrap()
 }
 
 fn hello(name: &str, cpus: u32) -> Hello {
@@ -82,7 +85,9 @@ async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
         let Ok((store, recovered)) = Store::on_backend(disk.clone()) else {
             continue;
         };
-        let Ok((engine, mut thread)) = start(settings(), store, recovered) else {
+        let Ok((engine, mut thread)) =
+            start(settings(), store, recovered, Clock::start(Time::default()))
+        else {
             continue;
         };
         let mut answered = BTreeSet::new();
@@ -268,4 +273,91 @@ async fn a_session_that_is_replaced_or_overflows_is_let_go() {
         submit(&engine, id).await.unwrap();
     }
     assert!(timeout(SOON, slow.let_go).await.unwrap().is_err());
+}
+
+/// A step that was submitted an hour ago and may wait for ten minutes: where it stands after a coordinator has started on
+/// its store, and whether the clock had jumped. `known` is the time that the machine's boot clock stands for now.
+async fn waited(known: Option<Span>) -> (StepState, bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+    let hour_ago = Time::from_unix_millis(clock::wall().unix_millis() - 3_600_000);
+    let clock = Clock::showing(hour_ago);
+    let (engine, mut thread) = start(settings(), store, recovered, clock).unwrap();
+    patient(&engine, "s", 600).await;
+    engine.stop().await;
+    thread.ended().await.unwrap();
+    if let Some(known) = known {
+        let _noted = clock::evidence::jump(dir.path(), hour_ago, hour_ago + known);
+    }
+    let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
+    let log = store.reader();
+    let clock = Clock::start_over(dir.path(), recovered.last_at);
+    let (engine, mut thread) = start(settings(), store, recovered, clock).unwrap();
+    // It is over after whatever was due at the start.
+    patient(&engine, "later", 0).await;
+    until_step(&engine, "later", StepState::Failed).await;
+    let state = step_state(&engine, "s").await;
+    let events = log.read(0, 1000).unwrap();
+    drop(log);
+    engine.stop().await;
+    thread.ended().await.unwrap();
+    let jumps = events.iter().filter_map(|event| match event.record.record {
+        coordinator_core::Record::ClockJumped(jump) => Some(jump.by),
+        _ => None,
+    });
+    let jumps: Vec<Span> = jumps.collect();
+    assert!(
+        jumps
+            .iter()
+            .all(|by| by.millis().abs_diff(3_600_000) < 60_000)
+    );
+    (state, !jumps.is_empty())
+}
+
+async fn patient(engine: &EngineHandle, id: &str, secs: u64) {
+    let json = format!(r#"{{"command":["true"],"queue_timeout":"{secs}s"}}"#);
+    let request: StepRequest = serde_json::from_str(&json).unwrap();
+    let step = NewStep::new(StepId::new(id).unwrap(), request.check().unwrap());
+    let is_new = engine.submit(vec![step], |_, results| created(results));
+    assert_eq!(is_new.await, Ok(true));
+}
+
+async fn step_state(engine: &EngineHandle, id: &str) -> StepState {
+    let id = StepId::new(id).unwrap();
+    let look = move |core: &Core| core.state().step(&id).unwrap().state;
+    engine.read(look).await.unwrap()
+}
+
+async fn until_step(engine: &EngineHandle, id: &str, state: StepState) {
+    let mut committed = engine.committed();
+    let there = async {
+        while step_state(engine, id).await != state {
+            committed.changed().await.unwrap();
+        }
+    };
+    timeout(SOON, there)
+        .await
+        .expect("the step comes to the state");
+}
+
+#[tokio::test]
+async fn a_clock_an_hour_ahead_at_a_start_fails_nothing_that_waits_and_is_an_event() {
+    let set_ahead = Some(Span::ZERO);
+    assert_eq!(waited(set_ahead).await, (StepState::Queued, true));
+}
+
+#[tokio::test]
+async fn an_outage_of_an_hour_counts_for_what_waits() {
+    let passed = Some(Span::from_secs(3600));
+    assert_eq!(waited(passed).await, (StepState::Failed, false));
+}
+
+#[tokio::test]
+async fn an_hour_that_nothing_shows_to_have_passed_does_not_count() {
+    let synchronized = std::path::Path::new("/run/systemd/timesync/synchronized").exists();
+    let expected = match synchronized {
+        true => (StepState::Failed, false),
+        false => (StepState::Queued, true),
+    };
+    assert_eq!(waited(None).await, expected);
 }

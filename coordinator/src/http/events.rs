@@ -393,6 +393,7 @@ fn failure(error: &ApiError) -> SseEvent {
 mod tests {
     use super::super::access::Who;
     use super::*;
+    use crate::clock::Clock;
     use crate::engine;
     use crate::fixture::{issuance, settings, step};
     use crate::session::Nodes;
@@ -415,7 +416,8 @@ mod tests {
         let (store, recovered) = Store::open(dir.path(), DEFAULT_RETENTION).unwrap();
         let log = store.reader();
         let cluster = recovered.cluster.clone();
-        let (engine, _thread) = engine::start(settings(), store, recovered).unwrap();
+        let clock = Clock::start(recovered.last_at);
+        let (engine, _thread) = engine::start(settings(), store, recovered, clock).unwrap();
         let (_stop, stopping) = watch::channel(false);
         let api = Api::new(
             engine.clone(),

@@ -79,6 +79,7 @@ impl Thing {
 pub(super) fn touched(state: &State, record: &Record) -> Vec<Thing> {
     match record {
         Record::CoordinatorStarted { .. }
+        | Record::ClockJumped(_)
         | Record::RecoveryBegan { .. }
         | Record::RecoveryEnded { .. } => vec![Thing::Coordinator],
         Record::ClusterPut { .. } => vec![Thing::Cluster],

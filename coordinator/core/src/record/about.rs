@@ -90,6 +90,7 @@ impl Record {
                 About::Policy(pool, subject)
             }
             Record::CoordinatorStarted { .. }
+            | Record::ClockJumped(_)
             | Record::ClusterPut { .. }
             | Record::RecoveryBegan { .. }
             | Record::RecoveryEnded { .. } => About::Cluster,

@@ -8,6 +8,7 @@ mod node;
 mod pool;
 mod promise;
 mod recovery;
+mod start;
 mod suspend;
 
 use alloc::collections::BTreeSet;
@@ -15,8 +16,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use sluice_common::epoch::MAX_EPOCH;
-use sluice_common::id::{AttemptId, Epoch, NodeName, PoolName, StepId};
+use sluice_common::id::{AttemptId, NodeName, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::{NodeState, StepState};
 use sluice_common::step::StepSpec;
@@ -73,6 +73,7 @@ impl State {
             Record::CoordinatorStarted { epoch, lost_after } => {
                 self.on_coordinator_started(at, epoch, *lost_after)
             }
+            Record::ClockJumped(jump) => self.on_clock_jumped(jump.by),
             Record::PoolPut {
                 pool,
                 description,
@@ -219,20 +220,6 @@ impl State {
         }
     }
 
-    fn on_coordinator_started(&mut self, at: Time, epoch: &Epoch, lost_after: Span) -> Fit {
-        let before = self.epoch().map_or(0, |epoch| epoch.counter);
-        // A number that hosts made up is too high to go on from: a repair begins below it.
-        need(epoch.counter > before || before >= MAX_EPOCH, || {
-            format!("epoch {} after {before}", epoch.counter)
-        })?;
-        self.kept.epoch = Some(epoch.clone());
-        // The leases that earlier ones gave run on under their terms, even where ours are shorter.
-        let earlier = at + self.kept.lost_after;
-        self.kept.no_loss_before = self.kept.no_loss_before.max(earlier);
-        self.kept.lost_after = lost_after;
-        Ok(())
-    }
-
     fn on_step_queued(
         &mut self,
         at: Time,
@@ -286,6 +273,7 @@ impl State {
             home: Home::default(),
             grounds: Grounds::default(),
             queued_again_at: None,
+            not_waited: Span::ZERO,
         })
     }
 
@@ -438,6 +426,7 @@ impl State {
         }
         step.state = StepState::Queued;
         step.queued_again_at = Some(at);
+        step.not_waited = Span::ZERO;
         step.reason = reason.clone();
         if !step.held {
             self.index.enqueue(step);

@@ -55,6 +55,9 @@ pub struct Step {
     /// When it was queued again last, or let go while it was queued, if it ever was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_again_at: Option<Time>,
+    /// By how much the clock was set ahead since it began to wait, or to be frozen: it has not waited for that time.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub not_waited: Span,
     /// Pools whose rules did not let it in when it was submitted.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub barred: BTreeSet<PoolName>,
@@ -64,6 +67,10 @@ pub struct Step {
     /// What templates lay under it when it was submitted.
     #[serde(default, skip_serializing_if = "Grounds::is_empty")]
     pub grounds: Grounds,
+}
+
+fn is_none(span: &Span) -> bool {
+    *span == Span::ZERO
 }
 
 /// When a step came to its terminal state.

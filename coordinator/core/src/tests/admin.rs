@@ -256,6 +256,18 @@ fn a_deadline_that_passed_while_nobody_was_there_is_kept_afterwards() {
 }
 
 #[test]
+fn a_clock_that_is_ahead_at_a_start_takes_nothing_off_a_deadline() {
+    let mut rig = busy();
+    rig.change("n", drain(Some(100)));
+    rig.restart_ahead(Span::from_secs(3600));
+    // The restart took a second.
+    assert!(pass_heard(&mut rig, 98).is_empty());
+    rig.pass(1);
+    let stopped = rig.state("firm");
+    assert_eq!(stopped, StepState::Stopping);
+}
+
+#[test]
 fn an_uncordon_ends_a_drain() {
     let mut rig = busy();
     rig.change("n", drain(Some(60)));

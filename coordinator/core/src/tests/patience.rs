@@ -42,6 +42,19 @@ fn one_that_waits_longer_than_it_said_fails_with_the_numbers() {
 }
 
 #[test]
+fn what_a_clock_was_set_ahead_by_is_not_held_against_who_waits() {
+    let mut rig = busy();
+    rig.submit("b", patient(spec(1, 1000), 20)).unwrap();
+    rig.pass(5);
+    rig.restart_ahead(Span::from_secs(3600));
+    assert_eq!(rig.state("b"), StepState::Queued);
+    rig.pass(13);
+    assert_eq!(rig.state("b"), StepState::Queued, "it has waited for 19s");
+    rig.pass(1);
+    assert_eq!(rig.code("b"), ReasonCode::QueueTimeout);
+}
+
+#[test]
 fn zero_is_to_start_at_once_or_not_at_all() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", patient(spec(1, 1000), 0)).unwrap();

@@ -187,6 +187,13 @@ impl Rig {
         self.start()
     }
 
+    /// The same with a clock that is ahead by so much.
+    pub(super) fn restart_ahead(&mut self, by: Span) {
+        self.now = self.now + by;
+        self.restart(self.log.len());
+        self.feed(Input::ClockJumped(by));
+    }
+
     /// How long the log was when something of it was stored.
     pub(super) fn commits(&self) -> &[usize] {
         &self.commits

@@ -239,6 +239,19 @@ fn a_restart_keeps_count_of_how_long_it_was_frozen() {
 }
 
 #[test]
+fn a_clock_that_is_ahead_at_a_start_makes_nothing_frozen_for_too_long() {
+    let mut rig = given_way();
+    live(&mut rig, 3000);
+    rig.restart_ahead(Span::from_secs(3600));
+    let both = vec![status("a.1", suspended()), status("b.1", running())];
+    rig.hello(holding(hello("n", 2, 4), both));
+    live(&mut rig, 500);
+    assert_eq!(rig.state("a"), StepState::Suspended);
+    live(&mut rig, 100);
+    assert_eq!(rig.state("a"), StepState::Stopping);
+}
+
+#[test]
 fn one_that_somebody_holds_is_frozen_for_as_long_as_he_likes() {
     let mut rig = Rig::one_node(1, 4);
     rig.submit("a", spec(0, 1000)).unwrap();

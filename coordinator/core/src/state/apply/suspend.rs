@@ -5,7 +5,7 @@ use alloc::format;
 
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::state::StepState;
-use sluice_common::time::Time;
+use sluice_common::time::{Span, Time};
 use sluice_common::wire::SuspendFailure;
 
 use super::attempt::{attempt_mut, attempt_of};
@@ -57,6 +57,7 @@ impl State {
         }
         self.index.market_mut().await_no_more(id);
         let step = step_mut(&mut self.kept.steps, &id.step)?;
+        step.not_waited = Span::ZERO;
         let held = step.held;
         let reason = match attempt_of(step, id)?.preempted_by {
             Some(_) => words::suspended(),
@@ -127,6 +128,7 @@ impl State {
         step.held = false;
         if step.state == StepState::Queued {
             step.queued_again_at = Some(at);
+            step.not_waited = Span::ZERO;
             self.index.enqueue(step);
         }
         if step.state == StepState::Suspended

@@ -1,0 +1,12 @@
+//! A clock that was ahead when a coordinator started.
+
+use serde::{Deserialize, Serialize};
+use sluice_common::time::Span;
+
+/// The machine's clock was ahead of what is known to have passed since the record before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(inline))]
+pub struct ClockJump {
+    /// By so much, which counts for nothing that waits.
+    pub by: Span,
+}

@@ -1,0 +1,50 @@
+//! Starts of coordinators: the epoch that each begins, and what a clock that was set ahead meanwhile did not let pass.
+
+use alloc::format;
+
+use sluice_common::epoch::MAX_EPOCH;
+use sluice_common::id::Epoch;
+use sluice_common::state::StepState;
+use sluice_common::time::{Span, Time};
+
+use super::{Fit, need};
+use crate::state::State;
+
+impl State {
+    pub(super) fn on_coordinator_started(
+        &mut self,
+        at: Time,
+        epoch: &Epoch,
+        lost_after: Span,
+    ) -> Fit {
+        let before = self.epoch().map_or(0, |epoch| epoch.counter);
+        // A number that hosts made up is too high to go on from: a repair begins below it.
+        need(epoch.counter > before || before >= MAX_EPOCH, || {
+            format!("epoch {} after {before}", epoch.counter)
+        })?;
+        self.kept.epoch = Some(epoch.clone());
+        // The leases that earlier ones gave run on under their terms, even where ours are shorter.
+        let earlier = at + self.kept.lost_after;
+        self.kept.no_loss_before = self.kept.no_loss_before.max(earlier);
+        self.kept.lost_after = lost_after;
+        Ok(())
+    }
+
+    /// What the clock was set ahead by did not pass for steps that wait, nor for the end of a drain.
+    pub(super) fn on_clock_jumped(&mut self, by: Span) -> Fit {
+        for step in self.kept.steps.values_mut() {
+            if matches!(step.state, StepState::Queued | StepState::Suspended) {
+                step.not_waited = step.not_waited + by;
+            }
+        }
+        let cordons = self
+            .kept
+            .nodes
+            .values_mut()
+            .filter_map(|node| node.cordon.as_mut());
+        for drain in cordons.filter_map(|cordon| cordon.drain.as_mut()) {
+            drain.deadline = drain.deadline.map(|deadline| deadline + by);
+        }
+        Ok(())
+    }
+}
