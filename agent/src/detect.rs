@@ -6,6 +6,7 @@
 
 mod cpu;
 mod health;
+mod machine;
 mod memory;
 mod notes;
 pub(crate) mod nvml;
@@ -192,6 +193,7 @@ fn inventory(state_dir: &Path, reserve: &Reserve, driver: &DriverThread) -> Inve
     let mut inventory = Inventory::default();
     let mut notes = Notes::default();
     system::detect(&mut inventory, &mut notes);
+    machine::detect(Path::new("/"), &mut inventory);
     cpu::detect(&mut inventory, &mut notes);
     memory::detect(&mut inventory, &mut notes);
     storage::detect(state_dir, &mut inventory, &mut notes);

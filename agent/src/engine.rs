@@ -94,6 +94,7 @@ pub(crate) struct Identity {
     /// Where the other hosts of a gang reach this one.
     pub(crate) address: String,
     pub(crate) boot_id: BootId,
+    pub(crate) state_dir: String,
     pub(crate) inventory: Inventory,
     /// Whether the inventory was declared by hand: then nothing that is found here goes into it.
     pub(crate) is_declared: bool,
@@ -388,6 +389,7 @@ impl Engine {
             labels: self.identity.labels.clone(),
             address: self.identity.address.clone(),
             boot_id: self.identity.boot_id.clone(),
+            state_dir: self.identity.state_dir.clone(),
             highest_epoch,
             inventory: self.identity.inventory.clone(),
             attempts,

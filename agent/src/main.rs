@@ -25,6 +25,7 @@ mod warrants;
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -503,9 +504,16 @@ fn identify(
         labels: config.labels.clone(),
         address: config.address.clone(),
         boot_id: BootId::new(boot_id.trim())?,
+        state_dir: place(&config.state_dir)?,
         inventory,
         is_declared,
     })
+}
+
+/// The number of a directory, which a copy of it beside it does not have.
+fn place(dir: &Path) -> anyhow::Result<String> {
+    let found = fs::metadata(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
+    Ok(format!("{:x}-{:x}", found.dev(), found.ino()))
 }
 
 /// Ends when somebody wants this process to end: why.

@@ -53,6 +53,32 @@ pub struct Inventory {
     /// What its admin keeps from steps for the host itself. It is taken off `cpus` and `memory_bytes` already.
     #[serde(default)]
     pub reserve: Reserve,
+    /// By what this machine is told from another that has a copy of its disk.
+    #[serde(default)]
+    pub machine: Machine,
+}
+
+/// Marks of a machine. They leave the host as digests only: what they are made of is the host's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Machine {
+    /// Of the id that its system was given (`/etc/machine-id`). Empty if it has none.
+    pub id: String,
+    /// Of the addresses that its network hardware was built with.
+    pub addresses: BTreeSet<String>,
+}
+
+impl Machine {
+    /// Whether two hosts are two machines for sure. One card that both have makes them one: others may be new, or not
+    /// found yet while a host is being booted. Ids decide only if one of the two has no hardware to tell it by, because a
+    /// copy of a disk has the same id, and a machine that is installed anew another.
+    pub fn is_other_than(&self, before: &Self) -> bool {
+        if !self.addresses.is_empty() && !before.addresses.is_empty() {
+            return self.addresses.is_disjoint(&before.addresses);
+        }
+        !self.id.is_empty() && !before.id.is_empty() && self.id != before.id
+    }
 }
 
 /// What of a host steps are not given.

@@ -97,3 +97,6 @@ pub const DEFAULT_LOST_AFTER: Span = Span::from_secs(6 * 60 + 30);
 
 /// Between two heartbeats of an agent.
 pub const DEFAULT_HEARTBEAT: Span = Span::from_secs(3);
+
+/// Addresses of network hardware by which a machine is told from others. Hosts with many cards have eight.
+pub const MAX_ADDRESSES: usize = 64;

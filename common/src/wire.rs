@@ -66,6 +66,9 @@ pub struct Hello {
     pub address: String,
     /// The boot that the attempts below belong to.
     pub boot_id: BootId,
+    /// Tells the agent's state directory from a copy of it on the same machine: opaque, the same as long as it is the same
+    /// directory.
+    pub state_dir: String,
     /// The highest epoch that the host has obeyed, with the seal that came with it. A coordinator goes above it only if the
     /// seal is its cluster's.
     pub highest_epoch: Option<SealedEpoch>,

@@ -48,6 +48,7 @@ impl Rig {
             labels: BTreeMap::new(),
             address: "box".to_owned(),
             boot_id: boot_id(),
+            state_dir: String::new(),
             inventory: Inventory::default(),
             is_declared: false,
         };

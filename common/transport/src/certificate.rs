@@ -52,6 +52,11 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
+/// The SHA-256 of anything.
+pub fn digest_of(bytes: &[u8]) -> Fingerprint {
+    Fingerprint::new(sha256(bytes))
+}
+
 /// By which a certificate is told from others: the SHA-256 of it, as `openssl x509 -fingerprint -sha256` prints it.
 pub fn fingerprint_of(der: &CertificateDer<'_>) -> Fingerprint {
     Fingerprint::new(sha256(der))

@@ -46,7 +46,7 @@ pub use authority::{Authority, AuthorityError, Issued, NodeTerms};
 pub use backoff::Backoff;
 pub use rustls::pki_types::CertificateDer;
 
-pub use certificate::{Validity, certificates_in, fingerprint_of, names_issuer, pem_of};
+pub use certificate::{Validity, certificates_in, digest_of, fingerprint_of, names_issuer, pem_of};
 pub use connection::{Connection, FrameReader, FrameWriter};
 pub use endpoint::{Dialer, Handshake, Listener, Visitor};
 pub use error::TransportError;

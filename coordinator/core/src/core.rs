@@ -63,6 +63,8 @@ pub(crate) struct Contact {
     pub(crate) addressed: bool,
     /// Attempts that it holds and that are not live on it here; none of its units are given while there are any.
     pub(crate) strays: BTreeSet<AttemptId>,
+    /// Which directory its agent keeps its state in, as it has told.
+    pub(crate) state_dir: String,
     /// Whether somebody was refused under this name since it was let in last, which is told once.
     pub(crate) refused: bool,
     /// Attempts that were told to run again on this connection and have not answered: that one is frozen is old news.
@@ -81,6 +83,7 @@ impl Contact {
             silent_since: now,
             supervisor: SupervisorState::Answers,
             addressed: false,
+            state_dir: String::new(),
             refused: false,
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),

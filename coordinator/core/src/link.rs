@@ -10,6 +10,7 @@
 //! `ready` means that there is a link on which an assignment can go out now. Whether it would be `ready` or
 //! `reconciling`, a node whose agent says that the supervisor does not answer is `unsupervised` instead.
 
+mod namesake;
 mod refusal;
 mod report;
 
@@ -58,7 +59,14 @@ impl Core {
         let rebooted = known.is_some_and(|node| node.boot_id != hello.boot_id);
         let unheard = matches!(hello.supervisor, SupervisorState::Unheard(_));
         let node = hello.node.clone();
-        self.link(session, &node, hello.said_at, hello.supervisor.clone());
+        let state_dir = hello.state_dir.clone();
+        self.link(
+            session,
+            &node,
+            hello.said_at,
+            hello.supervisor.clone(),
+            state_dir,
+        );
         let is_new = self.state.node(&node).is_none();
         self.know_pool(&pool, &node);
         let (attempts, gpu_states) = self.report_node(hello, pool);
@@ -107,27 +115,6 @@ impl Core {
             self.check_epoch(&hello.node, &highest.epoch, proven)?;
         }
         self.check_namesake(hello)
-    }
-
-    /// A new boot of a node is taken for the end of everything that ran on it, so it must not be said by a second host
-    /// that bears the same name, such as a clone of a disk, while the first is heard. A host that was booted anew has
-    /// fallen silent before.
-    fn check_namesake(&self, hello: &Hello) -> Result<(), String> {
-        let (node, after) = (&hello.node, self.settings.unreachable_after);
-        let heard = self
-            .contacts
-            .get(node)
-            .filter(|contact| contact.session.is_some())
-            .is_some_and(|contact| self.now.since(contact.silent_since) < after);
-        let known = self.state.node(node);
-        if heard && known.is_some_and(|known| known.boot_id != hello.boot_id) {
-            return Err(format!(
-                "node `{node}` is linked already, from a host that was booted another time: give each host a name \
-                 and a certificate of its own; if it is this host, which has just been booted anew, it is let in \
-                 once its earlier link has been silent for {after}"
-            ));
-        }
-        Ok(())
     }
 
     /// A claim of a later epoch stops the whole cluster for a recovery, so it is believed only with the cluster's seal. Any
@@ -216,6 +203,7 @@ impl Core {
         node: &NodeName,
         said_at: BootMillis,
         supervisor: SupervisorState,
+        state_dir: String,
     ) {
         let contact = Contact {
             session: Some(session),
@@ -223,6 +211,7 @@ impl Core {
             silent_since: self.now,
             supervisor,
             addressed: true,
+            state_dir,
             refused: false,
             strays: BTreeSet::new(),
             thawing: BTreeSet::new(),

@@ -35,6 +35,7 @@ fn hello(name: &str, cpus: u32) -> Hello {
         labels: BTreeMap::new(),
         address: String::new(),
         boot_id: BootId::new("b1").unwrap(),
+        state_dir: String::new(),
         highest_epoch: None,
         inventory: Inventory {
             cpus,

@@ -7,7 +7,9 @@ use sluice_common::gpu_state::{GpuFault, GpuStates, MAX_NAMED_PIDS};
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::NodeName;
 use sluice_common::inventory::{Inventory, Readings};
-use sluice_common::limit::{MAX_ADDRESS_BYTES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS};
+use sluice_common::limit::{
+    MAX_ADDRESS_BYTES, MAX_ADDRESSES, MAX_ATTEMPTS_PER_NODE, MAX_NODE_LABELS,
+};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode, Hello, SuspendFailure};
 
@@ -64,6 +66,7 @@ pub(super) fn hello(mut hello: Hello, certified: &NodeName) -> Result<Hello, Inv
         MAX_ATTEMPTS_PER_NODE,
     )?;
     line("the agent's version", &hello.version)?;
+    line("the state directory", &hello.state_dir)?;
     labels(&hello.labels)?;
     short("the host's address", &hello.address, MAX_ADDRESS_BYTES)?;
     inventory(&mut hello.inventory)?;
@@ -103,7 +106,17 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
         storage_bytes: _,
         capabilities: _,
         reserve: _,
+        machine,
     } = inventory;
+    line("the machine's id", &machine.id)?;
+    most(
+        "addresses of network hardware",
+        machine.addresses.len(),
+        MAX_ADDRESSES,
+    )?;
+    for address in &machine.addresses {
+        line("an address of network hardware", address)?;
+    }
     for text in [kernel, os, arch, cpu_model]
         .into_iter()
         .chain(driver)
@@ -264,6 +277,7 @@ mod tests {
             labels: BTreeMap::from([("zone".to_owned(), "a".to_owned())]),
             address: String::new(),
             boot_id: BootId::new("b1").unwrap(),
+            state_dir: String::new(),
             highest_epoch: None,
             inventory: Inventory::default(),
             attempts: vec![failed(10_000)],

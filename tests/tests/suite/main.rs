@@ -8,6 +8,7 @@ mod apply;
 mod bad_input;
 mod check_config;
 mod cli;
+mod clones;
 mod crash;
 mod escapes;
 mod exec;

@@ -1,7 +1,7 @@
 //! Golden bytes of every message between coordinator and agent. A change here is a change of the protocol: raise
 //! `wire::PROTOCOL_VERSION` with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::notation::check;
 use sluice_common::amount::Amounts;
@@ -11,8 +11,8 @@ use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
 use sluice_common::inventory::{
-    Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Mechanism, Mig, Readings,
-    Reserve,
+    Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Machine, Mechanism, Mig,
+    Readings, Reserve,
 };
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::{BootMillis, Exit};
@@ -162,6 +162,10 @@ fn inventory() -> Inventory {
             cpus: 2,
             memory_bytes: 1 << 33,
         },
+        machine: Machine {
+            id: "m1".into(),
+            addresses: BTreeSet::from(["a1".into()]),
+        },
     }
 }
 
@@ -197,6 +201,9 @@ const INVENTORY: &str = "
     0100000000000000           # notes: one
       0400000000000000 'slow'
     02000000 0000000002000000  # reserve: cpus, memory_bytes
+    0200000000000000 'm1'      # machine: id
+      0100000000000000         # machine: addresses: one
+        0200000000000000 'a1'
 ";
 
 #[test]
@@ -249,6 +256,7 @@ fn hello() {
         labels: BTreeMap::from([("rack".into(), "r2".into())]),
         address: "a7".into(),
         boot_id: BootId::new("b00").unwrap(),
+        state_dir: "1-2".into(),
         highest_epoch: Some(sealed_epoch()),
         inventory: inventory(),
         attempts: vec![status],
@@ -265,6 +273,7 @@ fn hello() {
            0400000000000000 'rack' 0200000000000000 'r2'
          0200000000000000 'a7'      # address
          0300000000000000 'b00'     # boot_id
+         0300000000000000 '1-2'     # state_dir
          01 {EPOCH} {SEAL}          # highest_epoch
          {INVENTORY}
          0100000000000000           # attempts: one
@@ -286,6 +295,7 @@ fn hello_of_a_new_host() {
         labels: BTreeMap::new(),
         address: String::new(),
         boot_id: BootId::new("b").unwrap(),
+        state_dir: String::new(),
         highest_epoch: None,
         inventory: Inventory::default(),
         attempts: vec![],
@@ -301,6 +311,7 @@ fn hello_of_a_new_host() {
         0000000000000000                    # labels
         0000000000000000                    # address
         0100000000000000 'b'                # boot_id
+        0000000000000000                    # state_dir
         00                                  # highest_epoch
         0000000000000000 0000000000000000   # kernel, os
         0000000000000000 0000000000000000   # arch, cpu_model
@@ -309,6 +320,7 @@ fn hello_of_a_new_host() {
         0000000000000000 00 00              # capabilities, driver, cuda
         0000000000000000 0000000000000000   # gpus, notes
         00000000 0000000000000000           # reserve
+        0000000000000000 0000000000000000   # machine: id, addresses
         0000000000000000                    # attempts
         0000000000000000 00                 # gpu_states
         0100000000000000                    # said_at

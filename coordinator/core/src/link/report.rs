@@ -30,6 +30,7 @@ impl Core {
             labels,
             address,
             boot_id,
+            state_dir: _,
             highest_epoch: _,
             inventory,
             attempts,

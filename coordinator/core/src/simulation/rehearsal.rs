@@ -191,6 +191,7 @@ impl Rehearsal {
             labels,
             address: String::new(),
             boot_id: BootId::new("paper").expect("the constant is a well-formed name"),
+            state_dir: String::new(),
             highest_epoch: None,
             inventory,
             attempts: Vec::new(),

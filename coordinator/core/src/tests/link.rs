@@ -199,6 +199,82 @@ fn a_second_host_of_the_same_name_is_kept_out_while_the_first_is_heard() {
     assert_eq!(rig.step("a").attempts.len(), 2);
 }
 
+/// The same disk in another machine, which was booted by itself.
+fn cloned(mut hello: Hello) -> Hello {
+    hello.inventory.machine.id = "other".to_string();
+    rebooted(hello)
+}
+
+fn of_machine(mut hello: Hello) -> Hello {
+    hello.inventory.machine.id = "first".to_string();
+    hello
+}
+
+#[test]
+fn a_clone_does_not_take_the_place_of_a_host_that_is_cut_off() {
+    let mut rig = Rig::new();
+    rig.hello(of_machine(hello("n", 1, 4)));
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.gone("n");
+    for _ in 0..500 {
+        if rig.core.state().node(&node("n")).unwrap().state == NodeState::Lost {
+            break;
+        }
+        let fed = rig.hello(cloned(hello("n", 1, 4)));
+        assert!(
+            fed.refusal().contains("known from another machine"),
+            "{fed:?}"
+        );
+        assert_eq!(rig.state("a"), StepState::Running);
+        rig.pass(1);
+    }
+    // What ran on the first has stopped by then: the other may be a machine in its place.
+    assert_eq!(rig.state("a"), StepState::Queued);
+    rig.hello(cloned(hello("n", 1, 4))).welcome();
+}
+
+#[test]
+fn a_restart_of_the_coordinator_lets_no_clone_in_before_the_host() {
+    let mut rig = Rig::new();
+    rig.hello(of_machine(hello("n", 1, 4)));
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    rig.restart(rig.log.len());
+    rig.hello(cloned(hello("n", 1, 4))).refusal();
+    let back = of_machine(holding(hello("n", 1, 4), vec![status("a.1", running())]));
+    rig.hello(back).welcome();
+    assert_eq!(rig.state("a"), StepState::Running);
+}
+
+#[test]
+fn a_copy_of_the_state_directory_on_one_machine_does_not_take_the_place_of_the_first() {
+    let mut rig = Rig::one_node(1, 4);
+    rig.submit("a", spec(1, 1000)).unwrap();
+    rig.run("a.1");
+    let mut copy = hello("n", 1, 4);
+    copy.state_dir = "another".to_string();
+    for _ in 0..30 {
+        let fed = rig.hello(copy.clone());
+        assert!(fed.refusal().contains("another state directory"), "{fed:?}");
+        rig.pass(1);
+        rig.heartbeat("n");
+    }
+    assert_eq!(rig.state("a"), StepState::Running);
+    // Its own agent is let in at once, whatever became of the link.
+    let back = holding(hello("n", 1, 4), vec![status("a.1", running())]);
+    rig.hello(back).welcome();
+    assert_eq!(rig.state("a"), StepState::Running);
+}
+
+#[test]
+fn a_reboot_of_the_same_machine_is_let_in_at_once_when_its_link_has_broken() {
+    let mut rig = Rig::new();
+    rig.hello(of_machine(hello("n", 1, 4)));
+    rig.gone("n");
+    rig.hello(rebooted(of_machine(hello("n", 1, 4)))).welcome();
+}
+
 #[test]
 fn a_host_that_was_booted_anew_is_let_in_at_once_when_its_link_has_broken() {
     let mut rig = Rig::one_node(1, 4);

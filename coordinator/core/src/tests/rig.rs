@@ -703,6 +703,7 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         labels: BTreeMap::new(),
         address: String::new(),
         boot_id: BootId::new("boot-1").unwrap(),
+        state_dir: String::new(),
         highest_epoch: None,
         inventory: inventory(name, gpus, cpus),
         attempts: vec![],

@@ -997,6 +997,7 @@ impl World {
             labels: BTreeMap::new(),
             address: String::new(),
             boot_id: self.hosts[host].boot_id(),
+            state_dir: String::new(),
             highest_epoch,
             inventory: self.hosts[host].inventory(),
             attempts,

@@ -1,0 +1,178 @@
+//! By what this machine is told from another that has a copy of its disk: the id that its system was given, and the
+//! addresses that its network hardware was built with.
+
+use std::fs;
+use std::path::Path;
+
+use sluice_common::inventory::{Inventory, Machine};
+use sluice_common::limit::MAX_ADDRESSES;
+use sluice_transport::digest_of;
+
+/// The kernel's word for an address that came with the hardware.
+const PERMANENT: &str = "0";
+
+/// Fills in the marks. `root` is `/`, or what a test puts in its place.
+pub(crate) fn detect(root: &Path, inventory: &mut Inventory) {
+    let id = text(&root.join("etc/machine-id"));
+    inventory.machine = Machine {
+        id: id.map(|id| mark(&id)).unwrap_or_default(),
+        addresses: addresses(root)
+            .iter()
+            .map(|address| mark(address))
+            .take(MAX_ADDRESSES)
+            .collect(),
+    };
+}
+
+/// Neither ids nor addresses leave the host but as digests.
+fn mark(of: &str) -> String {
+    digest_of(format!("sluice machine\n{of}").as_bytes()).to_string()
+}
+
+fn addresses(root: &Path) -> Vec<String> {
+    let found = fs::read_dir(root.join("sys/class/net"));
+    let interfaces = found.into_iter().flatten().flatten().map(|it| it.path());
+    interfaces.filter_map(|path| built_in(&path)).collect()
+}
+
+/// The address that an interface of hardware was built with: not of bridges and tunnels, which have no device, nor of virtual
+/// functions, which are given anew at each boot. One that is bonded bears another address for now.
+fn built_in(interface: &Path) -> Option<String> {
+    let device = interface.join("device");
+    if !device.exists() || device.join("physfn").exists() {
+        return None;
+    }
+    text(&interface.join("bonding_slave/perm_hwaddr")).or_else(|| {
+        let kind = text(&interface.join("addr_assign_type"));
+        let address = text(&interface.join("address"));
+        address.filter(|_| kind.as_deref() == Some(PERMANENT))
+    })
+}
+
+fn text(path: &Path) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Host(tempfile::TempDir);
+
+    impl Host {
+        fn new(id: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("etc")).unwrap();
+            fs::write(dir.path().join("etc/machine-id"), format!("{id}\n")).unwrap();
+            Self(dir)
+        }
+
+        fn with(self, name: &str, files: &[(&str, &str)]) -> Self {
+            let interface = self.0.path().join("sys/class/net").join(name);
+            for (file, text) in files {
+                let path = interface.join(file);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, format!("{text}\n")).unwrap();
+            }
+            self
+        }
+
+        fn card(self, name: &str, address: &str) -> Self {
+            let files = [
+                ("address", address),
+                ("addr_assign_type", "0"),
+                ("device/vendor", "x"),
+            ];
+            self.with(name, &files)
+        }
+
+        fn machine(&self) -> Machine {
+            let mut inventory = Inventory::default();
+            detect(self.0.path(), &mut inventory);
+            inventory.machine
+        }
+    }
+
+    #[test]
+    fn a_copy_of_the_disk_in_another_machine_is_another_and_a_reboot_is_none() {
+        let host = |id: &str, cards: &[(&str, &str)]| {
+            let cards = cards.iter();
+            cards
+                .fold(Host::new(id), |host, (name, address)| {
+                    host.card(name, address)
+                })
+                .machine()
+        };
+        let first = host("id", &[("eth0", "aa"), ("eth1", "bb")]);
+        let same = [
+            (
+                "names are given at each boot",
+                host("id", &[("eth0", "bb"), ("eth1", "aa")]),
+            ),
+            ("one card is not found yet", host("id", &[("eth0", "bb")])),
+            ("no card is found yet", host("id", &[])),
+            (
+                "one card was replaced",
+                host("id", &[("eth0", "aa"), ("eth1", "ee")]),
+            ),
+            (
+                "it was installed anew",
+                host("id2", &[("eth0", "aa"), ("eth1", "bb")]),
+            ),
+        ];
+        for (why, same) in same {
+            assert!(!same.is_other_than(&first), "{why}");
+            assert!(!first.is_other_than(&same), "{why}");
+        }
+        assert!(host("id", &[("eth0", "cc")]).is_other_than(&first));
+        assert!(host("id2", &[]).is_other_than(&host("id", &[])));
+        let told = format!("{first:?}");
+        assert!(
+            !told.contains("\"id\"") && !told.contains("\"aa\""),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn what_software_makes_up_does_not_count() {
+        let plain = || Host::new("id").card("eth0", "aa");
+        let bridge = plain().with("br0", &[("address", "x1"), ("addr_assign_type", "0")]);
+        let random = plain().with(
+            "usb0",
+            &[
+                ("address", "x2"),
+                ("addr_assign_type", "1"),
+                ("device/vendor", "x"),
+            ],
+        );
+        let function = plain().with(
+            "vf0",
+            &[
+                ("address", "x3"),
+                ("addr_assign_type", "0"),
+                ("device/physfn/vendor", "x"),
+            ],
+        );
+        let bonded = Host::new("id").with(
+            "eth0",
+            &[
+                ("address", "bond"),
+                ("addr_assign_type", "2"),
+                ("device/vendor", "x"),
+                ("bonding_slave/perm_hwaddr", "aa"),
+            ],
+        );
+        for other in [bridge, random, function, bonded] {
+            assert_eq!(other.machine(), plain().machine());
+        }
+    }
+
+    #[test]
+    fn a_machine_of_which_nothing_is_known_is_no_other() {
+        let empty = Host(tempfile::tempdir().unwrap()).machine();
+        assert_eq!(empty, Machine::default());
+        let known = Host::new("id").card("eth0", "aa").machine();
+        assert!(!empty.is_other_than(&known) && !known.is_other_than(&empty));
+    }
+}
