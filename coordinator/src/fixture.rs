@@ -4,7 +4,7 @@ mod agent;
 mod disk;
 mod rig;
 
-pub(crate) use agent::{Agent, beat, dial, open, words};
+pub(crate) use agent::{Agent, beat, dial, open, try_dial, words};
 pub(crate) use disk::Disk;
 pub(crate) use rig::{Answer, Rig, answer};
 

@@ -16,6 +16,7 @@ mod check;
 mod joining;
 mod nodes;
 mod refusals;
+mod seats;
 #[cfg(test)]
 mod tests;
 
@@ -41,6 +42,7 @@ pub use nodes::Nodes;
 
 use joining::Door;
 use refusals::Refusals;
+use seats::{MAX_LINKS_PER_NODE, Seats};
 
 /// From the handshake to the hello. An agent has it ready when it dials.
 const OPENING_LIMIT: Duration = Duration::from_secs(10);
@@ -99,6 +101,7 @@ pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes, issu
     let mut sessions = JoinSet::new();
     let refusals = Refusals::default();
     let door = Door::default();
+    let seats = Seats::default();
     while let Some(handshake) = listener.accept().await {
         while sessions.try_join_next().is_some() {}
         if sessions.len() >= MAX_SESSIONS {
@@ -112,6 +115,7 @@ pub async fn serve(listener: &Listener, engine: EngineHandle, nodes: Nodes, issu
             issuance: issuance.clone(),
             refusals: refusals.clone(),
             door: door.clone(),
+            seats: seats.clone(),
         };
         sessions.spawn(session(handshake, hall));
     }
@@ -125,6 +129,7 @@ struct Hall {
     issuance: Issuance,
     refusals: Refusals,
     door: Door,
+    seats: Seats,
 }
 
 async fn session(handshake: Handshake, hall: Hall) {
@@ -147,6 +152,11 @@ async fn session(handshake: Handshake, hall: Hall) {
     };
     let Ok(node) = name else {
         return connection.close("the certificate's name is no node name");
+    };
+    let Some(_seat) = hall.seats.take(&node) else {
+        let why = format!("this node has {MAX_LINKS_PER_NODE} links already, and may have no more");
+        refusals.tell(Some(&node), from, &why);
+        return connection.close(&why);
     };
     // Of the highest level, so that the span is there for whatever the filter lets through.
     let span = tracing::error_span!("session", %node, %from);

@@ -248,7 +248,8 @@ impl Core {
         }
         let gpus = part.gpus.clone();
         match (moved_mb, attempt.suspension()) {
-            (Some(room_mb), None | Some(SuspensionPhase::Resuming)) => {
+            (Some(moved_mb), None | Some(SuspensionPhase::Resuming)) => {
+                let room_mb = moved_mb.min(self.memory_of_gpus(node, &gpus));
                 self.record(Record::Suspending {
                     attempt: id.clone(),
                     by: None,

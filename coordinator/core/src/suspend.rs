@@ -11,6 +11,7 @@
 //! somebody suspended is *held* beside that: it waits for nothing until somebody resumes it. Hosts are told again
 //! after each break of the link; what they say is taken in by `reconcile.rs`.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::megabytes_up;
@@ -136,11 +137,17 @@ impl Core {
         let Some(part) = attempt.and_then(|attempt| attempt.parts.first()) else {
             return 0;
         };
-        let node = self.state.node(&part.node);
-        let gpus = node.into_iter().flat_map(|node| &node.inventory.gpus);
-        let held = gpus.filter(|gpu| part.gpus.contains(&gpu.uuid));
-        let wanted = held.map(|gpu| megabytes_up(gpu.memory_bytes)).sum();
+        let wanted = self.memory_of_gpus(&part.node, &part.gpus);
         self.state.market().room_beside(id, &part.node, wanted)
+    }
+
+    /// The most that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host says was.
+    pub(crate) fn memory_of_gpus(&self, node: &NodeName, gpus: &[String]) -> u64 {
+        let node = self.state.node(node);
+        let all = node.into_iter().flat_map(|node| &node.inventory.gpus);
+        let held = all.filter(|gpu| gpus.contains(&gpu.uuid));
+        held.map(|gpu| megabytes_up(gpu.memory_bytes))
+            .fold(0, u64::saturating_add)
     }
 
     /// Records that a frozen attempt holds all that it asked for again, and tells its host.

@@ -19,6 +19,11 @@ const MAX_LABEL_KEY_BYTES: usize = 128;
 const MAX_LINE_BYTES: usize = 256;
 /// GPUs of one host. The largest machines have 16, each of which may be cut into 7 instances.
 const MAX_GPUS: usize = 256;
+/// Amounts beyond those of any machine, so that no sum over hosts leaves its range: a host that tells more has so much.
+const MAX_CPUS: u32 = 1 << 16;
+const MAX_MEMORY_BYTES: u64 = 1 << 50;
+const MAX_STORAGE_BYTES: u64 = 1 << 56;
+const MAX_GPU_MEMORY_BYTES: u64 = 1 << 44;
 /// Notes of one inventory.
 const MAX_NOTES: usize = 64;
 /// XIDs of one GPU, and processes on it. There are fewer kinds of the one than NVIDIA lists and fewer of the other than
@@ -100,12 +105,12 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
         cuda,
         gpus,
         notes,
-        cores: _,
-        cpus: _,
-        memory_bytes: _,
-        storage_bytes: _,
+        cores,
+        cpus,
+        memory_bytes,
+        storage_bytes,
         capabilities: _,
-        reserve: _,
+        reserve,
         machine,
     } = inventory;
     line("the machine's id", &machine.id)?;
@@ -117,6 +122,13 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
     for address in &machine.addresses {
         line("an address of network hardware", address)?;
     }
+    for count in [cores, cpus, &mut reserve.cpus] {
+        *count = (*count).min(MAX_CPUS);
+    }
+    for bytes in [memory_bytes, &mut reserve.memory_bytes] {
+        *bytes = (*bytes).min(MAX_MEMORY_BYTES);
+    }
+    *storage_bytes = (*storage_bytes).min(MAX_STORAGE_BYTES);
     for text in [kernel, os, arch, cpu_model]
         .into_iter()
         .chain(driver)
@@ -126,6 +138,7 @@ fn inventory(inventory: &mut Inventory) -> Result<(), Invalid> {
     }
     for gpu in gpus {
         line("a GPU's UUID", &gpu.uuid)?;
+        gpu.memory_bytes = gpu.memory_bytes.min(MAX_GPU_MEMORY_BYTES);
         most("NVLink peers of a GPU", gpu.nvlink.len(), MAX_GPUS)?;
         most("device nodes of a GPU", gpu.devices.len(), MAX_GPUS)?;
         let texts = [&mut gpu.model, &mut gpu.platform].into_iter();

@@ -9,7 +9,7 @@ use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::state::NodeState;
 use sluice_common::wire::{HeartbeatAck, ToNode};
 
-use crate::fixture::{Agent, Rig, beat, dial, open, words};
+use crate::fixture::{Agent, Rig, beat, dial, open, try_dial, words};
 use crate::seal::Seal;
 
 use super::*;
@@ -100,6 +100,32 @@ fn a_name_that_is_not_the_certificate_s_and_a_pool_that_is_not_are_refused_with_
         }
     });
     assert_eq!(rig.get("/v1/nodes").1["items"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_host_that_dials_and_says_nothing_takes_a_few_places_and_no_other_s() {
+    let rig = Rig::start();
+    let address = address(&rig);
+    rig.runtime.block_on(async {
+        let mut links = JoinSet::new();
+        for _ in 0..seats::MAX_LINKS_PER_NODE + 20 {
+            match try_dial(&rig.data, "liar", &address).await {
+                Ok((dialer, link)) => links.spawn(async move {
+                    let why = link.closed().await;
+                    drop(dialer);
+                    why
+                }),
+                Err(refused) => links.spawn(async move { refused.to_string() }),
+            };
+        }
+        for _ in 0..20 {
+            let why = timeout(SOON, links.join_next()).await.unwrap();
+            let why = why.unwrap().unwrap();
+            assert!(why.contains("has 8 links already"), "{why}");
+        }
+        let mut good = Agent::link(&rig.data, "good", &address, &words("good", 1)).await;
+        good.welcomed().await;
+    });
 }
 
 /// What a greeting says of the epoch, or why there is none.

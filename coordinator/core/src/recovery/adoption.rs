@@ -231,11 +231,14 @@ impl Core {
             .iter()
             .map(|it| it.node.clone())
             .collect();
+        let mut here = warrant.placements.iter().filter(|it| it.node == *node);
+        let gpus = here.next().map_or(&[][..], |it| &it.gpus);
+        let frozen = frozen_in(phase, self.memory_of_gpus(node, gpus));
         self.record(Record::Adopted {
             attempt: id.clone(),
             node: node.clone(),
             warrant: Box::new(warrant),
-            frozen: frozen_in(phase),
+            frozen,
         });
         for host in &hosts {
             self.take_up(host, id);
@@ -288,11 +291,12 @@ fn unheld(mut warrant: Warrant, node: &NodeName, phase: &AttemptPhase) -> Warran
     warrant
 }
 
-fn frozen_in(phase: &AttemptPhase) -> Option<FrozenOnHost> {
+/// What is frozen, with no more moved from its GPUs than `most_mb`.
+fn frozen_in(phase: &AttemptPhase, most_mb: u64) -> Option<FrozenOnHost> {
     match phase {
         AttemptPhase::Suspended { started, moved_mb } => Some(FrozenOnHost {
             process: *started,
-            moved_mb: *moved_mb,
+            moved_mb: (*moved_mb).min(most_mb),
         }),
         AttemptPhase::Starting
         | AttemptPhase::Running(_)

@@ -272,6 +272,40 @@ fn one_that_is_met_frozen_holds_its_memory_alone() {
 }
 
 #[test]
+fn a_host_that_says_it_has_moved_more_than_its_gpus_hold_takes_no_memory_of_its_subject() {
+    let moved = |moved_mb| AttemptPhase::Suspended {
+        started: process(),
+        moved_mb,
+    };
+    let used = |rig: &Rig| {
+        let pool = rig.core.state().market().pool(&"default".parse().unwrap());
+        pool.unwrap().used().get("memory_mb")
+    };
+    let mut rig = Rig::one_node(2, 4);
+    rig.submit("b", with_memory(spec(1, 1000), 200)).unwrap();
+    rig.run("b.1");
+    let backup = rig.log.len();
+    rig.submit("a", with_memory(spec(1, 1000), 100)).unwrap();
+    rig.run("a.1");
+    let ran = rig.log.len();
+    let log = rig.log.clone();
+    let warrant = rig.warrant("a.1");
+    let lie = vec![status("a.1", moved(u64::MAX)), status("b.1", running())];
+    for (at, is_known) in [(backup, false), (ran, true)] {
+        rig.log = log.clone();
+        rig.restore(at, RESTORED);
+        rig.hello(back("n", lie.clone()));
+        if !is_known {
+            rig.show("n", "a.1", Some(&warrant));
+        }
+        assert_eq!(rig.state("a"), StepState::Suspended);
+        assert_eq!(used(&rig), 300 + 80_000, "one GPU has 80 GB");
+        rig.status("n", "a.1", gone(Exit::Code(0), StopWhy::Cancelled));
+        assert_eq!(used(&rig), 200);
+    }
+}
+
+#[test]
 fn a_gang_is_adopted_when_all_its_hosts_are_known() {
     let mut rig = Rig::one_node(2, 4);
     let backup = rig.log.len();
