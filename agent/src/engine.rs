@@ -18,6 +18,7 @@ use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::{HostHealth, SupervisorState};
 use sluice_common::id::{AttemptId, BootId, NodeName, PoolName};
 use sluice_common::inventory::{Capability, Inventory, Mechanism, Readings};
+use sluice_common::lease::{Challenge, SealedLease};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::{AttemptView, BootMillis, ToSupervisor};
 use sluice_common::time::Span;
@@ -68,6 +69,12 @@ pub(crate) enum Event {
     Health(HostHealth),
     /// The config has these labels now: all of them.
     Labels(BTreeMap<String, String>),
+    /// The supervisor has drawn a challenge.
+    Challenge(Challenge),
+    /// The supervisor is to draw another challenge.
+    WantChallenge,
+    /// The coordinator has signed a lease.
+    Leased(Box<SealedLease>),
     /// Of a program beside an attempt.
     Exec(ExecEvent),
     /// Anything that needs no wiring.
@@ -111,6 +118,8 @@ pub(crate) struct Engine {
     link: Option<(LinkId, mpsc::Sender<ToLink>)>,
     supervisor: Option<mpsc::Sender<ToSupervisor>>,
     can_greet: watch::Sender<bool>,
+    /// The newest that the supervisor has drawn.
+    challenge: watch::Sender<Option<Challenge>>,
     readings: Option<Readings>,
     /// How the host is by its own check, once that is known.
     health: Option<HostHealth>,
@@ -141,6 +150,7 @@ impl Engine {
             link: None,
             supervisor: None,
             can_greet,
+            challenge: watch::Sender::new(None),
             readings: None,
             health: None,
             capabilities: BTreeMap::new(),
@@ -148,6 +158,11 @@ impl Engine {
             report: Report::default(),
             execs: execs::Execs::default(),
         }
+    }
+
+    /// What the supervisor wants to see signed; `None` while it is away.
+    pub(crate) fn challenges(&self) -> watch::Receiver<Option<Challenge>> {
+        self.challenge.subscribe()
     }
 
     /// Runs until every sender of events is gone.
@@ -185,6 +200,7 @@ impl Engine {
                 let known = self.core.statuses().map(|status| status.attempt);
                 self.kept.warrants.retain(&known.collect());
                 self.live.replace(self.unreleased());
+                self.order(ToSupervisor::Challenge);
                 Ok(())
             }
             Event::Readings(readings) => {
@@ -217,6 +233,18 @@ impl Engine {
             }
             Event::Labels(labels) => {
                 self.on_labels(labels);
+                Ok(())
+            }
+            Event::Challenge(challenge) => {
+                self.challenge.send_replace(Some(challenge));
+                Ok(())
+            }
+            Event::WantChallenge => {
+                self.order(ToSupervisor::Challenge);
+                Ok(())
+            }
+            Event::Leased(lease) => {
+                self.order(ToSupervisor::Lease(*lease));
                 Ok(())
             }
             Event::Exec(event) => {
@@ -276,6 +304,7 @@ impl Engine {
             }
             Input::SupervisorDown { .. } => {
                 self.supervisor = None;
+                self.challenge.send_replace(None);
                 self.execs.on_supervisor_down();
             }
             Input::LinkLost { link }
@@ -396,6 +425,7 @@ impl Engine {
             gpu_states: GpuStates::default(),
             said_at,
             supervisor: SupervisorState::Answers,
+            challenge: *self.challenge.borrow(),
         }
     }
 

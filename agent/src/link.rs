@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agent_core::{Input, LinkId};
 use sluice_common::chain::chain;
+use sluice_common::lease::Challenge;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::{Command, Greeting, Heartbeat, HeartbeatAck, StreamKind, Welcome};
@@ -26,6 +27,8 @@ use crate::told::Told;
 
 /// How long a coordinator may take to answer a hello; it commits a record first, which on a busy disk takes long.
 const GREETING_WITHIN: Duration = Duration::from_secs(10);
+/// How long a link waits for the supervisor's challenge. It is on this host and answers in milliseconds.
+const CHALLENGE_WITHIN: Duration = Duration::from_millis(500);
 /// Heartbeats that may be under way. A link on which more are unanswered is as good as dead.
 const BEATS_UNDER_WAY: usize = 1000;
 
@@ -52,6 +55,8 @@ pub(crate) struct Link {
     pub(crate) coordinators: Vec<String>,
     pub(crate) events: mpsc::Sender<Event>,
     pub(crate) logs: Arc<Logs>,
+    /// What the supervisor wants to see signed.
+    pub(crate) challenges: watch::Receiver<Option<Challenge>>,
 }
 
 impl Link {
@@ -69,6 +74,7 @@ impl Link {
                 return;
             };
             let mut linked = false;
+            self.renew_challenge().await;
             let error = self
                 .serve(address, LinkId(number), &mut backoff, &mut linked)
                 .await;
@@ -78,6 +84,17 @@ impl Link {
             tell(address, linked, &chain(&error), &mut told);
             tokio::time::sleep(backoff.next(random())).await;
         }
+    }
+
+    /// A lease is counted from when its challenge was drawn, so a link begins with a new one, and so does each heartbeat.
+    /// A supervisor that is away draws none.
+    async fn renew_challenge(&self) -> Option<Challenge> {
+        let mut challenges = self.challenges.clone();
+        challenges.mark_unchanged();
+        if self.events.send(Event::WantChallenge).await.is_ok() {
+            let _none_came = timeout(CHALLENGE_WITHIN, challenges.changed()).await;
+        }
+        *challenges.borrow()
     }
 
     /// One connection, from dialling to its end; `linked` turns true once the coordinator has let this node in.
@@ -123,7 +140,11 @@ impl Link {
         let dialled_at = clock::boot();
         self.tell(Event::Dialled { link, outbox }).await?;
         say_next(&mut control, &mut outgoing).await?;
-        let welcome = greeted(&mut orders).await?;
+        let mut welcome = greeted(&mut orders).await?;
+        // Before the core hears of it, so that the lease is there when something starts.
+        if let Some(lease) = welcome.seal.take() {
+            self.tell(Event::Leased(lease)).await?;
+        }
         info!(%address, epoch = welcome.epoch.epoch.counter, "linked to the coordinator");
         backoff.reset();
         *linked = true;
@@ -177,11 +198,32 @@ impl Link {
     ) -> Result<Infallible, LinkError> {
         let mut ticks = tokio::time::interval(Duration::from_millis(interval.millis().max(1)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut challenges = self.challenges.clone();
+        let mut was_there = challenges.borrow_and_update().is_some();
         loop {
             tokio::select! {
-                _ = ticks.tick() => beats.send(arrived).await?,
+                _ = ticks.tick() => {
+                    // A supervisor that is away is not waited for: its absence is no reason to fall silent.
+                    let is_there = self.challenges.borrow().is_some();
+                    let challenge = match is_there {
+                        true => self.renew_challenge().await,
+                        false => None,
+                    };
+                    beats.send(arrived, challenge).await?;
+                }
+                Ok(()) = challenges.changed() => {
+                    let is_there = challenges.borrow_and_update().is_some();
+                    // One that is back may have no lease any more, and begins nothing before it has one.
+                    if is_there && !was_there {
+                        ticks.reset_immediately();
+                    }
+                    was_there = is_there;
+                }
                 ack = beats.acks.next() => {
                     let ack: HeartbeatAck = ack?.ok_or(LinkError::Closed)?;
+                    if let Some(lease) = ack.seal {
+                        self.tell(Event::Leased(lease)).await?;
+                    }
                     if let Some(sent) = beats.settle(ack.number) {
                         self.tell(Event::Core(Input::HeartbeatAcked { link, sent })).await?;
                     }
@@ -238,7 +280,11 @@ impl Beats {
         }
     }
 
-    async fn send(&mut self, arrived: &AtomicU64) -> Result<(), LinkError> {
+    async fn send(
+        &mut self,
+        arrived: &AtomicU64,
+        challenge: Option<Challenge>,
+    ) -> Result<(), LinkError> {
         let (number, said_at) = (self.number, clock::boot());
         self.under_way.push(number, said_at)?;
         let beat = Heartbeat {
@@ -247,6 +293,7 @@ impl Beats {
             answered: self.answered,
             // Read after the clock: an order that is not counted here is judged after `said_at`.
             orders: arrived.load(Ordering::SeqCst),
+            challenge,
         };
         self.out.send(&beat).await?;
         self.number += 1;

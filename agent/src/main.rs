@@ -433,6 +433,7 @@ async fn serve(
         coordinators: config.coordinators,
         events: events.clone(),
         logs,
+        challenges: engine.challenges(),
     };
     let alive = notify::tell_alive(events.clone());
     notify::tell_ready();

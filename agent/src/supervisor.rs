@@ -143,6 +143,7 @@ async fn ask_once(socket: &Path) -> Result<(), SupervisorError> {
         FromSupervisor::Attempt(_)
         | FromSupervisor::Pong
         | FromSupervisor::Health(_)
+        | FromSupervisor::Challenge(_)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -217,6 +218,7 @@ fn first_words(
         FromSupervisor::Attempt(_)
         | FromSupervisor::Pong
         | FromSupervisor::Health(_)
+        | FromSupervisor::Challenge(_)
         | FromSupervisor::ExecEnded { .. } => Err(SupervisorError::NoHello),
     }
 }
@@ -243,6 +245,7 @@ async fn read(
             FromSupervisor::Pong => continue,
             FromSupervisor::Attempt(view) => Event::Core(Input::Attempt(view)),
             FromSupervisor::Health(health) => Event::Health(health),
+            FromSupervisor::Challenge(challenge) => Event::Challenge(challenge),
             FromSupervisor::ExecEnded { exec, exit } => {
                 Event::Exec(ExecEvent::Ended { exec, exit })
             }

@@ -30,6 +30,7 @@ pub mod id;
 pub mod inventory;
 pub mod join;
 pub mod label;
+pub mod lease;
 pub mod limit;
 pub mod nearest;
 pub mod output;

@@ -20,6 +20,7 @@ use crate::exec::ExecId;
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
+use crate::lease::{Challenge, SealedLease};
 use crate::processors::{CpuMode, CpuSet};
 use crate::template::launch::Around;
 use crate::time::{Span, Time};
@@ -58,7 +59,7 @@ pub enum ToSupervisor {
         signal: StopSignal,
     },
     /// Let every attempt that has a lease run until then. A deadline never moves back, and one that has passed stays
-    /// passed.
+    /// passed. Counts only on a host that has not seen a signed lease yet, and never for longer than the host allows.
     Renew {
         /// The new deadline.
         until: BootMillis,
@@ -127,6 +128,12 @@ pub enum ToSupervisor {
     },
     /// Answer with [`FromSupervisor::Pong`]: the agent has heard nothing for a while.
     Ping,
+    /// Draw a challenge for the coordinator. Answered by [`FromSupervisor::Challenge`].
+    Challenge,
+    /// What the coordinator has signed for a challenge: every attempt that has a lease runs on for as long as it says.
+    /// From the first one on that the supervisor has verified, nothing else extends a lease, and `lease_until` of a spawn
+    /// counts for nothing.
+    Lease(SealedLease),
 }
 
 /// From the supervisor.
@@ -160,6 +167,8 @@ pub enum FromSupervisor {
     },
     /// The answer to [`ToSupervisor::Ping`].
     Pong,
+    /// The answer to [`ToSupervisor::Challenge`].
+    Challenge(Challenge),
 }
 
 /// The signals that an agent may send.
@@ -184,7 +193,8 @@ pub struct SpawnSpec {
     pub env: Environment,
     /// Absolute path; `None` is the attempt's own directory.
     pub workdir: Option<String>,
-    /// When the supervisor stops the attempt by itself; `None` is never.
+    /// When the supervisor stops the attempt by itself; `None` is as late as the host allows. Counts only on a host that
+    /// has not seen a signed lease yet.
     pub lease_until: Option<BootMillis>,
     /// Between SIGTERM and SIGKILL when it does.
     pub lease_grace: Span,

@@ -25,6 +25,7 @@ use crate::gpu_state::GpuStates;
 use crate::host_health::{HostHealth, SupervisorState};
 use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
+use crate::lease::{Challenge, SealedLease};
 use crate::processors::CpuMode;
 use crate::supervision::{BootMillis, Exit};
 use crate::template::launch::Launch;
@@ -83,6 +84,8 @@ pub struct Hello {
     pub said_at: BootMillis,
     /// Whether the supervisor answers.
     pub supervisor: SupervisorState,
+    /// What its supervisor wants to see signed; `None` if the agent has no challenge at hand.
+    pub challenge: Option<Challenge>,
 }
 
 /// The answer to [`Hello`].
@@ -110,6 +113,8 @@ pub struct Welcome {
     pub heartbeat: Span,
     /// How long an order to start or resume an attempt is valid, counted from [`Command::heard`].
     pub order_limit: Span,
+    /// The first lease, for the hello's challenge. Whoever holds the cluster's key signs it; the core leaves it out.
+    pub seal: Option<Box<SealedLease>>,
 }
 
 /// From the agent, after [`Hello`].
@@ -428,13 +433,17 @@ pub struct Heartbeat {
     pub answered: BootMillis,
     /// The number of the newest [`Command`] that had arrived by `said_at`.
     pub orders: u64,
+    /// What the host's supervisor wants to see signed; `None` if the agent has no challenge at hand.
+    pub challenge: Option<Challenge>,
 }
 
 /// The coordinator has heard a [`Heartbeat`]: leases run from the moment when the agent sent it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeartbeatAck {
     /// Which one.
     pub number: u64,
+    /// The lease, for the heartbeat's challenge.
+    pub seal: Option<Box<SealedLease>>,
 }
 
 /// Which of a step's outputs.

@@ -123,6 +123,7 @@ pub async fn run(
     let mut running = Running::start(config.clone()).await?;
     ready(running.http_addr, running.listener.local_addr());
     tracing::info!(http = %running.http_addr, quic = %running.listener.local_addr(), "taking work");
+    tracing::info!(key = %running.engine.seal().lease_key(), "leases are signed with this key");
     notify::tell_ready();
     let outcome = tokio::select! {
         ended = running.thread.ended() => ended.map_err(RunError::from),

@@ -2,6 +2,9 @@
 //! host shows it. Without one a host could make up a step in anybody's name and have others run it, or claim a later
 //! coordinator and have all work stopped. The key is a file beside the store and no part of it, so that what was sealed can
 //! be checked when the store is lost.
+//!
+//! Leases are signed by a key that is derived from the same file, so that backups hold it too: supervisors check them, and
+//! know its public half alone.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -11,9 +14,11 @@ use coordinator_core::Warrant;
 use data_encoding::BASE64URL_NOPAD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::hmac;
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::hex;
 use sluice_common::id::{AttemptId, Epoch, NodeName};
+use sluice_common::lease::{LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::limit::MAX_WARRANT_BYTES;
 use sluice_common::warrant::SealedWarrant;
 use sluice_transport::files::{self, FileError};
@@ -59,9 +64,19 @@ pub enum SealError {
     Random(String),
 }
 
+/// What the key of leases is derived by.
+const LEASE_DOMAIN: &[u8] = b"sluice: key by which leases are signed, 1";
+
 /// Seals and knows its seals again. Clones are the same.
 #[derive(Clone)]
-pub struct Seal(Arc<hmac::Key>, Arc<LessSafeKey>);
+pub struct Seal(Arc<Keys>);
+
+struct Keys {
+    /// Of epochs, and of warrants that an earlier release has sealed.
+    tags: hmac::Key,
+    warrants: LessSafeKey,
+    leases: Ed25519KeyPair,
+}
 
 impl std::fmt::Debug for Seal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,17 +125,42 @@ impl Seal {
     }
 
     fn by(key: &[u8; KEY_BYTES]) -> Self {
-        let key = hmac::Key::new(hmac::HMAC_SHA256, key);
-        let own = hmac::sign(&key, ENCRYPTION);
-        let own = UnboundKey::new(&AES_256_GCM, own.as_ref());
-        let own = own.expect("a SHA-256 is as long as a key of AES-256");
-        Self(Arc::new(key), Arc::new(LessSafeKey::new(own)))
+        let tags = hmac::Key::new(hmac::HMAC_SHA256, key);
+        let warrants = hmac::sign(&tags, ENCRYPTION);
+        let warrants = UnboundKey::new(&AES_256_GCM, warrants.as_ref());
+        let warrants = warrants.expect("a SHA-256 is as long as a key of AES-256");
+        let seed = hmac::sign(&tags, LEASE_DOMAIN);
+        let leases = Ed25519KeyPair::from_seed_unchecked(seed.as_ref());
+        Self(Arc::new(Keys {
+            tags,
+            warrants: LessSafeKey::new(warrants),
+            leases: leases.expect("a SHA-256 is as long as a seed"),
+        }))
     }
 
     fn make(path: &Path) -> Result<Self, SealError> {
         let key = draw()?;
         files::write_private(path, &format!("{}\n", hex::encode(&key)))?;
         Ok(Self::by(&key))
+    }
+
+    /// The key by which supervisors know leases of this cluster.
+    pub fn lease_key(&self) -> LeaseKey {
+        let key = self.0.leases.public_key().as_ref();
+        LeaseKey(key.try_into().expect("an Ed25519 key has 32 bytes"))
+    }
+
+    /// Signs a lease.
+    pub fn lease(&self, grant: LeaseGrant) -> SealedLease {
+        let signature = self.0.leases.sign(&grant.signed_bytes());
+        let (halves, _) = signature.as_ref().as_chunks::<32>();
+        SealedLease {
+            grant,
+            key: self.lease_key(),
+            signature: halves
+                .try_into()
+                .expect("an Ed25519 signature has 64 bytes"),
+        }
     }
 
     /// The text that a host keeps, which it cannot read: it holds the step's variables. None where it would be too long
@@ -136,7 +176,8 @@ impl Seal {
         getrandom::fill(&mut nonce).ok()?;
         let aad = Aad::from(attempt.to_string());
         let unique = Nonce::assume_unique_for_key(nonce);
-        self.1
+        self.0
+            .warrants
             .seal_in_place_append_tag(unique, aad, &mut text)
             .ok()?;
         let sealed = [&nonce, &*text].concat();
@@ -162,7 +203,7 @@ impl Seal {
         let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
         let aad = Aad::from(attempt.to_string());
         let mut text = text.to_vec();
-        let json = self.1.open_in_place(nonce, aad, &mut text).ok()?;
+        let json = self.0.warrants.open_in_place(nonce, aad, &mut text).ok()?;
         serde_json::from_slice(json).ok()
     }
 
@@ -170,14 +211,14 @@ impl Seal {
     fn open_plain(&self, attempt: &AttemptId, sealed: &SealedWarrant) -> Option<Warrant> {
         let (head, json) = sealed.as_str().split_at_checked(HEAD_BYTES)?;
         let tag: [u8; TAG_BYTES] = hex::decode(head.strip_suffix(' ')?)?;
-        hmac::verify(&self.0, &sealed_text(attempt, json), &tag).ok()?;
+        hmac::verify(&self.0.tags, &sealed_text(attempt, json), &tag).ok()?;
         serde_json::from_str(json).ok()
     }
 
     /// The proof for `node` that a coordinator of this cluster has spoken with this epoch. Another node's proof is none, so
     /// hosts gain nothing by passing theirs on.
     pub fn seal_epoch(&self, node: &NodeName, epoch: &Epoch) -> EpochSeal {
-        let tag = hmac::sign(&self.0, &epoch_text(node, epoch));
+        let tag = hmac::sign(&self.0.tags, &epoch_text(node, epoch));
         let mut seal = [0; EPOCH_SEAL_BYTES];
         seal.copy_from_slice(tag.as_ref());
         EpochSeal(seal)
@@ -186,7 +227,7 @@ impl Seal {
     /// Whether `node` shows an epoch with the seal that was made for it.
     pub fn knows_epoch(&self, node: &NodeName, shown: &SealedEpoch) -> bool {
         let text = epoch_text(node, &shown.epoch);
-        let verify = |seal: EpochSeal| hmac::verify(&self.0, &text, &seal.0);
+        let verify = |seal: EpochSeal| hmac::verify(&self.0.tags, &text, &seal.0);
         shown.seal.is_some_and(|seal| verify(seal).is_ok())
     }
 }
@@ -315,7 +356,7 @@ mod tests {
     fn what_was_sealed_before_warrants_were_encrypted_is_known_again() {
         let seal = Seal::drawn().unwrap();
         let json = serde_json::to_string(&warrant()).unwrap();
-        let tag = hmac::sign(&seal.0, &sealed_text(&attempt("a.1"), &json));
+        let tag = hmac::sign(&seal.0.tags, &sealed_text(&attempt("a.1"), &json));
         let plain = SealedWarrant::new(format!("{} {json}", hex::encode(tag.as_ref())));
         assert_eq!(seal.open(&attempt("a.1"), &plain), Some(warrant()));
         assert_eq!(seal.open(&attempt("a.2"), &plain), None);
@@ -324,6 +365,16 @@ mod tests {
             seal.open(&attempt("a.1"), &SealedWarrant::new(changed)),
             None
         );
+    }
+
+    #[test]
+    fn the_key_of_leases_is_as_lasting_as_the_file_and_of_no_other_use() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = Seal::of(dir.path()).unwrap().lease_key();
+        assert_eq!(Seal::of(dir.path()).unwrap().lease_key(), key);
+        assert_ne!(Seal::drawn().unwrap().lease_key(), key);
+        let file = fs::read_to_string(dir.path().join(KEY_FILE)).unwrap();
+        assert_ne!(file.trim(), key.to_string());
     }
 
     #[test]

@@ -21,12 +21,15 @@ mod seats;
 mod tests;
 
 use std::future::Future;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use coordinator_core::SessionId;
 use sluice_common::chain::chain;
 use sluice_common::id::NodeName;
+use sluice_common::lease::{Challenge, LeaseGrant, SealedLease};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, Greeting, Heartbeat, HeartbeatAck, Hello, StreamKind};
 use sluice_transport::{
     Connection, FrameReader, FrameWriter, Handshake, Listener, Peer, TransportError, Visitor,
@@ -195,6 +198,7 @@ async fn talk(connection: &Connection, node: &NodeName, hall: &Hall) -> End {
     // Whoever sees what the node runs can ask it for its output.
     let mouth = mouth.with_welcome(move |session| links.put(linked, session, by));
     let claim = connection.member().claim.clone();
+    let challenge = hello.challenge;
     let session = match engine.hello(hello, claim, mouth).await {
         Ok(session) => session,
         Err(gone) => return gone.into(),
@@ -209,6 +213,8 @@ async fn talk(connection: &Connection, node: &NodeName, hall: &Hall) -> End {
         engine: engine.clone(),
         nodes: nodes.clone(),
         issuance: hall.issuance.clone(),
+        challenge,
+        terms: OnceLock::new(),
     };
     let end = link.run(streams, ear).await;
     nodes.remove(node, session);
@@ -273,6 +279,10 @@ struct Link {
     engine: EngineHandle,
     nodes: Nodes,
     issuance: Issuance,
+    /// What the hello's supervisor wants to see signed.
+    challenge: Option<Challenge>,
+    /// Lease and stop limit, once the node is let in: nothing is signed for a node that may be refused.
+    terms: OnceLock<(Span, Span)>,
 }
 
 impl Link {
@@ -306,8 +316,10 @@ impl Link {
                 ToSession::Greeting(Greeting::Refused { message }) => {
                     return Err(refuse(&mut control, message).await);
                 }
-                ToSession::Greeting(welcome @ Greeting::Welcome(_)) => {
-                    control.send(&welcome).await?;
+                ToSession::Greeting(Greeting::Welcome(mut welcome)) => {
+                    let _it_is_let_in_once = self.terms.set((welcome.lease, welcome.stop_limit));
+                    welcome.seal = self.challenge.and_then(|challenge| self.lease(challenge));
+                    control.send(&Greeting::Welcome(welcome)).await?;
                     tracing::info!("node linked");
                 }
             }
@@ -347,9 +359,22 @@ impl Link {
             let beat: Heartbeat = said(&mut heartbeats).await?;
             let heard = self.engine.heartbeat(self.session, self.node.clone(), beat);
             heard.await?;
+            let seal = beat.challenge.and_then(|challenge| self.lease(challenge));
             let number = beat.number;
-            out.send(&HeartbeatAck { number }).await?;
+            out.send(&HeartbeatAck { number, seal }).await?;
         }
+    }
+
+    /// What the host's supervisor believes; `None` for a node that was not let in yet.
+    fn lease(&self, challenge: Challenge) -> Option<Box<SealedLease>> {
+        let (lease, stop_limit) = *self.terms.get()?;
+        let grant = LeaseGrant {
+            node: self.node.clone(),
+            challenge,
+            lease,
+            stop_limit,
+        };
+        Some(Box::new(self.engine.seal().lease(grant)))
     }
 }
 

@@ -26,10 +26,6 @@ pub struct Now {
 }
 
 /// One thing that happened.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a view is what mostly happens, one at a time, and it is the large one"
-)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A connection to a coordinator stands; the core answers with [`crate::Output::Greet`].

@@ -78,6 +78,7 @@ impl Rig {
             stop_limit: Span::from_secs(30),
             heartbeat: Span::from_secs(3),
             order_limit: Span::from_secs(10),
+            seal: None,
         };
         rig.feed(Event::Core(Input::Welcomed {
             link: LINK,

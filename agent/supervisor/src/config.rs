@@ -15,11 +15,14 @@ use serde::Deserialize;
 use sluice_common::amount::parse_memory;
 use sluice_common::config::{shown, way_out};
 use sluice_common::id::Subject;
+use sluice_common::lease::LeaseKey;
+use sluice_common::time::Span;
 use sluice_log::Format;
 
 use crate::groups::devices::{DeviceOptions, Filter};
 use crate::hooks::{Hooks, RawHooks};
 use crate::output;
+use crate::seal::{DEFAULT_LONGEST, Terms};
 use crate::trust::distrust;
 use crate::uids::range::Uids;
 
@@ -45,6 +48,8 @@ pub struct Config {
     pub cuda: Cuda,
     /// What is kept of output, as written.
     pub output: output::RawRules,
+    /// Whose leases count, and for how long.
+    pub leases: Terms,
     /// Who steps run as, and within what.
     pub rules: Rules,
     /// What runs around attempts.
@@ -197,6 +202,8 @@ struct RawConfig {
     gpu_devices: Vec<PathBuf>,
     cuda_library: Option<PathBuf>,
     cuda_checkpoint: Option<PathBuf>,
+    lease_key: Option<String>,
+    max_lease: Option<output::Length>,
     default_user: Option<UserRef>,
     users: BTreeMap<Subject, UserRef>,
     shared_users: Vec<UserRef>,
@@ -317,6 +324,7 @@ impl RawConfig {
                 keep_work: self.keep_work,
                 min_free: self.min_free,
             },
+            leases: check_leases(self.lease_key, self.max_lease)?,
             rules,
             hooks: self.hooks.check()?,
         })
@@ -342,6 +350,21 @@ fn check_agent(uid: Option<u32>, user: Option<UserRef>) -> Result<Option<u32>, W
             ))),
         },
     }
+}
+
+fn check_leases(key: Option<String>, longest: Option<output::Length>) -> Result<Terms, Wrong> {
+    let wrong = |key: &str, message: &str| (key.to_owned(), message.to_owned());
+    let digits = "write the 64 hexadecimal digits that the coordinator's log shows when it starts";
+    let parse = |text: String| LeaseKey::parse(&text).ok_or_else(|| wrong("lease_key", digits));
+    let longest = longest.map_or(DEFAULT_LONGEST, |output::Length(span)| span);
+    if longest == Span::ZERO {
+        return Err(wrong(
+            "max_lease",
+            "no step could run: write a time such as \"24h\"",
+        ));
+    }
+    let key = key.map(parse).transpose()?;
+    Ok(Terms { key, longest })
 }
 
 fn check_umask(text: &str) -> Result<u32, Wrong> {

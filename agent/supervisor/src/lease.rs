@@ -49,6 +49,16 @@ impl Lease {
         }
     }
 
+    /// No later than `latest`, and with no more than `grace`: an agent that was taken over may have said otherwise.
+    #[must_use]
+    pub fn capped(self, latest: BootMillis, grace: Span) -> Self {
+        Self {
+            until: self.until.min(latest),
+            grace: self.grace.min(grace),
+            ..self
+        }
+    }
+
     /// Looks at the clock. A lease that is seen to have passed can no longer be renewed.
     pub fn look(&mut self, now: BootMillis) -> Stage {
         self.passed |= now >= self.until;

@@ -32,6 +32,7 @@
 //! | [`output`] | what is kept of output |
 //! | [`process`] | reading `/proc` |
 //! | [`reap`] | children that have ended |
+//! | [`seal`] | whose leases count |
 //! | [`clock`] | the two clocks |
 //! | [`trust`] | who else may have written what stands at a path |
 //! | [`notify`] | what the init system is told |
@@ -61,6 +62,7 @@ pub mod output;
 pub mod owner;
 pub mod process;
 pub mod reap;
+pub mod seal;
 pub mod server;
 pub mod spawn;
 pub mod spool;

@@ -15,6 +15,7 @@ use crate::groups::choice::{GroupOptions, Place};
 use crate::hooks::Hooks;
 use crate::identity::{Identities, IdentityError};
 use crate::output;
+use crate::seal::Terms;
 use crate::upgrade;
 
 /// Names the config where `--config` does not.
@@ -79,6 +80,8 @@ pub struct Options {
     pub output: output::Rules,
     /// What moves the memory of GPUs.
     pub cuda: Cuda,
+    /// Whose leases count, and for how long.
+    pub leases: Terms,
     /// Where an earlier program of this process left what it knew.
     pub handover: Option<RawFd>,
     /// What runs around attempts.
@@ -212,6 +215,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
             library: named(CUDA_LIBRARY_VARIABLE).or(config.cuda.library),
             tool: named(CUDA_TOOL_VARIABLE).or(config.cuda.tool),
         },
+        leases: config.leases,
         handover,
     };
     if check_config {
@@ -287,6 +291,7 @@ mod tests {
                 ..output::Rules::default()
             },
             cuda: Cuda::default(),
+            leases: Terms::default(),
             handover: None,
             hooks: Hooks::default(),
         };

@@ -145,6 +145,7 @@ impl Server {
             output: options.output,
             hooks: options.hooks.clone(),
             cuda: options.cuda.clone(),
+            leases: options.leases,
             left: begin.left,
         };
         oom::protect(oom::DAEMON);
@@ -403,7 +404,7 @@ impl Server {
             // The agent asks the next supervisor again.
             return;
         }
-        if matches!(&message, ToSupervisor::Spawn(spec) if spec.lease_until.is_some()) {
+        if matches!(&message, ToSupervisor::Spawn(spec) if self.table.needs_keeper(spec)) {
             self.see_keeper(now);
         }
         if let Some(answer) = self.table.on_message(message, now) {

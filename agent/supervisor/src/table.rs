@@ -46,13 +46,14 @@ use crate::clock;
 use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::file::GroupError;
-use crate::lease::{Lease, Stage};
+use crate::lease::Stage;
 use crate::moving::Order;
 use crate::notice::Notice;
 use crate::output::{cap::Cap, sweep::Sweep, writer::Writer};
 use crate::owner::Owners;
 use crate::process;
 use crate::reap::EndedChild;
+use crate::seal::Seals;
 use crate::spawn::{Report, Reported, SpawnError, Spawner};
 use crate::spool::Spool;
 use crate::storage::Storage;
@@ -78,6 +79,10 @@ pub struct Table {
     pub is_kept: bool,
     /// Whether the last renewal could not be written.
     renewal_unsaved: bool,
+    /// Whose leases count.
+    seals: Seals,
+    /// Why the last signed lease did not count, if it did not.
+    distrusted: Option<String>,
     /// Attempts whose view has changed in this turn.
     changed: BTreeSet<AttemptId>,
     /// Signals to be sent at the end of this turn; at the end of a later one where the host cannot be looked at.
@@ -145,7 +150,12 @@ impl Table {
                 None
             }
             ToSupervisor::Renew { until } => {
-                self.on_renew(until);
+                self.on_renew(until, now);
+                None
+            }
+            ToSupervisor::Challenge => self.on_want_challenge(now),
+            ToSupervisor::Lease(lease) => {
+                self.on_lease(&lease);
                 None
             }
             ToSupervisor::Forget { attempt } => {

@@ -228,6 +228,7 @@ impl Core {
             stop_limit: self.settings.stop_limit,
             heartbeat: self.settings.heartbeat,
             order_limit: Terms::from(&self.settings).order_limit,
+            seal: None,
         }
     }
 

@@ -53,6 +53,11 @@ impl EngineHandle {
         }
     }
 
+    /// What signs leases.
+    pub fn seal(&self) -> &Seal {
+        &self.seal
+    }
+
     /// Submits steps in one durable commit. `view` sees the results and the state once they are durable, on the
     /// engine's thread: it should copy and not compute.
     ///

@@ -45,6 +45,7 @@ fn hello(name: &str, cpus: u32) -> Hello {
         gpu_states: Default::default(),
         said_at: BootMillis(1),
         supervisor: SupervisorState::Answers,
+        challenge: None,
     }
 }
 

@@ -297,6 +297,7 @@ mod tests {
             gpu_states: Default::default(),
             said_at: sluice_common::supervision::BootMillis(1),
             supervisor: SupervisorState::Answers,
+            challenge: None,
         }
     }
 

@@ -240,3 +240,64 @@ fn a_second_link_of_a_node_takes_the_place_of_the_first() {
     let order = rig.runtime.block_on(second.order()).order;
     assert!(matches!(order, ToNode::Assign(_)), "{order:?}");
 }
+
+/// What a host's supervisor would draw.
+const CHALLENGE: Challenge = Challenge([9; 16]);
+
+#[test]
+fn a_lease_is_signed_for_the_node_of_the_certificate_and_its_challenge_alone() {
+    let rig = Rig::start();
+    let engine = rig.running.as_ref().unwrap().engine.clone();
+    let expected = |challenge| {
+        let core = rig.runtime.block_on(engine.read(|core| *core.settings()));
+        let settings = core.unwrap();
+        Box::new(engine.seal().lease(LeaseGrant {
+            node: NodeName::new("n1").unwrap(),
+            challenge,
+            lease: settings.lease,
+            stop_limit: settings.stop_limit,
+        }))
+    };
+    let (first, second) = (expected(CHALLENGE), expected(Challenge([8; 16])));
+    rig.runtime.block_on(async {
+        let mut hello = words("n1", 1);
+        hello.challenge = Some(CHALLENGE);
+        let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+        let Greeting::Welcome(welcome) = agent.told().await else {
+            panic!("it is let in");
+        };
+        assert_eq!(welcome.seal, Some(first));
+        for (challenge, seal) in [(None, None), (Some(Challenge([8; 16])), Some(second))] {
+            let beat = Heartbeat {
+                challenge,
+                ..beat(1)
+            };
+            agent.heartbeat.0.send(&beat).await.unwrap();
+            let ack: HeartbeatAck = agent.heartbeat.1.next().await.unwrap().unwrap();
+            assert_eq!(ack.seal, seal);
+        }
+    });
+}
+
+#[test]
+fn nothing_is_signed_for_a_node_that_is_not_let_in() {
+    let rig = Rig::start();
+    rig.runtime.block_on(async {
+        for _ in 0..20 {
+            let mut hello = words("n1", 1);
+            hello.pool = "defalt".parse().unwrap();
+            hello.challenge = Some(CHALLENGE);
+            let mut agent = Agent::link(&rig.data, "n1", &address(&rig), &hello).await;
+            let beat = Heartbeat {
+                challenge: Some(CHALLENGE),
+                ..beat(1)
+            };
+            // The refusal may overtake it.
+            let _closed = agent.heartbeat.0.send(&beat).await;
+            let ack: Result<Option<HeartbeatAck>, _> = agent.heartbeat.1.next().await;
+            if let Ok(Some(ack)) = ack {
+                assert_eq!(ack.seal, None);
+            }
+        }
+    });
+}

@@ -176,6 +176,7 @@ pub(crate) fn welcome_as(link: LinkId, epoch: Epoch) -> Input {
         stop_limit: STOP_LIMIT,
         heartbeat: Span::from_secs(3),
         order_limit: ORDER_LIMIT,
+        seal: None,
     };
     Input::Welcomed { link, welcome }
 }
@@ -429,6 +430,9 @@ fn supervise_word(message: &ToSupervisor) -> String {
             attempt,
             processors,
         } => format!("pin {attempt} to {processors}"),
+        ToSupervisor::Challenge | ToSupervisor::Lease(_) => {
+            panic!("the core knows of no seals")
+        }
         ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
             panic!("the core knows of no {exec:?}")
         }

@@ -642,6 +642,9 @@ impl World {
                     truth.view.memo.processors = processors;
                 }
             }
+            ToSupervisor::Challenge | ToSupervisor::Lease(_) => {
+                panic!("the core knows of no seals")
+            }
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("the core knows of no {exec:?}")
             }

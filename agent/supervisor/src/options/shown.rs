@@ -43,6 +43,10 @@ pub(super) fn shown(options: &Options, warnings: &[String]) -> String {
             say(key, value);
         }
     }
+    if let Some(key) = options.leases.key {
+        say("lease_key", format!("\"{key}\""));
+    }
+    say("max_lease", format!("\"{}\"", options.leases.longest));
     say("allow_root", rules.allow_root.to_string());
     say("output_max", format!("\"{}B\"", options.output.max_bytes));
     say(

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use crate::groups::leftovers::StillRuns;
 use crate::process::BootIdError;
+use crate::seal::SealError;
 use crate::spool::SpoolError;
 use crate::uids::UidError;
 use crate::whole_file::FileError;
@@ -18,6 +19,9 @@ pub enum TableError {
     /// The spool is unusable.
     #[error("cannot use the spool")]
     Spool(#[from] SpoolError),
+    /// Whose leases count is not known.
+    #[error("cannot tell whose leases count")]
+    Seal(#[from] SealError),
     /// The groups of attempts have no name.
     #[error("cannot tell what the groups of attempts are called")]
     GroupName(#[from] FileError),

@@ -1,13 +1,49 @@
 //! Leases of all attempts: renewed together, and who has none any more is stopped, agent or no agent.
 //!
-//! What a lease is, is `lease`'s.
+//! What a lease is, is `lease`'s; whose leases count is `seal`'s.
+
+use sluice_common::lease::SealedLease;
+use sluice_common::supervision::{Exit, SpawnSpec};
 
 use super::{
-    AttemptId, BootMillis, Notice, Stage, StopSignal, Table, chain, clock, error, info, warn,
+    AttemptId, BootMillis, FromSupervisor, Notice, Stage, StopSignal, Table, chain, clock, error,
+    info, warn,
 };
+use crate::lease::Lease;
+use crate::seal::Distrust;
+
+/// Why an attempt is not started whose lease has passed by then.
+const LEASE_PASSED: &str = "its lease had passed when it was about to start";
 
 impl Table {
-    pub(super) fn on_renew(&mut self, until: BootMillis) {
+    /// The agent says how long attempts may run, which counts on a host that has not seen a signed lease.
+    pub(super) fn on_renew(&mut self, until: BootMillis, now: BootMillis) {
+        if !self.seals.is_settled() {
+            self.renew(until.min(self.seals.latest(now)));
+        }
+    }
+
+    pub(super) fn on_want_challenge(&mut self, now: BootMillis) -> Option<FromSupervisor> {
+        self.seals.draw(now).map(FromSupervisor::Challenge)
+    }
+
+    pub(super) fn on_lease(&mut self, lease: &SealedLease) {
+        let why = match self.seals.verify(lease) {
+            Ok(until) => {
+                self.distrusted = None;
+                return self.renew(until);
+            }
+            // An answer that was overtaken by a later one, or by a restart.
+            Err(Distrust::Unknown) => return,
+            Err(why) => chain(&why),
+        };
+        if self.distrusted.as_ref() != Some(&why) {
+            error!("a lease does not count: {why}");
+            self.distrusted = Some(why);
+        }
+    }
+
+    fn renew(&mut self, until: BootMillis) {
         if self.renewed >= Some(until) {
             return;
         }
@@ -27,6 +63,25 @@ impl Table {
             ),
             Ok(()) if was_unsaved => info!("renewals of leases outlive this supervisor again"),
             Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// The lease of an attempt that is to begin.
+    ///
+    /// # Errors
+    /// The end that it has instead, if there is none.
+    pub(super) fn first_lease(&self, spec: &SpawnSpec, now: BootMillis) -> Result<Lease, Exit> {
+        let latest = self.seals.latest(now);
+        let said = spec.lease_until.unwrap_or(latest);
+        let said = (!self.seals.is_settled()).then_some(said);
+        let until = said.max(self.renewed).unwrap_or(BootMillis(0));
+        let grace = spec.lease_grace.min(self.seals.longest_grace());
+        let mut lease = Lease::new(until.min(latest), grace);
+        match (lease.look(now), &self.distrusted) {
+            (Stage::Held, _) => Ok(lease),
+            // No start would come about until somebody has seen to it.
+            (_, Some(why)) => Err(Exit::HostFailed(format!("its leases do not count: {why}"))),
+            (_, None) => Err(Exit::NotBegun(LEASE_PASSED.to_owned())),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::{Pid, Uid};
 use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::limit::DEFAULT_GRACE;
 use sluice_common::supervision::{Exit, FreezerState, HostEnd, HostPhase, Process};
 use sluice_common::time::Time;
 use sluice_common::usage::Usage;
@@ -25,8 +26,10 @@ use crate::groups::name;
 use crate::hooks::Hooks;
 use crate::identity::Identities;
 use crate::keeper::places;
+use crate::lease::Lease;
 use crate::moving::Moving;
 use crate::output::{self, cap::Cap, sweep::Sweep, writer::Writer};
+use crate::seal::{Seals, Terms};
 use crate::spawn::begun;
 use crate::spool::Record;
 use crate::storage::Storage;
@@ -51,6 +54,8 @@ pub struct Setup<'a> {
     pub hooks: Hooks,
     /// What moves the memory of GPUs.
     pub cuda: Cuda,
+    /// What the config says of leases.
+    pub leases: Terms,
     /// What an earlier program of this very process knew.
     pub left: Left,
 }
@@ -73,7 +78,14 @@ impl Table {
             })?;
         let boot_id = process::boot_id()?;
         let spool = Spool::open(state_dir)?;
-        let renewed = spool.load_renewal(&boot_id);
+        let seals = Seals::open(state_dir, setup.leases)?;
+        // What was written before this supervisor is no longer than the host allows either, here and for keepers.
+        let latest = seals.latest(clock::boot_now());
+        let written = spool.load_renewal(&boot_id);
+        let renewed = written.map(|until| until.min(latest));
+        if let Some(until) = renewed.filter(|_| renewed != written) {
+            spool.save_renewal(&boot_id, until)?;
+        }
         let mut attempts = restore(&spool, &attempts_dir, &boot_id, renewed, &mut setup.left)?;
         let mut owners = Owners::new(attempts_dir.clone());
         owners.take_over(std::mem::take(&mut setup.left.seen));
@@ -92,6 +104,10 @@ impl Table {
         }
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         for (id, attempt) in &mut attempts {
+            let lease = attempt.lease.unwrap_or(Lease::new(latest, DEFAULT_GRACE));
+            let capped = Some(lease.capped(latest, seals.longest_grace()));
+            attempt.unsaved |= attempt.lease != capped && !attempt.is_gone();
+            attempt.lease = capped;
             let found = match setup.left.freezing.contains(id) {
                 true => FreezerState::Freezing,
                 false => groups.freezer(id),
@@ -150,6 +166,8 @@ impl Table {
             renewed,
             is_kept: false,
             renewal_unsaved: false,
+            seals,
+            distrusted: None,
             changed: BTreeSet::new(),
             wanted: Vec::new(),
             wanted_of_all: None,

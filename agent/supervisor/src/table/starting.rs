@@ -12,12 +12,9 @@ use tracing::warn;
 
 use super::{Table, no_group, restore};
 use crate::attempt::Attempt;
-use crate::lease::{Lease, Stage};
+use crate::lease::Lease;
 use crate::spawn::{Forked, SpawnError, around};
 use crate::{clock, hooks};
-
-/// Why an attempt is not started whose lease has passed by then.
-const LEASE_PASSED: &str = "its lease had passed when it was about to start";
 
 /// Why an attempt with a lease is not started.
 const NO_KEEPER: &str = "no keeper of leases is at work on this host, so nobody would end the step in time if its supervisor \
@@ -53,21 +50,20 @@ impl Table {
         None
     }
 
+    /// Whether an attempt needs somebody who ends it if this supervisor does not. On a host that takes the agent's word, one
+    /// that was given no lease needs nobody.
+    pub fn needs_keeper(&self, spec: &SpawnSpec) -> bool {
+        spec.lease_until.is_some() || self.seals.is_settled()
+    }
+
     fn make(&mut self, spec: &SpawnSpec, now: BootMillis) -> Attempt {
-        let mut lease = spec
-            .lease_until
-            .map(|until| Lease::new(until, spec.lease_grace));
-        if let Some(lease) = &mut lease {
-            lease.renew(self.renewed.unwrap_or(BootMillis(0)));
-        }
-        let expired = lease.is_some_and(|mut lease| lease.look(now) != Stage::Held);
-        let made = if expired {
-            Err(Exit::NotBegun(LEASE_PASSED.to_owned()))
-        } else if lease.is_some() && !self.is_kept {
-            Err(Exit::HostFailed(NO_KEEPER.to_owned()))
-        } else {
-            self.fork(spec, lease).map_err(|error| error.into_exit())
-        };
+        let made = self.first_lease(spec, now).and_then(|lease| {
+            if self.needs_keeper(spec) && !self.is_kept {
+                return Err(Exit::HostFailed(NO_KEEPER.to_owned()));
+            }
+            let forked = self.fork(spec, Some(lease));
+            forked.map_err(|error| error.into_exit())
+        });
         made.unwrap_or_else(|exit| {
             let mut refused = Attempt::refused(exit, clock::wall_now(), spec.memo.clone());
             refused.unsaved = true;

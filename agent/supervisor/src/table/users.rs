@@ -6,7 +6,8 @@ use std::io;
 use nix::unistd::Uid;
 use sluice_common::supervision::SpawnSpec;
 
-use super::{Attempt, Lease, SpawnError, Table, chain, clock};
+use super::{Attempt, SpawnError, Table, chain, clock};
+use crate::lease::Lease;
 
 impl Table {
     /// A user id of its own goes before all that is the attempt's: what fails after it leaves it to be cleaned.

@@ -11,6 +11,7 @@ use sluice_common::exec::ExecId;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::lease::Challenge;
 use sluice_common::supervision::{
     AttemptView, Devices, Exit, FreezerState, FromSupervisor, HostEnd, HostPhase, Limits,
     MAX_SUPERVISION_FRAME_BYTES, Memo, Process, SUPERVISION_VERSION, SpawnSpec, StopSignal,
@@ -33,6 +34,8 @@ pub(crate) struct Client {
     pub(crate) execs: Vec<(ExecId, Exit)>,
     /// How the host is, as it was said last.
     pub(crate) health: Option<HostHealth>,
+    /// The last one that was drawn.
+    challenge: Option<Challenge>,
 }
 
 impl Client {
@@ -50,6 +53,7 @@ impl Client {
             hellos: 0,
             execs: Vec::new(),
             health: None,
+            challenge: None,
         };
         client.wait("hello", |c| (c.hellos == 1).then_some(()));
         client
@@ -72,6 +76,13 @@ impl Client {
     pub(crate) fn forget(&mut self, attempt: &AttemptId) {
         let attempt = attempt.clone();
         self.send(&ToSupervisor::Forget { attempt });
+    }
+
+    /// A new challenge.
+    pub(crate) fn challenge(&mut self) -> Challenge {
+        self.challenge = None;
+        self.send(&ToSupervisor::Challenge);
+        self.wait("a challenge", |c| c.challenge)
     }
 
     /// Everything that the supervisor knows now.
@@ -189,6 +200,7 @@ impl Client {
             }
             FromSupervisor::Health(health) => self.health = Some(health),
             FromSupervisor::Pong => {}
+            FromSupervisor::Challenge(challenge) => self.challenge = Some(challenge),
             FromSupervisor::ExecEnded { exec, exit } => self.execs.push((exec, exit)),
             FromSupervisor::Attempt(view) => {
                 if let Some(old) = self.views.get(&view.attempt) {

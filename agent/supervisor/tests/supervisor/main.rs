@@ -37,6 +37,7 @@ mod names;
 mod outputs;
 mod pinned;
 mod restarts;
+mod sealed;
 mod storage;
 mod storms;
 mod tenants;

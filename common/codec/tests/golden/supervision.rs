@@ -5,8 +5,9 @@ use crate::notation::check;
 use sluice_common::device::DeviceNumber;
 use sluice_common::exec::ExecId;
 use sluice_common::host_health::HostHealth;
-use sluice_common::id::{AttemptId, BootId, Subject};
+use sluice_common::id::{AttemptId, BootId, NodeName, Subject};
 use sluice_common::inventory::{Capability, Mechanism};
+use sluice_common::lease::{Challenge, LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::{
     AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor,
@@ -298,6 +299,30 @@ fn programs_beside_an_attempt() {
 fn how_the_host_is() {
     let unfit = FromSupervisor::Health(HostHealth::Unfit("no".into()));
     check(&unfit, "02000000 01000000 0200000000000000 'no'");
+}
+
+#[test]
+fn challenges_and_leases() {
+    let sixteen = "01".repeat(16);
+    check(&ToSupervisor::Challenge, "0c000000");
+    let drawn = FromSupervisor::Challenge(Challenge([1; 16]));
+    check(&drawn, &format!("04000000 {sixteen}"));
+    let lease = SealedLease {
+        grant: LeaseGrant {
+            node: NodeName::new("n").unwrap(),
+            challenge: Challenge([1; 16]),
+            lease: Span::from_millis(258),
+            stop_limit: Span::from_millis(3),
+        },
+        key: LeaseKey([2; 32]),
+        signature: [[3; 32], [4; 32]],
+    };
+    let signed = b"sluice lease 1\nn\n01010101010101010101010101010101\n258\n3\n";
+    assert_eq!(lease.grant.signed_bytes(), signed);
+    let (key, one, two) = ("02".repeat(32), "03".repeat(32), "04".repeat(32));
+    let terms = "0201000000000000 0300000000000000";
+    let golden = format!("0d000000 0100000000000000 'n' {sixteen} {terms} {key} {one} {two}");
+    check(&ToSupervisor::Lease(lease), &golden);
 }
 
 #[test]

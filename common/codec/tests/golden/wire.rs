@@ -14,6 +14,7 @@ use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Machine, Mechanism, Mig,
     Readings, Reserve,
 };
+use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::template::launch::{Around, Bound, HookRun, Launch};
@@ -263,6 +264,7 @@ fn hello() {
         gpu_states: gpu_states(),
         said_at: BootMillis(258),
         supervisor: SupervisorState::Away("no".into()),
+        challenge: Some(Challenge([1; 16])),
     };
     let golden = format!(
         "01000000                  # protocol
@@ -280,7 +282,8 @@ fn hello() {
            {ATTEMPT} 00000000       #   starting
          {GPU_STATES}
          0201000000000000           # said_at
-         01000000 0200000000000000 'no' # supervisor: away"
+         01000000 0200000000000000 'no' # supervisor: away
+         01 01010101010101010101010101010101 # challenge"
     );
     check(&hello, &golden);
 }
@@ -302,6 +305,7 @@ fn hello_of_a_new_host() {
         gpu_states: GpuStates::default(),
         said_at: BootMillis(1),
         supervisor: SupervisorState::Answers,
+        challenge: None,
     };
     let golden = "
         01000000                            # protocol
@@ -325,6 +329,7 @@ fn hello_of_a_new_host() {
         0000000000000000 00                 # gpu_states
         0100000000000000                    # said_at
         00000000                            # supervisor: answers
+        00                                  # challenge
     ";
     check(&hello, golden);
 }
@@ -337,13 +342,15 @@ fn greetings() {
         stop_limit: Span::from_secs(30),
         heartbeat: Span::from_secs(3),
         order_limit: Span::from_secs(10),
+        seal: None,
     };
     let golden = format!(
         "00000000 {EPOCH} {SEAL}
          e093040000000000 # lease
          3075000000000000 # stop_limit
          b80b000000000000 # heartbeat
-         1027000000000000 # order_limit"
+         1027000000000000 # order_limit
+         00               # seal"
     );
     check(&Greeting::Welcome(welcome), &golden);
     let refused = Greeting::Refused {
@@ -687,10 +694,13 @@ fn heartbeats() {
         said_at: BootMillis(3),
         answered: BootMillis(2),
         orders: 1,
+        challenge: None,
     };
-    let golden = "0201000000000000 0300000000000000 0200000000000000 0100000000000000";
+    let golden = "0201000000000000 0300000000000000 0200000000000000 0100000000000000 00";
     check(&beat, golden);
-    check(&HeartbeatAck { number: u64::MAX }, "ffffffffffffffff");
+    let number = u64::MAX;
+    let ack = HeartbeatAck { number, seal: None };
+    check(&ack, "ffffffffffffffff 00");
 }
 
 #[test]

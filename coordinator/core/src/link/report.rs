@@ -37,6 +37,7 @@ impl Core {
             gpu_states,
             said_at: _,
             supervisor: _,
+            challenge: _,
         } = hello;
         self.report(Record::NodeReported {
             node,

@@ -198,6 +198,7 @@ impl Rehearsal {
             gpu_states: GpuStates::default(),
             said_at: BootMillis(0),
             supervisor: SupervisorState::Answers,
+            challenge: None,
         });
         self.ask(Input::NodeHello {
             session,

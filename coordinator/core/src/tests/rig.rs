@@ -451,6 +451,7 @@ impl Rig {
             said_at: self.host_clock(),
             answered,
             orders,
+            challenge: None,
         };
         self.feed(Input::Heartbeat {
             session: self.session(on),
@@ -710,6 +711,7 @@ pub(super) fn hello(name: &str, gpus: u32, cpus: u32) -> Hello {
         gpu_states: Default::default(),
         said_at: BootMillis(0),
         supervisor: SupervisorState::Answers,
+        challenge: None,
     }
 }
 

@@ -6,7 +6,7 @@ use sluice_fuzz::Fuzz;
 use super::*;
 
 fn sealed_around(seal: &Seal, attempt: &AttemptId, json: &str) -> SealedWarrant {
-    let tag = hmac::sign(&seal.0, &sealed_text(attempt, json));
+    let tag = hmac::sign(&seal.0.tags, &sealed_text(attempt, json));
     SealedWarrant::new(format!("{} {json}", hex::encode(tag.as_ref())))
 }
 

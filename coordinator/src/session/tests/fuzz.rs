@@ -147,6 +147,7 @@ impl World {
             said_at: BootMillis(self.now.unix_millis()),
             answered: BootMillis(0),
             orders: 0,
+            challenge: None,
         };
         self.feed(Input::Heartbeat {
             session,

@@ -271,6 +271,7 @@ impl Host {
             said_at: self.boot(now),
             answered: self.answered,
             orders: self.arrived,
+            challenge: None,
         }
     }
 
@@ -373,6 +374,9 @@ impl Host {
                 self.suspend(now, &attempt, what, chance)
             }
             ToSupervisor::Pin { attempt, .. } => panic!("{attempt} was never frozen"),
+            ToSupervisor::Challenge | ToSupervisor::Lease(_) => {
+                panic!("agent-core knows of no seals")
+            }
             ToSupervisor::Exec { exec, .. } | ToSupervisor::EndExec { exec } => {
                 panic!("agent-core knows of no {exec:?}")
             }

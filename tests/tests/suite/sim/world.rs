@@ -1004,6 +1004,7 @@ impl World {
             gpu_states: Default::default(),
             said_at: BootMillis(0),
             supervisor: SupervisorState::Answers,
+            challenge: None,
         }
     }
 

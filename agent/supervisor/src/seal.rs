@@ -1,0 +1,420 @@
+//! Whose leases count. The supervisor draws challenges; the cluster signs a lease for one of them; what is verified here
+//! runs from the moment when the challenge was drawn. So the agent, which carries both, can delay a lease and never
+//! extend it, and what was signed for another host, boot or supervisor is worth nothing.
+//!
+//! The cluster's key is the one in the config, or the first that signs a lease for this host: it is kept in the state
+//! directory, with the name of the node that it was for, and no other counts from then on. Before that the agent is
+//! believed, up to the longest lease that the host allows.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{ED25519, UnparsedPublicKey};
+use serde::{Deserialize, Serialize};
+use sluice_common::id::NodeName;
+use sluice_common::lease::{Challenge, LeaseKey, SealedLease};
+use sluice_common::limit::MAX_GRACE;
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Span;
+
+use crate::clock;
+use crate::whole_file::{self, FileError};
+
+/// The file with the first key that was seen.
+const FILE: &str = "lease_key.json";
+const NEW: &str = ".lease_key.new";
+
+/// Challenges that may be under way: one for each heartbeat, and more heartbeats than a link bears unanswered are of no
+/// use. The oldest is forgotten first.
+const MAX_ISSUED: usize = 256;
+
+/// The longest lease unless the config says otherwise: longer than any partition that a cluster is meant to bear.
+pub const DEFAULT_LONGEST: Span = Span::from_secs(24 * 3600);
+
+/// What the config says of leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// The cluster's key, if it is set by hand.
+    pub key: Option<LeaseKey>,
+    /// The longest that a lease may last, whoever gives it.
+    pub longest: Span,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            key: None,
+            longest: DEFAULT_LONGEST,
+        }
+    }
+}
+
+/// Why a signed lease does not count.
+#[derive(Debug, thiserror::Error)]
+pub enum Distrust {
+    /// It answers no challenge that is open: it comes late, twice, or from elsewhere.
+    #[error("it answers no challenge of this supervisor that is still open")]
+    Unknown,
+    /// Another cluster's.
+    #[error(
+        "it is signed with key {found}, and this host takes leases of key {expected} only: {way_out}"
+    )]
+    OtherKey {
+        /// Which signed.
+        found: LeaseKey,
+        /// Which counts.
+        expected: LeaseKey,
+        /// What to do if the cluster has another key now.
+        way_out: String,
+    },
+    /// Another host's.
+    #[error(
+        "it is for node `{found}`, and this host is node `{expected}`: if it was renamed, remove {} while nothing runs \
+         on it, and restart the supervisor", file.display()
+    )]
+    OtherNode {
+        /// For whom it is.
+        found: NodeName,
+        /// Who this is.
+        expected: NodeName,
+        /// Where that is kept.
+        file: PathBuf,
+    },
+    /// Nobody's.
+    #[error("its signature is not that of key {0}")]
+    Forged(LeaseKey),
+    /// What was learned cannot be kept.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What is kept between starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Pinned {
+    key: String,
+    node: NodeName,
+    stop_limit: Span,
+}
+
+/// Why the supervisor cannot tell whose leases count.
+#[derive(Debug, thiserror::Error)]
+pub enum SealError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It holds something else.
+    #[error("{} is no key of leases: remove it, and the next cluster that this host's agent joins sets it anew", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+    },
+}
+
+/// Draws challenges and verifies what comes of them.
+#[derive(Debug)]
+pub struct Seals {
+    dir: PathBuf,
+    terms: Terms,
+    pinned: Option<(LeaseKey, Pinned)>,
+    issued: VecDeque<(Challenge, BootMillis)>,
+    random: SystemRandom,
+}
+
+impl Seals {
+    /// As an earlier supervisor left them in `state_dir`.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be used: nobody is believed instead.
+    pub fn open(state_dir: &Path, terms: Terms) -> Result<Self, SealError> {
+        let path = state_dir.join(FILE);
+        let pinned = match fs::read(&path) {
+            Ok(bytes) => Some(read(&bytes).ok_or(SealError::Damaged { path })?),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+            Err(e) => return Err(FileError::new("read", &path, e).into()),
+        };
+        // A key that was set by hand goes before one that was learned, and so does the host's name under it.
+        let pinned = pinned.filter(|(key, _)| terms.key.is_none_or(|set| set == *key));
+        Ok(Self {
+            dir: state_dir.to_owned(),
+            terms,
+            pinned,
+            issued: VecDeque::new(),
+            random: SystemRandom::new(),
+        })
+    }
+
+    /// Whether only signed leases count.
+    pub fn is_settled(&self) -> bool {
+        self.terms.key.is_some() || self.pinned.is_some()
+    }
+
+    /// The latest end of a lease that is given now.
+    pub fn latest(&self, now: BootMillis) -> BootMillis {
+        clock::after(now, self.terms.longest)
+    }
+
+    /// The longest time between SIGTERM and SIGKILL of an attempt whose lease has passed: the cluster counts on the stop
+    /// limit that it has signed, of which a sixth is for dying.
+    pub fn longest_grace(&self) -> Span {
+        let stop_limit = self.pinned.as_ref().map(|(_, pinned)| pinned.stop_limit);
+        let grace = |limit: Span| limit - Span::from_millis(limit.millis().div_ceil(6));
+        stop_limit.map_or(MAX_GRACE, grace)
+    }
+
+    /// A new challenge; `None` if the kernel gives no random bytes.
+    pub fn draw(&mut self, now: BootMillis) -> Option<Challenge> {
+        let mut bytes = [0; 16];
+        self.random.fill(&mut bytes).ok()?;
+        let challenge = Challenge(bytes);
+        if self.issued.len() >= MAX_ISSUED {
+            self.issued.pop_front();
+        }
+        self.issued.push_back((challenge, now));
+        Some(challenge)
+    }
+
+    /// Until when attempts may run by a lease that somebody has signed.
+    ///
+    /// # Errors
+    /// If it does not count.
+    pub fn verify(&mut self, lease: &SealedLease) -> Result<BootMillis, Distrust> {
+        let open = self.issued.iter();
+        let (place, drawn_at) = open
+            .zip(0..)
+            .find(|((challenge, _), _)| *challenge == lease.grant.challenge)
+            .map(|((_, at), place)| (place, *at))
+            .ok_or(Distrust::Unknown)?;
+        self.check_key(lease)?;
+        UnparsedPublicKey::new(&ED25519, lease.key.0)
+            .verify(&lease.grant.signed_bytes(), lease.signature.as_flattened())
+            .map_err(|_| Distrust::Forged(lease.key))?;
+        self.pin(lease)?;
+        // Nor do those that were drawn before it extend anything.
+        self.issued.drain(..=place);
+        let lasts = lease.grant.lease.min(self.terms.longest);
+        Ok(clock::after(drawn_at, lasts))
+    }
+
+    fn check_key(&self, lease: &SealedLease) -> Result<(), Distrust> {
+        let file = || self.dir.join(FILE);
+        let pinned = self.pinned.as_ref();
+        let expected = self.terms.key.or(pinned.map(|(key, _)| *key));
+        if let Some(expected) = expected.filter(|expected| *expected != lease.key) {
+            let way_out = match self.terms.key {
+                Some(_) => {
+                    "if the cluster has a new key, set `lease_key` in supervisor.toml".to_owned()
+                }
+                None => format!(
+                    "if the cluster has a new key, remove {} while nothing runs on this host, and restart the supervisor",
+                    file().display()
+                ),
+            };
+            let found = lease.key;
+            return Err(Distrust::OtherKey {
+                found,
+                expected,
+                way_out,
+            });
+        }
+        match pinned {
+            Some((_, pinned)) if pinned.node != lease.grant.node => Err(Distrust::OtherNode {
+                found: lease.grant.node.clone(),
+                expected: pinned.node.clone(),
+                file: file(),
+            }),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// Keeps what a lease that counts says of the cluster, if that is new.
+    fn pin(&mut self, lease: &SealedLease) -> Result<(), FileError> {
+        let found = Pinned {
+            key: lease.key.to_string(),
+            node: lease.grant.node.clone(),
+            stop_limit: lease.grant.stop_limit,
+        };
+        if self
+            .pinned
+            .as_ref()
+            .is_some_and(|(_, known)| *known == found)
+        {
+            return Ok(());
+        }
+        let bytes = serde_json::to_vec(&found).expect("a key and a name are JSON");
+        whole_file::replace(&self.dir.join(FILE), &self.dir.join(NEW), &bytes)?;
+        if self.pinned.is_none() {
+            tracing::info!(key = %lease.key, node = %found.node, "from now on only leases of this key and node count");
+        }
+        self.pinned = Some((lease.key, found));
+        Ok(())
+    }
+}
+
+fn read(bytes: &[u8]) -> Option<(LeaseKey, Pinned)> {
+    let pinned: Pinned = serde_json::from_slice(bytes).ok()?;
+    Some((LeaseKey::parse(&pinned.key)?, pinned))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+    use sluice_common::lease::LeaseGrant;
+
+    const LEASE: Span = Span::from_secs(300);
+    const STOP_LIMIT: Span = Span::from_secs(30);
+
+    fn cluster(seed: u8) -> Ed25519KeyPair {
+        Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap()
+    }
+
+    fn key(of: &Ed25519KeyPair) -> LeaseKey {
+        LeaseKey(of.public_key().as_ref().try_into().unwrap())
+    }
+
+    fn sign(by: &Ed25519KeyPair, node: &str, challenge: Challenge, lease: Span) -> SealedLease {
+        let grant = LeaseGrant {
+            node: NodeName::new(node).unwrap(),
+            challenge,
+            lease,
+            stop_limit: STOP_LIMIT,
+        };
+        let signature = by.sign(&grant.signed_bytes());
+        let (halves, _) = signature.as_ref().as_chunks::<32>();
+        SealedLease {
+            key: key(by),
+            grant,
+            signature: halves.try_into().unwrap(),
+        }
+    }
+
+    fn open(dir: &Path) -> Seals {
+        Seals::open(dir, Terms::default()).unwrap()
+    }
+
+    #[test]
+    fn a_lease_runs_from_its_challenge_and_counts_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut seals, by) = (open(dir.path()), cluster(1));
+        let earlier = seals.draw(BootMillis(500)).unwrap();
+        let challenge = seals.draw(BootMillis(1000)).unwrap();
+        let lease = sign(&by, "n", challenge, LEASE);
+        assert!(!seals.is_settled());
+        assert_eq!(seals.verify(&lease).unwrap(), BootMillis(301_000));
+        assert!(seals.is_settled());
+        for used in [challenge, earlier, Challenge([7; 16])] {
+            let again = seals.verify(&sign(&by, "n", used, LEASE));
+            assert!(matches!(again, Err(Distrust::Unknown)), "{again:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_signed_lease_can_be_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut seals, by) = (open(dir.path()), cluster(1));
+        let challenge = seals.draw(BootMillis(0)).unwrap();
+        let good = sign(&by, "n", challenge, LEASE);
+        let mut longer = good.clone();
+        longer.grant.lease = Span::from_millis(1 << 62);
+        let mut slower = good.clone();
+        slower.grant.stop_limit = Span::from_millis(1 << 62);
+        let mut named = good.clone();
+        named.grant.node = NodeName::new("m").unwrap();
+        let mut keyed = good.clone();
+        keyed.key = key(&cluster(2));
+        let mut signed = good.clone();
+        signed.signature[1][31] ^= 1;
+        for changed in [longer, slower, named, keyed, signed] {
+            let found = seals.verify(&changed);
+            assert!(matches!(found, Err(Distrust::Forged(_))), "{found:?}");
+            assert!(!seals.is_settled(), "and nobody is trusted for it");
+        }
+        seals.verify(&good).unwrap();
+    }
+
+    #[test]
+    fn what_was_signed_for_another_supervisor_counts_nowhere_else() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut here, mut there, by) = (open(one.path()), open(two.path()), cluster(1));
+        let challenge = there.draw(BootMillis(0)).unwrap();
+        let lease = sign(&by, "n", challenge, LEASE);
+        assert!(matches!(here.verify(&lease), Err(Distrust::Unknown)));
+        // Nor after a restart of its own.
+        let mut restarted = open(two.path());
+        assert!(matches!(restarted.verify(&lease), Err(Distrust::Unknown)));
+        there.verify(&lease).unwrap();
+    }
+
+    #[test]
+    fn the_first_key_and_node_count_until_somebody_removes_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut seals, first, second) = (open(dir.path()), cluster(1), cluster(2));
+        let challenge = seals.draw(BootMillis(0)).unwrap();
+        seals.verify(&sign(&first, "n", challenge, LEASE)).unwrap();
+        let mut seals = open(dir.path());
+        assert!(seals.is_settled(), "it is kept");
+        let challenge = seals.draw(BootMillis(0)).unwrap();
+        let other = seals
+            .verify(&sign(&second, "n", challenge, LEASE))
+            .unwrap_err();
+        let told = other.to_string();
+        for word in [FILE, "remove", &key(&first).to_string()] {
+            assert!(told.contains(word), "{told}");
+        }
+        let other = seals
+            .verify(&sign(&first, "m", challenge, LEASE))
+            .unwrap_err();
+        assert!(other.to_string().contains("node `m`"), "{other}");
+        assert_eq!(seals.longest_grace(), Span::from_secs(25));
+        seals.verify(&sign(&first, "n", challenge, LEASE)).unwrap();
+    }
+
+    #[test]
+    fn a_key_that_was_set_by_hand_counts_from_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (cluster(1), cluster(2));
+        let terms = Terms {
+            key: Some(key(&second)),
+            ..Terms::default()
+        };
+        let mut seals = Seals::open(dir.path(), terms).unwrap();
+        assert!(seals.is_settled());
+        let challenge = seals.draw(BootMillis(0)).unwrap();
+        let other = seals
+            .verify(&sign(&first, "n", challenge, LEASE))
+            .unwrap_err();
+        assert!(other.to_string().contains("supervisor.toml"), "{other}");
+        seals.verify(&sign(&second, "n", challenge, LEASE)).unwrap();
+    }
+
+    #[test]
+    fn no_signature_makes_a_lease_longer_than_the_host_allows() {
+        let dir = tempfile::tempdir().unwrap();
+        let terms = Terms {
+            longest: Span::from_secs(60),
+            ..Terms::default()
+        };
+        let mut seals = Seals::open(dir.path(), terms).unwrap();
+        let challenge = seals.draw(BootMillis(1000)).unwrap();
+        let lease = sign(&cluster(1), "n", challenge, Span::from_millis(1 << 62));
+        assert_eq!(seals.verify(&lease).unwrap(), BootMillis(61_000));
+    }
+
+    #[test]
+    fn a_flood_of_challenges_is_bounded_and_a_damaged_key_trusts_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut seals = open(dir.path());
+        for at in 0..10_000 {
+            seals.draw(BootMillis(at)).unwrap();
+        }
+        assert_eq!(seals.issued.len(), MAX_ISSUED);
+        for text in ["", "{}", r#"{"key":"00","node":"n","stop_limit":1}"#] {
+            fs::write(dir.path().join(FILE), text).unwrap();
+            let told = Seals::open(dir.path(), Terms::default()).unwrap_err();
+            assert!(told.to_string().contains(FILE), "{told}");
+        }
+    }
+}
