@@ -12,6 +12,9 @@ use sluice_tests::{binaries, environ_has, eventually, kill, pids_with_environ};
 /// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
 const TERMS: &str = "lease = \"2s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"23s\"\n";
 
+/// Terms under which a host that hears nothing is lost long after its orders have run out.
+const PATIENT: &str = "lease = \"10s\"\nstop_limit = \"5s\"\nheartbeat = \"1s\"\nunreachable_after = \"8s\"\nlost_after = \"60s\"\n";
+
 /// Namespaces and processes of one test, all of which end with it.
 struct Net {
     folder: tempfile::TempDir,
@@ -44,12 +47,13 @@ impl Net {
         made
     }
 
-    /// A namespace for the coordinator and one for each of two hosts, a cable between it and each of them.
-    fn new() -> Self {
+    /// A namespace for the coordinator and one for each of two hosts, a cable between it and each of them. `tag` is
+    /// another for each test of one process.
+    fn new(tag: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let net = Self {
             folder,
-            tag: format!("sl{}", std::process::id()),
+            tag: format!("sl{}{tag}", std::process::id()),
             children: Vec::new(),
         };
         for name in ["c", "1", "2"] {
@@ -115,6 +119,25 @@ impl Net {
         ]);
     }
 
+    /// From now on nothing reaches the host, and all that it says is heard: what is for it goes to a wrong address.
+    fn deafen(&self, host: &str) {
+        let (address, device) = (format!("10.231.{host}.2"), format!("{}c{host}", self.tag));
+        let (namespace, nobody) = (self.ns("c"), "02:00:00:00:00:99");
+        ip(&[
+            "-n",
+            &namespace,
+            "neigh",
+            "replace",
+            &address,
+            "lladdr",
+            nobody,
+            "dev",
+            &device,
+            "nud",
+            "permanent",
+        ]);
+    }
+
     fn command(&self, ns: &str, binary: &str, args: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command
@@ -158,7 +181,7 @@ impl Net {
         serde_json::from_str(&self.sluice(&["get", "step", id, "-o", "json"])).unwrap()
     }
 
-    fn coordinator(&mut self) {
+    fn coordinator(&mut self, terms: &str) {
         let data = self.path("coordinator");
         let text = |path: &Path| path.to_str().unwrap().to_owned();
         let init = self
@@ -176,7 +199,7 @@ impl Net {
         );
         let tls = data.join("tls");
         let config = format!(
-            "quic = \"0.0.0.0:7443\"\nhttp = \"127.0.0.1:7070\"\ndata_dir = {data:?}\nopen_to_all_local_users = true\n{TERMS}\
+            "quic = \"0.0.0.0:7443\"\nhttp = \"127.0.0.1:7070\"\ndata_dir = {data:?}\nopen_to_all_local_users = true\n{terms}\
              [tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n",
             tls.join("ca.pem"),
             tls.join("coordinator.pem"),
@@ -290,8 +313,8 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
         sluice_tests::left_out("network namespaces need root and `ip`");
         return;
     }
-    let mut net = Net::new();
-    net.coordinator();
+    let mut net = Net::new("");
+    net.coordinator(TERMS);
     let (_, agent) = net.host("1");
     net.node_is("host-1", "ready");
     net.sluice(&[
@@ -352,4 +375,39 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
     eventually("its end", || {
         running("wanderer", 2).is_empty().then_some(())
     });
+}
+
+#[test]
+fn what_a_host_that_hears_nothing_was_told_to_start_goes_elsewhere_before_it_is_lost() {
+    if !Net::can_be_made() {
+        eprintln!("skipped: network namespaces need root and `ip`");
+        return;
+    }
+    let mut net = Net::new("d");
+    net.coordinator(PATIENT);
+    net.host("1");
+    net.node_is("host-1", "ready");
+    net.deafen("1");
+    let submit = "submit --id unheard --workdir / -- sleep 1000";
+    net.sluice(&submit.split(' ').collect::<Vec<_>>());
+    assert_eq!(
+        net.step("unheard")["attempt"],
+        1,
+        "it was sent before anybody knew"
+    );
+    net.node_is("host-1", "unreachable");
+    net.host("2");
+    net.node_is("host-2", "ready");
+    eventually("the second attempt", || {
+        assert_eq!(
+            running("unheard", 1),
+            [0_u32; 0],
+            "the order did not arrive"
+        );
+        (!running("unheard", 2).is_empty()).then_some(())
+    });
+    // Its link has not even broken of itself, or has just done so: nobody has waited for the host to be lost.
+    net.node_is("host-1", "unreachable");
+    net.sluice(&["cancel", "unheard"]);
+    eventually("its end", || running("unheard", 2).is_empty().then_some(()));
 }
