@@ -304,9 +304,9 @@ fn how_the_host_is() {
 #[test]
 fn challenges_and_leases() {
     let sixteen = "01".repeat(16);
-    check(&ToSupervisor::Challenge, "0c000000");
+    check(&ToSupervisor::Challenge, "0d000000");
     let drawn = FromSupervisor::Challenge(Challenge([1; 16]));
-    check(&drawn, &format!("04000000 {sixteen}"));
+    check(&drawn, &format!("05000000 {sixteen}"));
     let lease = SealedLease {
         grant: LeaseGrant {
             node: NodeName::new("n").unwrap(),
@@ -321,7 +321,7 @@ fn challenges_and_leases() {
     assert_eq!(lease.grant.signed_bytes(), signed);
     let (key, one, two) = ("02".repeat(32), "03".repeat(32), "04".repeat(32));
     let terms = "0201000000000000 0300000000000000";
-    let golden = format!("0d000000 0100000000000000 'n' {sixteen} {terms} {key} {one} {two}");
+    let golden = format!("0e000000 0100000000000000 'n' {sixteen} {terms} {key} {one} {two}");
     check(&ToSupervisor::Lease(lease), &golden);
 }
 
