@@ -2,12 +2,13 @@
 //!
 //! ```text
 //! wait -> take all that is in the inbox -> handle each -> drain the core
-//!      -> commit the records once -> send -> reply -> arm timers -> answer reads -> fire timers -> wait
+//!      -> commit the records once -> send -> reply -> arm timers -> answer questions -> fire timers -> wait
 //! ```
 //!
 //! The order is the promise of the whole program: nobody is told of anything that is not durable. A commit that fails
 //! ends the loop, and with it the process, before anybody was told. Timers fire once everything was handled that was
-//! in the inbox when they came due, so that a sign of life that waits there is heard before silence is judged.
+//! in the inbox when they came due, so that a sign of life that waits there is heard before silence is judged. Questions
+//! change nothing and some are dear, so between two looks at the inbox they get [`QUESTION_TIME`] and no more.
 //!
 //! Everybody else holds an [`EngineHandle`]. What an input means is the core's business.
 
@@ -19,7 +20,7 @@ mod report;
 mod tests;
 mod timers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -57,6 +58,9 @@ const MAX_COMMIT_RECORDS: usize = 16 * 1024;
 
 /// How long a note waits for what was noted, so that both are one commit.
 const NOTE_DELAY: Duration = Duration::from_millis(20);
+
+/// How long questions are answered between two looks at the inbox: the last of them is let come to its end.
+const QUESTION_TIME: Duration = Duration::from_millis(20);
 
 /// A commit that takes longer is worth a word: every caller and every node waits for it.
 const SLOW_COMMIT: Duration = Duration::from_millis(500);
@@ -160,8 +164,18 @@ enum Message {
     Note(AuditEntry),
     /// The config says anew what is kept.
     Keep(Keep),
-    Read(ReadFn),
+    Question(Question),
     Stop,
+}
+
+/// What changes nothing.
+enum Question {
+    Read(ReadFn),
+    /// What a submit would come to.
+    Preview {
+        step: Box<NewStep>,
+        reply: ReplyFn,
+    },
 }
 
 /// Why the loop ended other than by request.
@@ -222,6 +236,7 @@ pub fn start(
         welcomed: BTreeMap::new(),
         replies: BTreeMap::new(),
         effects: Effects::default(),
+        questions: VecDeque::new(),
         notes: Vec::new(),
         drawn: 0,
         stopping: false,
@@ -257,6 +272,8 @@ struct Engine {
     welcomed: BTreeMap<NodeName, SessionId>,
     replies: BTreeMap<ReplyId, ReplyFn>,
     effects: Effects,
+    /// Asked, and not answered yet, in their order.
+    questions: VecDeque<Question>,
     /// Notes that go into the log before what comes next.
     notes: Vec<AuditEntry>,
     /// Numbers drawn for sessions and callers.
@@ -271,7 +288,6 @@ struct Effects {
     sends: Vec<(SessionId, ToSession)>,
     replies: Vec<(ReplyId, Answer)>,
     timers: Vec<(TimerKey, Time)>,
-    reads: Vec<ReadFn>,
 }
 
 impl Engine {
@@ -311,6 +327,7 @@ impl Engine {
                 }
             }
             self.flush()?;
+            self.answer_questions()?;
             self.fire_timers(handled)?;
         }
         Ok(self.store.close()?)
@@ -322,7 +339,8 @@ impl Engine {
         let inbox = self.inbox.recv_many(batch, MAX_BATCH);
         let timer = self.timers.next().map(|at| self.clock.until(at));
         let note = (!self.notes.is_empty()).then_some(NOTE_DELAY);
-        match timer.into_iter().chain(note).min() {
+        let question = (!self.questions.is_empty()).then_some(Duration::ZERO);
+        match timer.into_iter().chain(note).chain(question).min() {
             None => {
                 inbox.await;
             }
@@ -335,7 +353,7 @@ impl Engine {
     fn take(&mut self, message: Message) {
         match &message {
             // They change nothing that a caller waits for.
-            Message::Note(_) | Message::Read(_) | Message::Session(_) => {}
+            Message::Note(_) | Message::Question(_) | Message::Session(_) => {}
             _ => self.write_notes(),
         }
         match message {
@@ -363,7 +381,7 @@ impl Engine {
                 }
                 self.handle(*input);
             }
-            Message::Read(read) => self.effects.reads.push(read),
+            Message::Question(question) => self.questions.push_back(question),
             Message::Keep(Keep { records, finished }) => {
                 self.store.keep(records);
                 self.handle(Input::KeepFinished(finished));
@@ -478,11 +496,27 @@ impl Engine {
         for (key, at) in effects.timers {
             self.timers.set(key, at);
         }
-        for read in effects.reads {
-            read(&self.core);
-        }
         if self.store.snapshot_due() {
             self.take_snapshot()?;
+        }
+        Ok(())
+    }
+
+    /// Once what came before them is durable.
+    fn answer_questions(&mut self) -> Result<(), StoreError> {
+        let began = Instant::now();
+        while let Some(question) = self.questions.pop_front() {
+            match question {
+                Question::Read(read) => read(&self.core),
+                Question::Preview { step, reply } => {
+                    let reply = self.expect_reply(reply);
+                    self.handle(Input::Preview { reply, step });
+                    self.flush()?;
+                }
+            }
+            if began.elapsed() >= QUESTION_TIME {
+                break;
+            }
         }
         Ok(())
     }

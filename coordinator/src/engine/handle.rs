@@ -15,7 +15,7 @@ use sluice_common::wire::{FromNode, Heartbeat, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::interest::{Interest, Interests};
-use super::{Keep, Message, Meter, Mouth};
+use super::{Keep, Message, Meter, Mouth, Question};
 use crate::seal::Seal;
 
 /// The engine has ended, or ended before it could answer. Whether a submit or a cancel took place is unknown then.
@@ -95,8 +95,8 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, *preview));
         });
         let step = Box::new(step);
-        let input = Box::new(move |reply| Input::Preview { reply, step });
-        self.call(Message::Change { input, reply }, answer).await
+        let question = Question::Preview { step, reply };
+        self.call(Message::Question(question), answer).await
     }
 
     /// Cancels a step, with a `grace` where that is to be shorter than its own. `view` as in [`EngineHandle::submit`].
@@ -215,9 +215,13 @@ impl EngineHandle {
     ) -> Result<R, EngineGone> {
         let (tell, answer) = oneshot::channel();
         let read = Box::new(move |core: &Core| {
-            let _caller_may_be_gone = tell.send(read(core));
+            // Who has hung up costs nobody else anything.
+            if !tell.is_closed() {
+                let _caller_may_be_gone = tell.send(read(core));
+            }
         });
-        self.call(Message::Read(read), answer).await
+        self.call(Message::Question(Question::Read(read)), answer)
+            .await
     }
 
     /// Brings a node's hello; greeting and orders come through `mouth`.

@@ -363,3 +363,39 @@ async fn an_hour_that_nothing_shows_to_have_passed_does_not_count() {
     };
     assert_eq!(waited(None).await, expected);
 }
+
+/// Each of many questions takes a while, and what changes something comes when the first of them is being answered.
+#[tokio::test]
+async fn dear_questions_hold_up_nobody_who_comes_to_change_something() {
+    const QUESTIONS: usize = 100;
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, _thread) = begin(dir.path(), settings());
+    let answered = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let count = || answered.load(std::sync::atomic::Ordering::SeqCst);
+    let (begun, has_begun) = oneshot::channel();
+    let mut begun = Some(begun);
+    // It holds the engine until all the others are in the inbox.
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let held = engine.read(move |_| gone.recv());
+    let ask = |_| {
+        let (answered, begun) = (std::sync::Arc::clone(&answered), begun.take());
+        engine.read(move |_| {
+            begun.map(|begun| begun.send(()));
+            let began = Instant::now();
+            while began.elapsed() < Duration::from_millis(5) {
+                std::hint::spin_loop();
+            }
+            answered.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        })
+    };
+    let questions = futures_util::future::join_all((0..QUESTIONS).map(ask));
+    let submitted = async {
+        has_begun.await.unwrap();
+        (submit(&engine, "a").await.unwrap(), count())
+    };
+    let release = async { go.send(()).unwrap() };
+    let (_, answers, (created, before), ()) = tokio::join!(held, questions, submitted, release);
+    assert!(created);
+    assert!(before < QUESTIONS / 2, "{before} were answered before it");
+    assert_eq!((answers.len(), count()), (QUESTIONS, QUESTIONS));
+}

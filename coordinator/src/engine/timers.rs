@@ -11,8 +11,17 @@ use sluice_common::time::Time;
 pub(super) struct Timers {
     by_key: BTreeMap<TimerKey, Time>,
     by_time: BTreeSet<(Time, TimerKey)>,
-    /// Messages that are still ahead of the timers that have come due; `None` while none has.
-    ahead: Option<usize>,
+    /// What is still to be heard before timers fire; `None` while none has come due.
+    ahead: Option<Ahead>,
+}
+
+/// What was in the inbox when it was looked at.
+#[derive(Clone, Copy, Debug)]
+struct Ahead {
+    /// How many of its messages are still unheard.
+    messages: usize,
+    /// When that was: what comes due later may be put off by a message that came later too.
+    seen: Time,
 }
 
 impl Timers {
@@ -30,21 +39,29 @@ impl Timers {
     }
 
     /// The timers that fire now, disarmed. `handled` messages were handled since the last call and `waiting` are in
-    /// the inbox: those are heard first, however many come after them.
+    /// the inbox: those are heard first, however many come after them. What came due while they were heard waits for
+    /// the next look.
     pub(super) fn due(&mut self, now: Time, handled: usize, waiting: usize) -> Vec<TimerKey> {
         if self.next().is_none_or(|at| at > now) {
             self.ahead = None;
             return Vec::new();
         }
-        let ahead = self
-            .ahead
-            .map_or(waiting, |ahead| ahead.saturating_sub(handled));
-        if ahead > 0 {
+        let ahead = match self.ahead {
+            None => Ahead {
+                messages: waiting,
+                seen: now,
+            },
+            Some(ahead) => Ahead {
+                messages: ahead.messages.saturating_sub(handled),
+                ..ahead
+            },
+        };
+        if ahead.messages > 0 {
             self.ahead = Some(ahead);
             return Vec::new();
         }
         self.ahead = None;
-        self.take(now)
+        self.take(ahead.seen)
     }
 
     fn take(&mut self, now: Time) -> Vec<TimerKey> {
@@ -100,5 +117,19 @@ mod tests {
         timers.set(key("a"), at(50));
         assert!(timers.due(at(12), 1, 0).is_empty());
         assert_eq!(timers.next(), Some(at(50)));
+    }
+
+    #[test]
+    fn a_timer_that_came_due_while_others_were_waited_for_overtakes_nothing_that_came_before_it() {
+        let mut timers = Timers::default();
+        timers.set(key("a"), at(10));
+        timers.set(key("b"), at(20));
+        assert!(timers.due(at(10), 0, 1).is_empty());
+        // While that one was heard `b` came due, and what puts it off came in.
+        assert_eq!(timers.due(at(30), 1, 1), [key("a")]);
+        assert!(timers.due(at(31), 0, 1).is_empty());
+        timers.set(key("b"), at(60));
+        assert!(timers.due(at(32), 1, 0).is_empty());
+        assert_eq!(timers.next(), Some(at(60)));
     }
 }
