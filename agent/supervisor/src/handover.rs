@@ -198,7 +198,9 @@ mod tests {
 
     #[test]
     fn what_is_left_is_found() {
-        let fd = handover().write().unwrap().into_raw_fd();
+        let written = handover().write().unwrap();
+        // So high that no other test is given this number when it is free again.
+        let fd = fcntl(&written, FcntlArg::F_DUPFD_CLOEXEC(700)).unwrap();
         assert_eq!(Handover::read(fd).unwrap(), handover());
         assert!(
             Handover::read(fd).is_err(),

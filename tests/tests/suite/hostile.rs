@@ -352,18 +352,23 @@ fn bad_words() -> Vec<(&'static str, Vec<u8>)> {
 #[test]
 fn links_that_are_let_in_and_then_lie_are_cut() {
     let dev = dev_with_a_long_step();
-    let identity = identity(&dev, "evil");
-    let watched = Watched::new(&dev, Daemon::Coordinator, "links of a member");
+    // One node may have few links.
+    const LINKS_OF_EACH: usize = 8;
+    let count = links();
+    let names = (0..=count / LINKS_OF_EACH).map(|n| format!("evil-{n}"));
+    let evil: Vec<Identity> = names.map(|name| identity(&dev, &name)).collect();
+    let greedy = identity(&dev, "greedy");
+    let watched = Watched::new(&dev, Daemon::Coordinator, "links of members");
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
         .build()
         .unwrap();
-    let count = links();
     runtime.block_on(async {
-        let dialer = Dialer::new(&identity).unwrap();
+        let evil: Vec<Dialer> = evil.iter().map(|it| Dialer::new(it).unwrap()).collect();
         let mut cut = tokio::task::JoinSet::new();
         for (n, (what, bytes)) in (0..count).zip(bad_words().into_iter().cycle()) {
+            let dialer = &evil[n / LINKS_OF_EACH];
             let connection = dialer.dial(&dev.quic).await.unwrap();
             cut.spawn(async move {
                 let stream = connection.open().await;
@@ -376,6 +381,7 @@ fn links_that_are_let_in_and_then_lie_are_cut() {
             });
         }
         // One that opens as many streams as it is let.
+        let dialer = Dialer::new(&greedy).unwrap();
         let greedy = dialer.dial(&dev.quic).await.unwrap();
         let mut streams = Vec::new();
         while streams.len() < 10_000 {

@@ -295,7 +295,8 @@ fn every_host_ends_with_dev_and_leaves_nothing() {
     let daemons = children_of(dev.pid());
     assert_eq!(daemons.len(), 5, "a coordinator, and two for each host");
     let below: Vec<u32> = daemons.iter().flat_map(|pid| children_of(*pid)).collect();
-    assert_eq!(below.len(), 4, "a step for each host, and a keeper");
+    let each = "a step for each host, a keeper, and who writes its output";
+    assert_eq!(below.len(), 6, "{each}");
     let (status, log) = dev.stop();
     assert!(status.success(), "{log}");
     for pid in daemons.into_iter().chain(below) {

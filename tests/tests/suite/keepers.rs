@@ -79,7 +79,7 @@ fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
     // It ignores what asks it to stop.
     let script = "trap '' TERM; while :; do sleep 0.1; done";
     dev.ok(&["cordon", "spare"]);
-    let steps = ["first", "second", "third"];
+    let steps = ["kept-1", "kept-2", "kept-3"];
     for step in steps {
         let what = ["submit", "--id", step, "--gpus", "1", "--grace", "500ms"];
         dev.ok(&[&what[..], &["--", "sh", "-c", script]].concat());
