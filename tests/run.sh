@@ -32,7 +32,7 @@ need util-linux command -v prlimit
 need systemd command -v systemd-analyze                    # judges the units
 need prometheus command -v promtool                        # judges /metrics
 need "dpkg-dev debhelper" command -v dh                    # makes the packages
-need build-essential dpkg-query --show build-essential     # asked for by what makes them
+need build-essential sh -c 'dpkg -s build-essential | grep "^Status: .* installed"' # asked for by what makes them
 need help2man command -v help2man
 need fakeroot command -v fakeroot
 
