@@ -106,7 +106,8 @@ pub struct Attempt {
 
 impl Attempt {
     /// A child that waits for its record to be written.
-    pub fn starting(process: Process, report: Report, memo: Memo, lease: Option<Lease>) -> Self {
+    pub fn starting(process: Process, report: Report, memo: Memo, lease: Lease) -> Self {
+        let lease = Some(lease);
         Self::new(Phase::Starting(process, report), Origin::Child, memo, lease)
     }
 

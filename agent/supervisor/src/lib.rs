@@ -53,6 +53,7 @@ pub mod hooks;
 pub mod identity;
 pub mod keeper;
 pub mod lease;
+mod lock;
 pub mod moving;
 pub mod notice;
 pub mod notify;

@@ -1,16 +1,18 @@
 //! The supervisor's directory: one supervisor at a time holds its lock, and whoever holds it owns the socket in it.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 
+use crate::lock;
 use crate::trust::distrust;
+use crate::whole_file::open_in_place;
 
 /// The socket's name in the directory.
 pub const SOCKET: &str = "supervisor.sock";
@@ -91,7 +93,7 @@ impl StateDir {
     }
 
     fn locked(path: PathBuf, file: File) -> Result<Self, StateDirError> {
-        lock(&path, &file)?;
+        take_lock(&path, &file)?;
         Ok(Self { path, lock: file })
     }
 
@@ -191,16 +193,14 @@ fn check_trust(dir: &Path) -> Result<(), StateDirError> {
 
 /// Whether a supervisor works there, one that is stopped included.
 pub fn is_taken(dir: &Path) -> bool {
-    let mut lock = whole_file();
-    let asked = File::open(dir.join(LOCK))
-        .is_ok_and(|file| fcntl(file, FcntlArg::F_GETLK(&mut lock)).is_ok());
-    asked && lock.l_type != libc::F_UNLCK as libc::c_short
+    let file = File::open(dir.join(LOCK)).ok();
+    let found = file.and_then(|file| lock::found(&file).ok());
+    found.is_some_and(|it| it.l_type != libc::F_UNLCK as libc::c_short)
 }
 
-/// A lock of the process and not of the open file: children that are not yet another program do not share it, so it
-/// ends with the supervisor even while such a one lives on.
-fn lock(dir: &Path, file: &File) -> Result<(), StateDirError> {
-    match fcntl(file, FcntlArg::F_SETLK(&whole_file())) {
+/// It ends with the supervisor even while a child of it lives on.
+fn take_lock(dir: &Path, file: &File) -> Result<(), StateDirError> {
+    match fcntl(file, FcntlArg::F_SETLK(&lock::whole())) {
         Ok(_) => Ok(()),
         Err(Errno::EACCES | Errno::EAGAIN) => Err(StateDirError::Taken {
             dir: dir.to_owned(),
@@ -212,31 +212,13 @@ fn lock(dir: &Path, file: &File) -> Result<(), StateDirError> {
 
 fn open_lock(dir: &Path) -> Result<File, StateDirError> {
     let path = dir.join(LOCK);
-    OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(&path)
-        .map_err(|e| failed("open", &path, e))
+    open_in_place(&path).map_err(|e| failed("open", &path, e))
 }
 
 /// Who holds the lock; unknown where it was let go just now, or is held from another container.
 fn holder(file: &File) -> Option<i32> {
-    let mut lock = whole_file();
-    fcntl(file, FcntlArg::F_GETLK(&mut lock)).ok()?;
+    let lock = lock::found(file).ok()?;
     (lock.l_pid > 0).then_some(lock.l_pid)
-}
-
-fn whole_file() -> libc::flock {
-    libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
 }
 
 fn remove(path: &Path) -> Result<(), StateDirError> {

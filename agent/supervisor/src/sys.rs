@@ -11,7 +11,7 @@ use std::{fs, io};
 
 use nix::errno::Errno;
 use nix::sys::socket::ControlMessageOwned;
-use nix::unistd::{ForkResult, fork};
+use nix::unistd::{ForkResult, Gid, Uid, fork, setgroups, setresgid, setresuid};
 use sluice_common::usage::Usage;
 
 use crate::reap::EndedChild;
@@ -310,6 +310,17 @@ pub fn drop_bounding_set() -> nix::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Becomes a user that is given out by number and has the group of the same number alone. Root only.
+///
+/// # Errors
+/// Where the kernel refuses.
+pub fn become_user(uid: Uid) -> nix::Result<()> {
+    let gid = Gid::from_raw(uid.as_raw());
+    setgroups(&[gid])?;
+    setresgid(gid, gid, gid)?;
+    setresuid(uid, uid, uid)
 }
 
 /// The version of the kernel's structures for capabilities: two halves of 32 bits each.

@@ -1,7 +1,7 @@
 //! The supervisor's own small files: written beside their place and renamed into it, so that a crash at any byte leaves the
-//! older one or the newer one. What they hold, and where, is of those who keep them.
+//! older one or the newer one; or opened in their place. What they hold, and where, is of those who keep them.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -46,6 +46,21 @@ pub(crate) fn replace(path: &Path, beside: &Path, bytes: &[u8]) -> Result<(), Fi
     file.write_all(bytes)
         .map_err(|e| FileError::new("write", beside, e))?;
     fs::rename(beside, path).map_err(|e| FileError::new("replace", path, e))
+}
+
+/// Opens the file at `path` to be written in its place, and makes it if it is not there. What it holds stays. The caller's
+/// user alone may read it, and no link is followed.
+///
+/// # Errors
+/// If it cannot be opened or made.
+pub(crate) fn open_in_place(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
 }
 
 #[cfg(test)]

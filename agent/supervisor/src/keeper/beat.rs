@@ -1,9 +1,9 @@
 //! The signs of life of keepers: each look at the deadlines leaves one, in a file for each kind of keeper. Written over what
 //! is there, in a fixed length: a disk that is full silences no keeper.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use sluice_common::id::BootId;
@@ -13,6 +13,7 @@ use sluice_common::supervision::BootMillis;
 use super::places::DIRECTORY;
 use crate::clock;
 use crate::process::{self, Stat};
+use crate::whole_file::open_in_place;
 
 /// How a keeper runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +49,7 @@ impl Beat {
             "{boot_id} {:020} {:010} {:020}\n",
             now.0, me.pid, me.start_ticks
         );
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path(state_dir, kind))?;
+        let file = open_in_place(&path(state_dir, kind))?;
         file.write_all_at(line.as_bytes(), 0)
     }
 

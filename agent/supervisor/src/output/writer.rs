@@ -20,13 +20,11 @@ mod copy;
 mod streams;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::PollFlags;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -39,7 +37,8 @@ use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
-use crate::{clock, sys};
+use crate::whole_file::open_in_place;
+use crate::{clock, lock, sys};
 pub use streams::Streams;
 use streams::{Ends, Pipes};
 
@@ -322,14 +321,7 @@ impl Writer {
     }
 
     fn start(&self) -> io::Result<Child> {
-        let lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&self.lock)?;
+        let lock = open_in_place(&self.lock)?;
         end_holder(&lock)?;
         let (link, theirs) = socketpair(
             AddressFamily::Unix,
@@ -402,8 +394,7 @@ impl Message {
 
 /// Kills the writer of an earlier supervisor. The lock is its own for as long as it lives, so the number is as well.
 fn end_holder(lock: &File) -> nix::Result<()> {
-    let mut found = whole_file(libc::F_WRLCK);
-    fcntl(lock, FcntlArg::F_GETLK(&mut found))?;
+    let found = lock::found(lock)?;
     if found.l_type == libc::F_WRLCK as libc::c_short && found.l_pid > 1 {
         info!(
             pid = found.l_pid,
@@ -412,14 +403,4 @@ fn end_holder(lock: &File) -> nix::Result<()> {
         let _it_may_have_ended = kill(Pid::from_raw(found.l_pid), Signal::SIGKILL);
     }
     Ok(())
-}
-
-fn whole_file(kind: libc::c_int) -> libc::flock {
-    libc::flock {
-        l_type: kind as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
 }

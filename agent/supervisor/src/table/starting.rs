@@ -61,7 +61,7 @@ impl Table {
             if self.needs_keeper(spec) && !self.is_kept {
                 return Err(Exit::HostFailed(NO_KEEPER.to_owned()));
             }
-            let forked = self.fork(spec, Some(lease));
+            let forked = self.fork(spec, lease);
             forked.map_err(|error| error.into_exit())
         });
         made.unwrap_or_else(|exit| {
@@ -76,7 +76,7 @@ impl Table {
         &mut self,
         spec: &SpawnSpec,
         own: Option<Uid>,
-        lease: Option<Lease>,
+        lease: Lease,
     ) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.has_room_to_write()?;

@@ -11,11 +11,7 @@ use crate::lease::Lease;
 
 impl Table {
     /// A user id of its own goes before all that is the attempt's: what fails after it leaves it to be cleaned.
-    pub(super) fn fork(
-        &mut self,
-        spec: &SpawnSpec,
-        lease: Option<Lease>,
-    ) -> Result<Attempt, SpawnError> {
+    pub(super) fn fork(&mut self, spec: &SpawnSpec, lease: Lease) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.check_pinning(spec)?;
         self.check_room(clock::boot_now())?;

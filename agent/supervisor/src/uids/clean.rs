@@ -13,9 +13,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
-use nix::unistd::{
-    Gid, Pid, Uid, alarm, fchownat, geteuid, getpid, getppid, setgroups, setresgid, setresuid,
-};
+use nix::unistd::{Gid, Pid, Uid, alarm, fchownat, geteuid, getpid, getppid};
 
 use crate::sys;
 use crate::sys::ipc::{self, Kind};
@@ -125,7 +123,8 @@ fn users_in(status: &str) -> Vec<u32> {
 fn remove_as(uid: u32, left: &Left) {
     let parent = getpid();
     let removal = sys::fork_into(|| {
-        if become_user(uid).is_err()
+        if sys::become_user(Uid::from_raw(uid)).is_err()
+            || sys::drop_capabilities().is_err()
             || set_pdeathsig(Signal::SIGKILL).is_err()
             || getppid() != parent
             || geteuid().as_raw() != uid
@@ -150,14 +149,6 @@ fn remove_as(uid: u32, left: &Left) {
     if let Ok(pid) = removal {
         let _ended_is_ended = waitpid(Pid::from_raw(pid.cast_signed()), None);
     }
-}
-
-fn become_user(uid: u32) -> nix::Result<()> {
-    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(uid));
-    setgroups(&[gid])?;
-    setresgid(gid, gid, gid)?;
-    setresuid(uid, uid, uid)?;
-    sys::drop_capabilities()
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -14,17 +14,13 @@ use nix::sys::prctl::{set_name, set_no_new_privs};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::socket::{MsgFlags, recvmsg, send};
 use nix::sys::stat::Mode;
-use nix::unistd::{
-    Gid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, geteuid, setgroups, setresgid,
-    setresuid, setsid,
-};
+use nix::unistd::{Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, geteuid, setsid};
 use sluice_common::output::STREAMS;
 
 use super::{
     BEGIN, END, FLUSH, FLUSHED, LOST, MESSAGE_BYTES, STALLED, WRITTEN, message, understood,
-    whole_file,
 };
-use crate::sys;
+use crate::{lock, sys};
 
 /// Moved of one stream before the next has its turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -86,16 +82,13 @@ fn prepare(lock: &File, uid: Option<Uid>) -> nix::Result<()> {
         sys::drop_bounding_set()?;
         if let Some(uid) = uid {
             // Root may use the part of a file system that is kept for it; output shall not.
-            let gid = Gid::from_raw(uid.as_raw());
-            setgroups(&[gid])?;
-            setresgid(gid, gid, gid)?;
-            setresuid(uid, uid, uid)?;
+            sys::become_user(uid)?;
         }
         sys::drop_capabilities()?;
     }
     set_no_new_privs()?;
     // The one before this was killed, and may need a moment.
-    fcntl(lock, FcntlArg::F_SETLKW(&whole_file(libc::F_WRLCK))).map(drop)
+    fcntl(lock, FcntlArg::F_SETLKW(&lock::whole())).map(drop)
 }
 
 struct Copier<'a> {

@@ -14,6 +14,7 @@ use sluice_common::output::STREAMS;
 use sluice_common::wire::LogStream;
 
 use crate::output::open_own;
+use crate::whole_file::open_in_place;
 
 /// How much a step can give before it waits for the writer: with the kernel's 64 KiB a flood takes half as long again.
 const PIPE_BYTES: libc::c_int = 1 << 20;
@@ -64,13 +65,7 @@ impl Streams {
             let _ = fcntl(&given, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES));
             // So that the step may also open it anew, as /dev/stdout.
             fchown(&given, Some(owner.as_raw()), None)?;
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .mode(0o600)
-                .custom_flags(libc::O_NOFOLLOW)
-                .open(dir.join(stream.file_name()))?;
+            let file = open_in_place(&dir.join(stream.file_name()))?;
             reader_uid.map_or(Ok(()), |uid| fchown(&file, Some(uid), None))?;
             Ok((given, open_reader(dir, stream)?))
         };
