@@ -97,6 +97,8 @@ pub struct Attempt {
     pub frozen: FrozenTime,
     /// What it may take of the disk, and whether it took more.
     pub storage: StorageUse,
+    /// Whether the agent may have been told that its main process has ended: all that it gave was written by then.
+    pub end_told: bool,
     /// Whether the spool lags behind.
     pub unsaved: bool,
     /// Whether the log says so.
@@ -165,6 +167,7 @@ impl Attempt {
             moving: Moving::default(),
             frozen: FrozenTime::default(),
             storage: StorageUse::default(),
+            end_told: false,
             unsaved: false,
             lag_told: false,
             phase,
@@ -319,6 +322,7 @@ impl Attempt {
             away: self.moving.away.clone(),
             frozen: self.frozen,
             storage: self.storage,
+            end_told: self.end_told,
         }
     }
 

@@ -70,6 +70,9 @@ pub struct Record {
     /// What it may take of the disk, and whether it took more.
     #[serde(default)]
     pub storage: StorageUse,
+    /// Whether the agent may have been told that its main process has ended.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_told: bool,
 }
 
 /// How an attempt stands with what it may take of the disk.
@@ -331,6 +334,7 @@ mod tests {
             away: None,
             frozen: FrozenTime::default(),
             storage: StorageUse::default(),
+            end_told: false,
         }
     }
 

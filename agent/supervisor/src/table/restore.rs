@@ -125,8 +125,9 @@ impl Table {
         let mut writer = Writer::new(state_dir, &attempts_dir, uid);
         let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         alive.for_each(|(id, _)| writer.take_over(id));
-        let ended = attempts.iter().filter(|(_, attempt)| attempt.is_ended());
-        let flushing: BTreeSet<AttemptId> = ended.map(|(id, _)| id.clone()).collect();
+        // An end that was told stays told.
+        let untold = attempts.iter().filter(|(_, a)| a.is_ended() && !a.end_told);
+        let flushing: BTreeSet<AttemptId> = untold.map(|(id, _)| id.clone()).collect();
         flushing.iter().for_each(|id| writer.flush(id));
         let sweep = Sweep::new(attempts_dir.clone(), setup.output);
         let storage = Storage::new(attempts_dir.clone(), setup.output.min_free);
@@ -218,6 +219,7 @@ fn restore(
         attempt.moving = Moving::found(record.away);
         attempt.frozen = record.frozen;
         attempt.storage = record.storage;
+        attempt.end_told = record.end_told;
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }
@@ -402,6 +404,7 @@ mod tests {
             away: None,
             frozen: Default::default(),
             storage: Default::default(),
+            end_told: false,
         };
         assert!(never_began(&record, dir.path(), &boot_id));
         let other = BootId::new("boot-2").unwrap();

@@ -44,7 +44,14 @@ impl Table {
         let done = self
             .flushing
             .extract_if(.., |id| self.writer.is_flushed(id));
-        self.changed.extend(done);
+        for id in done {
+            if let Some(attempt) = self.attempts.get_mut(&id)
+                && !attempt.is_gone()
+            {
+                (attempt.end_told, attempt.unsaved) = (true, true);
+            }
+            self.changed.insert(id);
+        }
     }
 
     /// What the agent is told of an attempt: it runs as long as something that its program gave is not written.
