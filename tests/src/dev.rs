@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::procs::{children_of, is_alive, kill};
+use crate::procs::{children_of, is_alive, kill, processes_of};
 use crate::wait::eventually;
 
 /// Nobody's user and group.
@@ -185,6 +185,11 @@ impl Dev {
     /// A folder of the test's own, which everybody may write to.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// The live processes of a step of this `dev`.
+    pub fn processes(&self, step: &str) -> Vec<u32> {
+        processes_of(self.folder(), step)
     }
 
     /// What `dev` has said on standard error.

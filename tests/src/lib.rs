@@ -13,7 +13,10 @@ pub use dev::{Daemon, Dev, DevOptions, Ran, as_starter, ordinary_user_binaries};
 pub use figures::{median, report, say};
 pub use gpus::host_of_l40s;
 pub use left_out::{left_out, needs_root};
-pub use procs::{Cost, children_of, cost, environ_has, is_alive, kill, pids_with_environ};
+pub use procs::{
+    Cost, children_of, cost, environ_has, is_alive, kill, pids_with_environ, processes_of,
+    processes_of_attempt,
+};
 pub use python::python_with;
 pub use wait::{eventually, eventually_within};
 

@@ -1,9 +1,11 @@
 //! The process table, read from `/proc`. Tests signal only processes that they or their `dev` started, by pid.
 
 use std::fs;
+use std::path::Path;
 
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
+use sluice_common::attempt_dir::NOTICE_VARIABLE;
 
 /// Pids whose parent is `parent`.
 pub fn children_of(parent: u32) -> Vec<u32> {
@@ -61,6 +63,28 @@ pub fn pids_with_environ(variable: &str) -> Vec<u32> {
     pids()
         .filter(|pid| is_alive(*pid) && environ_has(*pid, variable))
         .collect()
+}
+
+/// Every live process of a step that hosts run whose directories lie below `site`: another test may run a step of the same
+/// name beside this one.
+pub fn processes_of(site: &Path, step: &str) -> Vec<u32> {
+    let notice = format!("{NOTICE_VARIABLE}={}/", site.display());
+    let is_below = |pid: &u32| {
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environ
+            .split(|byte| *byte == 0)
+            .any(|entry| entry.starts_with(notice.as_bytes()))
+    };
+    let mut found = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
+    found.retain(is_below);
+    found
+}
+
+/// Those of [`processes_of`] that one attempt started.
+pub fn processes_of_attempt(site: &Path, step: &str, attempt: u32) -> Vec<u32> {
+    let mut found = processes_of(site, step);
+    found.retain(|pid| environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")));
+    found
 }
 
 /// Sends a signal to one process. A process that is gone already is fine.

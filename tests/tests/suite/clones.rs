@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use sluice_tests::{Dev, as_starter, binaries, eventually, pids_with_environ};
+use sluice_tests::{Dev, as_starter, binaries, eventually};
 
 /// A daemon of the copy; killed at the end.
 struct Copy(Child);
@@ -36,7 +36,7 @@ fn a_copy_of_a_state_directory_is_refused_and_what_runs_on_the_first_host_runs_o
     let dev = Dev::start();
     dev.ok(&["submit", "--id", "long", "--", "sleep", "600"]);
     dev.step_in("long", &["running"]);
-    let before = pids_with_environ("SLUICE_STEP_ID=long");
+    let before = dev.processes("long");
 
     let copy = dev.folder().join("copy");
     let copied = Command::new("cp")
@@ -76,7 +76,7 @@ fn a_copy_of_a_state_directory_is_refused_and_what_runs_on_the_first_host_runs_o
     assert!(events["items"].as_array().unwrap().iter().any(refused));
     let step = dev.step_in("long", &["running"]);
     assert_eq!(step["attempts"].as_array().unwrap().len(), 1);
-    assert_eq!(pids_with_environ("SLUICE_STEP_ID=long"), before);
+    assert_eq!(dev.processes("long"), before);
     dev.ok(&["cancel", "long"]);
     dev.step_in("long", &["cancelled"]);
 }

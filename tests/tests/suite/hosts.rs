@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use sluice_tests::{Dev, DevOptions, children_of, eventually, is_alive, pids_with_environ};
+use sluice_tests::{Dev, DevOptions, children_of, eventually, is_alive};
 
 fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -150,7 +150,7 @@ fn a_full_pool_makes_room_for_what_is_reserved_and_one_stream_tells_how() {
         submit(&dev, id, "red", 4);
         dev.step_in(id, &["running"]);
     }
-    let pids = |id: &str| pids_with_environ(&format!("SLUICE_STEP_ID={id}"));
+    let pids = |id: &str| dev.processes(id);
     let before: BTreeMap<&str, Vec<u32>> = [r1, r2].map(|id| (id, pids(id))).into();
     assert!(before.values().all(|pids| pids.len() == 1), "{before:?}");
     let last = told(&dev, "0").last().unwrap().2["seq"].to_string();

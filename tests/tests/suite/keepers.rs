@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 use sluice_tests::{
-    Dev, DevOptions, children_of, environ_has, eventually, eventually_within, kill,
-    pids_with_environ,
+    Dev, DevOptions, children_of, eventually, eventually_within, kill, processes_of_attempt,
 };
 
 /// Three hosts that fail, and room for all of their steps elsewhere.
@@ -59,12 +58,6 @@ fn daemon(dev: &Dev, program: &str, host: &str) -> u32 {
     found.unwrap_or_else(|| panic!("{program} of {host} runs"))
 }
 
-fn running(step: &str, attempt: u32) -> Vec<u32> {
-    let mut pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
-    pids.retain(|pid| environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")));
-    pids
-}
-
 #[test]
 fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
     let folder = tempfile::tempdir().unwrap();
@@ -100,7 +93,11 @@ fn a_step_whose_supervisor_fails_on_a_host_that_is_cut_off_never_runs_twice() {
     });
     kill(supervisors[2], Signal::SIGKILL);
     eventually_within(Duration::from_secs(120), "all second copies", || {
-        let twice = steps.map(|step| (running(step, 1), running(step, 2)));
+        let twice: [(Vec<u32>, Vec<u32>); 3] = steps.map(|step| {
+            [1, 2]
+                .map(|n| processes_of_attempt(dev.folder(), step, n))
+                .into()
+        });
         for (step, (first, second)) in steps.iter().zip(&twice) {
             assert!(
                 first.is_empty() || second.is_empty(),

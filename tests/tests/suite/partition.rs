@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_tests::{binaries, environ_has, eventually, kill, pids_with_environ};
+use sluice_tests::{binaries, eventually, kill, processes_of_attempt};
 
 /// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
 const TERMS: &str = "lease = \"2s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"23s\"\n";
@@ -102,6 +102,11 @@ impl Net {
 
     fn ns(&self, name: &str) -> String {
         format!("{}{name}", self.tag)
+    }
+
+    /// Processes of one attempt of a step.
+    fn running(&self, step: &str, attempt: u32) -> Vec<u32> {
+        processes_of_attempt(self.folder.path(), step, attempt)
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -300,13 +305,6 @@ impl Drop for Net {
     }
 }
 
-/// Processes of one attempt of a step.
-fn running(step: &str, attempt: u32) -> Vec<u32> {
-    let mut pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
-    pids.retain(|pid| environ_has(*pid, &format!("SLUICE_ATTEMPT={attempt}")));
-    pids
-}
-
 #[test]
 fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
     if !Net::can_be_made() {
@@ -331,7 +329,7 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
         "trap '' TERM; while :; do sleep 0.1; done",
     ]);
     eventually("the first attempt", || {
-        (!running("wanderer", 1).is_empty()).then_some(())
+        (!net.running("wanderer", 1).is_empty()).then_some(())
     });
     net.host("2");
     net.node_is("host-2", "ready");
@@ -346,8 +344,8 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
         "silence alone starts nothing elsewhere"
     );
     eventually("the second attempt", || {
-        let second = running("wanderer", 2);
-        let first = running("wanderer", 1);
+        let second = net.running("wanderer", 2);
+        let first = net.running("wanderer", 1);
         assert!(
             second.is_empty() || first.is_empty(),
             "two copies: {first:?} and {second:?}"
@@ -373,7 +371,7 @@ fn a_step_behind_a_partition_stops_before_it_is_started_elsewhere() {
     );
     net.sluice(&["cancel", "wanderer"]);
     eventually("its end", || {
-        running("wanderer", 2).is_empty().then_some(())
+        net.running("wanderer", 2).is_empty().then_some(())
     });
 }
 
@@ -400,14 +398,16 @@ fn what_a_host_that_hears_nothing_was_told_to_start_goes_elsewhere_before_it_is_
     net.node_is("host-2", "ready");
     eventually("the second attempt", || {
         assert_eq!(
-            running("unheard", 1),
+            net.running("unheard", 1),
             [0_u32; 0],
             "the order did not arrive"
         );
-        (!running("unheard", 2).is_empty()).then_some(())
+        (!net.running("unheard", 2).is_empty()).then_some(())
     });
     // Its link has not even broken of itself, or has just done so: nobody has waited for the host to be lost.
     net.node_is("host-1", "unreachable");
     net.sluice(&["cancel", "unheard"]);
-    eventually("its end", || running("unheard", 2).is_empty().then_some(()));
+    eventually("its end", || {
+        net.running("unheard", 2).is_empty().then_some(())
+    });
 }

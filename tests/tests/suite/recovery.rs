@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_tests::{as_starter, binaries, environ_has, eventually, kill, pids_with_environ};
+use sluice_tests::{as_starter, binaries, eventually, kill, processes_of};
 
 /// Terms so short that the test need not wait for minutes; `lost_after` is the least that they allow.
 const TERMS: &str = "lease = \"8s\"\nstop_limit = \"1s\"\nheartbeat = \"300ms\"\nunreachable_after = \"2s\"\nlost_after = \"29s\"\n";
@@ -37,6 +37,17 @@ impl Site {
         site.start();
         site.host("one");
         site
+    }
+
+    fn pids_of(&self, step: &str) -> Vec<u32> {
+        processes_of(self.folder.path(), step)
+    }
+
+    /// The process of a step: the shell, and not what it waits with.
+    fn runs(&self, step: &str) -> u32 {
+        eventually(&format!("{step} to run"), || {
+            self.pids_of(step).into_iter().min()
+        })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -234,19 +245,6 @@ impl Drop for Site {
     }
 }
 
-fn pids_of(step: &str) -> Vec<u32> {
-    let mut pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
-    pids.retain(|pid| environ_has(*pid, "PLANTED=hidden"));
-    pids
-}
-
-/// The process of a step: the shell, and not what it waits with.
-fn runs(step: &str) -> u32 {
-    eventually(&format!("{step} to run"), || {
-        pids_of(step).into_iter().min()
-    })
-}
-
 #[test]
 fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() {
     let mut site = Site::new();
@@ -269,7 +267,7 @@ fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() 
     site.submit("over", "over.go");
     site.let_go("over.go");
     site.step_is("over", "succeeded");
-    let (known, later) = (runs("known"), runs("later"));
+    let (known, later) = (site.runs("known"), site.runs("later"));
 
     site.kill_coordinator();
     let refused = site.try_admin(&["restore", backup]);
@@ -290,7 +288,7 @@ fn an_older_backup_is_restored_under_running_steps_and_each_of_them_ends_once() 
     assert_eq!(found["placements"][0]["node"], "two", "{found}");
     assert_eq!(found["attempt"], 1);
     site.step_is("known", "running");
-    assert_eq!((runs("known"), runs("later")), (known, later));
+    assert_eq!((site.runs("known"), site.runs("later")), (known, later));
     site.submit("new", "new.go");
     let waits = site.step_is("new", "queued");
     assert_eq!(waits["reason"]["code"], "recovering", "{waits}");
@@ -339,7 +337,7 @@ fn a_lost_disk_is_made_good_from_the_keys_and_what_hosts_know() {
     let mut site = Site::new();
     site.submit("long", "long.go");
     site.step_is("long", "running");
-    let before = runs("long");
+    let before = site.runs("long");
     site.kill_coordinator();
     for name in ["store.redb", "tip", "lock"] {
         fs::remove_file(site.data().join(name)).unwrap();
@@ -352,7 +350,7 @@ fn a_lost_disk_is_made_good_from_the_keys_and_what_hosts_know() {
     site.sluice(&["recovery", "end", "--force"]);
     site.submit("next", "long.go");
     site.step_is("next", "running");
-    assert_eq!(runs("long"), before);
+    assert_eq!(site.runs("long"), before);
     site.let_go("long.go");
     for id in ["long", "next"] {
         assert_eq!(site.step_is(id, "succeeded")["attempt"], 1);
@@ -376,7 +374,9 @@ fn a_host_whose_warrant_nobody_knows_is_not_believed() {
     site.kill_coordinator();
     lose(&site.data());
     site.start();
-    eventually("its end", || pids_of("forged").is_empty().then_some(()));
+    eventually("its end", || {
+        site.pids_of("forged").is_empty().then_some(())
+    });
     assert!(
         site.json(&["get", "step", "forged"])
             .is_none_or(|step| step["id"] != "forged")

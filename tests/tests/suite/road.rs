@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, pids_with_environ};
+use sluice_tests::{Daemon, Dev, DevOptions, eventually, is_alive, kill, processes_of};
 
 const BOTH_STREAMS: [&str; 5] = ["run", "--", "sh", "-c", "echo hello; echo oops >&2; exit 7"];
 
@@ -170,13 +170,12 @@ fn cancel_stops_the_whole_group_even_one_that_does_not_listen() {
     eventually("the step to be ready", || {
         (dev.ok(&["logs", id]) == "ready\n").then_some(())
     });
-    let marker = format!("SLUICE_STEP_ID={id}");
-    let pids = pids_with_environ(&marker);
+    let pids = dev.processes(id);
     assert!(pids.len() >= 2, "the shell and its child: {pids:?}");
     dev.ok(&["cancel", id]);
     assert_eq!(dev.step_in(id, &["cancelled"])["exit"]["signal"], 9);
     eventually("its processes to be gone", || {
-        pids_with_environ(&marker).is_empty().then_some(())
+        dev.processes(id).is_empty().then_some(())
     });
     let ran = dev.sluice(&["wait", id, "--for", "succeeded"]);
     assert_eq!(ran.code, 1, "another end makes success impossible: {ran:?}");
@@ -263,7 +262,7 @@ fn running_steps_outlive_the_coordinator_and_the_agent() {
         .unwrap();
     dev.step_in("survivor", &["running"]);
     let pid = dev.step_in("survivor", &["running"]);
-    let process = pids_with_environ("SLUICE_STEP_ID=survivor");
+    let process = dev.processes("survivor");
     for daemons in [
         &[Daemon::Coordinator][..],
         &[Daemon::Agent],
@@ -294,45 +293,40 @@ fn running_steps_outlive_the_coordinator_and_the_agent() {
     assert_eq!(step["attempts"].as_array().unwrap().len(), 1, "one attempt");
 }
 
-/// A step id for a search through all processes of the machine, where the same test may run twice at once.
-fn only_here(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
-}
-
 #[test]
 fn stopping_dev_stops_its_steps() {
     let dev = Dev::start();
-    let step = only_here("left-behind");
-    dev.ok(&["submit", "--id", &step, "--", "sleep", "1000"]);
-    dev.step_in(&step, &["running"]);
+    dev.ok(&["submit", "--id", "left-behind", "--", "sleep", "1000"]);
+    dev.step_in("left-behind", &["running"]);
+    let folder = dev.folder().to_owned();
+    let [step] = dev.processes("left-behind")[..] else {
+        panic!("one process of the step runs")
+    };
     let (status, log) = dev.stop();
     assert!(status.success(), "{status:?}\n{log}");
-    assert_eq!(
-        pids_with_environ(&format!("SLUICE_STEP_ID={step}")),
-        Vec::<u32>::new()
-    );
+    assert!(!is_alive(step));
+    assert_eq!(processes_of(&folder, "left-behind"), Vec::<u32>::new());
 }
 
 #[test]
 fn a_killed_dev_leaves_nothing_running() {
     let mut dev = Dev::start();
-    let step = only_here("orphan");
     dev.ok(&[
         "submit",
         "--id",
-        &step,
+        "orphan",
         "--",
         "sh",
         "-c",
         "trap '' TERM; sleep 1000; sleep 1000",
     ]);
-    dev.step_in(&step, &["running"]);
+    dev.step_in("orphan", &["running"]);
+    assert!(!dev.processes("orphan").is_empty());
     let daemons = [Daemon::Coordinator, Daemon::Agent, Daemon::Supervisor]
         .map(|daemon| dev.daemon(daemon).unwrap());
     dev.kill_dev();
     eventually("daemons and steps to be gone", || {
-        let none = daemons.iter().all(|pid| !is_alive(*pid))
-            && pids_with_environ(&format!("SLUICE_STEP_ID={step}")).is_empty();
+        let none = daemons.iter().all(|pid| !is_alive(*pid)) && dev.processes("orphan").is_empty();
         none.then_some(())
     });
 }

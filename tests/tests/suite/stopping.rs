@@ -1,7 +1,7 @@
 //! Steps that are told to stop, and told once more that it shall be soon.
 
 use serde_json::Value;
-use sluice_tests::{Dev, DevOptions, eventually, pids_with_environ};
+use sluice_tests::{Dev, DevOptions, eventually};
 
 /// It tells again and again until when it has, and does not end.
 const DEAF: &str =
@@ -49,8 +49,6 @@ fn a_second_cancel_with_a_shorter_grace_hurries_a_step_that_does_not_hear() {
     let step = dev.step_in("deaf", &["cancelled"]);
     assert_eq!(step["exit"]["signal"], 9, "{step}");
     eventually("nothing of it to be left", || {
-        pids_with_environ("SLUICE_STEP_ID=deaf")
-            .is_empty()
-            .then_some(())
+        dev.processes("deaf").is_empty().then_some(())
     });
 }

@@ -6,26 +6,24 @@ use std::fs;
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use sluice_tests::{
-    Daemon, Dev, DevOptions, children_of, eventually, is_alive, kill, pids_with_environ,
+    Daemon, Dev, DevOptions, children_of, eventually, is_alive, kill, processes_of_attempt,
 };
 
-fn pid_of(step: &str, attempt: u32) -> u32 {
-    eventually("the step's process", || pid_now(step, attempt))
+fn pid_of(dev: &Dev, step: &str, attempt: u32) -> u32 {
+    eventually("the step's process", || pid_now(dev, step, attempt))
 }
 
-fn pid_now(step: &str, attempt: u32) -> Option<u32> {
-    let attempt = format!("SLUICE_ATTEMPT={attempt}");
-    let pids = pids_with_environ(&format!("SLUICE_STEP_ID={step}"));
-    pids.into_iter()
-        .find(|pid| sluice_tests::environ_has(*pid, &attempt))
+fn pid_now(dev: &Dev, step: &str, attempt: u32) -> Option<u32> {
+    let pids = processes_of_attempt(dev.folder(), step, attempt);
+    pids.first().copied()
 }
 
 /// The number and the process of an attempt that runs, of those after `attempt`: on a busy machine a short lease may pass
 /// by itself.
-fn attempt_after(step: &str, attempt: u32) -> (u32, u32) {
+fn attempt_after(dev: &Dev, step: &str, attempt: u32) -> (u32, u32) {
     let later = attempt + 1..attempt + 20;
     eventually("a later attempt's process", || {
-        let mut found = later.clone().map(|n| (n, pid_now(step, n)));
+        let mut found = later.clone().map(|n| (n, pid_now(dev, step, n)));
         found.find_map(|(n, pid)| Some((n, pid?)))
     })
 }
@@ -44,7 +42,7 @@ fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
         ..DevOptions::default()
     });
     dev.ok(&["submit", "--id", "leased", "--", "sleep", "1000"]);
-    let (attempt, first) = attempt_after("leased", 0);
+    let (attempt, first) = attempt_after(&dev, "leased", 0);
     let agent = dev.daemon(Daemon::Agent).unwrap();
     kill(agent, Signal::SIGSTOP);
     // Nobody but the supervisor is there to do it, long before the coordinator gives the host up.
@@ -52,7 +50,7 @@ fn a_step_whose_agent_stands_still_is_stopped_when_its_lease_passes() {
     let (_, node) = dev.call("GET", "/v1/nodes", None);
     assert_ne!(node["items"][0]["state"], "lost");
     kill(agent, Signal::SIGCONT);
-    let (_, second) = attempt_after("leased", attempt);
+    let (_, second) = attempt_after(&dev, "leased", attempt);
     assert_ne!(first, second);
     let step = dev.step_in("leased", &["running"]);
     let ended = &step["attempts"][attempt as usize - 1];
@@ -70,7 +68,7 @@ fn a_supervisor_that_upgrades_itself_loses_no_step_no_code_and_no_output() {
         gate.display()
     );
     dev.ok(&["submit", "--id", "kept", "--", "sh", "-c", &script]);
-    let pid = pid_of("kept", 1);
+    let pid = pid_of(&dev, "kept", 1);
     let supervisor = dev.daemon(Daemon::Supervisor).unwrap();
     let log = dev.data().join("logs/supervisor.log");
     for n in 1..=3 {

@@ -77,7 +77,7 @@ fn a_host_that_makes_up_an_epoch_is_refused_alone_and_let_in_when_it_has_forgott
     site.host("two");
     site.submit("long", "long.go");
     site.step_is("long", "running");
-    let before = runs("long");
+    let before = site.runs("long");
     // Its agent was tampered with, and the seal of the true epoch does not prove the false one.
     let obeyed = site.obeyed();
     site.stop_agent();
@@ -101,7 +101,7 @@ fn a_host_that_makes_up_an_epoch_is_refused_alone_and_let_in_when_it_has_forgott
     eventually("the true epoch to be kept", || {
         (site.obeyed() == obeyed).then_some(())
     });
-    assert_eq!(runs("long"), before);
+    assert_eq!(site.runs("long"), before);
     for id in ["long", "next"] {
         site.let_go(&format!("{id}.go"));
         assert_eq!(site.step_is(id, "succeeded")["attempt"], 1);
@@ -114,7 +114,7 @@ fn a_store_whose_epoch_was_driven_up_is_repaired_and_so_are_its_hosts() {
     let mut site = Site::new();
     site.submit("long", "long.go");
     site.step_is("long", "running");
-    let before = runs("long");
+    let before = site.runs("long");
     site.stop_coordinator();
     site.admin(&["repair-epoch", "--above", &(MAX_EPOCH - 1).to_string()]);
     site.start();
@@ -143,7 +143,7 @@ fn a_store_whose_epoch_was_driven_up_is_repaired_and_so_are_its_hosts() {
     eventually("the host to obey it", || {
         (site.obeyed() < MAX_EPOCH).then_some(())
     });
-    assert_eq!(runs("long"), before);
+    assert_eq!(site.runs("long"), before);
     site.let_go("long.go");
     assert_eq!(site.step_is("long", "succeeded")["attempt"], 1);
     assert_eq!(site.begun("long"), 1);
