@@ -1,22 +1,27 @@
-//! Inputs in folders: what is kept of a target in the tree, and where an input goes that failed.
+//! Inputs on disk: what is kept of a target in the tree, and where an input goes that failed.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 
 use crate::coverage::Way;
 
 /// One input, and the ways that it took.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// Its file, where it came from one.
-    pub(crate) name: Option<String>,
+    /// Whether it is a file that somebody wrote and named: such an input is kept whatever it adds.
+    pub(crate) is_by_hand: bool,
     pub(crate) bytes: Vec<u8>,
     pub(crate) ways: Vec<Way>,
 }
 
-/// The corpus of a target in the tree.
+/// The inputs of a target that were written by hand. What guided runs found lies beside it, see [`archive`].
 pub(crate) fn folder(target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpora")
@@ -30,23 +35,53 @@ pub(crate) fn failures(target: &str) -> PathBuf {
     built.join("fuzz").join(target)
 }
 
-/// Every input of a folder, in the order of their names.
+/// The inputs that guided runs of a target found: thousands of small ones, so one file for all.
+fn archive(folder: &Path) -> PathBuf {
+    folder.with_extension("tar.gz")
+}
+
+/// Every input of a target: those of its folder in the order of their names, then those of its archive.
 ///
 /// # Panics
-/// Where there is none: a target without a corpus tries next to nothing.
+/// If there is none: a target without a corpus tries next to nothing.
 pub(crate) fn read(folder: &Path) -> Vec<Entry> {
+    let mut all = by_hand(folder);
+    let path = archive(folder);
+    match File::open(&path) {
+        Ok(file) => all.extend(found(file).unwrap_or_else(|e| panic!("{}: {e}", path.display()))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+        Err(e) => panic!("{}: {e}", path.display()),
+    }
+    assert!(!all.is_empty(), "{} holds no input", folder.display());
+    all
+}
+
+fn by_hand(folder: &Path) -> Vec<Entry> {
     let files = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let mut all: Vec<Entry> = files
+    let mut paths: Vec<PathBuf> = files
         .map(|file| file.expect("a folder can be read").path())
-        .map(|path| Entry {
-            name: path.file_name().map(|name| name.to_string_lossy().into()),
-            bytes: fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+        .collect();
+    paths.sort();
+    let entry = |path: PathBuf| Entry {
+        is_by_hand: true,
+        bytes: fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display())),
+        ways: Vec::new(),
+    };
+    paths.into_iter().map(entry).collect()
+}
+
+fn found(file: File) -> io::Result<Vec<Entry>> {
+    let mut archive = tar::Archive::new(GzDecoder::new(file));
+    let entry = |packed: io::Result<tar::Entry<'_, _>>| {
+        let mut bytes = Vec::new();
+        packed?.read_to_end(&mut bytes)?;
+        Ok(Entry {
+            is_by_hand: false,
+            bytes,
             ways: Vec::new(),
         })
-        .collect();
-    assert!(!all.is_empty(), "{} holds no input", folder.display());
-    all.sort_by(|a, b| a.name.cmp(&b.name));
-    all
+    };
+    archive.entries()?.map(entry).collect()
 }
 
 /// Writes an input down under its hash: its path.
@@ -57,37 +92,42 @@ pub(crate) fn keep(folder: &Path, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Leaves in the folder what was written by hand, and the smallest inputs that between them take every other edge, as far
-/// as `room` bytes go: a corpus is read at every test run, and lies in the tree for good.
+/// Leaves in the archive the smallest inputs that take every edge that those by hand do not, as far as `room` bytes go: a
+/// corpus is read at every test run, and lies in the tree for good. How many inputs are kept, those by hand included.
 pub(crate) fn rewrite(folder: &Path, mut entries: Vec<Entry>, mut room: usize) -> usize {
-    entries.sort_by_key(|entry| (!is_by_hand(entry), entry.bytes.len()));
+    entries.sort_by_key(|entry| (!entry.is_by_hand, entry.bytes.len()));
     let mut taken = BTreeSet::new();
-    let mut kept = BTreeSet::new();
-    for entry in entries {
+    let adds = |entry: &Entry| {
         let before = taken.len();
         taken.extend(entry.ways.iter().map(|way| way.edge));
-        if is_by_hand(&entry) {
-            kept.extend(entry.name);
-        } else if taken.len() > before && entry.bytes.len() <= room {
-            room -= entry.bytes.len();
-            keep(folder, &entry.bytes);
-            kept.insert(hash_name(&entry.bytes));
-        }
-    }
-    for file in read(folder).into_iter().filter_map(|entry| entry.name) {
-        if !kept.contains(&file) {
-            fs::remove_file(folder.join(file)).expect("our own folder");
-        }
-    }
-    kept.len()
+        taken.len() > before || entry.is_by_hand
+    };
+    let (hand, mut made): (Vec<Entry>, Vec<Entry>) = entries
+        .into_iter()
+        .filter(adds)
+        .partition(|entry| entry.is_by_hand);
+    made.retain(|entry| {
+        let fits = entry.bytes.len() <= room;
+        room -= if fits { entry.bytes.len() } else { 0 };
+        fits
+    });
+    let path = archive(folder);
+    pack(&path, &made).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    hand.len() + made.len()
 }
 
-/// Whether somebody gave it a name.
-fn is_by_hand(entry: &Entry) -> bool {
-    entry
-        .name
-        .as_ref()
-        .is_some_and(|name| *name != hash_name(&entry.bytes))
+/// The same inputs make the same file, whenever and by whomever it is written.
+fn pack(path: &Path, entries: &[Entry]) -> io::Result<()> {
+    let packed = GzEncoder::new(File::create(path)?, Compression::best());
+    let mut archive = tar::Builder::new(packed);
+    for entry in entries {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(entry.bytes.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, hash_name(&entry.bytes), &entry.bytes[..])?;
+    }
+    archive.into_inner()?.finish()?;
+    Ok(())
 }
 
 fn hash_name(bytes: &[u8]) -> String {
@@ -100,50 +140,55 @@ fn hash_name(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn entry(name: Option<&str>, bytes: &[u8], edges: &[usize]) -> Entry {
+    fn entry(is_by_hand: bool, bytes: &[u8], edges: &[usize]) -> Entry {
+        let way = |edge: &usize| Way {
+            edge: *edge,
+            often: 1,
+        };
         Entry {
-            name: name.map(Into::into),
+            is_by_hand,
             bytes: bytes.into(),
-            ways: edges
-                .iter()
-                .map(|edge| Way {
-                    edge: *edge,
-                    often: 1,
-                })
-                .collect(),
+            ways: edges.iter().map(way).collect(),
         }
+    }
+
+    /// A corpus with one input that was written by hand.
+    fn with_one_by_hand(name: &str) -> (PathBuf, PathBuf) {
+        let top = std::env::temp_dir().join(format!("sluice-{name}-{}", std::process::id()));
+        let folder = top.join("target");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("by-hand"), "hand").unwrap();
+        (top, folder)
     }
 
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
-        let folder = std::env::temp_dir().join(format!("sluice-room-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("by-hand"), "hand").unwrap();
-        let made = |nth: u8| entry(None, &[nth; 1024], &[10 + usize::from(nth)]);
+        let (top, folder) = with_one_by_hand("room");
+        let made = |nth: u8| entry(false, &[nth; 1024], &[10 + usize::from(nth)]);
         let mut all: Vec<_> = (0..100).map(made).collect();
-        all.push(entry(Some("by-hand"), b"hand", &[1]));
+        all.push(entry(true, b"hand", &[1]));
         let kept = rewrite(&folder, all, 64 * 1024);
         assert_eq!(kept, 1 + 64, "64 of 1 KiB, and what has a name");
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(read(&folder).len(), kept);
+        fs::remove_dir_all(&top).unwrap();
     }
 
     #[test]
-    fn what_adds_no_edge_is_not_kept() {
-        let folder = std::env::temp_dir().join(format!("sluice-corpus-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("by-hand"), "hand").unwrap();
-        let long = entry(None, b"a long one", &[2, 3]);
-        keep(&folder, &long.bytes);
+    fn what_adds_no_edge_is_not_kept_and_what_is_kept_is_read_again() {
+        let (top, folder) = with_one_by_hand("corpus");
         let all = vec![
-            long,
-            entry(Some("by-hand"), b"hand", &[1]),
-            entry(None, b"short", &[2, 3]),
-            entry(None, b"", &[1]),
+            entry(false, b"a long one", &[2, 3]),
+            entry(true, b"hand", &[1]),
+            entry(false, b"short", &[2, 3]),
+            entry(false, b"", &[1]),
         ];
-        assert_eq!(rewrite(&folder, all, 1000), 2);
-        let mut left: Vec<_> = read(&folder).into_iter().map(|entry| entry.bytes).collect();
-        left.sort();
-        assert_eq!(left, [b"hand".to_vec(), b"short".to_vec()]);
-        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(rewrite(&folder, all.clone(), 1000), 2);
+        let written = fs::read(archive(&folder)).unwrap();
+        let left = read(&folder).into_iter();
+        let left: Vec<_> = left.map(|it| (it.is_by_hand, it.bytes)).collect();
+        assert_eq!(left, [(true, b"hand".to_vec()), (false, b"short".to_vec())]);
+        rewrite(&folder, all, 1000);
+        assert_eq!(fs::read(archive(&folder)).unwrap(), written);
+        fs::remove_dir_all(&top).unwrap();
     }
 }

@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
             if ways.iter().any(|way| !self.seen.contains(way)) {
                 self.seen.extend(ways.iter().copied());
                 self.corpus.push(Entry {
-                    name: None,
+                    is_by_hand: false,
                     bytes: made,
                     ways,
                 });
