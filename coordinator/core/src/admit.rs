@@ -15,6 +15,7 @@ use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
 
 use crate::core::Core;
+use crate::guard::kept_off;
 use crate::input::{NewStep, ReplyId};
 use crate::market::{Never, Pool, Request};
 use crate::output::{Answer, Refusal, Submitted};
@@ -176,8 +177,11 @@ impl Core {
         let reason =
             |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
         let known = self.state.market().pool(pool);
+        let kept_off = known.and_then(|known| kept_off(pool, known, request));
         if hosts > 0 {
-            return reason(too_few(pool, known, request, hosts))
+            let message = too_few(pool, known, request, hosts);
+            let closed = kept_off.map_or_else(String::new, |it| format!("; {it}"));
+            return reason(format!("{message}{closed}"))
                 .with("key", "nodes")
                 .with("asked", u64::from(request.hosts))
                 .with("available", hosts as u64);
@@ -185,8 +189,11 @@ impl Core {
         if let Some(reason) = self.no_host_of_platform(pool, request) {
             return reason;
         }
+        if let Some(kept_off) = kept_off {
+            return reason(format!("no host of pool `{pool}` lets it in: {kept_off}"));
+        }
         let view = known.and_then(|known| known.wanted(request).first());
-        let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each));
+        let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each, |_| true));
         let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
         let Some((node, (key, asked, has))) = miss else {
             return reason(format!("no host of pool `{pool}` is large enough"));

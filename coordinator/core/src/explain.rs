@@ -20,6 +20,7 @@ use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 
 use crate::core::Core;
+use crate::guard::kept_off;
 use crate::market::{Block, Request};
 use crate::state::{Node, Step};
 use crate::words;
@@ -68,6 +69,16 @@ impl Core {
     }
 
     pub(crate) fn in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
+        let waits_for_hosts = matches!(block, Block::NoOpenHost { .. } | Block::Hosts { .. });
+        let mut reason = self.block_in_words(pool, request, block);
+        let market = self.state.market().pool(pool).filter(|_| waits_for_hosts);
+        if let Some(kept_off) = market.and_then(|market| kept_off(pool, market, request)) {
+            reason.message = format!("{}; {kept_off}", reason.message);
+        }
+        reason
+    }
+
+    fn block_in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
         let subject = &request.subject;
         match block {
             Block::PoolEmpty => pool_empty(pool),

@@ -33,6 +33,7 @@ mod dealing;
 mod explain;
 mod gpus;
 mod granted;
+mod guard;
 mod health;
 mod hearing;
 mod input;

@@ -60,7 +60,7 @@ impl Core {
         let settings = settings_origins(pool, &self.state, &request, spec);
         let mut filled = standing_on(ground, spec).into_owned();
         fill(&pool.rules, &mut filled);
-        let mut grounds = self.grounds(&request, core::iter::once(pool));
+        let mut grounds = self.grounds(&request, spec, core::iter::once(pool));
         grounds.settings = settings;
         let merged = MergedStep {
             pool: Some(pool.name.clone()),

@@ -32,7 +32,7 @@ use crate::output::Refusal;
 use crate::state::{Pool, Step, request};
 pub(crate) use origins::of_settings as settings_origins;
 
-use crate::templates::{Grounds, Layers, standing_on};
+use crate::templates::{Grounds, standing_on};
 
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,7 +106,12 @@ impl Core {
             };
             let layers = self.state.layers_of(terms, request);
             let there = standing_on(layers.first(), &spec);
-            let asks = request.asking(&there.request);
+            let mut asks = request.asking(&there.request);
+            let forbidden = layers.forbid(name, &spec);
+            let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
+            if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
+                asks.guards.insert(name.clone(), guard);
+            }
             let before = Before::of(self.state.market(), pool, &asks);
             let never = before.and_then(|before| before.never(spec.allow_pending));
             let invalid = || {
@@ -114,7 +119,11 @@ impl Core {
                     .map(Obstacle::Invalid)
             };
             let never = || never.map(|never| Obstacle::Never(self.never_in(name, &asks, never)));
-            let broken = || obstacle(terms, &layers, &spec);
+            let broken = || {
+                let rule = breach(terms, &spec);
+                let rule = rule.or_else(|| forbidden.map(Breach::Template));
+                rule.map(Obstacle::Rule)
+            };
             let closed = || closed(terms).filter(|_| !past_maintenance);
             // What is judged first is what the step is, then whether it could ever be granted.
             match invalid().or_else(never).or_else(broken).or_else(closed) {
@@ -183,7 +192,7 @@ impl Core {
         let open = open
             .into_iter()
             .filter(|pool| request.may_run_in(&pool.name));
-        let mut grounds = self.grounds(request, core::iter::once(preferred).chain(open));
+        let mut grounds = self.grounds(request, &as_said, core::iter::once(preferred).chain(open));
         grounds.settings = settings;
         let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
         Admitted::Queued {
@@ -225,15 +234,6 @@ impl Core {
         });
         why.collect()
     }
-}
-
-fn obstacle(pool: &Pool, layers: &Layers, spec: &StepSpec) -> Option<Obstacle> {
-    let rule = breach(pool, spec).map(Obstacle::Rule);
-    let forbidden = || {
-        let forbidden = layers.forbid(&pool.name, spec);
-        forbidden.map(|it| Obstacle::Rule(Breach::Template(it)))
-    };
-    rule.or_else(forbidden)
 }
 
 fn closed(pool: &Pool) -> Option<Obstacle> {

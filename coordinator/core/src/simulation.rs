@@ -451,6 +451,7 @@ fn request(job: Job, place: u64) -> Request {
         takes_default: false,
         platforms: job.platforms,
         barred: BTreeSet::new(),
+        guards: BTreeMap::new(),
     }
 }
 

@@ -6,6 +6,7 @@
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -23,6 +24,7 @@ use sluice_common::template::origin::{Merged, Origin, Origins};
 use sluice_common::template::variable::Variable;
 
 use crate::core::Core;
+use crate::guard::{Guard, Permission};
 use crate::input::{Change, Wanted};
 use crate::market::Request;
 use crate::output::{Refusal, Refused, Terms, Use};
@@ -49,6 +51,9 @@ pub struct Grounds {
     places: Vec<Place>,
     /// Where the settings came from that were filled in from the pool that it prefers, by the field.
     pub settings: Origins,
+    /// What platforms do not allow of it, by the pool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) guards: BTreeMap<PoolName, Guard>,
 }
 
 /// Where a merge lies.
@@ -69,7 +74,7 @@ struct Place {
 impl Grounds {
     /// Whether nothing lies under the step.
     pub fn is_empty(&self) -> bool {
-        self.merges.is_empty() && self.settings.is_empty()
+        self.merges.is_empty() && self.settings.is_empty() && self.guards.is_empty()
     }
 
     /// What lies under the step where this pool grants it hardware of these platforms: that of the first of them which
@@ -105,9 +110,9 @@ pub(crate) struct Layers {
     pool: Merged,
     /// On platforms that override something, of those that it may be granted.
     platforms: Vec<(PlatformName, Merged)>,
-    /// On platforms that override something and that it is not granted, but on whose hosts it may run for it names none: a
-    /// step without GPUs runs on hosts of any kind. What these do not let be is forbidden all the same.
-    guards: Vec<(PlatformName, Merged)>,
+    /// On the other platforms that override something, on whose hosts it may run all the same: a host may be of several,
+    /// and a step without GPUs that names none runs on hosts of any kind.
+    others: Vec<(PlatformName, Merged)>,
     /// The platforms that the step asks for there, the one that it likes best first; none where it takes any.
     asked: Vec<PlatformName>,
 }
@@ -153,10 +158,9 @@ impl State {
             false => asked.contains(name),
         };
         let (platforms, others): (Vec<_>, Vec<_>) = overriding.partition(may_be_granted);
-        let guards = if asked.is_empty() { others } else { Vec::new() };
         Layers {
             platforms,
-            guards,
+            others,
             pool: merged,
             asked,
         }
@@ -187,13 +191,9 @@ impl Layers {
 
     /// The first thing of a step that they do not let be, wherever it may be granted.
     pub(crate) fn forbid(&self, pool: &PoolName, spec: &StepSpec) -> Option<Forbidden> {
-        // What may be mounted hangs on nothing else.
-        let known = |variable: Variable| {
-            let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
-            subject.or_else(|| (variable == Variable::Pool).then(|| pool.to_string()))
-        };
+        let known = known_of(pool, spec);
         let granted = self.all().find_map(|(platform, merged)| {
-            let found = merged.template.forbids(spec, known);
+            let found = merged.template.forbids(spec, &known);
             let found = found.or_else(|| too_large(merged, spec))?;
             let message = match platform {
                 Some(platform) => format!("{} on platform `{platform}`", found.message),
@@ -201,16 +201,18 @@ impl Layers {
             };
             Some(Forbidden { message, ..found })
         });
-        granted.or_else(|| self.forbid_by_host(spec, known))
+        granted.or_else(|| self.forbid_by_host(spec, &known))
     }
 
-    /// What is forbidden on the hosts of a platform is so for whoever runs there, not for those alone who are granted it.
+    /// What is forbidden on the hosts of a platform is so for whoever runs there, not for those alone who are granted it. A
+    /// step that names a platform is kept off those hosts instead, by its guard.
     fn forbid_by_host(
         &self,
         spec: &StepSpec,
         known: impl Fn(Variable) -> Option<String>,
     ) -> Option<Forbidden> {
-        self.guards.iter().find_map(|(platform, merged)| {
+        let mut others = self.others.iter().filter(|_| self.asked.is_empty());
+        others.find_map(|(platform, merged)| {
             let found = merged.template.forbids(spec, &known)?;
             let message = format!(
                 "{} on hosts of platform `{platform}`, where it may run because it names no platform: name one that \
@@ -219,6 +221,52 @@ impl Layers {
             );
             Some(Forbidden { message, ..found })
         })
+    }
+
+    /// What platforms of the pool do not allow of a step that is let in: it is kept off hosts of such hardware.
+    pub(crate) fn guard(&self, pool: &Pool, spec: &StepSpec) -> Guard {
+        let mut guard = Guard::default();
+        let overriding = || self.platforms.iter().chain(&self.others);
+        for permission in Permission::ALL {
+            let says = |(name, _): &&(PlatformName, Merged)| {
+                let platform = pool.platforms.get(name);
+                let own = platform.and_then(|it| it.terms.overrides.as_deref());
+                own.is_some_and(|own| permission.is_said_by(own))
+            };
+            // What lies under the step is that of what it is granted, and what it may ask for there is up to all.
+            let forbidden = |other: &Merged| {
+                self.all().find_map(|(_, merged)| {
+                    let judged = permission.taken_from(&other.template, &merged.template);
+                    judged.forbids(spec, known_of(&pool.name, spec))
+                })
+            };
+            let saying: Vec<_> = overriding().filter(says).collect();
+            if saying.is_empty() {
+                // Then all are as the pool is, which lets it in.
+                continue;
+            }
+            let judged = saying.into_iter();
+            let judged = judged.map(|(name, merged)| (name, forbidden(merged)));
+            let (forbid, allow): (Vec<_>, Vec<_>) = judged.partition(|(_, found)| found.is_some());
+            for (platform, found) in forbid {
+                found
+                    .into_iter()
+                    .for_each(|it| guard.forbid(platform, it.field));
+            }
+            if let Some(found) = forbidden(&self.pool) {
+                let allow = allow.into_iter().map(|(platform, _)| platform.clone());
+                guard.allow_only(found.field, allow.collect());
+            }
+        }
+        guard
+    }
+}
+
+/// What is known of a step before there is a host: what may be mounted hangs on nothing else.
+fn known_of(pool: &PoolName, spec: &StepSpec) -> impl Fn(Variable) -> Option<String> {
+    move |variable| {
+        let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
+        subject.or_else(|| (variable == Variable::Pool).then(|| pool.to_string()))
     }
 }
 
@@ -263,11 +311,16 @@ impl Core {
     pub(crate) fn grounds<'a>(
         &self,
         request: &Request,
+        spec: &StepSpec,
         pools: impl Iterator<Item = &'a Pool>,
     ) -> Grounds {
         let mut grounds = Grounds::default();
         for pool in pools {
             let layers = self.state.layers_of(pool, request);
+            let guard = layers.guard(pool, spec);
+            if !guard.is_empty() {
+                grounds.guards.insert(pool.name.clone(), guard);
+            }
             if !layers.pool.template.is_empty() {
                 grounds.put(&pool.name, None, layers.pool);
             }

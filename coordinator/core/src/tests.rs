@@ -12,6 +12,7 @@ mod ends;
 mod explain;
 mod gangs;
 mod gpus;
+mod guards;
 mod health;
 mod hearing;
 mod link;

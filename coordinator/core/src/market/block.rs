@@ -131,7 +131,7 @@ impl<'a> Before<'a> {
                 let nearest = &resumes.node;
                 return Some(Block::NoOpenHost { nearest });
             }
-            let mut known = self.shelf().known.covering(self.request.each);
+            let mut known = self.covering(&self.shelf().known);
             let closed = known.find(|(node, _)| !self.could_hold(core::slice::from_ref(*node)));
             let (nearest, _) = closed?;
             return Some(Block::NoOpenHost { nearest });
@@ -156,7 +156,10 @@ impl<'a> Before<'a> {
         if let Some(resumes) = &self.request.resumes {
             return Some(self.block_on_own_host(&resumes.node));
         }
-        let closest = self.shelf().free.closest(self.request.each);
+        let closest = self
+            .shelf()
+            .free
+            .closest(self.request.each, |it| self.may_be_on(it));
         let closest = closest.and_then(|(node, free)| {
             let (key, asked, free) = free.first_shortage(self.request.each)?;
             Some((node, key, asked, free))

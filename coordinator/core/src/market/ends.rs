@@ -43,8 +43,8 @@ fn nearest_host<'a>(
     base: &Scene<'a>,
     hosts: &[NodeName],
 ) -> Option<(NodeName, Vec<Aged<'a>>)> {
-    let large = before.shelf().open.covering(before.request.each);
-    let large = large.filter(|(node, _)| !hosts.contains(node) && before.may_be_on(node));
+    let large = before.covering(&before.shelf().open);
+    let large = large.filter(|(node, _)| !hosts.contains(node));
     let options = large.filter_map(|(node, _)| {
         let with: Vec<NodeName> = hosts.iter().chain([node]).cloned().collect();
         let runs = must_end(before, base.clone(), node, &with)?;

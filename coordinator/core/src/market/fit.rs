@@ -11,7 +11,7 @@ use super::account::Account;
 use super::nomination::Kept;
 use super::order::{self, Rank};
 use super::platform::{self, View};
-use super::pool::Pool;
+use super::pool::{Host, Pool};
 use super::request::Request;
 use crate::state::HostUnits;
 
@@ -200,7 +200,7 @@ impl<'a> Before<'a> {
             host.map_or(HostUnits::default(), |host| kept.on(node, host, self.view))
         };
         let left = |(node, free): (&'a NodeName, HostUnits)| (node, free.less(kept_on(node)));
-        let fitting = self.shelf().free.covering(each).map(left);
+        let fitting = self.covering(&self.shelf().free).map(left);
         let fitting = fitting.filter(|(_, free)| free.cover(each)).take(looked_at);
         let shuns = |node: &NodeName| self.request.shuns.contains(node);
         let offers =
@@ -222,7 +222,7 @@ impl<'a> Before<'a> {
             return self.could_hold(core::slice::from_ref(&resumes.node));
         }
         let wanted = self.request.hosts as usize;
-        let large = self.shelf().open.covering(self.request.each);
+        let large = self.covering(&self.shelf().open);
         large.take(wanted).count() == wanted
     }
 
@@ -230,6 +230,7 @@ impl<'a> Before<'a> {
     pub(crate) fn fits_on(&self, hosts: &[NodeName], kept: &Kept) -> bool {
         let covers = |node: &NodeName| {
             let host = self.pool.hosts().get(node).filter(|host| host.open);
+            let host = host.filter(|_| self.may_be_on(node));
             let fits = host.is_some_and(|host| {
                 let free = host.free_seen(self.view, HostUnits::default());
                 let kept = kept.on(node, host, self.view);
@@ -250,7 +251,8 @@ impl<'a> Before<'a> {
         let asks = asks || self.request.resumes.is_some();
         asks && hosts.iter().all(|node| {
             let host = self.pool.hosts().get(node);
-            host.is_some_and(|host| host.open && host.fit_seen(self.view).cover(self.request.each))
+            let large = |host: &Host| host.fit_seen(self.view).cover(self.request.each);
+            host.is_some_and(|host| host.open && large(host)) && self.may_be_on(node)
         })
     }
 

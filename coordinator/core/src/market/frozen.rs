@@ -21,6 +21,7 @@ use super::fit::Before;
 use super::nomination::Kept;
 use super::request::{Request, Run};
 use crate::state::HostUnits;
+use crate::state::Ranks;
 
 /// UUIDs of GPUs.
 pub(crate) type Gpus = BTreeSet<String>;
@@ -338,10 +339,31 @@ impl Market {
 }
 
 impl<'a> Before<'a> {
-    /// Whether a host is one on which the request may run at all: one that waits to be resumed has its own alone.
+    /// Whether a host is one on which the request may run at all: one that waits to be resumed has its own alone, and
+    /// any other each whose platforms allow what it asks for.
     pub(crate) fn may_be_on(&self, node: &NodeName) -> bool {
         let resumes = self.request.resumes.as_ref();
-        resumes.is_none_or(|resumes| resumes.node == *node)
+        resumes.map_or_else(|| self.is_let_in(node), |own| own.node == *node)
+    }
+
+    fn is_let_in(&self, node: &NodeName) -> bool {
+        if self.request.guards.is_empty() {
+            return true;
+        }
+        let home = self.market.homes.get(node);
+        let guard = home.and_then(|pool| self.request.guards.get(pool));
+        let host = self.pool.hosts().get(node);
+        let judged = guard.zip(host);
+        judged.is_none_or(|(guard, host)| host.kinds().all(|kind| guard.lets_in(kind)))
+    }
+
+    /// The hosts of a ranking that cover the request and are such, tightest first.
+    pub(crate) fn covering(
+        self,
+        ranks: &'a Ranks,
+    ) -> impl Iterator<Item = (&'a NodeName, HostUnits)> + use<'a> {
+        let covering = ranks.covering(self.request.each);
+        covering.filter(move |(node, _)| self.may_be_on(node))
     }
 
     /// How many of its own GPUs are another's, promised to another, or not fit to be granted, on a host from which the runs for which `is_gone`

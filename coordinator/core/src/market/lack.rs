@@ -80,9 +80,8 @@ impl<'a> Before<'a> {
             false => promises.all(),
         };
         let mut changes: Vec<Change> = self.declared_lacks(kept).collect();
-        let known = self.shelf().known.covering(self.request.each);
+        let known = self.covering(&self.shelf().known);
         let mut hosts: Vec<HostLack<'a>> = known
-            .filter(|(node, _)| self.may_be_on(node))
             .filter_map(|(node, _)| self.host_lack(node, kept))
             .collect();
         hosts.sort_unstable();

@@ -159,6 +159,11 @@ impl Host {
         self.hardware.gpus.len() > 1
     }
 
+    /// The platforms of each kind of GPU that it has, or of the host itself where it has none.
+    pub(crate) fn kinds(&self) -> impl Iterator<Item = &Platforms> {
+        self.hardware.gpus.keys()
+    }
+
     /// Every platform that it is of.
     pub(crate) fn platforms(&self) -> BTreeSet<&PlatformName> {
         self.hardware.gpus.keys().flatten().collect()
@@ -276,7 +281,7 @@ impl Pool {
     }
 
     /// The views of a request, the one that it likes best first.
-    fn views<'a>(&'a self, request: &'a Request) -> Vec<View<'a>> {
+    pub(crate) fn views<'a>(&'a self, request: &'a Request) -> Vec<View<'a>> {
         if request.resumes.is_some() {
             // What was frozen has its own host and its own GPUs, whatever these are.
             return Vec::from([None]);

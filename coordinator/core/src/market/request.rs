@@ -11,6 +11,7 @@ use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
 
 use super::frozen::{Frozen, Gpus, Resumption};
+use crate::guard::Guard;
 use crate::state::HostUnits;
 
 /// A request that waits.
@@ -36,6 +37,8 @@ pub struct Request {
     pub pool: Option<PoolName>,
     /// Pools in which it may not run, whoever has a policy there.
     pub barred: BTreeSet<PoolName>,
+    /// What platforms of pools do not allow of it: it runs on no host of such hardware.
+    pub(crate) guards: BTreeMap<PoolName, Guard>,
     /// Hosts that it takes only where no other has room for it: their prolog has failed before it.
     pub shuns: BTreeSet<NodeName>,
     /// Whether it would rather be frozen than stopped when it gives way.
@@ -100,6 +103,7 @@ pub(crate) struct Class {
     platforms: Vec<PlatformName>,
     takes_default: bool,
     barred: BTreeSet<PoolName>,
+    guards: BTreeMap<PoolName, Guard>,
     priority: i64,
     /// What is frozen goes on with itself alone.
     resumes: Option<AttemptId>,
@@ -119,6 +123,7 @@ impl Request {
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
             barred: BTreeSet::new(),
+            guards: BTreeMap::new(),
             shuns: BTreeSet::new(),
             suspends: spec.on_preempt == OnPreempt::Suspend,
             resumes: None,
@@ -151,6 +156,7 @@ impl Request {
             platforms: self.platforms.clone(),
             takes_default: self.takes_default,
             barred: self.barred.clone(),
+            guards: self.guards.clone(),
             priority: self.priority,
             resumes: self.resumes.as_ref().map(|it| it.attempt.clone()),
         }
@@ -204,6 +210,7 @@ mod tests {
             demand: demand(&each, 2),
             pool: None,
             barred: BTreeSet::new(),
+            guards: BTreeMap::new(),
             shuns: BTreeSet::new(),
             suspends: false,
             resumes: None,

@@ -290,7 +290,7 @@ impl Before<'_> {
         }
         let wanted = self.request.hosts as usize;
         let large = |before: Before<'_>| {
-            let large = before.shelf().known.covering(self.request.each);
+            let large = before.covering(&before.shelf().known);
             large.take(wanted).count()
         };
         let hosts = self.each_view().map(large).max().unwrap_or(0);

@@ -346,10 +346,8 @@ fn cheapest_host<'a, 'c>(
     base: &Scene<'a>,
     field: &Field<'a, 'c>,
 ) -> Option<Offer<'a, 'c>> {
-    let large = before.shelf().open.covering(before.request.each);
-    let large = large
-        .filter(|(node, _)| before.may_be_on(node))
-        .filter(|(node, _)| base.could_cover(node, field.held_on(node)));
+    let large = before.covering(&before.shelf().open);
+    let large = large.filter(|(node, _)| base.could_cover(node, field.held_on(node)));
     let of_hosts_alone = base.lacks_of_hosts_alone();
     let bounded = large.map(|(node, _)| match of_hosts_alone {
         true => (least::on(base, node, field.on(node)), node),

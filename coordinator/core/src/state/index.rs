@@ -425,6 +425,7 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
 pub(crate) fn request(step: &Step) -> Request {
     let mut request = Request::of(step.id.clone(), step.place, &step.spec);
     request.barred = step.barred.clone();
+    request.guards = step.grounds.guards.clone();
     step.home.send(request)
 }
 

@@ -44,11 +44,16 @@ impl Ranks {
             .filter(move |(_, units)| units.cover(request))
     }
 
-    /// The host that lacks least of `request`, with what it has: fewest GPUs, then fewest of each other key, then by
+    /// The host for which `counts` holds that lacks least of `request`, with what it has: fewest GPUs, then fewest of each other key, then by
     /// name. For messages; it looks at every host.
-    pub(crate) fn closest(&self, request: HostUnits) -> Option<(&NodeName, HostUnits)> {
+    pub(crate) fn closest(
+        &self,
+        request: HostUnits,
+        counts: impl Fn(&NodeName) -> bool,
+    ) -> Option<(&NodeName, HostUnits)> {
         let hosts = self.0.values().flatten();
         hosts
+            .filter(|(node, _)| counts(node))
             .map(|(node, units)| (request.less(*units), node, *units))
             .min()
             .map(|(_, node, units)| (node, units))
@@ -84,7 +89,7 @@ mod tests {
             all.sort();
             let walked = all.iter().find(|host| host.3.cover(units(ask))).map(|host| &host.2);
             prop_assert_eq!(ranks.covering(units(ask)).next().map(|(name, _)| name), walked);
-            let closest = ranks.closest(units(ask));
+            let closest = ranks.closest(units(ask), |_| true);
             prop_assert_eq!(closest.is_none(), all.is_empty());
             if walked.is_some() {
                 prop_assert!(closest.is_some_and(|(_, have)| have.cover(units(ask))));

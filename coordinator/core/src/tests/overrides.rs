@@ -52,7 +52,7 @@ fn mixed(wanted: Vec<Wanted>) -> Rig {
     rig
 }
 
-fn applied(rig: &mut Rig, wanted: Vec<Wanted>) -> Result<(), Refusal> {
+pub(super) fn applied(rig: &mut Rig, wanted: Vec<Wanted>) -> Result<(), Refusal> {
     match &rig.apply(wanted).answers[..] {
         [Answer::Applied(Ok(_))] => Ok(()),
         [Answer::Applied(Err(Refused { refusal, .. }))] => Err(refusal.clone()),
@@ -60,7 +60,7 @@ fn applied(rig: &mut Rig, wanted: Vec<Wanted>) -> Result<(), Refusal> {
     }
 }
 
-fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
+pub(super) fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
     let rules = PoolRules {
         templates: vec!["base".parse().unwrap()],
         default_platform: default.map(|name| name.parse().unwrap()),
@@ -79,7 +79,7 @@ fn pool(default: Option<&str>, validations: &[&str]) -> Wanted {
     }
 }
 
-fn platform(name: &str, json: &str) -> Wanted {
+pub(super) fn platform(name: &str, json: &str) -> Wanted {
     let terms: PlatformTerms = serde_json::from_str(json).unwrap();
     Wanted::Platform {
         pool: "default".parse().unwrap(),
@@ -97,7 +97,7 @@ fn validation(name: &str, json: &str) -> Wanted {
     }
 }
 
-fn asks(fields: &str) -> StepSpec {
+pub(super) fn asks(fields: &str) -> StepSpec {
     let json = format!(r#"{{"command":["train"],"subject":"s"{fields}}}"#);
     let request: StepRequest = serde_json::from_str(&json).unwrap();
     request.check().unwrap()
@@ -137,7 +137,7 @@ const A100: &str = r#"{"selector":{"gpu_model":"a100"},
     "override":{"env":{"B":"{{platform}}","C":"a"},"resources":{"cpu_count":2}}}"#;
 const H100: &str = r#"{"selector":{"gpu_model":"h100"},"override":{"env":{"B":"{{platform}}"},"wrapper":["fast"]}}"#;
 
-fn named(gpus: u64, platform: &str) -> String {
+pub(super) fn named(gpus: u64, platform: &str) -> String {
     format!(r#","platform":"{platform}","resources":{{"gpu_count":{gpus}}}"#)
 }
 

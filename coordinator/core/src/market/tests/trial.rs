@@ -515,6 +515,7 @@ fn request(ask: &Ask) -> Request {
         shuns: BTreeSet::new(),
         takes_default: false,
         barred: BTreeSet::new(),
+        guards: BTreeMap::new(),
     }
 }
 

@@ -63,16 +63,22 @@ impl<'a, 'c> Search<'_, 'a, 'c> {
     /// Every host that is worth a look, by itself, the cheapest first: those where somebody could be taken or goes anyhow,
     /// and as many of the others that have room as the gang could use.
     fn alone(&self) -> Vec<Priced<'a, 'c>> {
-        let Before { pool, request, .. } = self.before;
+        let Before { pool, .. } = self.before;
         let shelf = self.before.shelf();
         let busy = self.field.on.keys().copied().chain(self.base.freed_hosts());
         let busy: BTreeSet<&NodeName> = busy.collect();
         let fits = |node: &NodeName| self.base.could_cover(node, self.field.held_on(node));
-        let idle = shelf.free.covering(request.each).map(|(node, _)| node);
+        let idle = self.before.covering(&shelf.free).map(|(node, _)| node);
         let idle = idle.filter(|node| !busy.contains(node) && fits(node));
         let idle: Vec<&NodeName> = idle.take(self.wanted).collect();
         let open = |node: &&&NodeName| pool.hosts().get(**node).is_some_and(|host| host.open);
-        let busy = busy.iter().filter(open).copied().filter(|node| fits(node));
+        let lets = |node: &&NodeName| self.before.may_be_on(node);
+        let busy = busy
+            .iter()
+            .filter(open)
+            .copied()
+            .filter(lets)
+            .filter(|node| fits(node));
         let hosts = busy.chain(idle);
         let offers = hosts.filter_map(|node| {
             let host = node.clone();
