@@ -50,5 +50,4 @@ mod supervision;
 mod survival;
 mod suspend;
 mod templates;
-mod tidy;
 mod units;

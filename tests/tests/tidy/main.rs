@@ -1,11 +1,20 @@
 //! What the compiler does not guard: the arrows between crates, what each crate never touches, how files begin.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod cycles;
+mod functions;
+mod map;
+mod tree;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
+
+use tree::crates;
 
 /// Which crates of the workspace each may depend on, in the product itself. `ARCHITECTURE.md` says why.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -79,6 +88,15 @@ const OWNED_WORDS: &[(&str, &str, &str)] = &[
         "agent/src/detect/",
         "one file for each detector",
     ),
+];
+
+/// Lines that a product file may have besides its tests.
+const MOST_LINES: usize = 500;
+
+/// Longer ones, each with its lines: a list to be made shorter.
+const LONGER: &[(&str, usize)] = &[
+    ("agent/src/main.rs", 542),
+    ("coordinator/src/engine.rs", 611),
 ];
 
 fn root() -> PathBuf {
@@ -259,19 +277,11 @@ fn cores_have_no_std() {
             text.lines().any(|line| line == "#![no_std]"),
             "{place} is no longer no_std"
         );
-        for (path, text) in sources()
-            .iter()
-            .filter(|(path, _)| path.starts_with(&format!("{place}/src/")))
-        {
-            // Tests may use std: they begin after this line.
-            let product = text.split("#[cfg(test)]\nmod ").next().unwrap();
-            let uses = product
-                .lines()
-                .find(|line| line.trim_start().starts_with("use std::"));
-            assert!(
-                uses.is_none() || path.contains("test"),
-                "{path} uses std: {uses:?}"
-            );
+        let inside = format!("{place}/src/");
+        let files = crates().iter().flat_map(|it| &it.files);
+        for file in files.filter(|it| it.path.starts_with(&inside)) {
+            let uses = file.paths.iter().find(|path| path[0] == "std");
+            assert!(uses.is_none(), "{} uses {uses:?}", file.path);
         }
     }
 }
@@ -297,16 +307,17 @@ fn files_begin_by_saying_what_they_own() {
 
 #[test]
 fn files_stay_readable() {
-    for (path, text) in sources().iter().filter(|(path, _)| is_product(path)) {
-        let product = text
-            .split("#[cfg(test)]\nmod ")
-            .next()
-            .unwrap()
-            .lines()
-            .count();
+    for file in crates().iter().flat_map(|it| &it.files) {
+        let (path, lines) = (&file.path, file.lines);
+        let known = LONGER.iter().find(|(known, _)| known == path);
+        let most = known.map_or(MOST_LINES, |(_, most)| *most);
         assert!(
-            product <= 500,
-            "{path} has {product} lines besides its tests: which of its two reasons to change moves out?"
+            lines <= most,
+            "{path} has {lines} lines besides its tests: which of its two reasons to change moves out?"
+        );
+        assert!(
+            known.is_none() || lines > MOST_LINES,
+            "{path} is short now: take it out of LONGER"
         );
     }
 }
