@@ -416,6 +416,8 @@ pub enum StorageBound {
     Reserve,
     /// Its directories nest deeper than files are counted.
     Depth,
+    /// Its own of files: so many came with what it was granted.
+    Files(u64),
 }
 
 /// How an attempt ended.

@@ -81,6 +81,9 @@ pub struct StorageUse {
     /// What it was granted, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub granted: Option<u64>,
+    /// How many files come with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_files: Option<u64>,
     /// What it was killed for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exceeded: Option<StorageExceeded>,

@@ -6,7 +6,7 @@
 //! idle --(time; somebody has a bound, or the disk is short)--> a child counts, a line an attempt --(its end)--> idle
 //! ```
 //!
-//! Two bounds: an attempt's own grant, and what the host keeps free for its daemons (`min_free`). While less than that is
+//! Two bounds: an attempt's own grant, with its part of the files that the disk can have, and what the host keeps free for its daemons (`min_free`). While less than that is
 //! free the disk is *short*: nothing new begins, and those attempts without a grant that take most are stopped, as
 //! many as cure the shortage and none if all of them would not.
 
@@ -24,6 +24,7 @@ use sluice_common::supervision::{BootMillis, StorageBound, StorageExceeded};
 use sluice_common::time::Span;
 use tracing::warn;
 
+use crate::spool::StorageUse;
 use crate::{clock, spawn};
 use count::Count;
 use counting::Counting;
@@ -208,14 +209,19 @@ impl Storage {
         self.stuck.remove(id);
     }
 
-    /// Whether an attempt has passed its own bound by the last count.
-    pub fn exceeded(&self, id: &AttemptId, granted: Option<u64>) -> Option<StorageExceeded> {
-        let count = self.found.get(id)?.count;
-        let granted = granted?;
-        if count.bytes > granted {
-            return Some(exceeded(count, StorageBound::Granted(granted)));
+    /// What an attempt may take that was granted so many bytes. Of files it may have its part as it has of bytes.
+    pub fn bounds(&self, granted: Option<u64>) -> StorageUse {
+        StorageUse {
+            granted,
+            max_files: granted.and_then(|bytes| self.reserve.files_for(bytes)),
+            exceeded: None,
         }
-        count.too_deep.then(|| exceeded(count, StorageBound::Depth))
+    }
+
+    /// Whether an attempt has passed a bound of its own by the last count.
+    pub fn exceeded(&self, id: &AttemptId, held: &StorageUse) -> Option<StorageExceeded> {
+        let count = self.found.get(id)?.count;
+        passed(count, held).map(|bound| exceeded(count, bound))
     }
 
     /// Those who are to be stopped for the disk is short: of `candidates`, the ones that take most, as many as cure the
@@ -236,6 +242,17 @@ impl Storage {
         }
         short.cured_by(counted)
     }
+}
+
+/// Which of its own bounds an attempt has passed that takes so much.
+fn passed(count: Count, held: &StorageUse) -> Option<StorageBound> {
+    let granted = held.granted?;
+    if count.bytes > granted {
+        return Some(StorageBound::Granted(granted));
+    }
+    let files = held.max_files.filter(|most| count.files > *most);
+    let depth = count.too_deep.then_some(StorageBound::Depth);
+    files.map(StorageBound::Files).or(depth)
 }
 
 fn exceeded(count: Count, bound: StorageBound) -> StorageExceeded {

@@ -267,16 +267,21 @@ pub(crate) fn storage_exceeded(node: &NodeName, found: StorageExceeded) -> Reaso
             "`{node}` stopped it because its directories nest too deep for the disk that they take to be counted \
              ({used} in {files} files were): nest them less"
         ),
+        StorageBound::Files(most) => format!(
+            "`{node}` stopped it because it had made {files} files, more than the {most} that come with its `storage`: ask \
+             for more of it, make fewer files, or write elsewhere"
+        ),
     };
     let limit = match found.bound {
-        StorageBound::Granted(bytes) => Some(bytes),
+        StorageBound::Granted(bytes) => Some(("limit_bytes", bytes)),
+        StorageBound::Files(most) => Some(("limit_files", most)),
         StorageBound::Reserve | StorageBound::Depth => None,
     };
     let reason = Reason::new(ReasonCode::StorageExceeded, message)
         .with("used_bytes", found.used_bytes)
         .with("used_files", files);
     match limit {
-        Some(bytes) => reason.with("limit_bytes", bytes),
+        Some((name, limit)) => reason.with(name, limit),
         None => reason,
     }
 }

@@ -16,6 +16,9 @@ const KEPT_BYTES: u64 = 1 << 30;
 const KEPT_FILES: u64 = 10_000;
 const KEPT_PART: u64 = 20;
 
+/// Files that come with every grant, however small: what a program and its packages are made of.
+const FEWEST_FILES: u64 = 50_000;
+
 /// Watches how much is free.
 #[derive(Debug)]
 pub(super) struct Reserve {
@@ -52,6 +55,14 @@ impl Reserve {
 
     pub(super) fn short(&self) -> Option<&Short> {
         self.short.as_ref()
+    }
+
+    /// How many files come with a grant of so many bytes: as large a part of those that the file system can have. None
+    /// where it names no number.
+    pub(super) fn files_for(&self, granted: u64) -> Option<u64> {
+        let disk = statvfs(&self.dir).ok().filter(|disk| disk.files() > 0)?;
+        let bytes = disk.blocks().saturating_mul(disk.fragment_size());
+        Some(part(granted, bytes, disk.files()).max(FEWEST_FILES))
     }
 
     /// Looks at what the disk has left.
@@ -175,6 +186,12 @@ fn enough(
     }
 }
 
+/// What `of` is to `all`, of `files`.
+fn part(of: u64, all: u64, files: u64) -> u64 {
+    let part = u128::from(files) * u128::from(of) / u128::from(all.max(1));
+    u64::try_from(part).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +222,13 @@ mod tests {
         assert_eq!(chosen(&three, 0, 500), ["a.1"]);
         assert!(chosen(&three, 91, 0).is_empty());
         assert!(chosen(&[], 1, 0).is_empty());
+    }
+
+    #[test]
+    fn files_are_granted_as_bytes_are() {
+        assert_eq!(part(1 << 30, 1 << 40, 1 << 26), 1 << 16);
+        assert_eq!(part(u64::MAX, 1, u64::MAX), u64::MAX);
+        assert_eq!(part(5, 0, 7), 35);
     }
 
     #[test]

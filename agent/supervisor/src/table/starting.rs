@@ -94,7 +94,7 @@ impl Table {
         attempt.hook_words = hooks::told(spec);
         attempt.uid = own;
         attempt.after = after;
-        attempt.storage.granted = spec.limits.storage_bytes;
+        attempt.storage = self.storage.bounds(spec.limits.storage_bytes);
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);

@@ -42,7 +42,7 @@ impl Table {
         let judged = |a: &Attempt| !a.is_gone() && a.storage.exceeded.is_none();
         let mut over: Vec<(AttemptId, StorageExceeded)> = Vec::new();
         for (id, attempt) in self.attempts.iter().filter(|(_, a)| judged(a)) {
-            let found = self.storage.exceeded(id, attempt.storage.granted);
+            let found = self.storage.exceeded(id, &attempt.storage);
             over.extend(found.map(|found| (id.clone(), found)));
         }
         if !self.is_making_room() && over.is_empty() {

@@ -57,10 +57,10 @@ impl Host {
         host
     }
 
-    /// On a disk of its own, of so many MiB, which only root can make.
+    /// On a disk of its own, of so many MiB and 102,400 files, which only root can make.
     pub(crate) fn start_on_disk(mib: u32, config: &str) -> Self {
         let mut host = Self::new(&[]);
-        let size = format!("size={mib}m");
+        let size = format!("size={mib}m,nr_inodes=100k");
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &size, "sluice-test"])
             .arg(host.dir.path())

@@ -73,6 +73,17 @@ fn a_step_that_takes_more_than_its_grant_is_stopped_and_told_why() {
     }
 }
 
+/// Empty ones take no block, and the disk has only so many.
+#[test]
+fn a_step_that_makes_more_files_than_come_with_its_grant_is_stopped_and_told_why() {
+    let host = Host::start_on_disk(200, AS_ROOT);
+    let mut client = host.client();
+    let script = "seq 60000 | xargs touch; exec sleep 600";
+    let found = exceeded(client.run(&granted("files.1", 40, script)));
+    assert_eq!(found.bound, StorageBound::Files(50_000));
+    assert!(found.used_files > 50_000, "{found:?}");
+}
+
 #[test]
 fn a_step_within_its_grant_runs_on_and_so_does_one_that_has_links_and_holes() {
     let host = Host::start();

@@ -399,4 +399,9 @@ fn exits() {
     check(&reserve, &format!("09000000 01000000 {used}"));
     let depth = exceeded(StorageBound::Depth);
     check(&depth, &format!("09000000 02000000 {used}"));
+    let files = exceeded(StorageBound::Files(2));
+    check(
+        &files,
+        &format!("09000000 03000000 0200000000000000 {used}"),
+    );
 }

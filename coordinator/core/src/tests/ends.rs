@@ -76,10 +76,12 @@ fn what_becomes_of_a_step_is_told_by_how_its_attempt_ended() {
     };
     let granted = storage_exceeded(StorageBound::Granted(2 << 30));
     let reserve = storage_exceeded(StorageBound::Reserve);
-    let cases: [Case; 24] = [
+    let files = storage_exceeded(StorageBound::Files(3));
+    let cases: [Case; 25] = [
         (granted.clone(), None, 0, Failed, R::StorageExceeded),
         (granted, None, 1, Allocated, R::Allocated),
         (reserve, None, 0, Failed, R::StorageExceeded),
+        (files, None, 0, Failed, R::StorageExceeded),
         (out_of_memory(), None, 0, Failed, R::OutOfMemory),
         (out_of_memory(), None, 1, Allocated, R::Allocated),
         (Exit::Code(0), None, 0, Succeeded, R::Completed),
