@@ -88,6 +88,8 @@ pub struct Rules {
     pub umask: Option<u32>,
     /// Limits of each process.
     pub limits: Vec<Rlimit>,
+    /// Whether steps are kept from changing which project a file is counted to. No key: the file system decides.
+    pub keep_projects: bool,
 }
 
 /// A user as an admin names it.
@@ -269,6 +271,7 @@ impl RawConfig {
             workdirs: self.workdirs.map(check_workdirs).transpose()?,
             umask,
             limits: self.limits.check()?,
+            keep_projects: false,
         };
         Ok(Config {
             agent_uid: check_agent(self.agent_uid, self.agent_user)?,

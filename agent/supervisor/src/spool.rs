@@ -84,6 +84,9 @@ pub struct StorageUse {
     /// How many files come with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_files: Option<u64>,
+    /// The project that its directories are, where the file system keeps projects to their limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<u32>,
     /// What it was killed for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exceeded: Option<StorageExceeded>,

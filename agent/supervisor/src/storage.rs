@@ -6,12 +6,16 @@
 //! idle --(time; somebody has a bound, or the disk is short)--> a child counts, a line an attempt --(its end)--> idle
 //! ```
 //!
-//! Two bounds: an attempt's own grant, with its part of the files that the disk can have, and what the host keeps free for its daemons (`min_free`). While less than that is
-//! free the disk is *short*: nothing new begins, and those attempts without a grant that take most are stopped, as
-//! many as cure the shortage and none if all of them would not.
+//! Two bounds: an attempt's own grant, with its part of the files that the disk can have, and what the host keeps free for
+//! its daemons (`min_free`). While less than that is free the disk is *short*: nothing new begins, and those attempts
+//! without a grant that take most are stopped, as many as cure the shortage and none if all of them would not.
+//!
+//! Where the file system can, it refuses an attempt what goes further beyond its grant ([`projects`]), and what it says that
+//! an attempt takes is judged as a count is.
 
 pub mod count;
 mod counting;
+mod projects;
 mod reserve;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +32,7 @@ use crate::spool::StorageUse;
 use crate::{clock, spawn};
 use count::Count;
 use counting::Counting;
+use projects::Projects;
 use reserve::{Reserve, Short};
 
 /// Between two looks at what the disk has left while attempts live.
@@ -59,6 +64,8 @@ pub struct Storage {
     /// Attempts whose count has hung.
     stuck: BTreeSet<AttemptId>,
     reserve: Reserve,
+    /// Where the file system keeps attempts to their grants as well.
+    projects: Option<Projects>,
     trouble_told: bool,
 }
 
@@ -85,6 +92,7 @@ impl Storage {
     pub fn new(attempts_dir: PathBuf, min_free: Option<u64>) -> Self {
         Self {
             reserve: Reserve::new(attempts_dir.clone(), min_free),
+            projects: Projects::open(&attempts_dir),
             attempts_dir,
             look_at: BootMillis(0),
             count_at: BootMillis(0),
@@ -203,25 +211,57 @@ impl Storage {
         self.rest(hung, now);
     }
 
+    /// Whether steps must be kept from changing which project a file is counted to.
+    pub fn has_projects(&self) -> bool {
+        self.projects.is_some()
+    }
+
+    /// What an attempt may take that was granted so many bytes and waits at its gate: of files its part as of bytes. From
+    /// now on the file system keeps it to that, where it can.
+    pub fn hold(&mut self, id: &AttemptId, granted: Option<u64>) -> StorageUse {
+        let mut held = StorageUse {
+            granted,
+            max_files: granted.and_then(|bytes| self.reserve.files_for(bytes)),
+            project: None,
+            exceeded: None,
+        };
+        if let (Some(bytes), Some(projects)) = (granted, &mut self.projects) {
+            held.project = projects.hold(&id.to_string(), bytes, held.max_files);
+        }
+        held
+    }
+
+    /// An attempt that was held is not begun, or has come to nothing.
+    pub fn release(&self, held: &mut StorageUse) {
+        let project = held.project.take();
+        if let (Some(project), Some(projects)) = (project, &self.projects) {
+            projects.release(project);
+        }
+    }
+
     /// Nothing of an attempt is left.
     pub fn on_gone(&mut self, id: &AttemptId) {
         self.found.remove(id);
         self.stuck.remove(id);
     }
 
-    /// What an attempt may take that was granted so many bytes. Of files it may have its part as it has of bytes.
-    pub fn bounds(&self, granted: Option<u64>) -> StorageUse {
-        StorageUse {
-            granted,
-            max_files: granted.and_then(|bytes| self.reserve.files_for(bytes)),
-            exceeded: None,
-        }
+    /// Whether an attempt has passed a bound of its own, by the last count or by the quota of its project.
+    pub fn exceeded(&self, id: &AttemptId, held: &StorageUse) -> Option<StorageExceeded> {
+        let count = self.found.get(id).map(|found| found.count);
+        count
+            .and_then(|count| passed(count, held))
+            .or_else(|| self.exceeded_quota(held))
     }
 
-    /// Whether an attempt has passed a bound of its own by the last count.
-    pub fn exceeded(&self, id: &AttemptId, held: &StorageUse) -> Option<StorageExceeded> {
-        let count = self.found.get(id)?.count;
-        passed(count, held).map(|bound| exceeded(count, bound))
+    /// The same by the quota of its project alone, as it is now.
+    pub fn exceeded_quota(&self, held: &StorageUse) -> Option<StorageExceeded> {
+        let used = self.projects.as_ref()?.used(held.project?).ok()?;
+        let count = Count {
+            bytes: used.bytes,
+            files: used.files,
+            too_deep: false,
+        };
+        passed(count, held)
     }
 
     /// Those who are to be stopped for the disk is short: of `candidates`, the ones that take most, as many as cure the
@@ -245,14 +285,13 @@ impl Storage {
 }
 
 /// Which of its own bounds an attempt has passed that takes so much.
-fn passed(count: Count, held: &StorageUse) -> Option<StorageBound> {
+fn passed(count: Count, held: &StorageUse) -> Option<StorageExceeded> {
     let granted = held.granted?;
-    if count.bytes > granted {
-        return Some(StorageBound::Granted(granted));
-    }
+    let bytes = (count.bytes > granted).then_some(StorageBound::Granted(granted));
     let files = held.max_files.filter(|most| count.files > *most);
     let depth = count.too_deep.then_some(StorageBound::Depth);
-    files.map(StorageBound::Files).or(depth)
+    let bound = bytes.or(files.map(StorageBound::Files)).or(depth);
+    bound.map(|bound| exceeded(count, bound))
 }
 
 fn exceeded(count: Count, bound: StorageBound) -> StorageExceeded {

@@ -3,6 +3,7 @@
 
 pub mod bpf;
 pub mod ipc;
+pub mod project;
 pub mod xattr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -45,6 +45,10 @@ pub(super) fn become_user(identity: &Identity, rules: &Rules) -> Result<(), Stri
         sys::drop_capabilities().map_err(failed("drop capabilities"))?;
     }
     set_no_new_privs().map_err(failed("forbid new privileges"))?;
+    if rules.keep_projects {
+        let kept = sys::project::keep_projects();
+        kept.map_err(failed("keep it from changing projects of files"))?;
+    }
     confirm(identity, rules)
 }
 

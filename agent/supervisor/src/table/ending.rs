@@ -35,7 +35,10 @@ impl Table {
         if killed && self.spool.was_kept(id) {
             return Exit::LeaseExpired;
         }
-        let exceeded = self.attempts.get(id).and_then(|a| a.storage.exceeded);
+        let held = self.attempts.get(id).map(|a| &a.storage);
+        // Its file system may have refused it more before anybody looked, and it may have ended for that.
+        let passed = |held| self.storage.exceeded_quota(held);
+        let exceeded = held.and_then(|held| held.exceeded.or_else(|| passed(held)));
         if let Some(found) = exceeded.filter(|_| killed) {
             return Exit::StorageExceeded(found);
         }

@@ -131,6 +131,9 @@ impl Table {
         flushing.iter().for_each(|id| writer.flush(id));
         let sweep = Sweep::new(attempts_dir.clone(), setup.output);
         let storage = Storage::new(attempts_dir.clone(), setup.output.min_free);
+        setup.identities.rules.keep_projects = storage.has_projects();
+        let ended = attempts.values_mut().filter(|attempt| attempt.is_gone());
+        ended.for_each(|attempt| storage.release(&mut attempt.storage));
         let mut hooking = Hooking::new(setup.hooks.clone(), attempts_dir.clone());
         hooking.take_over(setup.left.epilogs, &mut attempts);
         let afters = Afters::take_over(setup.left.afters, &mut attempts);
@@ -220,6 +223,10 @@ fn restore(
         attempt.frozen = record.frozen;
         attempt.storage = record.storage;
         attempt.end_told = record.end_told;
+        if matches!(record.phase, HostPhase::Gone(_)) {
+            // It was let go of, and may be another's by now.
+            attempt.storage.project = None;
+        }
         if let (Some(lease), Some(until)) = (&mut attempt.lease, renewed) {
             lease.renew(until);
         }

@@ -265,6 +265,9 @@ impl Table {
                 self.groups.remove(id);
                 self.cap.on_gone(id);
                 self.storage.on_gone(id);
+                if let Some(attempt) = self.attempts.get_mut(id) {
+                    self.storage.release(&mut attempt.storage);
+                }
                 self.sweep.on_gone(id);
                 self.drop_after(id);
                 self.writer.remove(id);

@@ -94,10 +94,11 @@ impl Table {
         attempt.hook_words = hooks::told(spec);
         attempt.uid = own;
         attempt.after = after;
-        attempt.storage = self.storage.bounds(spec.limits.storage_bytes);
+        attempt.storage = self.storage.hold(id, spec.limits.storage_bytes);
         let record = attempt.record(&spec.attempt, &self.boot_id);
         if let Err(e) = self.spool.save(&record) {
             self.groups.remove(id);
+            self.storage.release(&mut attempt.storage);
             return Err(SpawnError::Host {
                 action: "record the attempt".to_owned(),
                 why: io::Error::other(chain(&e)),

@@ -9,7 +9,13 @@ impl Table {
     /// Time has passed: looks at the disk, and has files counted where somebody has a bound or the disk is short.
     pub(super) fn on_storage_time(&mut self, now: BootMillis) {
         let is_idle = self.attempts.values().all(Attempt::is_gone);
-        if !self.storage.look(now, is_idle) {
+        let is_due = now >= self.storage.wake_at();
+        let may_count = self.storage.look(now, is_idle);
+        if is_due && self.storage.has_projects() {
+            // What quotas say costs no count.
+            self.stop_over_own();
+        }
+        if !may_count {
             return;
         }
         let is_short = self.storage.short().is_some();
@@ -39,18 +45,23 @@ impl Table {
     }
 
     fn judge_storage(&mut self) {
-        let judged = |a: &Attempt| !a.is_gone() && a.storage.exceeded.is_none();
-        let mut over: Vec<(AttemptId, StorageExceeded)> = Vec::new();
-        for (id, attempt) in self.attempts.iter().filter(|(_, a)| judged(a)) {
-            let found = self.storage.exceeded(id, &attempt.storage);
-            over.extend(found.map(|found| (id.clone(), found)));
+        self.stop_over_own();
+        if self.is_making_room() {
+            return;
         }
-        if !self.is_making_room() && over.is_empty() {
-            let free = self.attempts.iter();
-            let free = free.filter(|(_, a)| judged(a) && a.storage.granted.is_none());
-            over = self.storage.over_reserve(free.map(|(id, _)| id));
+        let free = self.attempts.iter().filter(|(_, a)| is_judged(a));
+        let free = free.filter(|(_, a)| a.storage.granted.is_none());
+        for (id, found) in self.storage.over_reserve(free.map(|(id, _)| id)) {
+            self.stop_for_storage(id, found);
         }
-        for (id, found) in over {
+    }
+
+    /// Stops those who have passed a bound of their own.
+    fn stop_over_own(&mut self) {
+        let judged = self.attempts.iter().filter(|(_, a)| is_judged(a));
+        let over =
+            judged.filter_map(|(id, a)| Some((id.clone(), self.storage.exceeded(id, &a.storage)?)));
+        for (id, found) in over.collect::<Vec<_>>() {
             self.stop_for_storage(id, found);
         }
     }
@@ -89,4 +100,9 @@ impl Table {
     pub fn shortage(&self) -> Option<&str> {
         self.storage.short().map(|short| short.why.as_str())
     }
+}
+
+/// Whether an attempt can be stopped for what it takes, and was not.
+fn is_judged(attempt: &Attempt) -> bool {
+    !attempt.is_gone() && attempt.storage.exceeded.is_none()
 }

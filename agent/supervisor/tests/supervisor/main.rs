@@ -36,6 +36,7 @@ mod moves;
 mod names;
 mod outputs;
 mod pinned;
+mod quotas;
 mod restarts;
 mod sealed;
 mod storage;

@@ -8,10 +8,10 @@ use sluice_common::supervision::{Exit, Limits, SpawnSpec, StorageBound, StorageE
 use crate::client::{Client, sh};
 use crate::host::{Host, until};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 const AS_ROOT: &str = "default_user = 0\nallow_root = true\n";
 
-fn granted(id: &str, mib: u64, script: &str) -> SpawnSpec {
+pub(crate) fn granted(id: &str, mib: u64, script: &str) -> SpawnSpec {
     SpawnSpec {
         limits: Limits {
             storage_bytes: Some(mib * MIB),
@@ -21,7 +21,7 @@ fn granted(id: &str, mib: u64, script: &str) -> SpawnSpec {
     }
 }
 
-fn exceeded(exit: Exit) -> StorageExceeded {
+pub(crate) fn exceeded(exit: Exit) -> StorageExceeded {
     match exit {
         Exit::StorageExceeded(found) => found,
         other => panic!("{other:?}"),

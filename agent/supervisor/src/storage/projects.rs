@@ -1,0 +1,227 @@
+//! Project quotas: where the file system of attempts keeps projects to their limits, the directories of an attempt that has
+//! a grant of storage are a project of their own, and the kernel refuses what would go beyond its limit in that moment.
+//!
+//! The file system is the registry: a project with no file is free, and one that an attempt has, whichever supervisor runs
+//! it, has the attempt's directories at least. So nothing needs to be kept, and an id is given again only when the last
+//! file of the attempt before is removed.
+//!
+//! A limit lies a little above the grant. So a step that takes more than it was granted is seen to do so, and ends as it
+//! does on a host whose file system has no such quotas.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use sluice_common::attempt_dir::{OWN_WORKDIR, STEP_DIR};
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::sys::project::{self, Amount};
+
+/// The projects that attempts are given. Docker, Kubernetes and people count theirs up from small numbers.
+const FIRST: u32 = 2_100_000_000;
+const COUNT: u32 = 1 << 16;
+
+/// Most that are tried for one attempt, so that no deadline waits for long.
+const MAX_TRIES: u32 = 4_096;
+
+/// How far limits lie above what was granted: more than file systems set aside for one write (XFS: 4 MiB), which they
+/// refuse as a whole where less is left.
+const SPARE: Amount = Amount {
+    bytes: 8 << 20,
+    files: 64,
+};
+
+/// Where projects have names. Whose they are is said there.
+const NAMED: [(&str, usize); 2] = [("/etc/projid", 1), ("/etc/projects", 0)];
+
+/// Gives attempts projects, on a file system that keeps them to their limits.
+#[derive(Debug)]
+pub(super) struct Projects {
+    attempts_dir: PathBuf,
+    dir: File,
+    named: BTreeSet<u32>,
+    /// Which is tried next, counted from the first: in turn, so that one comes again late.
+    next: u32,
+    trouble_told: bool,
+}
+
+impl Projects {
+    /// For the attempts below `attempts_dir`, if their file system can do it. The log says whether.
+    pub(super) fn open(attempts_dir: &Path) -> Option<Self> {
+        match Self::found(attempts_dir) {
+            Ok(projects) => {
+                info!("storage is held by project quotas, and by counting");
+                Some(projects)
+            }
+            Err(why) => {
+                info!("storage is held by counting: {why}");
+                None
+            }
+        }
+    }
+
+    fn found(attempts_dir: &Path) -> Result<Self, String> {
+        let at = attempts_dir.display();
+        let dir = File::open(attempts_dir).map_err(|e| format!("cannot open {at}: {e}"))?;
+        match project::is_kept(dir.as_fd()) {
+            Ok(true) => {}
+            Ok(false) => return Err(format!("the file system of {at} keeps no project quotas")),
+            Err(e) => {
+                return Err(format!(
+                    "the file system of {at} has no project quotas: {e}"
+                ));
+            }
+        }
+        let of = project::of(dir.as_fd());
+        let of = of.map_err(|e| format!("the project of {at} cannot be read: {e}"))?;
+        if of != (0, false) {
+            // What is of an attempt's project could not be moved within it.
+            return Err(format!("{at} is of a project itself ({})", of.0));
+        }
+        let used = project::used(dir.as_fd(), FIRST);
+        used.map_err(|e| format!("the quotas of {at} cannot be used: {e}"))?;
+        if !project::can_keep_projects() {
+            return Err("the kernel cannot keep steps from changing projects (seccomp)".to_owned());
+        }
+        let texts =
+            NAMED.map(|(path, field)| (fs::read_to_string(path).unwrap_or_default(), field));
+        let named = texts.iter().flat_map(|(text, field)| named(text, *field));
+        Ok(Self {
+            attempts_dir: attempts_dir.to_owned(),
+            dir,
+            named: named.collect(),
+            // Not where the supervisor before it began, whose were used last.
+            next: u32::try_from(clock::boot_now().0 % u64::from(COUNT)).unwrap_or(0),
+            trouble_told: false,
+        })
+    }
+
+    /// Makes the directories of an attempt that it may write to a project, with limits that are a little above what it may
+    /// take. None where that fails, which the log says: then it is kept to its grant by counting.
+    pub(super) fn hold(&mut self, attempt: &str, bytes: u64, files: Option<u64>) -> Option<u32> {
+        let limit = Amount {
+            bytes: bytes.saturating_add(SPARE.bytes),
+            // Where nobody knows how many there can be, no limit.
+            files: files.map_or(0, |files| files.saturating_add(SPARE.files)),
+        };
+        match self.try_hold(attempt, limit) {
+            Ok(project) => {
+                self.trouble_told = false;
+                Some(project)
+            }
+            Err(e) => {
+                if !std::mem::replace(&mut self.trouble_told, true) {
+                    warn!("an attempt is kept to its storage by counting alone: {e}");
+                }
+                None
+            }
+        }
+    }
+
+    fn try_hold(&mut self, attempt: &str, limit: Amount) -> io::Result<u32> {
+        let dirs = own_dirs(&self.attempts_dir.join(attempt))?;
+        for _ in 0..MAX_TRIES {
+            let id = self.next_free()?;
+            if give_all(&dirs, id).and_then(|()| self.is_alone(id, &dirs))? {
+                project::set_limit(self.dir.as_fd(), id, limit)?;
+                return Ok(id);
+            }
+            // Another supervisor has taken the same one in the same moment, and lets go of it as well.
+            give_all(&dirs, 0)?;
+        }
+        Err(none_free())
+    }
+
+    fn next_free(&mut self) -> io::Result<u32> {
+        for _ in 0..MAX_TRIES {
+            let id = FIRST + self.next;
+            self.next = (self.next + 1) % COUNT;
+            if !self.named.contains(&id) && self.used(id)?.files == 0 {
+                return Ok(id);
+            }
+        }
+        Err(none_free())
+    }
+
+    fn is_alone(&self, id: u32, dirs: &[File]) -> io::Result<bool> {
+        Ok(self.used(id)?.files == u64::try_from(dirs.len()).unwrap_or(u64::MAX))
+    }
+
+    /// What the files of a project take.
+    pub(super) fn used(&self, id: u32) -> io::Result<Amount> {
+        project::used(self.dir.as_fd(), id)
+    }
+
+    /// Nothing of an attempt is left that could write: its project has no limit from now on.
+    pub(super) fn release(&self, id: u32) {
+        if let Err(e) = project::set_limit(self.dir.as_fd(), id, Amount::default()) {
+            warn!(
+                project = id,
+                "the limit of a project that has ended stays: {e}"
+            );
+        }
+    }
+}
+
+/// Those that the attempt's user may write to. Output is not among them: others write it, and must not wait for the step.
+fn own_dirs(attempt: &Path) -> io::Result<Vec<File>> {
+    let mut dirs = Vec::new();
+    for name in [OWN_WORKDIR, STEP_DIR] {
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY)
+            .open(attempt.join(name));
+        match opened {
+            // One that works elsewhere has no working directory here.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            opened => dirs.push(opened?),
+        }
+    }
+    Ok(dirs)
+}
+
+fn give_all(dirs: &[File], id: u32) -> io::Result<()> {
+    dirs.iter()
+        .try_for_each(|dir| project::give(dir.as_fd(), id))
+}
+
+fn none_free() -> io::Error {
+    io::Error::other(format!(
+        "no project from {FIRST} to {} is free",
+        FIRST + (COUNT - 1)
+    ))
+}
+
+/// The numbers in a field of each line; the fields are parted by colons.
+fn named(text: &str, field: usize) -> impl Iterator<Item = u32> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(move |line| line.split(':').nth(field)?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn projects_that_have_names_are_read() {
+        let read = |text, field| named(text, field).collect::<Vec<_>>();
+        assert_eq!(
+            read("logs:42\n#x:7\nweb: 2100000001\nbad\n", 1),
+            [42, 2_100_000_001]
+        );
+        assert_eq!(read("42:/var/log\n\n-1:/x\n7:/srv\n", 0), [42, 7]);
+    }
+
+    #[test]
+    fn a_file_system_without_quotas_is_told_by_its_place() {
+        let why = Projects::found(Path::new("/proc")).unwrap_err();
+        assert!(
+            why.contains("project quotas") && why.contains("/proc"),
+            "{why}"
+        );
+    }
+}
