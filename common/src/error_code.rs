@@ -225,6 +225,8 @@ codes! {
     InvalidNode = "invalid_node", 400;
     /// The address is not one at which a coordinator can be reached.
     InvalidAddress = "invalid_address", 400;
+    /// The subject has as many steps that are not over as it may have, or these take as much room.
+    QueueFull = "queue_full", 409;
     /// The coordinator is not recovering, so there is nothing to end.
     NotRecovering = "not_recovering", 409;
 }

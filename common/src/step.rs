@@ -191,6 +191,34 @@ pub struct StepSpec {
     pub inherited: BTreeSet<String>,
 }
 
+/// What each step weighs beside its texts, and each text beside its bytes.
+const OWN_WEIGHT: usize = 1024;
+const TEXT_WEIGHT: usize = 16;
+
+impl StepSpec {
+    /// About how many bytes it takes where it is stored and remembered. It counts what its submitter chooses.
+    pub fn weight(&self) -> u64 {
+        let weigh = |text: &str| text.len() + TEXT_WEIGHT;
+        let one = [
+            Some(&self.name),
+            self.platform.as_ref(),
+            self.workdir.as_ref(),
+        ];
+        let one = one.into_iter().flatten().map(|text| weigh(text));
+        let lists = self.command.iter().chain(&self.inherited);
+        let lists = lists.map(|text| weigh(text));
+        let variables = self.env.iter().map(|(k, v)| weigh(k) + weigh(v));
+        let labels = self.labels.iter();
+        let labels = labels.map(|(k, v)| weigh(k.as_str()) + weigh(v.as_str()));
+        let keys = self.request.iter().map(|(key, _)| weigh(key.as_str()));
+        let mounts = self.mounts.iter().flat_map(Listed::items);
+        let mounts = mounts.map(|it| weigh(&it.source) + it.target.as_deref().map_or(0, weigh));
+        let texts: usize = one.chain(lists).chain(variables).sum();
+        let others: usize = labels.chain(keys).chain(mounts).sum();
+        (OWN_WEIGHT + texts + others) as u64
+    }
+}
+
 impl OnPreempt {
     /// Every mode, in the order of preference.
     pub const ALL: [OnPreempt; 3] = [OnPreempt::Requeue, OnPreempt::Suspend, OnPreempt::Fail];

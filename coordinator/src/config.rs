@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Args;
-use coordinator_core::Settings;
+use coordinator_core::{Bounds, Settings};
 use serde::Deserialize;
+use sluice_common::amount::parse_memory;
 use sluice_common::config::shown;
 use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
@@ -46,8 +47,6 @@ const DEFAULT_QUIC: &str = "127.0.0.1:7443";
 const DEFAULT_HTTP: &str = "127.0.0.1:7070";
 /// Where the store is unless the config says otherwise: the state directory of the packaged unit.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/sluice/coordinator";
-/// Steps in a terminal state that are remembered: some 1 kB each in memory and in a snapshot.
-const DEFAULT_KEEP_FINISHED: usize = 20_000;
 /// How long a certificate is good for. It is renewed when two thirds of that are over, so a host may be away for two
 /// days and come back.
 const DEFAULT_CERT_TTL: Span = Span::from_secs(7 * 24 * 3600);
@@ -67,6 +66,9 @@ pub struct RawConfig {
     lost_after: Option<String>,
     retention: Option<u64>,
     keep_finished: Option<usize>,
+    keep_finished_bytes: Option<String>,
+    max_queued_steps: Option<u64>,
+    max_queued_bytes: Option<String>,
     tls: Option<RawTls>,
     http_tls: Option<RawHttpTls>,
     oidc: Option<RawOidc>,
@@ -303,12 +305,26 @@ impl RawConfig {
         self.log_filter.as_deref()
     }
 
+    /// How much is remembered; `finished` overrides what the file says of it.
+    fn bounds(&self, finished: Option<usize>) -> Result<Bounds, ConfigError> {
+        let usual = Bounds::DEFAULT;
+        let finished = finished.or(self.keep_finished);
+        let (ended, queued) = (&self.keep_finished_bytes, &self.max_queued_bytes);
+        Ok(Bounds {
+            keep_finished: finished.unwrap_or(usual.keep_finished),
+            keep_finished_bytes: bytes("keep_finished_bytes", ended, usual.keep_finished_bytes)?,
+            queued_steps: self.max_queued_steps.unwrap_or(usual.queued_steps),
+            queued_bytes: bytes("max_queued_bytes", queued, usual.queued_bytes)?,
+        })
+    }
+
     /// Checks what `overrides` and the file come to.
     ///
     /// # Errors
     /// The first value that may not be what it is, by its key.
     pub fn check(self, overrides: Overrides) -> Result<Config, ConfigError> {
         let over = overrides;
+        let bounds = self.bounds(over.keep_finished)?;
         let settings = Settings {
             lease: span("lease", over.lease.or(self.lease), DEFAULT_LEASE)?,
             stop_limit: span(
@@ -331,10 +347,7 @@ impl RawConfig {
                 over.lost_after.or(self.lost_after),
                 DEFAULT_LOST_AFTER,
             )?,
-            keep_finished: over
-                .keep_finished
-                .or(self.keep_finished)
-                .unwrap_or(DEFAULT_KEEP_FINISHED),
+            bounds,
         };
         check_terms(&settings)?;
         let http_tls = self.http_tls.map(RawHttpTls::check).transpose()?;
@@ -383,6 +396,11 @@ fn span(key: &'static str, text: Option<String>, default: Span) -> Result<Span, 
         return Err(invalid(key, "it must be longer than nothing"));
     }
     Ok(span)
+}
+
+fn bytes(key: &'static str, text: &Option<String>, default: u64) -> Result<u64, ConfigError> {
+    let Some(text) = text else { return Ok(default) };
+    parse_memory(text).map_err(|error| invalid(key, error))
 }
 
 fn cert_ttl(written: Option<String>) -> Result<Span, ConfigError> {

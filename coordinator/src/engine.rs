@@ -26,8 +26,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use coordinator_core::{
-    Answer, Book, Core, Input, NewStep, Output, RecoveryWhy, ReplyId, SessionId, Settings, Stamped,
-    TimerKey,
+    Answer, Book, Bounds, Core, Input, NewStep, Output, RecoveryWhy, ReplyId, SessionId, Settings,
+    Stamped, TimerKey,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::id::{ClusterId, NodeName};
@@ -133,8 +133,8 @@ impl Mouth {
 pub struct Keep {
     /// Records for followers of events.
     pub records: u64,
-    /// Steps that have ended.
-    pub finished: usize,
+    /// Steps.
+    pub bounds: Bounds,
 }
 
 type ReadFn = Box<dyn FnOnce(&Core) + Send>;
@@ -382,9 +382,9 @@ impl Engine {
                 self.handle(*input);
             }
             Message::Question(question) => self.questions.push_back(question),
-            Message::Keep(Keep { records, finished }) => {
+            Message::Keep(Keep { records, bounds }) => {
                 self.store.keep(records);
-                self.handle(Input::KeepFinished(finished));
+                self.handle(Input::Bounds(bounds));
             }
             Message::Stop => self.stopping = true,
         }

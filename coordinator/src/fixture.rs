@@ -11,7 +11,7 @@ pub(crate) use rig::{Answer, Rig, answer};
 use std::path::Path;
 use std::time::Duration;
 
-use coordinator_core::{Core, Input, NewStep, Output, ReplyId, Settings, Stamped, State};
+use coordinator_core::{Bounds, Core, Input, NewStep, Output, ReplyId, Settings, Stamped, State};
 use sluice_common::environment::Environment;
 use sluice_common::id::{ClusterId, StepId};
 use sluice_common::limit::{
@@ -48,7 +48,10 @@ pub(crate) fn settings() -> Settings {
         heartbeat: DEFAULT_HEARTBEAT,
         unreachable_after: DEFAULT_UNREACHABLE_AFTER,
         lost_after: DEFAULT_LOST_AFTER,
-        keep_finished: 1000,
+        bounds: Bounds {
+            keep_finished: 1000,
+            ..Bounds::DEFAULT
+        },
     }
 }
 

@@ -94,7 +94,7 @@ impl Reload {
             .advertise(config.advertised(&parts.own_address));
         let keep = Keep {
             records: config.retention,
-            finished: config.settings.keep_finished,
+            bounds: config.settings.bounds,
         };
         parts.engine.keep(keep).await
     }

@@ -25,7 +25,15 @@ use crate::state::{HOST_KEYS, Step, request};
 
 impl Core {
     pub(crate) fn on_submit(&mut self, reply: ReplyId, steps: Vec<NewStep>) {
-        let results = steps.into_iter().map(|step| self.submit(step)).collect();
+        let added = self.added_by(&steps);
+        let results = steps.into_iter().map(|step| {
+            let known = self.state.step(&step.id).is_some();
+            match added.refusal(&step.spec.subject).filter(|_| !known) {
+                Some(refusal) => Err(refusal.clone()),
+                None => self.submit(step),
+            }
+        });
+        let results = results.collect();
         self.reply(reply, Answer::Submitted(results));
     }
 

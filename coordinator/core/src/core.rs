@@ -252,7 +252,7 @@ impl Core {
             Input::EndRecovery { reply } => self.on_end_recovery(reply),
             Input::ClockJumped(by) => self.record(Record::ClockJumped(ClockJump { by })),
             // Those that are too many are forgotten after every input.
-            Input::KeepFinished(count) => self.settings.keep_finished = count,
+            Input::Bounds(bounds) => self.settings.bounds = bounds,
         }
         self.settle();
     }
@@ -261,11 +261,7 @@ impl Core {
     fn settle(&mut self) {
         self.look_at_recovery();
         self.schedule();
-        while self.state.index().finished().len() > self.settings.keep_finished {
-            let oldest = self.state.index().finished().values().next().cloned();
-            let step = oldest.expect("more than none are finished");
-            self.record(Record::StepForgotten { step });
-        }
+        self.forget_old();
     }
 
     /// What is to be done since the last drain, in the order in which it must be done. The records of one drain are

@@ -124,8 +124,8 @@ pub enum Input {
     /// The time that we were started with is so much later than what is known to have passed: comes after the start,
     /// before anything else.
     ClockJumped(Span),
-    /// The driver's config says otherwise than [`Settings`] how many finished steps are remembered.
-    KeepFinished(usize),
+    /// The driver's config says otherwise than [`Settings`] how much is remembered.
+    Bounds(Bounds),
     /// An admin ends a recovery before all hosts have reported.
     EndRecovery {
         /// Who waits for [`crate::Answer::Changed`].
@@ -413,6 +413,30 @@ pub enum TimerKey {
     Recovery,
 }
 
+/// How much is remembered, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Steps in a terminal state; the oldest are forgotten first.
+    pub keep_finished: usize,
+    /// Bytes that these were submitted with; the oldest of the subject with most of them is forgotten first.
+    pub keep_finished_bytes: u64,
+    /// Steps of one subject that are not over.
+    pub queued_steps: u64,
+    /// Bytes that these were submitted with.
+    pub queued_bytes: u64,
+}
+
+impl Bounds {
+    /// What holds unless the config says otherwise: a hundred thousand steps of one subject, of some kB each, are no more
+    /// than a busy day. One that has ended takes some 1 kB in memory and in a snapshot.
+    pub const DEFAULT: Self = Self {
+        keep_finished: 20_000,
+        keep_finished_bytes: 1 << 30,
+        queued_steps: 200_000,
+        queued_bytes: 1 << 30,
+    };
+}
+
 /// Terms that the driver's config sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -427,6 +451,6 @@ pub struct Settings {
     /// Silence after which a node is lost; at least lease + stop limit + keeper limit + drift margin, which
     /// the driver checks.
     pub lost_after: Span,
-    /// How many steps in a terminal state are remembered; the oldest are forgotten first.
-    pub keep_finished: usize,
+    /// How much is remembered.
+    pub bounds: Bounds,
 }

@@ -237,7 +237,7 @@ fn nobody_waits_who_could_start(core: &Core) -> Held {
 
 fn finished_steps_are_bounded(core: &Core) -> Held {
     let finished = core.state().index().finished().len();
-    let bound = core.settings().keep_finished;
+    let bound = core.settings().bounds.keep_finished;
     need("finished_steps_are_bounded", finished <= bound, || {
         format!("{finished} of {bound}")
     })

@@ -25,6 +25,7 @@ mod access;
 mod admin;
 mod admission;
 mod admit;
+mod bounds;
 mod cancel;
 mod checkpoint;
 mod cluster;
@@ -71,12 +72,15 @@ pub use admission::{JoinAsk, JoinRefusal, Joined};
 pub use cluster::{Cluster, Home};
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{
-    Change, Input, NewJoinToken, NewStep, NodeChange, PoolWritten, ReplyId, SessionId, Settings,
-    Steer, TimerKey, Wanted,
+    Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, PoolWritten, ReplyId, SessionId,
+    Settings, Steer, TimerKey, Wanted,
 };
 pub use invariant::{Violation, check, check_record};
 pub use merged::MergedStep;
-pub use output::{Answer, Applied, Outcome, Output, Refusal, Refused, Submitted, Terms, Use};
+pub use output::{
+    Answer, Applied, Outcome, Output, QueueBound, QueueFull, Refusal, Refused, Submitted, Terms,
+    Use,
+};
 pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::clock::ClockJump;
 pub use record::{About, JoinTokenMade, Placement, Record, Stamped};

@@ -19,7 +19,7 @@ use crate::market::Policy;
 use crate::preview::Preview;
 use crate::record::Stamped;
 
-pub use refusal::Refusal;
+pub use refusal::{QueueBound, QueueFull, Refusal};
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
 #[expect(

@@ -6,6 +6,7 @@
 mod admission;
 mod apply;
 mod index;
+mod load;
 mod node;
 mod ranks;
 pub(crate) mod recovery;
@@ -192,8 +193,12 @@ impl State {
             if step.spec.env.is_empty() {
                 continue;
             }
+            let before = step.spec.weight();
             match kept(id)? {
-                Some(values) if values.keys().eq(step.spec.env.keys()) => step.spec.env = values,
+                Some(values) if values.keys().eq(step.spec.env.keys()) => {
+                    step.spec.env = values;
+                    self.index.weigh_anew(step, before);
+                }
                 Some(_) | None => return Ok(Some(id.clone())),
             }
         }

@@ -4,6 +4,7 @@
 mod access;
 mod admin;
 mod admission;
+mod bounds;
 mod cancel;
 mod checkpoint;
 mod cluster;

@@ -1,7 +1,7 @@
 //! What a config that was read anew changes: what takes effect at once, and what a coordinator must be started anew for.
 //! Each key of [`Config`] is named here, so that a new one is one or the other.
 
-use coordinator_core::Settings;
+use coordinator_core::{Bounds, Settings};
 use sluice_common::config::Changes;
 
 use super::Config;
@@ -30,11 +30,7 @@ impl Config {
         changes.take("advertise", &mut self.advertise, advertise);
         changes.take("log_filter", &mut self.log_filter, log_filter);
         changes.take("retention", &mut self.retention, retention);
-        changes.take(
-            "keep_finished",
-            &mut self.settings.keep_finished,
-            settings.keep_finished,
-        );
+        take_bounds(&mut changes, &mut self.settings.bounds, settings.bounds);
         match api_token {
             Some(_) => changes.take("api_token_file", &mut self.api_token, api_token),
             // Whether callers may go without one was judged with the address on which this coordinator listens.
@@ -68,6 +64,28 @@ impl Config {
         changes.keep_section("http_tls", &self.http_tls, &http_tls);
         changes.keep_section("oidc", &self.oidc, &oidc);
         changes
+    }
+}
+
+/// How much is remembered.
+fn take_bounds(changes: &mut Changes, runs: &mut Bounds, written: Bounds) {
+    let Bounds {
+        keep_finished,
+        keep_finished_bytes,
+        queued_steps,
+        queued_bytes,
+    } = written;
+    changes.take("keep_finished", &mut runs.keep_finished, keep_finished);
+    for (key, runs, written) in [
+        (
+            "keep_finished_bytes",
+            &mut runs.keep_finished_bytes,
+            keep_finished_bytes,
+        ),
+        ("max_queued_steps", &mut runs.queued_steps, queued_steps),
+        ("max_queued_bytes", &mut runs.queued_bytes, queued_bytes),
+    ] {
+        changes.take(key, runs, written);
     }
 }
 
@@ -123,6 +141,9 @@ mod tests {
             ("log_filter", "log_filter = \"debug\""),
             ("retention", "retention = 5"),
             ("keep_finished", "keep_finished = 5"),
+            ("keep_finished_bytes", "keep_finished_bytes = \"5MiB\""),
+            ("max_queued_steps", "max_queued_steps = 5"),
+            ("max_queued_bytes", "max_queued_bytes = \"5MiB\""),
         ] {
             let (config, changes) = changed("", text);
             assert_eq!((changes.taken, changes.kept), (vec![key], vec![]));

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use coordinator_core::Bounds;
+use sluice_common::amount::show_memory;
+
 use super::oidc::KeySource;
 use super::{Config, HttpTls, OidcConfig, TlsPaths};
 
@@ -23,7 +26,7 @@ impl fmt::Display for Config {
             writeln!(f, "{key} = \"{span}\"")?;
         }
         writeln!(f, "retention = {}", self.retention)?;
-        writeln!(f, "keep_finished = {}", terms.keep_finished)?;
+        bounds(&terms.bounds, f)?;
         writeln!(f, "log_filter = {:?}", self.log_filter.to_string())?;
         writeln!(f, "http_names = {:?}", self.http_names)?;
         writeln!(f, "metrics_need_token = {}", self.metrics_need_token)?;
@@ -39,6 +42,20 @@ impl fmt::Display for Config {
         self.oidc.iter().try_for_each(|oidc| issuer(oidc, f))?;
         self.tls.iter().try_for_each(|paths| tls(paths, f))
     }
+}
+
+fn bounds(bounds: &Bounds, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let Bounds {
+        keep_finished,
+        keep_finished_bytes,
+        queued_steps,
+        queued_bytes,
+    } = bounds;
+    writeln!(f, "keep_finished = {keep_finished}")?;
+    let bytes = show_memory(*keep_finished_bytes);
+    writeln!(f, "keep_finished_bytes = \"{bytes}\"")?;
+    writeln!(f, "max_queued_steps = {queued_steps}")?;
+    writeln!(f, "max_queued_bytes = \"{}\"", show_memory(*queued_bytes))
 }
 
 fn http_tls(tls: &HttpTls, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -17,7 +17,43 @@ use crate::platforms::quoted;
 use crate::state::MAX_JOIN_TOKENS;
 use crate::words;
 
-use said::{declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, standing};
+use said::{
+    declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
+};
+
+/// What is bounded of a subject's steps that are not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueBound {
+    /// How many there are.
+    Steps,
+    /// What they take in the store.
+    Bytes,
+}
+
+impl QueueBound {
+    /// The key of the coordinator's config that says how much it is.
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Steps => "max_queued_steps",
+            Self::Bytes => "max_queued_bytes",
+        }
+    }
+}
+
+/// How a subject would go beyond it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueFull {
+    /// Who.
+    pub subject: Subject,
+    /// Of what.
+    pub bound: QueueBound,
+    /// What it has.
+    pub has: u64,
+    /// What would be added.
+    pub asked: u64,
+    /// The most that it may have.
+    pub limit: u64,
+}
 
 /// Why a call was not carried out. Nothing of it was.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -341,6 +377,9 @@ pub enum Refusal {
         /// The most.
         limit: usize,
     },
+    /// A subject would have more that is not over than it may.
+    #[error("{}", queue_full(_0))]
+    QueueFull(QueueFull),
     /// There is no recovery to be ended.
     #[error("the coordinator is not recovering: what waits may start")]
     NotRecovering,

@@ -48,7 +48,10 @@ const SETTINGS: Settings = Settings {
     heartbeat: Span::from_secs(3),
     unreachable_after: Span::from_secs(15),
     lost_after: Span::from_secs(390),
-    keep_finished: 0,
+    bounds: crate::Bounds {
+        keep_finished: 0,
+        ..crate::Bounds::DEFAULT
+    },
 };
 
 /// Nobody else is there to be answered.

@@ -456,10 +456,9 @@ impl State {
         let step = step_mut(&mut self.kept.steps, id)?;
         let holds = step.holds_units();
         let finished = step.finished.filter(|_| !holds);
-        let finished = finished.ok_or_else(|| format!("step `{id}` is not over"))?;
-        let place = step.place;
-        self.index.drop_finished(finished.seq);
-        self.index.drop_submitted(place);
+        finished.ok_or_else(|| format!("step `{id}` is not over"))?;
+        self.index.drop_finished(step);
+        self.index.drop_submitted(step);
         self.kept.steps.remove(id);
         Ok(())
     }

@@ -14,6 +14,7 @@ use sluice_common::platform::terms::{self, Declared};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 
+use super::load::Loads;
 use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 use super::{HostUnits, Kept, Node, Pool};
 use crate::market::{Frozen, Hardware, Market, Nomination, Request, Run, Size};
@@ -28,6 +29,8 @@ pub(crate) struct Index {
     in_order: BTreeMap<u64, StepId>,
     finished: BTreeMap<u64, StepId>,
     by_state: BTreeMap<StepState, u64>,
+    /// What each subject has.
+    loads: Loads,
     /// What pools require of their nodes.
     required: BTreeMap<PoolName, BTreeSet<Capability>>,
     /// The platforms that pools declare.
@@ -84,15 +87,13 @@ impl Index {
     /// Takes all that follows from a step out again. What it is promised was taken out before.
     pub(super) fn remove_step(&mut self, step: &Step) {
         self.count(Some(step.state), None);
-        self.drop_submitted(step.place);
         self.dequeue(step);
         for attempt in &step.attempts {
             let id = step.attempt_id(attempt.number);
             self.drop_attempt(&id, step, attempt);
         }
-        if let Some(finished) = step.finished {
-            self.drop_finished(finished.seq);
-        }
+        self.drop_finished(step);
+        self.drop_submitted(step);
     }
 
     fn hold_again(&mut self, step: &Step, attempt: &Attempt) {
@@ -268,10 +269,13 @@ impl Index {
     /// Puts a step in the order of submission, in which it stays until it is forgotten.
     pub(super) fn note_submitted(&mut self, step: &Step) {
         self.in_order.insert(step.place, step.id.clone());
+        self.loads.add(&step.spec.subject, step.spec.weight());
     }
 
-    pub(super) fn drop_submitted(&mut self, place: u64) {
-        self.in_order.remove(&place);
+    /// Only for one that is not in the order of forgetting.
+    pub(super) fn drop_submitted(&mut self, step: &Step) {
+        self.in_order.remove(&step.place);
+        self.loads.remove(&step.spec.subject, step.spec.weight());
     }
 
     pub(super) fn in_order(&self) -> &BTreeMap<u64, StepId> {
@@ -281,12 +285,33 @@ impl Index {
     /// Puts a step that is over and holds nothing in the order of forgetting.
     pub(super) fn note_finished(&mut self, step: &Step) {
         if let Some(finished) = step.finished.filter(|_| !step.holds_units()) {
-            self.finished.insert(finished.seq, step.id.clone());
+            let before = self.finished.insert(finished.seq, step.id.clone());
+            if before.is_none() {
+                let (subject, weight) = (&step.spec.subject, step.spec.weight());
+                self.loads.end(subject, weight, &step.id, finished.seq);
+            }
         }
     }
 
-    pub(super) fn drop_finished(&mut self, seq: u64) {
-        self.finished.remove(&seq);
+    pub(super) fn drop_finished(&mut self, step: &Step) {
+        let Some(finished) = step.finished else {
+            return;
+        };
+        if self.finished.remove(&finished.seq).is_some() {
+            let (subject, weight) = (&step.spec.subject, step.spec.weight());
+            self.loads.open_again(subject, weight, finished.seq);
+        }
+    }
+
+    pub(super) fn weigh_anew(&mut self, step: &Step, before: u64) {
+        let seq = step.finished.map(|it| it.seq);
+        let weight = step.spec.weight();
+        self.loads
+            .weigh_anew(&step.spec.subject, before, weight, seq);
+    }
+
+    pub(crate) fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// Tells the market of a node anew, after a change of it or of what is granted on it.

@@ -262,7 +262,10 @@ fn of_many_attempts_the_latest_are_remembered() {
 #[test]
 fn one_with_an_unreleased_attempt_is_not_forgotten() {
     let mut rig = Rig::with(crate::Settings {
-        keep_finished: 0,
+        bounds: crate::Bounds {
+            keep_finished: 0,
+            ..SETTINGS.bounds
+        },
         ..SETTINGS
     });
     rig.hello(hello("n", 1, 4));

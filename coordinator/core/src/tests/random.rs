@@ -522,7 +522,10 @@ fn stands(state: &State, on: &NodeName, id: &AttemptId) -> AttemptPhase {
 
 fn new_rig() -> Rig {
     let mut rig = Rig::with(Settings {
-        keep_finished: 3,
+        bounds: crate::Bounds {
+            keep_finished: 3,
+            ..SETTINGS.bounds
+        },
         ..SETTINGS
     });
     rig.put_policy("default", "s", its_policy());

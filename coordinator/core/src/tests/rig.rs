@@ -38,7 +38,10 @@ pub(super) const SETTINGS: Settings = Settings {
     heartbeat: Span::from_secs(3),
     unreachable_after: Span::from_secs(15),
     lost_after: Span::from_secs(390),
-    keep_finished: 100,
+    bounds: crate::Bounds {
+        keep_finished: 100,
+        ..crate::Bounds::DEFAULT
+    },
 };
 
 pub(super) const GRACE: Span = Span::from_secs(7);

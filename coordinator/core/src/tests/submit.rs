@@ -248,7 +248,10 @@ fn steps_are_told_in_the_order_of_submission() {
 #[test]
 fn the_oldest_ends_are_forgotten_and_their_ids_are_free_again() {
     let mut rig = Rig::with(crate::Settings {
-        keep_finished: 2,
+        bounds: crate::Bounds {
+            keep_finished: 2,
+            ..SETTINGS.bounds
+        },
         ..SETTINGS
     });
     for id in ["a", "b", "c"] {

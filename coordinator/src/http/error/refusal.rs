@@ -1,6 +1,6 @@
 //! What the core refuses, as codes and details of the API. Its sentences are the core's own.
 
-use coordinator_core::Refusal;
+use coordinator_core::{QueueFull, Refusal};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::id::StepId;
 use sluice_common::reason::Detail;
@@ -51,6 +51,7 @@ pub(super) fn code_of(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownApiToken { .. } => C::UnknownApiToken,
         Refusal::ApiTokenExists { .. } => C::ApiTokenExists,
         Refusal::TooManyApiTokens { .. } => C::TooManyApiTokens,
+        Refusal::QueueFull(_) => C::QueueFull,
         Refusal::NotRecovering => C::NotRecovering,
     }
 }
@@ -125,7 +126,7 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
             ("version", Detail::Number(*version)),
         ],
         Refusal::UnknownJoinToken { token } => vec![("token", text(token.as_str()))],
-        Refusal::TooManyJoinTokens => Vec::new(),
+        Refusal::TooManyJoinTokens | Refusal::NotRecovering => Vec::new(),
         Refusal::Twice { first, .. } => vec![("first", number(*first))],
         Refusal::InUse { uses } => {
             let steps = uses.iter().flat_map(|it| &it.steps).take(NAMED_STEPS);
@@ -148,10 +149,20 @@ pub(super) fn detail_of(refusal: &Refusal) -> Vec<(&'static str, Detail)> {
         Refusal::UnknownApiToken { token } => vec![("token", text(token))],
         Refusal::ApiTokenExists { token } => vec![("token", text(token.as_str()))],
         Refusal::TooManyApiTokens { limit } => vec![("limit", number(*limit))],
-        Refusal::NotRecovering => Vec::new(),
+        Refusal::QueueFull(full) => of_queue(full),
         Refusal::CannotSuspend { step, hosts } => vec![
             ("step", text(step.as_str())),
             ("hosts", Detail::Number(u64::from(*hosts))),
         ],
     }
+}
+
+fn of_queue(full: &QueueFull) -> Vec<(&'static str, Detail)> {
+    vec![
+        ("subject", text(full.subject.as_str())),
+        ("bound", text(full.bound.key())),
+        ("has", Detail::Number(full.has)),
+        ("asked", Detail::Number(full.asked)),
+        ("limit", Detail::Number(full.limit)),
+    ]
 }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 
 use super::*;
+use crate::config::Overrides;
 use crate::fixture::answer;
 
 #[test]
@@ -243,4 +244,41 @@ fn a_web_page_of_another_site_cannot_call() {
             assert_eq!(code(answered, 403), "foreign_origin", "{value}");
         }
     }
+}
+
+#[test]
+fn who_has_queued_as_much_as_one_may_is_told_how_to_go_on() {
+    let bounds = "max_queued_steps = 2\nmax_queued_bytes = \"100MiB\"\n";
+    let rig = Rig::start_from(bounds, Overrides::default());
+    let step = |id: &str, subject: &str| {
+        format!(
+            r#"{{"id":"{id}","subject":"{subject}","command":["true"],"pool":"default","allow_pending":true}}"#
+        )
+    };
+    rig.bind("greedy");
+    rig.bind("other");
+    for id in ["a", "b"] {
+        assert_eq!(rig.post("/v1/steps", &step(id, "greedy")).0, 201);
+    }
+    let (status, error) = rig.post("/v1/steps", &step("c", "greedy"));
+    let detail = &error["error"]["detail"];
+    assert_eq!(
+        *detail,
+        json!({"subject": "greedy", "bound": "max_queued_steps", "has": 2, "asked": 1, "limit": 2})
+    );
+    assert_eq!(code((status, error), 409), "queue_full");
+    let batch = format!(
+        r#"{{"steps":[{},{}]}}"#,
+        step("d", "greedy"),
+        step("e", "other")
+    );
+    let (status, view) = rig.post("/v1/steps:batch", &batch);
+    assert_eq!(status, 200);
+    let [refused, taken] = &view["results"].as_array().unwrap()[..] else {
+        panic!("{view}");
+    };
+    assert_eq!(refused["error"]["code"], "queue_full");
+    assert_eq!(taken["id"], "e");
+    assert_eq!(rig.post("/v1/steps/a:cancel", "").0, 200);
+    assert_eq!(rig.post("/v1/steps", &step("c", "greedy")).0, 201);
 }

@@ -51,7 +51,10 @@ const SETTINGS: Settings = Settings {
     heartbeat: Span::from_secs(3),
     unreachable_after: Span::from_secs(15),
     lost_after: Span::from_secs(90),
-    keep_finished: 10_000,
+    bounds: coordinator_core::Bounds {
+        keep_finished: 10_000,
+        ..coordinator_core::Bounds::DEFAULT
+    },
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use sluice_common::amount::show_memory;
+
 use super::*;
 
 /// How many steps a message names.
@@ -20,6 +22,30 @@ pub(super) fn hosts(nodes: &[NodeName]) -> String {
         [first, ..] => format!("{} nodes, `{first}` among them, are", nodes.len()),
         [] => String::from("nodes are"),
     }
+}
+
+pub(super) fn queue_full(full: &QueueFull) -> String {
+    let QueueFull {
+        subject,
+        bound,
+        has,
+        asked,
+        limit,
+    } = full;
+    let amount = |n| match bound {
+        QueueBound::Steps => format!("{n}"),
+        QueueBound::Bytes => show_memory(n),
+    };
+    let (has, asked, limit) = (amount(*has), amount(*asked), amount(*limit));
+    let has = match bound {
+        QueueBound::Steps => format!("{has} steps that wait or run"),
+        QueueBound::Bytes => format!("steps that wait or run of {has} in all"),
+    };
+    format!(
+        "`{subject}` has {has}, this would add {asked}, and the most is {limit}: cancel some or wait until some have \
+         ended, or have the operator of the coordinator raise `{}`",
+        bound.key()
+    )
 }
 
 /// Before the name of a pool, where it is a platform of it that is spoken of.

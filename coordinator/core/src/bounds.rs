@@ -1,0 +1,79 @@
+//! What one subject may have in the store. A submit that would go beyond is refused, and nothing of it is stored, so that
+//! no subject can fill the store of all. Ended steps are bounded in all: those of whoever has most go first.
+
+use alloc::collections::BTreeMap;
+
+use sluice_common::id::Subject;
+
+use crate::core::Core;
+use crate::input::{Bounds, NewStep};
+use crate::output::{QueueBound, QueueFull, Refusal};
+use crate::record::Record;
+
+/// What a submit would add for each subject, with the way in which that is too much.
+pub(crate) struct Added(BTreeMap<Subject, Option<Refusal>>);
+
+impl Added {
+    /// Why a step of this subject is refused.
+    pub(crate) fn refusal(&self, subject: &Subject) -> Option<&Refusal> {
+        self.0.get(subject)?.as_ref()
+    }
+}
+
+impl Core {
+    /// Judges all steps of a submit together: those of one subject are taken in, or none of them. What is there already
+    /// adds nothing.
+    pub(crate) fn added_by(&self, steps: &[NewStep]) -> Added {
+        let mut sums: BTreeMap<&Subject, (u64, u64)> = BTreeMap::new();
+        let new = steps.iter().filter(|it| self.state.step(&it.id).is_none());
+        for NewStep { spec, .. } in new {
+            let (steps, bytes) = sums.entry(&spec.subject).or_default();
+            *steps += 1;
+            *bytes += spec.weight();
+        }
+        let judged = sums.into_iter();
+        Added(
+            judged
+                .map(|(subject, sum)| (subject.clone(), self.over_bound(subject, sum)))
+                .collect(),
+        )
+    }
+
+    fn over_bound(&self, subject: &Subject, (steps, bytes): (u64, u64)) -> Option<Refusal> {
+        let load = self.state.index().loads().of(subject);
+        let (has, has_bytes) = load.map_or((0, 0), |load| (load.steps, load.bytes));
+        let bounds = &self.settings.bounds;
+        let (bound, has, asked, limit) = if has + steps > bounds.queued_steps {
+            (QueueBound::Steps, has, steps, bounds.queued_steps)
+        } else if has_bytes + bytes > bounds.queued_bytes {
+            (QueueBound::Bytes, has_bytes, bytes, bounds.queued_bytes)
+        } else {
+            return None;
+        };
+        Some(Refusal::QueueFull(QueueFull {
+            subject: subject.clone(),
+            bound,
+            has,
+            asked,
+            limit,
+        }))
+    }
+
+    /// Forgets ended steps of which there are too many, or that weigh too much.
+    pub(crate) fn forget_old(&mut self) {
+        let bounds = self.settings.bounds;
+        while let Some(step) = self.first_too_many(bounds) {
+            self.record(Record::StepForgotten { step });
+        }
+    }
+
+    fn first_too_many(&self, bounds: Bounds) -> Option<sluice_common::id::StepId> {
+        let index = self.state.index();
+        if index.finished().len() > bounds.keep_finished {
+            return index.finished().values().next().cloned();
+        }
+        let heavy = index.loads().ended_bytes() > bounds.keep_finished_bytes;
+        let heaviest = index.loads().first_of_heaviest();
+        heaviest.filter(|_| heavy).cloned()
+    }
+}

@@ -1,0 +1,113 @@
+//! How much each subject has in the state: steps that are not over, and those that are, with what they were submitted
+//! with. Derived, so that a submit is held to its subject's bounds without a walk over steps.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use sluice_common::id::{StepId, Subject};
+
+/// The loads of all subjects. A subject without steps has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Loads {
+    subjects: BTreeMap<Subject, Load>,
+    /// Subjects by how much their ended steps weigh.
+    heaviest: BTreeSet<(u64, Subject)>,
+    /// What all ended steps weigh.
+    ended_bytes: u64,
+}
+
+/// What one subject has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Steps that are not over, or hold something still.
+    pub(crate) steps: u64,
+    /// What these weigh.
+    pub(crate) bytes: u64,
+    ended_bytes: u64,
+    /// Those that are over, by the number of the record that ended them.
+    ended: BTreeMap<u64, StepId>,
+}
+
+impl Loads {
+    pub(crate) fn of(&self, subject: &Subject) -> Option<&Load> {
+        self.subjects.get(subject)
+    }
+
+    pub(super) fn add(&mut self, subject: &Subject, weight: u64) {
+        let load = self.subjects.entry(subject.clone()).or_default();
+        load.steps += 1;
+        load.bytes += weight;
+    }
+
+    pub(super) fn remove(&mut self, subject: &Subject, weight: u64) {
+        self.change(subject, |load| {
+            load.steps -= 1;
+            load.bytes -= weight;
+        });
+    }
+
+    /// A step that counted as open is over.
+    pub(super) fn end(&mut self, subject: &Subject, weight: u64, step: &StepId, seq: u64) {
+        self.change(subject, |load| {
+            load.steps -= 1;
+            load.bytes -= weight;
+            load.ended_bytes += weight;
+            load.ended.insert(seq, step.clone());
+        });
+    }
+
+    /// The reverse of [`Loads::end`].
+    pub(super) fn open_again(&mut self, subject: &Subject, weight: u64, seq: u64) {
+        self.change(subject, |load| {
+            load.steps += 1;
+            load.bytes += weight;
+            load.ended_bytes -= weight;
+            load.ended.remove(&seq);
+        });
+    }
+
+    /// A step that was told to weigh `before` weighs `weight`. `seq` is the number of the record that ended it.
+    pub(super) fn weigh_anew(
+        &mut self,
+        subject: &Subject,
+        before: u64,
+        weight: u64,
+        seq: Option<u64>,
+    ) {
+        self.change(subject, |load| {
+            let bytes = match seq.is_some_and(|seq| load.ended.contains_key(&seq)) {
+                true => &mut load.ended_bytes,
+                false => &mut load.bytes,
+            };
+            *bytes = *bytes - before + weight;
+        });
+    }
+
+    fn change(&mut self, subject: &Subject, change: impl FnOnce(&mut Load)) {
+        let load = self.subjects.get_mut(subject);
+        let load = load.expect("whose step is remembered has a load");
+        let before = load.ended_bytes;
+        change(load);
+        let after = load.ended_bytes;
+        if load.steps == 0 && load.ended.is_empty() {
+            self.subjects.remove(subject);
+        }
+        if before != after {
+            self.heaviest.remove(&(before, subject.clone()));
+            if after > 0 {
+                self.heaviest.insert((after, subject.clone()));
+            }
+            self.ended_bytes = self.ended_bytes - before + after;
+        }
+    }
+
+    /// What all ended steps weigh.
+    pub(crate) fn ended_bytes(&self) -> u64 {
+        self.ended_bytes
+    }
+
+    /// The step that ended first of those of the subject whose ended steps weigh most.
+    pub(crate) fn first_of_heaviest(&self) -> Option<&StepId> {
+        let (_, subject) = self.heaviest.last()?;
+        self.subjects.get(subject)?.ended.values().next()
+    }
+}

@@ -1,0 +1,141 @@
+//! What one subject may have that is not over, and what is remembered of what is.
+
+use alloc::vec::Vec;
+use std::string::{String, ToString};
+
+use sluice_common::step::StepSpec;
+
+use super::rig::*;
+use crate::market::Policy;
+use crate::{Answer, Bounds, Input, NewStep, QueueBound, Refusal, ReplyId, Settings, State};
+
+fn bounded(queued_steps: u64, queued_bytes: u64, keep_finished_bytes: u64) -> Rig {
+    let mut rig = Rig::with(Settings {
+        bounds: Bounds {
+            queued_steps,
+            queued_bytes,
+            keep_finished_bytes,
+            ..SETTINGS.bounds
+        },
+        ..SETTINGS
+    });
+    for subject in ["greedy", "other"] {
+        rig.put_policy("default", subject, Policy::default());
+    }
+    rig
+}
+
+fn of(subject: &str, text: usize) -> StepSpec {
+    let mut spec = spec(0, 1000);
+    spec.subject = subject.parse().unwrap();
+    spec.env.insert("A".into(), "x".repeat(text));
+    spec
+}
+
+fn full(result: Result<crate::Submitted, Refusal>) -> (QueueBound, u64, u64, u64) {
+    match result {
+        Err(Refusal::QueueFull(full)) => (full.bound, full.has, full.asked, full.limit),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn batch(rig: &mut Rig, steps: &[(&str, &str)]) -> Vec<bool> {
+    let steps = steps.iter();
+    let steps = steps.map(|(id, subject)| NewStep::new(step(id), of(subject, 0)));
+    let reply = ReplyId(77);
+    let steps = steps.collect();
+    let fed = rig.feed(Input::Submit { reply, steps });
+    match &fed.answers[..] {
+        [Answer::Submitted(results)] => results.iter().map(Result::is_ok).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_queues_without_end_is_refused_and_nobody_else() {
+    let mut rig = bounded(3, 1 << 30, 1 << 30);
+    for id in ["a", "b", "c"] {
+        rig.submit(id, of("greedy", 0)).unwrap();
+    }
+    let seq = rig.core.state().seq();
+    let refused = rig.submit("d", of("greedy", 0));
+    let message = refused.as_ref().unwrap_err().to_string();
+    assert_eq!(
+        message,
+        "`greedy` has 3 steps that wait or run, this would add 1, and the most is 3: cancel some or wait until some have \
+         ended, or have the operator of the coordinator raise `max_queued_steps`"
+    );
+    assert_eq!(full(refused), (QueueBound::Steps, 3, 1, 3));
+    assert_eq!(rig.core.state().seq(), seq, "nothing is stored of it");
+    rig.submit("e", of("other", 0)).unwrap();
+    // What is there already is told again, and a restart forgets nothing.
+    assert!(!rig.submit("a", of("greedy", 0)).unwrap().created);
+    rig.restart(0);
+    full(rig.submit("d", of("greedy", 0)));
+    rig.cancel("b");
+    rig.submit("d", of("greedy", 0)).unwrap();
+}
+
+#[test]
+fn the_steps_of_a_subject_in_a_batch_are_taken_in_or_none_of_them() {
+    let mut rig = bounded(3, 1 << 30, 1 << 30);
+    rig.submit("a", of("greedy", 0)).unwrap();
+    let steps = [
+        ("a", "greedy"),
+        ("b", "greedy"),
+        ("x", "other"),
+        ("c", "greedy"),
+        ("d", "greedy"),
+    ];
+    let taken = batch(&mut rig, &steps);
+    assert_eq!(taken, [true, false, true, false, false]);
+    assert_eq!(batch(&mut rig, &steps[..4]), [true; 4]);
+}
+
+#[test]
+fn large_requests_are_bounded_by_their_bytes() {
+    let mut rig = bounded(1000, 100_000, 1 << 30);
+    for id in ["a", "b", "c"] {
+        rig.submit(id, of("greedy", 30_000)).unwrap();
+    }
+    let (bound, has, asked, limit) = full(rig.submit("d", of("greedy", 30_000)));
+    assert_eq!((bound, limit), (QueueBound::Bytes, 100_000));
+    assert!((30_000..33_000).contains(&asked) && (90_000..99_000).contains(&has));
+    rig.submit("e", of("other", 30_000)).unwrap();
+    rig.feed(Input::Bounds(Bounds {
+        queued_bytes: 200_000,
+        ..SETTINGS.bounds
+    }));
+    rig.submit("d", of("greedy", 30_000)).unwrap();
+}
+
+#[test]
+fn who_ends_large_steps_without_end_pushes_out_his_own_alone() {
+    let mut rig = bounded(1000, 1 << 30, 100_000);
+    rig.submit("small", of("other", 0)).unwrap();
+    rig.cancel("small");
+    let ids: Vec<String> = (0..8).map(|n| alloc::format!("large-{n}")).collect();
+    for id in &ids {
+        let nowhere = in_pool(of("greedy", 30_000), "nowhere");
+        rig.submit(id, nowhere).unwrap();
+    }
+    let left = rig.core.state().finished();
+    let left: Vec<&str> = left.map(|step| step.as_str()).collect();
+    assert_eq!(left, ["small", "large-5", "large-6", "large-7"]);
+}
+
+#[test]
+fn what_steps_weigh_is_known_again_once_their_variables_are_given_back() {
+    let mut rig = bounded(10, 1 << 30, 1 << 30);
+    for (id, text) in [("a", 500), ("b", 9000)] {
+        rig.submit(id, of("greedy", text)).unwrap();
+    }
+    rig.cancel("a");
+    let state = rig.core.state();
+    let written = serde_json::to_string(state).unwrap();
+    let mut read: State = serde_json::from_str(&written).unwrap();
+    assert_ne!(read, *state);
+    let environment = |step: &_| Ok::<_, ()>(state.step(step).map(|it| it.spec.env.clone()));
+    assert_eq!(read.give_environments(environment), Ok(None));
+    assert_eq!(read, *state);
+}
