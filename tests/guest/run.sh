@@ -70,6 +70,15 @@ install_tree() {
     cp "$here"/tests/nvml/hosts/l40sx4.json "$work/payload/standin/"
 }
 
+# Disks of file systems that keep projects to their limits. Holes take no room here.
+make_disks() {
+    command -v mkfs.xfs >/dev/null || fail "install what is missing: apt-get install --no-install-recommends xfsprogs"
+    truncate -s 1G "$work"/{ext4,xfs}.img
+    mkfs.ext4 -q -O quota,project -N 200000 "$work/ext4.img"
+    mkfs.xfs -q "$work/xfs.img"
+    for name in ext4 xfs; do disks+=(-drive "file=$work/$name.img,format=raw,if=virtio"); done
+}
+
 seal() {
     cp "$here"/tests/guest/{start,cluster.sh} "$here/tests/guest/scenarios/$scenario.sh" "$work/payload/"
     ln -s "$scenario.sh" "$work/payload/scenario"
@@ -91,7 +100,7 @@ boot() {
         -append "root=/dev/vda rw console=ttyS0 quiet panic=-1 no_timer_check systemd.journald.forward_to_console=no ${GUEST_APPEND:-}" \
         -drive "file=$image/root.img,format=raw,if=virtio,snapshot=on,werror=report" \
         -drive "file=$work/payload.img,format=raw,if=virtio,readonly=on" \
-        -device virtio-rng-pci \
+        "${disks[@]}" -device virtio-rng-pci \
         -serial "file:$console" -serial "file:$work/said" 9>&- &
     qemu=$!
     tail --pid "$qemu" --sleep-interval 0.3 -f "$work/said" | grep --line-buffered -v '^exit: ' || true
@@ -101,6 +110,8 @@ boot() {
     [ "$code" != 124 ] || { echo "run: the limit of ${limit}s has passed; see $console" >&2; exit 124; }
 }
 
+disks=()
+if [ "$scenario" = quotas ]; then make_disks; fi
 if [ "$scenario" = packages ]; then build_packages; else install_tree; fi
 seal
 boot

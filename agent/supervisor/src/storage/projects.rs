@@ -21,9 +21,10 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::sys::project::{self, Amount};
 
-/// The projects that attempts are given. Docker, Kubernetes and people count theirs up from small numbers.
+/// The projects that attempts are given. Docker, Kubernetes and people count theirs up from small numbers. There are many,
+/// because a file that a step has moved elsewhere keeps its project from others for as long as it lies there.
 const FIRST: u32 = 2_100_000_000;
-const COUNT: u32 = 1 << 16;
+const COUNT: u32 = 1 << 20;
 
 /// Most that are tried for one attempt, so that no deadline waits for long.
 const MAX_TRIES: u32 = 4_096;

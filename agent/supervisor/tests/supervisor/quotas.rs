@@ -1,5 +1,5 @@
 //! Storage on a file system that keeps projects to their limits. Only root can mount one, and not every kernel has such
-//! quotas.
+//! quotas; the guest's scenario `quotas` runs the same on kernels that do.
 
 use std::fs;
 use std::process::Command;
