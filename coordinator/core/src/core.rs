@@ -19,6 +19,7 @@ use sluice_common::wire::{Command, Greeting, ToNode};
 
 use crate::hearing::Hearing;
 use crate::input::{Input, ReplyId, SessionId, Settings, TimerKey};
+use crate::link::pace::Pace;
 use crate::market::Policy;
 use crate::output::{Answer, Output};
 use crate::record::clock::ClockJump;
@@ -73,6 +74,8 @@ pub(crate) struct Contact {
     pub(crate) asked: BTreeMap<AttemptId, Asked>,
     /// What went out on this connection, and how it arrives there.
     pub(crate) hearing: Hearing,
+    /// How often it has changed lately, on whatever connection.
+    pub(crate) pace: Pace,
 }
 
 impl Contact {
@@ -89,6 +92,7 @@ impl Contact {
             thawing: BTreeSet::new(),
             asked: BTreeMap::new(),
             hearing: Hearing::since(BootMillis(0)),
+            pace: Pace::default(),
         }
     }
 
@@ -237,6 +241,7 @@ impl Core {
             } => self.on_change_node(reply, &node, change),
             Input::Timer(TimerKey::DrainDeadline(node)) => self.on_drain_deadline(&node),
             Input::Timer(TimerKey::Suspension(id)) => self.on_suspension_timer(&id),
+            Input::Timer(TimerKey::Changes(node)) => self.on_changes_timer(&node),
             Input::Timer(TimerKey::Queue(id)) => self.on_queue_timer(&id),
             Input::Timer(TimerKey::Pool(pool)) => {
                 self.dirty.insert(pool);

@@ -409,6 +409,8 @@ pub enum TimerKey {
     Suspension(AttemptId),
     /// A step has waited for its units for too long.
     Queue(StepId),
+    /// A node that was held back may change once more.
+    Changes(NodeName),
     /// A recovery may be over.
     Recovery,
 }

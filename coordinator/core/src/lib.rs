@@ -76,6 +76,7 @@ pub use input::{
     Settings, Steer, TimerKey, Wanted,
 };
 pub use invariant::{Violation, check, check_record};
+pub use link::HELD_BACK;
 pub use merged::MergedStep;
 pub use output::{
     Answer, Applied, Outcome, Output, QueueBound, QueueFull, Refusal, Refused, Submitted, Terms,

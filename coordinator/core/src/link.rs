@@ -10,9 +10,13 @@
 //! `ready` means that there is a link on which an assignment can go out now. Whether it would be `ready` or
 //! `reconciling`, a node whose agent says that the supervisor does not answer is `unsupervised` instead.
 
+mod changes;
 mod namesake;
+pub(crate) mod pace;
 mod refusal;
 mod report;
+
+pub use changes::HELD_BACK;
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -31,6 +35,7 @@ use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::Time;
 use sluice_common::wire::{FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, Welcome};
 
+use self::pace::HostChange;
 use crate::core::{Contact, Core};
 use crate::hearing::{Hearing, Terms};
 use crate::input::{SessionId, TimerKey};
@@ -80,6 +85,7 @@ impl Core {
             self.reconcile(&node, attempts, rebooted);
         }
         self.settle_node(&node);
+        self.charge(&node);
         self.rule_again();
         self.watch(&node);
     }
@@ -205,7 +211,11 @@ impl Core {
         supervisor: SupervisorState,
         state_dir: String,
     ) {
+        let before = self.contacts.remove(node);
+        let mut pace = before.map(|before| before.pace).unwrap_or_default();
+        pace.drop_all();
         let contact = Contact {
+            pace,
             session: Some(session),
             heard_at: Some(self.now),
             silent_since: self.now,
@@ -241,16 +251,20 @@ impl Core {
                 self.take_status(node, status);
                 self.settle_node(node);
             }
-            FromNode::Inventory(inventory) => self.on_inventory(node, *inventory),
-            FromNode::Labels(labels) => self.on_labels(node, labels),
+            FromNode::Inventory(inventory) => {
+                self.on_change(node, HostChange::Inventory(inventory))
+            }
+            FromNode::Labels(labels) => self.on_change(node, HostChange::Labels(labels)),
             // Nothing is decided by them: whoever drives the core keeps the last.
             FromNode::Readings(_) => {}
             // It comes as an input of its own, from whoever can tell that it is one of ours.
             FromNode::Warrant { .. } => {}
-            FromNode::GpuStates(states) => self.take_gpu_states(node, *states),
+            FromNode::GpuStates(states) => self.on_change(node, HostChange::GpuStates(states)),
             FromNode::Checkpoint { attempt, ago } => self.on_checkpoint(node, attempt, ago),
-            FromNode::Health(health) => self.on_health(node, health),
-            FromNode::Supervisor(supervisor) => self.on_supervisor(node, supervisor),
+            FromNode::Health(health) => self.on_change(node, HostChange::Health(health)),
+            FromNode::Supervisor(supervisor) => {
+                self.on_change(node, HostChange::Supervisor(supervisor));
+            }
         }
     }
 
@@ -286,7 +300,9 @@ impl Core {
         contact.silent_since = now;
         let is_deaf = contact.hearing.is_deaf();
         match self.state.node(node).map(|node| node.state) {
-            Some(NodeState::Unreachable | NodeState::Lost) if !is_deaf => {
+            // Hearing us again is a change too: it may say with each heartbeat that it does, and that it does not.
+            Some(NodeState::Unreachable | NodeState::Lost) if !is_deaf && self.may_change(node) => {
+                self.charge(node);
                 self.stop_strays(node);
                 self.settle_node(node);
                 self.watch(node);

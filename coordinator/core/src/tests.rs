@@ -21,6 +21,7 @@ mod log;
 mod moving;
 mod overlaps;
 mod overrides;
+mod pace;
 mod patience;
 mod platforms;
 mod preview;

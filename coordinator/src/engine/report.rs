@@ -3,11 +3,11 @@
 //!
 //! Steps come by the thousand a minute, so nothing here is formatted unless the line is written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use coordinator_core::{
-    JoinTokenMade, Placement, Record, RecoveryEnd, RecoveryWhy, Stamped, State,
+    HELD_BACK, JoinTokenMade, Placement, Record, RecoveryEnd, RecoveryWhy, Stamped, State,
 };
 use sluice_common::access::AuditEntry;
 use sluice_common::api::timestamp;
@@ -24,6 +24,8 @@ use tracing::{Level, debug, enabled, info, warn};
 #[derive(Debug)]
 pub(super) struct Report {
     nodes: BTreeMap<NodeName, NodeState>,
+    /// Nodes that change more often than is taken in.
+    held_back: BTreeSet<NodeName>,
 }
 
 impl Report {
@@ -32,6 +34,7 @@ impl Report {
         let nodes = state.nodes().iter();
         Self {
             nodes: nodes.map(|(name, n)| (name.clone(), n.state)).collect(),
+            held_back: BTreeSet::new(),
         }
     }
 
@@ -235,6 +238,11 @@ impl Report {
 
     fn on_reported(&mut self, node: &NodeName, pool: &str, version: &str, has: &Inventory) {
         let (cpus, gpus) = (has.cpus, has.gpus.len());
+        if !has.notes.iter().any(|note| note == HELD_BACK) {
+            self.held_back.remove(node);
+        } else if self.held_back.insert(node.clone()) {
+            warn!(%node, "{HELD_BACK}");
+        }
         if self.nodes.contains_key(node) {
             info!(%node, pool, version, cpus, gpus, "node changed");
         } else {

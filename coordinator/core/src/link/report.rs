@@ -39,6 +39,7 @@ impl Core {
             supervisor: _,
             challenge: _,
         } = hello;
+        let inventory = self.with_note(&node, each_gpu_once(inventory));
         self.report(Record::NodeReported {
             node,
             pool,
@@ -47,7 +48,7 @@ impl Core {
             address,
             version,
             boot_id,
-            inventory: each_gpu_once(inventory),
+            inventory,
         });
         (attempts, gpu_states)
     }
@@ -86,7 +87,8 @@ impl Core {
     pub(super) fn on_inventory(&mut self, node: &NodeName, inventory: Inventory) {
         if let Some(known) = self.state.node(node) {
             let labels = known.labels.clone();
-            let record = reported(node, known, labels, each_gpu_once(inventory));
+            let inventory = self.with_note(node, each_gpu_once(inventory));
+            let record = reported(node, known, labels, inventory);
             self.report(record);
         }
     }
