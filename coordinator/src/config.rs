@@ -4,6 +4,7 @@
 //! the file, [`Overrides`] the flags and the environment, [`Config`] what both come to once every value was checked.
 
 mod changes;
+mod error;
 mod exposure;
 mod host;
 mod http_tls;
@@ -15,22 +16,22 @@ mod token;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use clap::Args;
 use coordinator_core::{Bounds, Settings};
 use serde::Deserialize;
 use sluice_common::amount::parse_memory;
-use sluice_common::config::shown;
 use sluice_common::limit::{
     DEFAULT_HEARTBEAT, DEFAULT_LEASE, DEFAULT_LOST_AFTER, DEFAULT_STOP_LIMIT,
     DEFAULT_UNREACHABLE_AFTER, DRIFT_MARGIN, KEEPER_LIMIT,
 };
 use sluice_common::time::Span;
-use sluice_log::{Filter, FilterError, Format};
+use sluice_log::{Filter, Format};
 use sluice_transport::join_line::MAX_LINE_ADDRESSES;
 
 use crate::store::DEFAULT_RETENTION;
+pub use error::ConfigError;
+use error::{invalid, span};
 pub(crate) use host::is_host_and_port;
 pub use http_tls::HttpTls;
 use http_tls::RawHttpTls;
@@ -222,47 +223,6 @@ pub struct TlsPaths {
     pub key: PathBuf,
 }
 
-/// Why there is no config.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("cannot read the config {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The file is not what a config may be.
-    #[error("{}: line {line}: {message}", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// Where, from 1.
-        line: usize,
-        /// What is wrong and the way out.
-        message: String,
-    },
-    /// The log's filter is none.
-    #[error(transparent)]
-    LogFilter(#[from] FilterError),
-    /// A value is not what it may be.
-    #[error("{key}: {message}")]
-    Value {
-        /// Which.
-        key: &'static str,
-        /// What is wrong and the way out.
-        message: String,
-    },
-}
-
-fn invalid(key: &'static str, message: impl ToString) -> ConfigError {
-    ConfigError::Value {
-        key,
-        message: shown(&message.to_string()),
-    }
-}
-
 impl RawConfig {
     /// Reads the file.
     ///
@@ -387,15 +347,6 @@ impl RawConfig {
         config.check_exposure()?;
         Ok(config)
     }
-}
-
-fn span(key: &'static str, text: Option<String>, default: Span) -> Result<Span, ConfigError> {
-    let Some(text) = text else { return Ok(default) };
-    let span = Span::from_str(&text).map_err(|error| invalid(key, error))?;
-    if span == Span::ZERO {
-        return Err(invalid(key, "it must be longer than nothing"));
-    }
-    Ok(span)
 }
 
 fn bytes(key: &'static str, text: &Option<String>, default: u64) -> Result<u64, ConfigError> {

@@ -6,6 +6,7 @@
 
 mod access;
 mod admin;
+mod api;
 mod api_tokens;
 mod auth;
 mod body;
@@ -39,6 +40,7 @@ mod roles;
 mod rules;
 mod steps;
 mod submit;
+mod tag;
 mod templates;
 mod terms;
 #[cfg(test)]
@@ -47,141 +49,16 @@ mod validations;
 mod verbs;
 mod whoami;
 
-use std::path::Path;
-use std::sync::Arc;
-
 use axum::Router;
 use axum::http::{Method, Uri};
 use axum::middleware;
 use axum::routing::{delete, get, patch, post};
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 
-use crate::config::{ApiToken, OidcConfig};
-use crate::engine::EngineHandle;
-use crate::issuance::Issuance;
-use crate::room::Room;
-use crate::session::Nodes;
-use crate::store::StoreReader;
-
-use auth::{Credentials, Refusals};
-use calls::Calls;
+pub use api::{Api, Issuer, Open};
 pub use edge::Tls;
 use error::ApiError;
-use events::Tip;
-use followers::Followers;
-use limits::Limits;
 pub use oidc::KeysError;
-
-/// An issuer whose tokens are taken.
-#[derive(Debug)]
-pub struct Issuer(oidc::Oidc);
-
-impl Issuer {
-    /// By the config; its keys are read now.
-    ///
-    /// # Errors
-    /// Where there are none.
-    pub fn new(config: OidcConfig) -> Result<Self, KeysError> {
-        oidc::Oidc::new(config).map(Self)
-    }
-}
-
-/// What is let through before anybody is asked who he is.
-#[derive(Clone, Debug, Default)]
-pub struct Open {
-    /// Names by which the API may be called in the clear, beside `localhost` and addresses: a page of another site whose
-    /// name was made to point here is none of them.
-    pub names: Vec<String>,
-    /// Whether `/metrics` is for callers alone who may see the cluster.
-    pub metrics_need_token: bool,
-}
-
-/// What the calls work on. Clones are the same.
-#[derive(Clone, Debug)]
-pub struct Api(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
-    engine: EngineHandle,
-    log: StoreReader,
-    room: Room,
-    nodes: Nodes,
-    issuance: Issuance,
-    credentials: Credentials,
-    open: Open,
-    followers: Followers,
-    tip: Tip,
-    stop: watch::Receiver<bool>,
-    calls: Calls,
-    refusals: Refusals,
-    limits: Limits,
-}
-
-impl Api {
-    /// The API over its parts. `stop` turns true when streams that would never end must end.
-    pub fn new(
-        engine: EngineHandle,
-        log: StoreReader,
-        nodes: Nodes,
-        issuance: Issuance,
-        token: Option<&ApiToken>,
-        stop: watch::Receiver<bool>,
-    ) -> Self {
-        let open = Open::default();
-        Self::with_issuer(engine, log, nodes, issuance, (token, None), open, stop)
-    }
-
-    /// The same, which takes tokens of an issuer too.
-    pub fn with_issuer(
-        engine: EngineHandle,
-        log: StoreReader,
-        nodes: Nodes,
-        issuance: Issuance,
-        (token, issuer): (Option<&ApiToken>, Option<Issuer>),
-        open: Open,
-        stop: watch::Receiver<bool>,
-    ) -> Self {
-        // A store's file lies in some directory.
-        let dir = log.file().parent().unwrap_or(Path::new("/"));
-        let room = Room::of(dir);
-        Self(Arc::new(Shared {
-            engine,
-            log,
-            room,
-            nodes,
-            issuance,
-            credentials: Credentials::new(token, issuer),
-            open,
-            followers: Followers::default(),
-            tip: Tip::default(),
-            stop,
-            calls: Calls::default(),
-            refusals: Refusals::default(),
-            limits: Limits::default(),
-        }))
-    }
-
-    /// Takes this as the coordinator's own token from now on, and not the one before.
-    pub fn renew_token(&self, token: &ApiToken) {
-        self.0.credentials.renew(token);
-    }
-
-    fn engine(&self) -> &EngineHandle {
-        &self.0.engine
-    }
-
-    fn room(&self) -> &Room {
-        &self.0.room
-    }
-
-    /// Comes back when the coordinator stops.
-    async fn stopped(&self) {
-        let mut stop = self.0.stop.clone();
-        // A sender that is gone stops nothing less.
-        let _ = stop.wait_for(|stop| *stop).await;
-    }
-}
 
 /// Answers on `listener` until `api`'s stop; then finishes what is under way.
 pub async fn serve(listener: TcpListener, tls: Tls, api: Api) {
@@ -276,7 +153,10 @@ fn router(api: Api) -> Router {
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(middleware::from_fn_with_state(api.clone(), auth::check))
-        .layer(middleware::from_fn_with_state(api.clone(), calls::count))
+        .layer(middleware::from_fn_with_state(
+            api.calls().clone(),
+            calls::count,
+        ))
         .with_state(api)
 }
 

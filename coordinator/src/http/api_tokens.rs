@@ -15,8 +15,9 @@ use sluice_common::request::FieldError;
 use sluice_common::time::{Span, Time};
 
 use super::access::Caller;
-use super::auth::digest_of;
+use super::auth::credentials::digest_of;
 use super::error::ApiError;
+use super::masked::API_TOKEN;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
 use super::pools::invalid;
@@ -24,8 +25,6 @@ use super::random::random_bytes;
 use super::{Api, body};
 use crate::clock::wall;
 
-/// What a token begins with, so that programs that look for secrets in files find it.
-pub(super) const PREFIX: &str = "sluice-api-";
 /// Random bytes of a token: nobody guesses one.
 const SECRET_BYTES: usize = 32;
 /// Roles, pools or subjects of a token.
@@ -181,5 +180,5 @@ fn wrong(field: &str, why: &impl ToString) -> FieldError {
 
 fn draw() -> Result<String, ApiError> {
     let bytes = random_bytes::<SECRET_BYTES>("a token")?;
-    Ok(format!("{PREFIX}{}", hex::encode(&bytes)))
+    Ok(format!("{API_TOKEN}{}", hex::encode(&bytes)))
 }

@@ -7,9 +7,9 @@
 //! not ours, which was made to point here, is refused on every path. Where no token is needed a browser's call for another
 //! site is refused as well, and so is one that a browser vouches for with its user's certificate.
 
+pub(super) mod credentials;
+
 use std::net::IpAddr;
-use std::sync::{Mutex, PoisonError};
-use std::time::Instant;
 
 use axum::RequestExt;
 use axum::extract::{RawPathParams, Request, State};
@@ -19,66 +19,15 @@ use axum::http::uri::Authority;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use coordinator_core::Book;
-use ring::digest::{SHA256, digest};
-use sluice_common::access::{Ask, At, AuditEntry, Resource, TokenDigest, Verb};
+use sluice_common::access::{Ask, At, AuditEntry, Resource, Verb};
 use sluice_common::error_code::ErrorCode;
-use tokio::sync::watch;
 
+use super::Api;
 use super::access::{self, AccessChanges, AccessWatch, Call, Caller, Who};
 use super::edge::{Peer, UserCertificate};
 use super::error::ApiError;
-use super::rate::{Bucket, Rate};
-use super::{Api, Issuer};
 use crate::clock::wall;
-use crate::config::ApiToken;
-
-/// Who may call by the config.
-#[derive(Debug)]
-pub(super) struct Credentials {
-    /// The hash of the coordinator's own token. Comparing hashes of what is shown and what is wanted takes a time that
-    /// tells nothing about either.
-    admin: watch::Sender<Option<TokenDigest>>,
-    issuer: Option<Issuer>,
-}
-
-impl Credentials {
-    pub(super) fn new(token: Option<&ApiToken>, issuer: Option<Issuer>) -> Self {
-        Self {
-            issuer,
-            admin: watch::channel(token.map(|token| digest_of(token.as_bytes()))).0,
-        }
-    }
-
-    /// Takes this token from now on, and none that was the coordinator's own before.
-    pub(super) fn renew(&self, token: &ApiToken) {
-        let next = Some(digest_of(token.as_bytes()));
-        self.admin.send_if_modified(|admin| {
-            let changes = *admin != next;
-            *admin = next;
-            changes
-        });
-    }
-
-    /// The hash of the coordinator's own token, as it changes.
-    pub(super) fn changes(&self) -> watch::Receiver<Option<TokenDigest>> {
-        self.admin.subscribe()
-    }
-
-    /// Whether this is the hash of the coordinator's own token.
-    pub(super) fn is_admin(&self, shown: &TokenDigest) -> bool {
-        self.admin.borrow().as_ref() == Some(shown)
-    }
-
-    /// Whether any program of this machine may call without a word.
-    pub(super) fn are_none(&self) -> bool {
-        self.admin.borrow().is_none() && self.issuer.is_none()
-    }
-}
-
-pub(super) fn digest_of(secret: &[u8]) -> TokenDigest {
-    let hash = digest(&SHA256, secret);
-    TokenDigest::of(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
-}
+use credentials::digest_of;
 
 /// Lets in who may, and lets the handlers know who it is.
 pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Next) -> Response {
@@ -165,29 +114,6 @@ const NOBODY: &str = "nobody";
 fn peer(request: &Request) -> String {
     let peer = request.extensions().get::<Peer>();
     peer.map_or_else(String::new, |peer| peer.address.to_string())
-}
-
-/// Refusals that are noted: a flood of them must not push everything else out of the log.
-const NOTED: Rate = Rate {
-    per_second: 5.0,
-    burst: 100.0,
-};
-
-/// How many refusals may be noted yet.
-#[derive(Debug)]
-pub(super) struct Refusals(Mutex<Bucket>);
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Self(Mutex::new(Bucket::full(NOTED, Instant::now())))
-    }
-}
-
-impl Refusals {
-    fn take(&self) -> bool {
-        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.take(NOTED, Instant::now()).is_ok()
-    }
 }
 
 /// Notes a call that was refused for want of a right, whatever it was.
@@ -280,7 +206,7 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError
         // What an issuer signs has three parts; ours have none.
         let signed = std::str::from_utf8(secret).ok();
         let signed = signed.filter(|text| text.matches('.').count() == 2);
-        if let (Some(Issuer(issuer)), Some(text)) = (&credentials.issuer, signed) {
+        if let (Some(issuer), Some(text)) = (&credentials.issuer, signed) {
             let found = issuer.identify(text).await;
             return found
                 .map(Who::Claims)

@@ -10,7 +10,6 @@ use axum::middleware::Next;
 use axum::response::Response;
 use tracing::Instrument;
 
-use super::Api;
 use super::masked::masked;
 
 /// One kind of call.
@@ -55,7 +54,7 @@ impl Calls {
 }
 
 /// Counts one call.
-pub(super) async fn count(State(api): State<Api>, request: Request, next: Next) -> Response {
+pub(super) async fn count(State(calls): State<Calls>, request: Request, next: Next) -> Response {
     let began = Instant::now();
     let route = request.extensions().get::<MatchedPath>();
     let route = route.map_or(String::new(), |path| path.as_str().to_owned());
@@ -80,6 +79,6 @@ pub(super) async fn count(State(api): State<Api>, request: Request, next: Next) 
         method,
         status,
     };
-    api.0.calls.count(call, took);
+    calls.count(call, took);
     response
 }

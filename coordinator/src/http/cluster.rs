@@ -10,7 +10,7 @@ use super::Api;
 use super::error::ApiError;
 use super::params::NoParams;
 use super::put::Put;
-use super::terms::tagged;
+use super::tag::tagged;
 
 fn view(core: &Core) -> ClusterView {
     let cluster = core.state().cluster();

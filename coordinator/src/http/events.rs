@@ -1,6 +1,8 @@
 //! The log of records as events: pages of the past, or a stream that goes on. An event's id is its record's number, so
 //! a follower resumes where it stopped, and nothing is skipped or said twice.
 
+pub(super) mod tip;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,15 +13,14 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::sse::{Event as SseEvent, Sse};
 use axum::response::{IntoResponse, Response};
-use coordinator_core::{AccessChange, Record, Stamped};
+use coordinator_core::Stamped;
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use sluice_common::access::TokenDigest;
 use sluice_common::api::Page;
 use sluice_common::id::{NodeName, StepId};
-use tokio::sync::{Mutex, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::Api;
@@ -29,9 +30,7 @@ use super::followers::Following;
 use super::page::Filling;
 use super::params::{self, Params};
 use crate::store::{Event, ReadError, StoreReader};
-
-/// Records that are read from the store at once.
-const READ: usize = 256;
+use tip::READ;
 
 /// Records that one page may look at to find those that are wanted: a page ends there, with a cursor to go on.
 const MAX_LOOKED_AT: usize = 20_000;
@@ -108,7 +107,7 @@ async fn since(api: &Api, headers: &HeaderMap, params: &EventParams) -> Result<u
 }
 
 async fn oldest(api: &Api) -> Result<u64, ApiError> {
-    match read(&api.0.log, 0, 1).await {
+    match tip::read(&api.0.log, 0, 1).await {
         Ok(_) => Ok(0),
         Err(ReadError::Gone { first }) => Ok(first - 1),
         Err(error) => Err(error.into()),
@@ -174,86 +173,6 @@ impl Reading {
         events.retain(|event| self.caller.hears(&event.record.record, &places));
         Ok(())
     }
-}
-
-/// By what a token is known again is for nobody. The values of variables are not in the log at all.
-fn hide_secrets(event: &mut Event) {
-    let Record::AccessChanged {
-        change: AccessChange::ApiTokenCreated { terms, .. },
-    } = &mut event.record.record
-    else {
-        return;
-    };
-    terms.digest = TokenDigest::hidden();
-    event.json =
-        serde_json::to_string(&event.record).expect("a record that was read can be written");
-}
-
-/// What was read last of the log: all who follow its end ask for the same at every change, and one of them reads it.
-#[derive(Debug, Default)]
-pub(super) struct Tip(Mutex<Option<Slice>>);
-
-/// A part of the log, without what is for nobody.
-#[derive(Clone, Debug)]
-struct Slice {
-    since: u64,
-    last: u64,
-    limit: usize,
-    events: Arc<[Arc<Event>]>,
-}
-
-impl Tip {
-    /// At most `limit` records behind `since`, up to `last`.
-    async fn read(
-        &self,
-        log: &StoreReader,
-        since: u64,
-        last: u64,
-        limit: usize,
-    ) -> Result<Arc<[Arc<Event>]>, ReadError> {
-        let is_end = last - since <= READ as u64;
-        if !is_end {
-            return slice(log, since, last, limit).await;
-        }
-        // Whoever comes while it is read waits for it.
-        let mut tip = self.0.lock().await;
-        let known = tip
-            .as_ref()
-            .filter(|it| (it.since, it.last, it.limit) == (since, last, limit));
-        if let Some(known) = known {
-            return Ok(Arc::clone(&known.events));
-        }
-        let events = slice(log, since, last, limit).await?;
-        *tip = Some(Slice {
-            since,
-            last,
-            limit,
-            events: Arc::clone(&events),
-        });
-        Ok(events)
-    }
-}
-
-async fn slice(
-    log: &StoreReader,
-    since: u64,
-    last: u64,
-    limit: usize,
-) -> Result<Arc<[Arc<Event>]>, ReadError> {
-    let events = read(log, since, limit).await?.into_iter();
-    let told = events.filter(|event| event.record.seq <= last);
-    let hidden = told.map(|mut event| {
-        hide_secrets(&mut event);
-        Arc::new(event)
-    });
-    Ok(hidden.collect())
-}
-
-/// Reads off the runtime's threads: the disk may be slow.
-async fn read(log: &StoreReader, since: u64, limit: usize) -> Result<Vec<Event>, ReadError> {
-    let log = log.clone();
-    let reading = tokio::task::spawn_blocking(move || log.read(since, limit));
-    reading.await.expect("reading the log does not panic")
 }
 
 async fn page(mut reading: Reading, limit: usize) -> Result<Page<Box<RawValue>>, ApiError> {

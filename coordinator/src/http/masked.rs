@@ -6,7 +6,9 @@ use std::borrow::Cow;
 use sluice_common::environment::HIDDEN;
 
 /// What tokens begin with.
-const PREFIXES: [&str; 2] = [super::api_tokens::PREFIX, "sluice-join-"];
+const PREFIXES: [&str; 2] = [API_TOKEN, "sluice-join-"];
+/// What tokens of the API begin with, so that programs that look for secrets in files find them.
+pub(super) const API_TOKEN: &str = "sluice-api-";
 /// A name may begin so too, and is shorter than what nobody guesses.
 const LEAST_CHARS: usize = 20;
 

@@ -15,7 +15,7 @@ use super::access::Caller;
 use super::error::ApiError;
 use super::page::{ByName, ByNameParams};
 use super::params::{self, NoParams, Params, Segment};
-use super::terms::tagged;
+use super::tag::tagged;
 use crate::view;
 
 #[derive(Deserialize)]

@@ -12,11 +12,13 @@ use sluice_common::error_code::ErrorCode;
 use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::platform::terms::PlatformTerms;
 
+use super::Api;
 use super::error::ApiError;
 use super::params::{NoParams, Params, Segment};
 use super::put::Put;
-use super::terms::{HowParams, delete, tagged};
-use super::{Api, templates};
+use super::tag::tagged;
+use super::terms::length::override_is_short;
+use super::terms::{HowParams, delete};
 use crate::view;
 
 /// A platform of a pool, from a path.
@@ -91,7 +93,7 @@ pub(super) async fn put(
     put: Put,
 ) -> Result<Response, ApiError> {
     let terms: PlatformTerms = put.body()?;
-    templates::override_is_short("override", &terms.overrides)?;
+    override_is_short("override", &terms.overrides)?;
     let terms = written::platform_terms(terms)?;
     let (of, name) = (pool.clone(), platform.clone());
     let wanted = Wanted::Platform {

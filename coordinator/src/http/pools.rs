@@ -17,7 +17,7 @@ use super::access::Caller;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{self, NoParams, Params, Segment};
-use super::terms::tagged;
+use super::tag::tagged;
 use crate::view;
 
 /// A pool and a subject, from a path.

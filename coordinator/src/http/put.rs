@@ -11,7 +11,8 @@ use sluice_common::limit::MAX_BODY_BYTES;
 
 use super::error::ApiError;
 use super::params::Params;
-use super::terms::{How, HowParams, expected, make, tagged};
+use super::tag::{expected, tagged};
+use super::terms::{How, HowParams, make};
 use super::{Api, body};
 
 /// What a `PUT` says beside its path.

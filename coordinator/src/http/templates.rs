@@ -4,59 +4,20 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
-use coordinator_core::written::{self, invalid, template_name};
+use coordinator_core::written::{self, template_name};
 use coordinator_core::{Core, Wanted};
-use sluice_common::api::{NamedPlatform, Page, PutDocument, TemplateView};
-use sluice_common::error_code::ErrorCode;
+use sluice_common::api::{Page, TemplateView};
 use sluice_common::id::TemplateName;
-use sluice_common::request::FieldError;
 use sluice_common::template::Template;
-use sluice_common::template::check::MAX_TEMPLATE_BYTES;
 
 use super::Api;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
 use super::put::Put;
-use super::terms::{self, HowParams, tagged};
+use super::tag::tagged;
+use super::terms::{self, HowParams, length};
 use crate::view;
-
-/// Whether the templates of a document are short enough to be kept: each step that stands on one keeps what it was.
-pub(super) fn can_be_kept(document: &PutDocument) -> Result<(), FieldError> {
-    match document {
-        PutDocument::Template { template, .. } => is_short("name", template),
-        PutDocument::Platform { overrides, .. } => override_is_short("override", overrides),
-        PutDocument::Pool { platforms, .. } => of_platforms_can_be_kept(platforms.as_deref()),
-        _ => Ok(()),
-    }
-}
-
-/// The same of what the platforms of a pool lay over its templates.
-pub(super) fn of_platforms_can_be_kept(list: Option<&[NamedPlatform]>) -> Result<(), FieldError> {
-    let mut list = list.unwrap_or_default().iter().enumerate();
-    list.try_for_each(|(at, platform)| {
-        override_is_short(&format!("platforms[{at}].override"), &platform.overrides)
-    })
-}
-
-/// The same of what a platform lays over the templates of its pool.
-pub(super) fn override_is_short(
-    field: &str,
-    overrides: &Option<Box<Template>>,
-) -> Result<(), FieldError> {
-    overrides
-        .as_ref()
-        .map_or(Ok(()), |terms| is_short(field, terms))
-}
-
-fn is_short(field: &str, terms: &Template) -> Result<(), FieldError> {
-    let bytes = serde_json::to_vec(terms).map_or(usize::MAX, |json| json.len());
-    if bytes > MAX_TEMPLATE_BYTES {
-        let why = format!("it takes {bytes} bytes: {MAX_TEMPLATE_BYTES} are the most");
-        return Err(invalid(field, ErrorCode::InvalidTemplate, &why));
-    }
-    Ok(())
-}
 
 /// `GET /v1/templates`: by name.
 pub(super) async fn list(
@@ -96,7 +57,7 @@ pub(super) async fn put(
 ) -> Result<Response, ApiError> {
     let name = template_name("template", segment.clone()).map_err(ApiError::Field)?;
     let terms: Box<Template> = put.body()?;
-    is_short("name", &terms)?;
+    length::is_short("name", &terms)?;
     let wanted = written::template(segment, terms)?;
     let seen = move |core: &Core| view::template(core, &name).map(|it| (it.version, it));
     put.make(&api, wanted, seen).await

@@ -4,13 +4,13 @@
 //! Every change may be looked at first (`dry_run`), made only where the thing has not changed since (`version`, or
 //! `If-Match`), and made though somebody uses what it takes away (`force`).
 
+pub(super) mod length;
 mod outcome;
 mod rights;
 
 use axum::Json;
 use axum::extract::{Request, State};
-use axum::http::header::{ETAG, IF_MATCH, IF_NONE_MATCH};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use coordinator_core::written::{self, platform_name, pool_name, subject_name, template_name};
 use coordinator_core::{Applied, Change, Core, Refused, Wanted};
@@ -25,7 +25,8 @@ use super::error::ApiError;
 use super::params::{self, Params, Segment};
 use super::pools::Binding;
 use super::put::Put;
-use super::{Api, body, templates};
+use super::tag::expected;
+use super::{Api, body};
 use crate::view;
 
 #[derive(Debug, Default, Deserialize)]
@@ -82,7 +83,7 @@ fn within(mut error: FieldError, place: &str) -> ApiError {
 }
 
 fn wanted(document: PutDocument) -> Result<Change, FieldError> {
-    templates::can_be_kept(&document)?;
+    length::can_be_kept(&document)?;
     written::change(document)
 }
 
@@ -131,43 +132,6 @@ pub(super) async fn make<R: Send + 'static>(
     made.map_err(|Refused { at, refusal }| ApiError::TermsRefused { at, refusal })
 }
 
-/// The version that a caller expects: `If-Match: "7"`, or `If-None-Match: *` for what must not be there.
-pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
-    let text = |name: HeaderName| {
-        let value = headers.get(name)?;
-        Some(value.to_str().unwrap_or("").trim())
-    };
-    if let Some(text) = text(IF_NONE_MATCH) {
-        return match text {
-            "*" => Ok(Some(0)),
-            _ => Err(params::invalid(
-                "If-None-Match",
-                "write `*`, for what must not be there",
-            )),
-        };
-    }
-    let Some(text) = text(IF_MATCH).filter(|text| *text != "*") else {
-        return Ok(None);
-    };
-    let number = text.trim_matches('"').parse();
-    number.map(Some).map_err(|_| {
-        params::invalid(
-            "If-Match",
-            format!(
-                "`{}` is no version: write it as the `ETag` has it",
-                text.escape_debug()
-            ),
-        )
-    })
-}
-
-/// A thing with its version, by which a later change can say what it was made for.
-pub(super) fn tagged(version: u64, body: impl IntoResponse) -> Response {
-    let tag = HeaderValue::from_str(&format!("\"{version}\""));
-    let tag = tag.expect("digits between quotes are a header's value");
-    ([(ETAG, tag)], body).into_response()
-}
-
 /// `PUT /v1/pools/{pool}`: makes it, or gives it these terms and no others. Its policies stay.
 pub(super) async fn put_pool(
     State(api): State<Api>,
@@ -176,7 +140,7 @@ pub(super) async fn put_pool(
 ) -> Result<Response, ApiError> {
     let pool = pool_name("pool", segment).map_err(ApiError::Field)?;
     let request: PoolRequest = put.body()?;
-    templates::of_platforms_can_be_kept(request.platforms.as_deref()).map_err(ApiError::Field)?;
+    length::of_platforms_can_be_kept(request.platforms.as_deref()).map_err(ApiError::Field)?;
     let terms = written::pool(request).map_err(ApiError::Field)?;
     let name = pool.clone();
     let terms = Box::new(terms);

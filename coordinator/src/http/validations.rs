@@ -7,38 +7,16 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use coordinator_core::written::{validation, validation_name};
 use coordinator_core::{Core, Refusal, Validation, Wanted};
-use sluice_common::api::{Page, TermsView, ValidationView};
+use sluice_common::api::{Page, ValidationView};
 use sluice_common::id::ValidationName;
-use sluice_common::validation::ValidationTerms;
 
 use super::Api;
 use super::error::ApiError;
 use super::page::ByNameParams;
 use super::params::{NoParams, Params, Segment};
 use super::put::Put;
-use super::terms::{HowParams, delete as delete_terms, tagged};
-
-/// The name of the document that a change is about.
-pub(super) fn name_of(wanted: &Wanted) -> Option<String> {
-    match wanted {
-        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
-            Some(validation.to_string())
-        }
-        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
-            Some(template.to_string())
-        }
-        _ => None,
-    }
-}
-
-/// As terms that a change is told in.
-pub(super) fn shown(terms: ValidationTerms) -> TermsView {
-    TermsView {
-        description: Some(terms.description),
-        assertions: Some(terms.assertions),
-        ..TermsView::default()
-    }
-}
+use super::tag::tagged;
+use super::terms::{HowParams, delete as delete_terms};
 
 fn view(core: &Core, name: &ValidationName, known: &Validation) -> ValidationView {
     let pools = core.state().pools().values();

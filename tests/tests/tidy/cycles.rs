@@ -18,7 +18,6 @@ const LONGEST: &[(&str, usize)] = &[
     ("sluice", 8),
     ("sluice-agent", 7),
     ("sluice-common", 9),
-    ("sluice-coordinator", 35),
 ];
 
 /// So often is a name looked up in what another module passes on.

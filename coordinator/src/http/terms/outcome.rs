@@ -8,8 +8,9 @@ use sluice_common::api::{
 };
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::platform::terms::PlatformTerms;
+use sluice_common::validation::ValidationTerms;
 
-use super::super::{rules, validations};
+use super::super::rules;
 use super::rights;
 
 pub(super) fn view_of(dry_run: bool, wanted: &[Wanted], applied: Applied) -> ApplyView {
@@ -67,7 +68,7 @@ fn change(wanted: &Wanted, outcome: Outcome) -> TermsChangeView {
         kind,
         pool: pool.map(ToString::to_string),
         subject: subject.map(ToString::to_string),
-        name: validations::name_of(wanted).or_else(|| rights::name(wanted)),
+        name: name_of(wanted).or_else(|| rights::name(wanted)),
         platform: name,
         outcome: word,
         before: outcome.before.map(terms),
@@ -97,7 +98,7 @@ fn terms_of_pool(terms: PoolWritten) -> TermsView {
 fn terms(terms: Terms) -> TermsView {
     match terms {
         Terms::Pool(terms) => terms_of_pool(*terms),
-        Terms::Validation(terms) => validations::shown(terms),
+        Terms::Validation(terms) => of_validation(terms),
         Terms::Platform(PlatformTerms {
             description,
             selector,
@@ -140,5 +141,27 @@ fn terms(terms: Terms) -> TermsView {
             limit: Some(limit),
             ..TermsView::default()
         },
+    }
+}
+
+/// The name of the document that a change is about.
+fn name_of(wanted: &Wanted) -> Option<String> {
+    match wanted {
+        Wanted::Validation { validation, .. } | Wanted::NoValidation { validation } => {
+            Some(validation.to_string())
+        }
+        Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {
+            Some(template.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// As terms that a change is told in.
+fn of_validation(terms: ValidationTerms) -> TermsView {
+    TermsView {
+        description: Some(terms.description),
+        assertions: Some(terms.assertions),
+        ..TermsView::default()
     }
 }

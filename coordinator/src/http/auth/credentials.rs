@@ -1,0 +1,83 @@
+//! Which credentials the config lets in, and how many refusals of others are noted.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use ring::digest::{SHA256, digest};
+use sluice_common::access::TokenDigest;
+use tokio::sync::watch;
+
+use super::super::oidc::Oidc;
+use super::super::rate::{Bucket, Rate};
+use crate::config::ApiToken;
+
+/// Who may call by the config.
+#[derive(Debug)]
+pub(in crate::http) struct Credentials {
+    /// The hash of the coordinator's own token. Comparing hashes of what is shown and what is wanted takes a time that
+    /// tells nothing about either.
+    admin: watch::Sender<Option<TokenDigest>>,
+    pub(super) issuer: Option<Oidc>,
+}
+
+impl Credentials {
+    pub(in crate::http) fn new(token: Option<&ApiToken>, issuer: Option<Oidc>) -> Self {
+        Self {
+            issuer,
+            admin: watch::channel(token.map(|token| digest_of(token.as_bytes()))).0,
+        }
+    }
+
+    /// Takes this token from now on, and none that was the coordinator's own before.
+    pub(in crate::http) fn renew(&self, token: &ApiToken) {
+        let next = Some(digest_of(token.as_bytes()));
+        self.admin.send_if_modified(|admin| {
+            let changes = *admin != next;
+            *admin = next;
+            changes
+        });
+    }
+
+    /// The hash of the coordinator's own token, as it changes.
+    pub(in crate::http) fn changes(&self) -> watch::Receiver<Option<TokenDigest>> {
+        self.admin.subscribe()
+    }
+
+    /// Whether this is the hash of the coordinator's own token.
+    pub(in crate::http) fn is_admin(&self, shown: &TokenDigest) -> bool {
+        self.admin.borrow().as_ref() == Some(shown)
+    }
+
+    /// Whether any program of this machine may call without a word.
+    pub(in crate::http) fn are_none(&self) -> bool {
+        self.admin.borrow().is_none() && self.issuer.is_none()
+    }
+}
+
+pub(in crate::http) fn digest_of(secret: &[u8]) -> TokenDigest {
+    let hash = digest(&SHA256, secret);
+    TokenDigest::of(hash.as_ref().try_into().expect("SHA-256 has 32 bytes"))
+}
+
+/// Refusals that are noted: a flood of them must not push everything else out of the log.
+const NOTED: Rate = Rate {
+    per_second: 5.0,
+    burst: 100.0,
+};
+
+/// How many refusals may be noted yet.
+#[derive(Debug)]
+pub(in crate::http) struct Refusals(Mutex<Bucket>);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self(Mutex::new(Bucket::full(NOTED, Instant::now())))
+    }
+}
+
+impl Refusals {
+    pub(super) fn take(&self) -> bool {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.take(NOTED, Instant::now()).is_ok()
+    }
+}

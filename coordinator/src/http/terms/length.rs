@@ -1,0 +1,47 @@
+//! How long the templates of a document may be.
+
+use coordinator_core::written::invalid;
+use sluice_common::api::{NamedPlatform, PutDocument};
+use sluice_common::error_code::ErrorCode;
+use sluice_common::request::FieldError;
+use sluice_common::template::Template;
+use sluice_common::template::check::MAX_TEMPLATE_BYTES;
+
+/// Whether the templates of a document are short enough to be kept: each step that stands on one keeps what it was.
+pub(in crate::http) fn can_be_kept(document: &PutDocument) -> Result<(), FieldError> {
+    match document {
+        PutDocument::Template { template, .. } => is_short("name", template),
+        PutDocument::Platform { overrides, .. } => override_is_short("override", overrides),
+        PutDocument::Pool { platforms, .. } => of_platforms_can_be_kept(platforms.as_deref()),
+        _ => Ok(()),
+    }
+}
+
+/// The same of what the platforms of a pool lay over its templates.
+pub(in crate::http) fn of_platforms_can_be_kept(
+    list: Option<&[NamedPlatform]>,
+) -> Result<(), FieldError> {
+    let mut list = list.unwrap_or_default().iter().enumerate();
+    list.try_for_each(|(at, platform)| {
+        override_is_short(&format!("platforms[{at}].override"), &platform.overrides)
+    })
+}
+
+/// The same of what a platform lays over the templates of its pool.
+pub(in crate::http) fn override_is_short(
+    field: &str,
+    overrides: &Option<Box<Template>>,
+) -> Result<(), FieldError> {
+    overrides
+        .as_ref()
+        .map_or(Ok(()), |terms| is_short(field, terms))
+}
+
+pub(in crate::http) fn is_short(field: &str, terms: &Template) -> Result<(), FieldError> {
+    let bytes = serde_json::to_vec(terms).map_or(usize::MAX, |json| json.len());
+    if bytes > MAX_TEMPLATE_BYTES {
+        let why = format!("it takes {bytes} bytes: {MAX_TEMPLATE_BYTES} are the most");
+        return Err(invalid(field, ErrorCode::InvalidTemplate, &why));
+    }
+    Ok(())
+}
