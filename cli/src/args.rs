@@ -3,10 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use sluice_common::state::StepState;
 
 use crate::failure::{FAILED, RUN_FAILED};
+pub(crate) use crate::format::Format;
 
 mod access;
 mod admin;
@@ -15,6 +16,7 @@ mod describe;
 mod examples;
 mod get;
 mod hint;
+mod kind;
 mod logs;
 mod machine;
 mod recovery;
@@ -22,6 +24,7 @@ mod replay;
 mod simulate;
 mod step;
 mod token;
+mod values;
 
 pub(crate) use access::{
     ApiTokenArgs, ApiTokenCommand, AuthArgs, AuthCommand, CreateArgs, LoginArgs,
@@ -36,6 +39,7 @@ pub(crate) use beside::{AttachArgs, ExecArgs};
 pub(crate) use examples::GUIDE;
 pub(crate) use get::GetArgs;
 pub(crate) use hint::hint;
+pub(crate) use kind::Kind;
 pub(crate) use logs::LogsArgs;
 pub(crate) use machine::{DetectArgs, DoctorArgs};
 pub(crate) use recovery::{RecoveryAction, RecoveryArgs};
@@ -43,6 +47,7 @@ pub(crate) use replay::ReplayArgs;
 pub(crate) use simulate::{SimulateArgs, TraceFlags};
 pub(crate) use step::StepFlags;
 pub(crate) use token::{RevokeArgs, TokenAction, TokenArgs, TokenCreateArgs};
+use values::{duration, state_parser, step_id};
 
 /// A gate on a reservoir of GPUs: submit steps, follow them, see where they are.
 #[derive(Debug, Parser)]
@@ -63,38 +68,6 @@ pub(crate) struct Args {
 
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// How results are printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Aligned columns, for people; fitted to a terminal.
-    Table,
-    /// The same with more columns, never cut.
-    Wide,
-    /// JSON with the field names of the HTTP API: a list is `{"items": [...]}`, a single thing is itself.
-    Json,
-    /// YAML, equal to the JSON.
-    Yaml,
-    /// Names alone, such as `step/k3v9`.
-    Name,
-}
-
-impl Format {
-    /// Whether it is for people.
-    pub(crate) fn is_text(self) -> bool {
-        matches!(self, Format::Table | Format::Wide)
-    }
-
-    /// Whether it is for programs, with every field.
-    pub(crate) fn is_data(self) -> bool {
-        matches!(self, Format::Json | Format::Yaml)
-    }
-
-    /// Whether each thing is a line by itself, which need not wait for the others.
-    pub(crate) fn is_line_by_line(self) -> bool {
-        matches!(self, Format::Table | Format::Wide | Format::Name)
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -281,75 +254,6 @@ pub(crate) struct SubmitArgs {
     pub(crate) command: Vec<String>,
 }
 
-/// What can be listed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
-    /// What was submitted.
-    #[value(aliases = ["step", "st"])]
-    Steps,
-    /// The hosts.
-    #[value(aliases = ["node", "no"])]
-    Nodes,
-    /// The groups of hosts.
-    #[value(aliases = ["pool", "po"])]
-    Pools,
-    /// Who may use a pool, and how.
-    #[value(aliases = ["policy", "pl"])]
-    Policies,
-    /// The kinds of hardware in a pool.
-    #[value(aliases = ["platform", "pf"])]
-    Platforms,
-    /// What pools lay under steps.
-    #[value(aliases = ["template", "tp"])]
-    Templates,
-    /// Where steps go that name no pool.
-    Cluster,
-    /// Documents of assertions over what is submitted.
-    #[value(aliases = ["validation", "vl"])]
-    Validations,
-    /// What somebody may do.
-    #[value(alias = "role")]
-    Roles,
-    /// Who has which roles.
-    #[value(alias = "binding")]
-    Bindings,
-    /// Tokens by which programs call.
-    #[value(alias = "api-token")]
-    ApiTokens,
-    /// By which hosts join.
-    #[value(aliases = ["token"])]
-    Tokens,
-    /// What happened, oldest first.
-    #[value(aliases = ["event", "ev"])]
-    Events,
-}
-
-impl Kind {
-    /// As it is spoken of.
-    pub(crate) fn plural(self) -> &'static str {
-        self.names()[0]
-    }
-
-    /// Every word for it, as they stand before the `/` of a full name.
-    pub(crate) fn names(self) -> &'static [&'static str] {
-        match self {
-            Kind::Steps => &["steps", "step", "st"],
-            Kind::Nodes => &["nodes", "node", "no"],
-            Kind::Pools => &["pools", "pool", "po"],
-            Kind::Policies => &["policies", "policy", "pl"],
-            Kind::Platforms => &["platforms", "platform", "pf"],
-            Kind::Templates => &["templates", "template", "tp"],
-            Kind::Cluster => &["cluster"],
-            Kind::Validations => &["validations", "validation", "vl"],
-            Kind::Roles => &["roles", "role"],
-            Kind::Bindings => &["bindings", "binding"],
-            Kind::ApiTokens => &["api-tokens", "api-token"],
-            Kind::Tokens => &["tokens", "token"],
-            Kind::Events => &["events", "event", "ev"],
-        }
-    }
-}
-
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExplainArgs {
     /// Which step.
@@ -385,30 +289,6 @@ pub(crate) struct WaitArgs {
     /// Give up, with exit code 75, after this time.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    step::span(text).map(|span| Duration::from_millis(span.millis()))
-}
-
-/// A step by its id; `step/ID`, as `-o name` prints it, is the same.
-fn step_id(text: &str) -> Result<String, String> {
-    let id = ["step/", "steps/"]
-        .iter()
-        .find_map(|kind| text.strip_prefix(kind));
-    Ok(id.unwrap_or(text).to_owned())
-}
-
-/// The states by the names that the API gives them, listed in help and in errors.
-fn state_parser() -> impl clap::builder::TypedValueParser<Value = StepState> {
-    use clap::builder::TypedValueParser;
-    let names = StepState::ALL.map(StepState::as_str);
-    clap::builder::PossibleValuesParser::new(names).map(|name| {
-        StepState::ALL
-            .into_iter()
-            .find(|state| state.as_str() == name)
-            .expect("only names of states are let through")
-    })
 }
 
 #[cfg(test)]

@@ -31,10 +31,9 @@ use family::{Addresses, Family, Halt};
 use layout::{Layout, LayoutError, Programs};
 use plan::Plan;
 
+use made::POOL;
 pub(crate) use made::{HostRequest, MadeHost};
 
-/// The pool that hosts join which name no other.
-const POOL: &str = "default";
 /// On whose behalf the command line submits.
 const SUBJECT: &str = "dev";
 /// How long the daemons may take to be ready. Each starts in well under a second on an idle machine.

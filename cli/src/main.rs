@@ -13,6 +13,7 @@ mod documents;
 mod env_file;
 mod failure;
 mod follow;
+mod format;
 #[cfg(test)]
 mod fuzz;
 mod order;

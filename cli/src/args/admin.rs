@@ -6,7 +6,8 @@ use sluice_common::time::Span;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{duration, step};
+use super::step;
+use super::values::duration;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CordonArgs {

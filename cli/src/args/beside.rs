@@ -1,6 +1,6 @@
 //! What is typed to be beside a step that runs: to read what it writes, or to run a program where it runs.
 
-use super::step_id;
+use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArgs {

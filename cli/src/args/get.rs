@@ -3,7 +3,9 @@
 use sluice_common::selector::Selector;
 use sluice_common::step::Work;
 
-use super::{Kind, step, step_id};
+use super::kind::Kind;
+use super::step;
+use super::values::step_id;
 use crate::client::Since;
 
 #[derive(Clone, Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! What is typed to read the output of a step.
 
-use super::step_id;
+use super::values::step_id;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogsArgs {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::step_id;
+use super::values::step_id;
 
 /// A data directory, and what of its past is wanted.
 #[derive(Debug, clap::Args)]

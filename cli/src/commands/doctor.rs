@@ -1,6 +1,7 @@
 //! `sluice doctor`: what would hurt on this machine, each with the way out. What is local is looked at without a
 //! cluster; a cluster is looked at where there is one.
 
+mod check;
 mod cluster;
 mod disk;
 mod host;
@@ -16,56 +17,7 @@ use crate::failure::{FAILED, Failure};
 use crate::out::{Out, Tone};
 use crate::render::safe;
 use crate::show;
-
-/// How a check came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Verdict {
-    /// As it should be.
-    Ok,
-    /// It works, and could work better or may not go on working.
-    Warn,
-    /// Something does not work.
-    Fail,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Check {
-    name: &'static str,
-    verdict: Verdict,
-    /// What was found, on one line.
-    found: String,
-    /// What to do, where something can be done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    cure: Option<String>,
-}
-
-impl Check {
-    fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            verdict: Verdict::Ok,
-            found: found.into(),
-            cure: None,
-        }
-    }
-
-    fn warn(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Warn,
-            cure: Some(cure.into()),
-            ..Self::ok(name, found)
-        }
-    }
-
-    fn fail(name: &'static str, found: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self {
-            verdict: Verdict::Fail,
-            ..Self::warn(name, found, cure)
-        }
-    }
-}
+use check::{Check, Verdict};
 
 #[derive(Serialize)]
 struct Report {

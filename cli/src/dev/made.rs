@@ -12,9 +12,9 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::{Gpu, Inventory};
 use sluice_common::platform::slug;
 
-use super::POOL;
-
 /// What a host has of a key that its document leaves out: as good as without end, and small enough that the sums of
+/// The pool that hosts join which name no other.
+pub(super) const POOL: &str = "default";
 /// many such hosts stay numbers.
 const WITHOUT_END_CPUS: u32 = 1_000_000;
 const WITHOUT_END_MB: u64 = 1_000_000_000;

@@ -15,7 +15,6 @@ const AIM: usize = 4;
 const LONGEST: &[(&str, usize)] = &[
     ("agent-core", 15),
     ("coordinator-core", 30),
-    ("sluice", 8),
     ("sluice-agent", 7),
     ("sluice-common", 9),
 ];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Check;
+use super::check::Check;
 use crate::client::{Client, Pulse};
 use crate::context::{self, Context, ContextError};
 
@@ -128,7 +128,7 @@ fn clock(theirs: Option<Timestamp>, now: Timestamp, took: Duration) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
     #[test]

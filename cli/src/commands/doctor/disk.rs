@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::statvfs::statvfs;
 
-use super::Check;
+use super::check::Check;
 use crate::render::amounts::bytes;
 
 /// Below it a day of output may fill the disk.
@@ -97,7 +97,7 @@ fn timed(dir: &Path) -> io::Result<Duration> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
     #[test]

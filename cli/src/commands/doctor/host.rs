@@ -6,7 +6,7 @@ use std::path::Path;
 use sluice_common::api::HostView;
 use sluice_common::inventory::{Capability, Mechanism};
 
-use super::Check;
+use super::check::Check;
 use crate::args::DetectArgs;
 use crate::commands::detect::{AGENT, ask};
 use crate::commands::sibling;
@@ -99,7 +99,7 @@ fn nvml(host: &HostView, module: bool) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
     #[test]

@@ -5,7 +5,7 @@ use std::net::{TcpListener, UdpSocket};
 
 use nix::sys::resource::{Resource, getrlimit};
 
-use super::Check;
+use super::check::Check;
 
 /// What the link asks for on both ends of a socket.
 const UDP_BUFFER_BYTES: u64 = 4 * 1024 * 1024;
@@ -91,7 +91,7 @@ fn port(name: &'static str, address: &str, bound: std::io::Result<()>) -> Check 
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde::Deserialize;
 
-use super::Check;
+use super::check::Check;
 use crate::commands::detect::AGENT;
 use crate::commands::sibling;
 
@@ -86,7 +86,7 @@ fn judged(probed: &Probed, has_config: bool) -> Check {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Verdict;
+    use super::super::check::Verdict;
     use super::*;
 
     fn judge(state: &str, has_config: bool) -> Check {

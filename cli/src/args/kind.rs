@@ -1,0 +1,72 @@
+//! Kinds of things, as they are typed and spoken of.
+
+use clap::ValueEnum;
+
+/// What can be listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// What was submitted.
+    #[value(aliases = ["step", "st"])]
+    Steps,
+    /// The hosts.
+    #[value(aliases = ["node", "no"])]
+    Nodes,
+    /// The groups of hosts.
+    #[value(aliases = ["pool", "po"])]
+    Pools,
+    /// Who may use a pool, and how.
+    #[value(aliases = ["policy", "pl"])]
+    Policies,
+    /// The kinds of hardware in a pool.
+    #[value(aliases = ["platform", "pf"])]
+    Platforms,
+    /// What pools lay under steps.
+    #[value(aliases = ["template", "tp"])]
+    Templates,
+    /// Where steps go that name no pool.
+    Cluster,
+    /// Documents of assertions over what is submitted.
+    #[value(aliases = ["validation", "vl"])]
+    Validations,
+    /// What somebody may do.
+    #[value(alias = "role")]
+    Roles,
+    /// Who has which roles.
+    #[value(alias = "binding")]
+    Bindings,
+    /// Tokens by which programs call.
+    #[value(alias = "api-token")]
+    ApiTokens,
+    /// By which hosts join.
+    #[value(aliases = ["token"])]
+    Tokens,
+    /// What happened, oldest first.
+    #[value(aliases = ["event", "ev"])]
+    Events,
+}
+
+impl Kind {
+    /// As it is spoken of.
+    pub(crate) fn plural(self) -> &'static str {
+        self.names()[0]
+    }
+
+    /// Every word for it, as they stand before the `/` of a full name.
+    pub(crate) fn names(self) -> &'static [&'static str] {
+        match self {
+            Kind::Steps => &["steps", "step", "st"],
+            Kind::Nodes => &["nodes", "node", "no"],
+            Kind::Pools => &["pools", "pool", "po"],
+            Kind::Policies => &["policies", "policy", "pl"],
+            Kind::Platforms => &["platforms", "platform", "pf"],
+            Kind::Templates => &["templates", "template", "tp"],
+            Kind::Cluster => &["cluster"],
+            Kind::Validations => &["validations", "validation", "vl"],
+            Kind::Roles => &["roles", "role"],
+            Kind::Bindings => &["bindings", "binding"],
+            Kind::ApiTokens => &["api-tokens", "api-token"],
+            Kind::Tokens => &["tokens", "token"],
+            Kind::Events => &["events", "event", "ev"],
+        }
+    }
+}
