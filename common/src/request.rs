@@ -4,20 +4,24 @@
 //! what a field may not hold is [`StepRequest::check`]'s, which names field, value and way out.
 
 mod command;
+mod field_error;
 mod kinds;
 mod labels;
 mod layers;
 mod processors;
+mod resources;
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use command::check_command;
+pub use field_error::FieldError;
+pub use resources::ResourceSettings;
 
 use crate::amount::{
     Amounts, GPU, Key, MCPU, MEMORY_MB, STEP_RUN, STORAGE_MB, megabytes_up, parse_memory,
@@ -124,72 +128,6 @@ pub struct StepRequest {
     /// Whether its wrapper is to leave it in the host's network; `false` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
-}
-
-/// How much a step takes, in the field names of ZenML's `ResourceSettings`, so that its settings object is a valid
-/// value here.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields, default)]
-pub struct ResourceSettings {
-    /// Whole GPUs on each host.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu_count: Option<u64>,
-    /// Cores on each host; thousandths count.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_count: Option<f64>,
-    /// Such as `16GiB`, on each host.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<String>,
-    /// Such as `100GiB` of disk space below the host's state directory, on each host.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub storage: Option<String>,
-    /// `true` where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub preemptible: Option<bool>,
-    /// Amounts of custom keys.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub pool_resources: BTreeMap<String, u64>,
-    /// Of deployed services; only its default is accepted until there are services.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_replicas: Option<u64>,
-    /// Of deployed services; only its default is accepted until there are services.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_replicas: Option<u64>,
-    /// Of deployed services; only its default is accepted until there are services.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub autoscaling_metric: Option<String>,
-    /// Of deployed services; only its default is accepted until there are services.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub autoscaling_target: Option<f64>,
-    /// Of deployed services; only its default is accepted until there are services.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_concurrency: Option<u64>,
-}
-
-/// `cpu_count` is compared by its bits, so that equality is total: two equal requests are equal texts.
-impl Eq for ResourceSettings {}
-
-/// A field that may not hold what it holds.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field}: {message}")]
-pub struct FieldError {
-    /// Stable code, such as `invalid_memory`.
-    pub code: ErrorCode,
-    /// Where, such as `resources.memory`.
-    pub field: String,
-    /// What is wrong with which value, and the way out.
-    pub message: String,
-}
-
-impl FieldError {
-    pub(crate) fn new(code: ErrorCode, field: impl Into<String>, message: impl ToString) -> Self {
-        Self {
-            code,
-            field: field.into(),
-            message: message.to_string(),
-        }
-    }
 }
 
 impl StepRequest {
@@ -452,6 +390,7 @@ fn ceil_thousandths(cores: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::string::ToString;
     use alloc::vec;
     use proptest::prelude::*;
 

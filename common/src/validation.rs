@@ -31,10 +31,7 @@ pub use judge::{Facts, Failure, On, Verdict};
 pub use number::Ratio;
 pub use parse::Rule;
 pub use value::{Kind, Value};
-pub use wrong::{RuleError, Wrong};
-
-/// Longest text of an assertion, in bytes: what is longer is better said in two.
-pub const MAX_RULE_BYTES: usize = 500;
+pub use wrong::{MAX_RULE_BYTES, RuleError, Wrong};
 
 /// Most assertions of one document. A step is judged by each, on each host where it is about hosts.
 pub const MAX_ASSERTIONS: usize = 32;

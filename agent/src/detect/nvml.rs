@@ -6,6 +6,7 @@
 //! leaves one field empty, with a note where the refusal says something about the host: that a model lacks a feature
 //! does not.
 
+mod answer;
 mod device;
 mod glance;
 mod memory;
@@ -25,6 +26,7 @@ use sluice_common::inventory::{Gpu, GpuReading};
 
 use super::notes::Notes;
 use crate::clock;
+use answer::{is_gone, line};
 use device::Facts;
 use glance::Glances;
 
@@ -210,37 +212,4 @@ fn absence(path: &OsStr, error: &NvmlError) -> String {
         }
         other => format!("NVML does not start ({library}): {other}"),
     }
-}
-
-/// Whether only those who begin anew are answered: the driver was unloaded or replaced under us.
-fn is_gone(error: &NvmlError) -> bool {
-    matches!(
-        error,
-        NvmlError::DriverNotLoaded | NvmlError::Uninitialized | NvmlError::LibRmVersionMismatch
-    )
-}
-
-/// The answer, or nothing; with a note where the refusal says something about the host.
-fn optional<T>(what: &str, answer: Result<T, NvmlError>, notes: &mut Notes) -> Option<T> {
-    match answer {
-        Ok(value) => Some(value),
-        // This model does not do that, or the GPU is gone, which is told where it is asked for its UUID.
-        Err(
-            NvmlError::NotSupported | NvmlError::NotFound | NvmlError::NoData | NvmlError::GpuLost,
-        ) => None,
-        Err(NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound) => {
-            notes.add(format!("{what}: the driver is too old to tell"));
-            None
-        }
-        Err(error) => {
-            notes.add(format!("{what}: {error}"));
-            None
-        }
-    }
-}
-
-/// A text of the driver as one harmless line.
-fn line(text: &str) -> String {
-    let clean = text.replace(char::is_control, " ");
-    clean[..clean.floor_char_boundary(128)].trim().to_owned()
 }

@@ -3,8 +3,7 @@
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::MAX_RULE_BYTES;
-use super::wrong::{RuleError, Wrong};
+use super::wrong::{MAX_RULE_BYTES, RuleError, Wrong};
 
 /// A word of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

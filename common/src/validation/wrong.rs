@@ -2,8 +2,10 @@
 
 use alloc::string::String;
 
-use super::MAX_RULE_BYTES;
 use super::value::Kind;
+
+/// Longest text of an assertion, in bytes: what is longer is better said in two.
+pub const MAX_RULE_BYTES: usize = 500;
 
 /// How deep brackets may be nested: deeper than anybody reads, and far from the end of any stack.
 pub(super) const MAX_DEPTH: usize = 16;

@@ -15,8 +15,6 @@ const AIM: usize = 4;
 const LONGEST: &[(&str, usize)] = &[
     ("agent-core", 15),
     ("coordinator-core", 30),
-    ("sluice-agent", 7),
-    ("sluice-common", 9),
 ];
 
 /// So often is a name looked up in what another module passes on.

@@ -9,7 +9,8 @@ use nvml_wrapper::{Device, Nvml};
 use sluice_common::inventory::Gpu;
 use sluice_common::platform::slug;
 
-use super::{line, memory, nodes, optional};
+use super::answer::{line, optional};
+use super::{memory, nodes};
 use crate::detect::notes::Notes;
 
 /// Looks after which the facts of a GPU are asked for again.

@@ -7,8 +7,9 @@ use agent_core::Seen;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
 
+use super::answer::{is_gone, line};
 use super::mig::is_cut;
-use super::{is_gone, line, memory, reading};
+use super::{memory, reading};
 
 /// The units that each GPU was seen to have: itself, or its instances.
 #[derive(Default)]

@@ -5,7 +5,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::nvmlMemory_t;
 
-use super::optional;
+use super::answer::optional;
 use crate::detect::notes::Notes;
 
 /// In bytes.

@@ -3,7 +3,8 @@
 use nvml_wrapper::Device;
 use sluice_common::inventory::{Gpu, Mig};
 
-use super::{Report, line, memory, nodes, optional, reading};
+use super::answer::{line, optional};
+use super::{Report, memory, nodes, reading};
 
 /// `NVML_DEVICE_MIG_ENABLE`.
 const ENABLED: u32 = 1;

@@ -10,7 +10,7 @@ use nvml_wrapper::Device;
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use sluice_common::device::{DeviceNode, DeviceNumber, NVIDIA_MAJOR};
 
-use super::optional;
+use super::answer::optional;
 use crate::detect::notes::Notes;
 
 /// Below `/proc/driver/nvidia`: a folder for each GPU, by minor number.

@@ -11,7 +11,8 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use tracing::{debug, warn};
 
-use super::{line, open};
+use super::answer::line;
+use super::open;
 use crate::detect::health::{Action, of_xid};
 
 /// How long the driver keeps us waiting. Long, because each return wakes the processor for nothing.
