@@ -66,7 +66,28 @@ pub async fn serve(listener: TcpListener, tls: Tls, api: Api) {
 }
 
 fn router(api: Api) -> Router {
-    let v1 = Router::new()
+    Router::new()
+        .merge(steps_routes())
+        .merge(hosts_routes())
+        .merge(terms_routes())
+        .merge(rights_routes())
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(metrics::metrics))
+        .route("/openapi.json", get(openapi::openapi))
+        .fallback(unknown_route)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(api.clone(), auth::check))
+        .layer(middleware::from_fn_with_state(
+            api.calls().clone(),
+            calls::count,
+        ))
+        .with_state(api)
+}
+
+/// Steps, and what happened to them.
+fn steps_routes() -> Router<Api> {
+    Router::new()
         .route("/v1/steps", get(steps::list).post(submit::one))
         .route("/v1/steps:batch", post(submit::batch))
         .route(
@@ -76,6 +97,12 @@ fn router(api: Api) -> Router {
         .route("/v1/steps/{step}/explain", get(explain::explain))
         .route("/v1/steps/{step}/logs", get(logs::logs))
         .route("/v1/steps/{step}/exec", post(exec::exec))
+        .route("/v1/events", get(events::events))
+}
+
+/// Hosts, and how they join.
+fn hosts_routes() -> Router<Api> {
+    Router::new()
         .route("/v1/nodes", get(nodes::list))
         .route(
             "/v1/nodes/{node}",
@@ -85,6 +112,17 @@ fn router(api: Api) -> Router {
                 .fallback(admin::no_method),
         )
         .route("/v1/nodes/{node}/labels", patch(admin::label))
+        .route(
+            "/v1/join-tokens",
+            get(join_tokens::list).post(join_tokens::make),
+        )
+        .route("/v1/join-tokens/{id}", delete(join_tokens::revoke))
+        .route("/v1/recovery", get(recovery::get).delete(recovery::end))
+}
+
+/// Pools and what is said of them.
+fn terms_routes() -> Router<Api> {
+    Router::new()
         .route("/v1/pools", get(nodes::list_pools))
         .route(
             "/v1/pools/{pool}",
@@ -114,11 +152,6 @@ fn router(api: Api) -> Router {
                 .put(templates::put)
                 .delete(templates::delete),
         )
-        .route(
-            "/v1/join-tokens",
-            get(join_tokens::list).post(join_tokens::make),
-        )
-        .route("/v1/join-tokens/{id}", delete(join_tokens::revoke))
         .route("/v1/cluster", get(cluster::get).put(cluster::put))
         .route("/v1/validations", get(validations::list))
         .route(
@@ -128,8 +161,11 @@ fn router(api: Api) -> Router {
                 .delete(validations::delete),
         )
         .route("/v1/apply", post(terms::apply))
-        .route("/v1/recovery", get(recovery::get).delete(recovery::end))
-        .route("/v1/events", get(events::events))
+}
+
+/// Who may do what.
+fn rights_routes() -> Router<Api> {
+    Router::new()
         .route("/v1/roles", get(roles::list))
         .route("/v1/roles/{role}", get(roles::get))
         .route("/v1/bindings", get(roles::list_bindings))
@@ -143,21 +179,7 @@ fn router(api: Api) -> Router {
         .route(
             "/v1/api-tokens/{api_token}",
             get(api_tokens::get).delete(api_tokens::revoke),
-        );
-    Router::new()
-        .merge(v1)
-        .route("/healthz", get(health::alive))
-        .route("/readyz", get(health::ready))
-        .route("/metrics", get(metrics::metrics))
-        .route("/openapi.json", get(openapi::openapi))
-        .fallback(unknown_route)
-        .method_not_allowed_fallback(wrong_method)
-        .layer(middleware::from_fn_with_state(api.clone(), auth::check))
-        .layer(middleware::from_fn_with_state(
-            api.calls().clone(),
-            calls::count,
-        ))
-        .with_state(api)
+        )
 }
 
 async fn unknown_route(uri: Uri) -> ApiError {

@@ -103,17 +103,8 @@ impl Table {
             );
         }
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
-        for (id, attempt) in &mut attempts {
-            let lease = attempt.lease.unwrap_or(Lease::new(latest, DEFAULT_GRACE));
-            let capped = Some(lease.capped(latest, seals.longest_grace()));
-            attempt.unsaved |= attempt.lease != capped && !attempt.is_gone();
-            attempt.lease = capped;
-            let found = match setup.left.freezing.contains(id) {
-                true => FreezerState::Freezing,
-                false => groups.freezer(id),
-            };
-            attempt.on_freezer(found, clock::boot_now());
-        }
+        bound_leases(&mut attempts, &seals, latest);
+        find_freezers(&mut attempts, &groups, &setup.left.freezing);
         let mut cap = Cap::new(
             attempts_dir.clone(),
             setup.reader_uid,
@@ -181,6 +172,32 @@ impl Table {
         table.know_children();
         table.take_up_moves(clock::boot_now());
         Ok(table)
+    }
+}
+
+/// No lease is longer than this host allows, also if an earlier release gave none.
+fn bound_leases(attempts: &mut BTreeMap<AttemptId, Attempt>, seals: &Seals, latest: BootMillis) {
+    for attempt in attempts.values_mut() {
+        let lease = attempt.lease.unwrap_or(Lease::new(latest, DEFAULT_GRACE));
+        let capped = Some(lease.capped(latest, seals.longest_grace()));
+        attempt.unsaved |= attempt.lease != capped && !attempt.is_gone();
+        attempt.lease = capped;
+    }
+}
+
+/// Whether the processes of each attempt may run. A freeze that was on its way goes on.
+fn find_freezers(
+    attempts: &mut BTreeMap<AttemptId, Attempt>,
+    groups: &Groups,
+    freezing: &BTreeSet<AttemptId>,
+) {
+    let now = clock::boot_now();
+    for (id, attempt) in attempts {
+        let found = match freezing.contains(id) {
+            true => FreezerState::Freezing,
+            false => groups.freezer(id),
+        };
+        attempt.on_freezer(found, now);
     }
 }
 
