@@ -29,6 +29,9 @@ const COUNT: u32 = 1 << 20;
 /// Most that are tried for one attempt, so that no deadline waits for long.
 const MAX_TRIES: u32 = 4_096;
 
+/// How often another supervisor may take the same one in the same moment.
+const MAX_SHARED: u32 = 8;
+
 /// How far limits lie above what was granted: more than file systems set aside for one write (XFS: 4 MiB), which they
 /// refuse as a whole where less is left.
 const SPARE: Amount = Amount {
@@ -125,16 +128,19 @@ impl Projects {
 
     fn try_hold(&mut self, attempt: &str, limit: Amount) -> io::Result<u32> {
         let dirs = own_dirs(&self.attempts_dir.join(attempt))?;
-        for _ in 0..MAX_TRIES {
+        for _ in 0..MAX_SHARED {
             let id = self.next_free()?;
             if give_all(&dirs, id).and_then(|()| self.is_alone(id, &dirs))? {
                 project::set_limit(self.dir.as_fd(), id, limit)?;
                 return Ok(id);
             }
-            // Another supervisor has taken the same one in the same moment, and lets go of it as well.
+            // Another supervisor has taken the same one, and lets go of it as well.
             give_all(&dirs, 0)?;
         }
-        Err(none_free())
+        Err(io::Error::other(
+            "its files are counted to no project of its own: was a disk mounted at the directory of attempts since the \
+             supervisor has started?",
+        ))
     }
 
     fn next_free(&mut self) -> io::Result<u32> {
