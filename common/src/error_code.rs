@@ -209,7 +209,8 @@ codes! {
     ReservedRole = "reserved_role", 409;
     /// Somebody has the role that is to be deleted.
     RoleInUse = "role_in_use", 409;
-    /// The caller calls more often than one may, follows more streams of events, or nobody may try so many wrong tokens.
+    /// The caller calls more often than one may, has more questions waiting or follows more streams of events, or nobody may
+    /// try so many wrong tokens.
     RateLimited = "rate_limited", 429;
     /// The body comes too slowly.
     BodyTooSlow = "body_too_slow", 408;

@@ -14,14 +14,15 @@
 
 mod handle;
 mod interest;
+mod links;
 mod meter;
+mod questions;
 mod report;
 #[cfg(test)]
 mod tests;
 mod timers;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -41,8 +42,11 @@ use crate::store::{Recovered, Store, StoreError};
 
 pub use handle::{EngineGone, EngineHandle};
 pub use interest::Interest;
+pub use links::{Ear, Mouth, ToSession};
 pub use meter::{Histogram, Meter};
+pub use questions::{Unanswered, asked_by};
 
+use questions::{Ask, Question, Questions};
 use report::Report;
 use timers::Timers;
 
@@ -65,69 +69,6 @@ const QUESTION_TIME: Duration = Duration::from_millis(20);
 /// A commit that takes longer is worth a word: every caller and every node waits for it.
 const SLOW_COMMIT: Duration = Duration::from_millis(500);
 
-/// To a session, in order.
-#[derive(Debug)]
-pub enum ToSession {
-    /// The answer to its hello.
-    Greeting(Greeting),
-    /// An order for its agent.
-    Command(Command),
-    /// The end of the link at once, and why. It overtakes what is still unsaid, and never comes out of the queue.
-    Cut(String),
-}
-
-/// Where orders for one connection go. The engine drops it when it overflows or the connection was replaced.
-pub struct Mouth {
-    orders: mpsc::Sender<ToSession>,
-    /// Called when the node is let in, before anybody can see that it is.
-    on_welcome: Option<Box<dyn FnOnce(SessionId) + Send>>,
-    /// Tells the ear when it is dropped, at once, however many orders are still unsaid; or why it is.
-    held: oneshot::Sender<String>,
-}
-
-/// The session's end of a [`Mouth`].
-#[derive(Debug)]
-pub struct Ear {
-    /// What to say, in order.
-    pub orders: mpsc::Receiver<ToSession>,
-    /// Comes to its end when the engine lets go of the connection, with a reason where somebody wanted that.
-    pub let_go: oneshot::Receiver<String>,
-}
-
-impl fmt::Debug for Mouth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mouth")
-            .field("orders", &self.orders)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Mouth {
-    /// A queue of at most `bound` orders.
-    pub fn new(bound: usize) -> (Mouth, Ear) {
-        let (orders, queue) = mpsc::channel(bound);
-        let (held, let_go) = oneshot::channel();
-        let mouth = Mouth {
-            orders,
-            on_welcome: None,
-            held,
-        };
-        let ear = Ear {
-            orders: queue,
-            let_go,
-        };
-        (mouth, ear)
-    }
-
-    /// Has `on_welcome` called when the node is let in, before anybody can see that it is; it should be quick.
-    pub fn with_welcome(self, on_welcome: impl FnOnce(SessionId) + Send + 'static) -> Self {
-        Self {
-            on_welcome: Some(Box::new(on_welcome)),
-            ..self
-        }
-    }
-}
-
 /// How much of the past is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
@@ -137,7 +78,6 @@ pub struct Keep {
     pub bounds: Bounds,
 }
 
-type ReadFn = Box<dyn FnOnce(&Core) + Send>;
 type InputFn = Box<dyn FnOnce(ReplyId) -> Input + Send>;
 type ReplyFn = Box<dyn FnOnce(&Core, Answer) + Send>;
 
@@ -166,16 +106,6 @@ enum Message {
     Keep(Keep),
     Question(Question),
     Stop,
-}
-
-/// What changes nothing.
-enum Question {
-    Read(ReadFn),
-    /// What a submit would come to.
-    Preview {
-        step: Box<NewStep>,
-        reply: ReplyFn,
-    },
 }
 
 /// Why the loop ended other than by request.
@@ -236,7 +166,7 @@ pub fn start(
         welcomed: BTreeMap::new(),
         replies: BTreeMap::new(),
         effects: Effects::default(),
-        questions: VecDeque::new(),
+        questions: Questions::default(),
         notes: Vec::new(),
         drawn: 0,
         stopping: false,
@@ -272,8 +202,8 @@ struct Engine {
     welcomed: BTreeMap<NodeName, SessionId>,
     replies: BTreeMap<ReplyId, ReplyFn>,
     effects: Effects,
-    /// Asked, and not answered yet, in their order.
-    questions: VecDeque<Question>,
+    /// Asked, and not answered yet.
+    questions: Questions,
     /// Notes that go into the log before what comes next.
     notes: Vec<AuditEntry>,
     /// Numbers drawn for sessions and callers.
@@ -381,7 +311,7 @@ impl Engine {
                 }
                 self.handle(*input);
             }
-            Message::Question(question) => self.questions.push_back(question),
+            Message::Question(question) => self.questions.push(question),
             Message::Keep(Keep { records, bounds }) => {
                 self.store.keep(records);
                 self.handle(Input::Bounds(bounds));
@@ -405,29 +335,6 @@ impl Engine {
         let id = ReplyId(self.draw());
         self.replies.insert(id, reply);
         id
-    }
-
-    fn on_hello(
-        &mut self,
-        hello: Box<Hello>,
-        claim: Claim,
-        mouth: Mouth,
-        tell: oneshot::Sender<SessionId>,
-    ) {
-        let session = SessionId(self.draw());
-        if tell.send(session).is_err() {
-            return; // The connection is gone already; nobody would report its end.
-        }
-        self.sessions.insert(session, (hello.node.clone(), mouth));
-        let shown = hello.highest_epoch.as_ref();
-        let seal = self.store.seal();
-        let epoch_is_proven = shown.is_some_and(|shown| seal.knows_epoch(&hello.node, shown));
-        self.handle(Input::NodeHello {
-            session,
-            hello,
-            claim,
-            epoch_is_proven,
-        });
     }
 
     fn handle(&mut self, input: Input) {
@@ -505,10 +412,10 @@ impl Engine {
     /// Once what came before them is durable.
     fn answer_questions(&mut self) -> Result<(), StoreError> {
         let began = Instant::now();
-        while let Some(question) = self.questions.pop_front() {
+        while let Some(question) = self.questions.pop() {
             match question {
-                Question::Read(read) => read(&self.core),
-                Question::Preview { step, reply } => {
+                Ask::Read(read) => read(&self.core),
+                Ask::Preview { step, reply } => {
                     let reply = self.expect_reply(reply);
                     self.handle(Input::Preview { reply, step });
                     self.flush()?;
@@ -553,47 +460,6 @@ impl Engine {
         self.shared.touch(records);
         self.report.tell(self.core.state(), records);
         Ok(())
-    }
-
-    /// A session whose queue is full is cut off: the core says everything again after its next hello, while waiting
-    /// for it here would hold up every other node.
-    fn send(&mut self, session: SessionId, message: ToSession) {
-        let Some((node, mouth)) = self.sessions.get_mut(&session) else {
-            return;
-        };
-        if let ToSession::Cut(why) = message {
-            return self.cut(session, why);
-        }
-        let welcomed = matches!(message, ToSession::Greeting(Greeting::Welcome(_)));
-        let node = node.clone();
-        if let Some(on_welcome) = mouth.on_welcome.take().filter(|_| welcomed) {
-            on_welcome(session);
-        }
-        if let Err(mpsc::error::TrySendError::Full(_)) = mouth.orders.try_send(message) {
-            tracing::warn!(%node, "the node does not take its orders fast enough: its connection is closed");
-            self.let_go(session);
-        }
-        if welcomed {
-            self.on_welcomed(session, node);
-        }
-    }
-
-    /// A node has one connection, the one that was let in last; one that was refused takes nobody's place.
-    fn on_welcomed(&mut self, session: SessionId, node: NodeName) {
-        let before = self.welcomed.insert(node, session);
-        if let Some(before) = before.filter(|before| *before != session) {
-            self.let_go(before);
-        }
-    }
-
-    fn let_go(&mut self, session: SessionId) {
-        self.sessions.remove(&session);
-    }
-
-    fn cut(&mut self, session: SessionId, why: String) {
-        if let Some((_, mouth)) = self.sessions.remove(&session) {
-            let _it_ended_by_itself = mouth.held.send(why);
-        }
     }
 
     fn fire_timers(&mut self, handled: usize) -> Result<(), StoreError> {

@@ -15,7 +15,8 @@ use sluice_common::wire::{FromNode, Heartbeat, Hello};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::interest::{Interest, Interests};
-use super::{Keep, Message, Meter, Mouth, Question};
+use super::questions::{Ask, Askers, Unanswered};
+use super::{Keep, Message, Meter, Mouth};
 use crate::seal::Seal;
 
 /// The engine has ended, or ended before it could answer. Whether a submit or a cancel took place is unknown then.
@@ -35,6 +36,7 @@ pub struct EngineHandle {
     meter: Arc<Meter>,
     book: Arc<watch::Sender<Arc<Book>>>,
     seal: Seal,
+    askers: Askers,
 }
 
 impl EngineHandle {
@@ -50,6 +52,7 @@ impl EngineHandle {
             meter: Arc::default(),
             book: Arc::new(watch::channel(Arc::default()).0),
             seal,
+            askers: Askers::default(),
         }
     }
 
@@ -81,12 +84,12 @@ impl EngineHandle {
     /// Tells what a submit would come to, and stores nothing. `view` as in [`EngineHandle::submit`].
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// Where the engine ended first, or who asks has too much waiting.
     pub async fn preview<R: Send + 'static>(
         &self,
         step: NewStep,
         view: impl FnOnce(&Core, Preview) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, Unanswered> {
         let (tell, answer) = oneshot::channel();
         let reply = Box::new(move |core: &Core, answer: Answer| {
             let Answer::Previewed(preview) = answer else {
@@ -95,8 +98,7 @@ impl EngineHandle {
             let _caller_may_be_gone = tell.send(view(core, *preview));
         });
         let step = Box::new(step);
-        let question = Question::Preview { step, reply };
-        self.call(Message::Question(question), answer).await
+        self.ask(Ask::Preview { step, reply }, answer).await
     }
 
     /// Cancels a step, with a `grace` where that is to be shorter than its own. `view` as in [`EngineHandle::submit`].
@@ -208,11 +210,11 @@ impl EngineHandle {
     /// Looks at the core, on its thread, after the commit of the batch that the call arrived in.
     ///
     /// # Errors
-    /// Where the engine ended first.
+    /// Where the engine ended first, or who asks has too much waiting.
     pub async fn read<R: Send + 'static>(
         &self,
         read: impl FnOnce(&Core) -> R + Send + 'static,
-    ) -> Result<R, EngineGone> {
+    ) -> Result<R, Unanswered> {
         let (tell, answer) = oneshot::channel();
         let read = Box::new(move |core: &Core| {
             // Who has hung up costs nobody else anything.
@@ -220,8 +222,12 @@ impl EngineHandle {
                 let _caller_may_be_gone = tell.send(read(core));
             }
         });
-        self.call(Message::Question(Question::Read(read)), answer)
-            .await
+        self.ask(Ask::Read(read), answer).await
+    }
+
+    async fn ask<R>(&self, ask: Ask, answer: oneshot::Receiver<R>) -> Result<R, Unanswered> {
+        let question = self.askers.question(ask)?;
+        Ok(self.call(Message::Question(question), answer).await?)
     }
 
     /// Brings a node's hello; greeting and orders come through `mouth`.

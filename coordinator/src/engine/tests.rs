@@ -105,7 +105,7 @@ async fn a_caller_is_answered_after_the_commit_and_never_without_one() {
             matches!(end, EngineError::Store(StoreError::Commit { .. })),
             "{end}"
         );
-        assert_eq!(engine.read(|_| ()).await, Err(EngineGone));
+        assert_eq!(engine.read(|_| ()).await, Err(EngineGone.into()));
         let (_, recovered) =
             Store::on_backend(Disk::dying_after(9999, disk.remains(|_| false))).unwrap();
         for id in answered {
@@ -398,4 +398,49 @@ async fn dear_questions_hold_up_nobody_who_comes_to_change_something() {
     assert!(created);
     assert!(before < QUESTIONS / 2, "{before} were answered before it");
     assert_eq!((answers.len(), count()), (QUESTIONS, QUESTIONS));
+}
+
+/// Holds the engine until `others` have asked; then each asks as often as it says, and what is given back is who was
+/// answered, in order, and then whose questions were not.
+async fn answered(others: &[(&'static str, usize)]) -> Vec<Result<&'static str, Unanswered>> {
+    let dir = tempfile::tempdir().unwrap();
+    let (engine, _thread) = begin(dir.path(), settings());
+    let order = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let held = engine.read(move |_| gone.recv());
+    let asks = others.iter().copied().flat_map(|(who, often)| {
+        let (engine, order) = (&engine, &order);
+        (0..often).map(move |_| async move {
+            let noted = std::sync::Arc::clone(order);
+            let read = engine.read(move |_| {
+                noted.lock().unwrap().push(who);
+            });
+            asked_by(who, read).await
+        })
+    });
+    let asks = futures_util::future::join_all(asks);
+    let release = async { go.send(()).unwrap() };
+    let (_, answers, ()) = tokio::join!(held, asks, release);
+    let order = std::mem::take(&mut *order.lock().unwrap());
+    let refused = answers.into_iter().filter_map(Result::err).map(Err);
+    order.into_iter().map(Ok).chain(refused).collect()
+}
+
+#[tokio::test]
+async fn whoever_asks_much_waits_for_himself_and_nobody_for_him() {
+    let order = answered(&[("greedy", 100), ("other", 3), ("third", 1)]).await;
+    assert_eq!(order.len(), 104);
+    for (who, most) in [("other", 10), ("third", 5)] {
+        let place = order.iter().rposition(|it| *it == Ok(who)).unwrap();
+        assert!(place < most, "{who} came at {place}");
+    }
+}
+
+#[tokio::test]
+async fn of_one_who_asks_a_bounded_number_waits() {
+    let order = answered(&[("greedy", 300), ("other", 3)]).await;
+    let refused = Err(Unanswered::TooMany { most: 256 });
+    let count = |wanted| order.iter().filter(|it| **it == wanted).count();
+    assert_eq!((count(Ok("greedy")), count(refused)), (256, 44));
+    assert_eq!(count(Ok("other")), 3);
 }

@@ -27,6 +27,7 @@ use super::access::{self, AccessChanges, AccessWatch, Call, Caller, Who};
 use super::edge::{Peer, UserCertificate};
 use super::error::ApiError;
 use crate::clock::wall;
+use crate::engine::asked_by;
 use credentials::digest_of;
 
 /// Lets in who may, and lets the handlers know who it is.
@@ -63,20 +64,35 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
         let path = request.uri().path().to_owned();
         return ApiError::UnknownRoute { path }.into_response();
     };
+    let served = serve(&api, caller, request, (&call, &params, changes), next);
+    let response = asked_by(&who, served).await;
+    let code = response.extensions().get::<ErrorCode>().copied();
+    note_refusal(&api, (who, from), &call, &params, code).await;
+    response
+}
+
+/// Has the call made, if its caller may make it.
+async fn serve(
+    api: &Api,
+    caller: Result<Caller, ApiError>,
+    mut request: Request,
+    (call, params, changes): (&Call, &RawPathParams, AccessChanges),
+    next: Next,
+) -> Response {
     let admitted = match caller {
-        Err(error) => Err(wrong(&api, &request, error)),
+        Err(error) => Err(wrong(api, &request, error)),
         Ok(caller) => {
-            let admitted = match api.0.limits.call(&who) {
-                Ok(()) => access::admit(&api, &caller, &call, &params).await,
+            let admitted = match api.0.limits.call(&caller.who().to_string()) {
+                Ok(()) => access::admit(api, &caller, call, params).await,
                 Err(error) => Err(error),
             };
             admitted.map(|()| caller)
         }
     };
-    let response = match admitted {
+    match admitted {
         Ok(caller) => {
-            let row = call.row(&params);
-            let watch = row.map(|row| AccessWatch::new(&api, &caller, row, &params, changes));
+            let row = call.row(params);
+            let watch = row.map(|row| AccessWatch::new(api, &caller, row, params, changes));
             request.extensions_mut().insert(caller);
             match watch {
                 Some(watch) => watch.run(request, next).await,
@@ -84,10 +100,7 @@ pub(super) async fn check(State(api): State<Api>, mut request: Request, next: Ne
             }
         }
         Err(error) => error.into_response(),
-    };
-    let code = response.extensions().get::<ErrorCode>().copied();
-    note_refusal(&api, (who, from), &call, &params, code).await;
-    response
+    }
 }
 
 /// Refuses whoever may not see the cluster.

@@ -15,7 +15,7 @@ use sluice_common::id::RoleName;
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
-use crate::engine::EngineGone;
+use crate::engine::{EngineGone, Unanswered};
 use crate::room::DiskFull;
 use crate::store::ReadError;
 use refusal::code_of;
@@ -89,6 +89,9 @@ pub enum ApiError {
         /// How many he may follow.
         most: usize,
     },
+    /// `rate_limited`, 429.
+    #[error(transparent)]
+    TooManyQuestions(Unanswered),
     /// `body_too_slow`, 408.
     #[error("the body comes too slowly: nothing came for {limit_s} s, or less than one may expect")]
     BodyTooSlow {
@@ -366,7 +369,9 @@ impl ApiError {
             | ApiError::GivesMore { .. }
             | ApiError::GivesPast { .. } => C::Forbidden,
             ApiError::ForeignOrigin | ApiError::ForeignName { .. } => C::ForeignOrigin,
-            ApiError::RateLimited { .. } | ApiError::TooManyFollowers { .. } => C::RateLimited,
+            ApiError::RateLimited { .. }
+            | ApiError::TooManyFollowers { .. }
+            | ApiError::TooManyQuestions(_) => C::RateLimited,
             ApiError::BodyTooSlow { .. } => C::BodyTooSlow,
             ApiError::UnknownRoute { .. } => C::UnknownRoute,
             ApiError::MethodNotAllowed { .. } => C::MethodNotAllowed,
@@ -425,7 +430,9 @@ impl IntoResponse for ApiError {
             ApiError::Unauthorized { .. } => Some((WWW_AUTHENTICATE, "Bearer".to_owned())),
             ApiError::MethodNotAllowed { allow, .. } => allow.map(|allow| (ALLOW, allow)),
             ApiError::RateLimited { after_s, .. } => Some((RETRY_AFTER, after_s.to_string())),
-            ApiError::TooManyFollowers { .. } => Some((RETRY_AFTER, "1".to_owned())),
+            ApiError::TooManyFollowers { .. } | ApiError::TooManyQuestions(_) => {
+                Some((RETRY_AFTER, "1".to_owned()))
+            }
             _ => None,
         };
         if let Some((name, value)) = header {
@@ -439,6 +446,15 @@ impl IntoResponse for ApiError {
 impl From<EngineGone> for ApiError {
     fn from(_: EngineGone) -> Self {
         ApiError::Stopping
+    }
+}
+
+impl From<Unanswered> for ApiError {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::Gone(gone) => gone.into(),
+            many @ Unanswered::TooMany { .. } => ApiError::TooManyQuestions(many),
+        }
     }
 }
 

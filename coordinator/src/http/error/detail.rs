@@ -24,6 +24,7 @@ impl ApiError {
             | ApiError::ForeignOrigin
             | ApiError::ForeignName { .. }
             | ApiError::TooManyFollowers { .. }
+            | ApiError::TooManyQuestions(_)
             | ApiError::CannotIssue
             | ApiError::Stopping
             | ApiError::Internal { .. } => Vec::new(),
