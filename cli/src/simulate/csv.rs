@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
+use csv::{ReaderBuilder, StringRecord, Trim};
+
 use crate::failure::Failure;
 
 /// Mistakes that are told at once: more are not read by anybody.
@@ -14,17 +16,17 @@ const MOST_MISTAKES: usize = 20;
 #[derive(Debug)]
 pub(super) struct Sheet {
     file: String,
-    columns: Vec<String>,
-    /// With the number of each line.
-    rows: Vec<(usize, Vec<String>)>,
+    columns: StringRecord,
+    /// With the number of the line that each begins on.
+    rows: Vec<(u64, StringRecord)>,
 }
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Row<'a> {
     sheet: &'a Sheet,
-    line: usize,
-    cells: &'a [String],
+    line: u64,
+    cells: &'a StringRecord,
 }
 
 impl Sheet {
@@ -39,23 +41,28 @@ impl Sheet {
     /// Reads a text; `file` is what mistakes in it are told of.
     pub(super) fn parse(file: String, text: &str) -> Result<Self, String> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        if text.contains('"') {
-            return Err(format!(
-                "{file}: it has quoted fields, which are not understood: write them without"
-            ));
-        }
-        let mut lines = (1..).zip(text.lines());
-        let header = lines.next().map_or("", |(_, header)| header);
-        let columns = cells(header);
-        let rows = lines.filter(|(_, line)| !line.trim().is_empty());
-        let rows: Vec<(usize, Vec<String>)> =
-            rows.map(|(line, text)| (line, cells(text))).collect();
-        if let Some((line, row)) = rows.iter().find(|(_, row)| row.len() != columns.len()) {
-            return Err(format!(
-                "{file}, line {line}: it has {} columns and the header has {}",
-                row.len(),
-                columns.len()
-            ));
+        // Rows of another length are told in our own words.
+        let mut reader = ReaderBuilder::new()
+            .trim(Trim::All)
+            .flexible(true)
+            .from_reader(text.as_bytes());
+        let wrong = |error: csv::Error| format!("{file}: {error}");
+        let columns = reader.headers().map_err(wrong)?.clone();
+        let mut rows = Vec::new();
+        for row in reader.records() {
+            let row = row.map_err(wrong)?;
+            if row.iter().all(str::is_empty) {
+                continue;
+            }
+            let line = row.position().map_or(0, |at| line_of(text, at));
+            if row.len() != columns.len() {
+                return Err(format!(
+                    "{file}, line {line}: it has {} columns and the header has {}",
+                    row.len(),
+                    columns.len()
+                ));
+            }
+            rows.push((line, row));
         }
         Ok(Self {
             file,
@@ -76,7 +83,7 @@ impl Sheet {
 
     /// The columns, as they are written.
     pub(super) fn header(&self) -> String {
-        self.columns.join(",")
+        self.columns.iter().collect::<Vec<_>>().join(",")
     }
 
     fn at(&self, column: &str) -> Option<usize> {
@@ -111,16 +118,21 @@ impl Sheet {
     }
 }
 
-fn cells(line: &str) -> Vec<String> {
-    line.split(',').map(|cell| cell.trim().to_owned()).collect()
+/// The line that a row begins on: its position is that of the empty lines before it, which count to no row.
+fn line_of(text: &str, at: &csv::Position) -> u64 {
+    let rest = usize::try_from(at.byte()).map_or("", |byte| &text[byte..]);
+    let empty = rest.chars().take_while(|c| ['\r', '\n'].contains(c));
+    (at.line()..)
+        .zip(empty.filter(|c| *c == '\n'))
+        .last()
+        .map_or(at.line(), |(line, _)| line + 1)
 }
 
 impl Row<'_> {
     /// What stands in a column; nothing where there is no such column.
     pub(super) fn text(&self, column: &str) -> &str {
         let at = self.sheet.at(column);
-        at.and_then(|at| self.cells.get(at))
-            .map_or("", String::as_str)
+        at.and_then(|at| self.cells.get(at)).unwrap_or("")
     }
 
     /// A value of a column.
@@ -158,6 +170,15 @@ mod tests {
     }
 
     #[test]
+    fn a_quoted_field_may_hold_commas_quotes_and_lines() {
+        let text = "a,n\n\"x, \"\"y\"\"\nz\",3\nw,4\n";
+        assert_eq!(numbers(text), Ok(vec![3, 4]));
+        let text = "a,n\n\"x\ny\",1\nz,b\n";
+        let told = numbers(text).unwrap_err();
+        assert!(told.starts_with("f.csv, line 4, column `n`"), "{told}");
+    }
+
+    #[test]
     fn what_is_wrong_is_told_with_file_line_and_column() {
         for (text, words) in [
             (
@@ -172,7 +193,6 @@ mod tests {
                 "a\nx\n",
                 "f.csv, line 2, column `n`: `` is not a whole number",
             ),
-            ("a,n\n\"x\",1\n", "f.csv: it has quoted fields"),
         ] {
             let told = numbers(text).unwrap_err();
             assert!(told.starts_with(words), "{told}");
