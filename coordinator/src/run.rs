@@ -180,20 +180,7 @@ impl Running {
         let (engine, thread) = engine::start(config.settings, store, recovered, clock)?;
         let own_address = own_address(listener.local_addr());
         let addresses = config.advertised(&own_address);
-        let terms = Terms {
-            authority_key: identity::key_of(&files),
-            files,
-            cluster,
-            ttl,
-            addresses,
-        };
-        let trust = Trust::read(&terms, &identity)?;
-        if !trust.can_issue() {
-            tracing::warn!(
-                "no key of the cluster's authority is here: hosts cannot join by token, and no certificate is renewed"
-            );
-        }
-        let issuance = Issuance::new(terms, trust);
+        let issuance = issuance(files, cluster, ttl, addresses, &identity)?;
         let nodes = Nodes::default();
         let (stop, stopping) = watch::channel(false);
         let api = Api::with_issuer(
@@ -279,6 +266,30 @@ pub fn check_epoch(state: &State, place: &Path) -> Result<(), RunError> {
     }
     let place = place.to_owned();
     Err(RunError::Epoch { place, epoch })
+}
+
+/// Who gives hosts their certificates.
+fn issuance(
+    files: TlsFiles,
+    cluster: ClusterId,
+    ttl: Duration,
+    addresses: Vec<String>,
+    identity: &Identity,
+) -> Result<Issuance, RunError> {
+    let terms = Terms {
+        authority_key: identity::key_of(&files),
+        files,
+        cluster,
+        ttl,
+        addresses,
+    };
+    let trust = Trust::read(&terms, identity)?;
+    if !trust.can_issue() {
+        tracing::warn!(
+            "no key of the cluster's authority is here: hosts cannot join by token, and no certificate is renewed"
+        );
+    }
+    Ok(Issuance::new(terms, trust))
 }
 
 /// What callers must show; nothing where the config says so, which is said in the log each time.

@@ -182,6 +182,101 @@ struct Device<'a> {
     reading: Option<GpuReading>,
 }
 
+/// What is told of each GPU: the name of the family, its kind, its help, and the value, if the GPU tells one.
+type OfGpu = (
+    &'static str,
+    &'static str,
+    &'static str,
+    fn(&Device<'_>) -> Option<f64>,
+);
+
+const OF_GPUS: [OfGpu; 10] = [
+    (
+        "sluice_gpu_granted",
+        "gauge",
+        "Whether a step holds the GPU.",
+        |it| Some(f64::from(u8::from(it.granted))),
+    ),
+    (
+        "sluice_gpu_memory_total_bytes",
+        "gauge",
+        "Memory of the GPU.",
+        |it| Some(it.gpu.memory_bytes as f64),
+    ),
+    (
+        "sluice_gpu_memory_used_bytes",
+        "gauge",
+        "Memory in use on the GPU.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(r.memory_used_bytes? as f64)
+        },
+    ),
+    (
+        "sluice_gpu_utilization_ratio",
+        "gauge",
+        "Part of the last moments in which something ran on the GPU.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(f64::from(r.utilization_percent?) / 100.0)
+        },
+    ),
+    (
+        "sluice_gpu_temperature_celsius",
+        "gauge",
+        "Temperature of the GPU.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(f64::from(r.temperature_celsius?))
+        },
+    ),
+    (
+        "sluice_gpu_power_watts",
+        "gauge",
+        "Power that the GPU draws.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(f64::from(r.power_milliwatts?) / 1000.0)
+        },
+    ),
+    (
+        "sluice_gpu_power_limit_watts",
+        "gauge",
+        "Power that the GPU may draw.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(f64::from(r.power_limit_milliwatts?) / 1000.0)
+        },
+    ),
+    (
+        "sluice_gpu_ecc_corrected_errors_total",
+        "counter",
+        "Errors in memory that were corrected since the driver was loaded.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(r.ecc_corrected? as f64)
+        },
+    ),
+    (
+        "sluice_gpu_ecc_uncorrected_errors_total",
+        "counter",
+        "Errors in memory that could not be corrected since the driver was loaded.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(r.ecc_uncorrected? as f64)
+        },
+    ),
+    (
+        "sluice_gpu_processes",
+        "gauge",
+        "Processes that use the GPU.",
+        |it| {
+            let r = it.reading.as_ref()?;
+            Some(r.processes.as_ref()?.len() as f64)
+        },
+    ),
+];
+
 fn gpus(page: &mut Page, seen: &Seen, links: &Nodes) {
     let mut devices: Vec<Device<'_>> = Vec::new();
     for node in &seen.nodes {
@@ -200,76 +295,12 @@ fn gpus(page: &mut Page, seen: &Seen, links: &Nodes) {
             });
         }
     }
-    let mut family =
-        |name: &str, kind: &str, help: &str, value: &dyn Fn(&Device<'_>) -> Option<f64>| {
-            let samples = devices
-                .iter()
-                .filter_map(|device| Some(Sample::new(&labels(device), value(device)?)));
-            page.family(name, kind, help, samples);
-        };
-    let read = |f: fn(&GpuReading) -> Option<f64>| {
-        move |device: &Device<'_>| f(device.reading.as_ref()?)
-    };
-    family(
-        "sluice_gpu_granted",
-        "gauge",
-        "Whether a step holds the GPU.",
-        &|d| Some(f64::from(u8::from(d.granted))),
-    );
-    family(
-        "sluice_gpu_memory_total_bytes",
-        "gauge",
-        "Memory of the GPU.",
-        &|d| Some(d.gpu.memory_bytes as f64),
-    );
-    family(
-        "sluice_gpu_memory_used_bytes",
-        "gauge",
-        "Memory in use on the GPU.",
-        &read(|r| Some(r.memory_used_bytes? as f64)),
-    );
-    family(
-        "sluice_gpu_utilization_ratio",
-        "gauge",
-        "Part of the last moments in which something ran on the GPU.",
-        &read(|r| Some(f64::from(r.utilization_percent?) / 100.0)),
-    );
-    family(
-        "sluice_gpu_temperature_celsius",
-        "gauge",
-        "Temperature of the GPU.",
-        &read(|r| Some(f64::from(r.temperature_celsius?))),
-    );
-    family(
-        "sluice_gpu_power_watts",
-        "gauge",
-        "Power that the GPU draws.",
-        &read(|r| Some(f64::from(r.power_milliwatts?) / 1000.0)),
-    );
-    family(
-        "sluice_gpu_power_limit_watts",
-        "gauge",
-        "Power that the GPU may draw.",
-        &read(|r| Some(f64::from(r.power_limit_milliwatts?) / 1000.0)),
-    );
-    family(
-        "sluice_gpu_ecc_corrected_errors_total",
-        "counter",
-        "Errors in memory that were corrected since the driver was loaded.",
-        &read(|r| Some(r.ecc_corrected? as f64)),
-    );
-    family(
-        "sluice_gpu_ecc_uncorrected_errors_total",
-        "counter",
-        "Errors in memory that could not be corrected since the driver was loaded.",
-        &read(|r| Some(r.ecc_uncorrected? as f64)),
-    );
-    family(
-        "sluice_gpu_processes",
-        "gauge",
-        "Processes that use the GPU.",
-        &read(|r| Some(r.processes.as_ref()?.len() as f64)),
-    );
+    for (name, kind, help, value) in OF_GPUS {
+        let samples = devices
+            .iter()
+            .filter_map(|device| Some(Sample::new(&labels(device), value(device)?)));
+        page.family(name, kind, help, samples);
+    }
     let xids = devices.iter().flat_map(|device| {
         let counts = device.reading.iter().flat_map(|reading| &reading.xids);
         counts.map(|(xid, count)| {

@@ -22,9 +22,7 @@ const LONGER: &[(&str, usize)] = &[
     ("coordinator/core/src/written.rs change", 132),
     ("coordinator/src/engine/report.rs tell_one", 188),
     ("coordinator/src/http/error/refusal.rs detail_of", 99),
-    ("coordinator/src/http/metrics.rs gpus", 104),
     ("coordinator/src/replay/standing.rs touched", 89),
-    ("coordinator/src/run.rs start", 85),
 ];
 
 /// A product function.

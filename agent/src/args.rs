@@ -1,0 +1,115 @@
+//! What the agent's program may be told on its command line and by its environment.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+use sluice_log::Format;
+
+use crate::config::Overrides;
+
+/// The agent of one host of a Sluice cluster.
+#[derive(Parser)]
+#[command(
+    name = "sluice-agent",
+    version,
+    after_help = "SIGHUP has it read the config anew: what may change while it runs counts at once, and the log names what waits for \
+                  the next start. The log goes to stderr; SLUICE_LOG filters it, before log_filter of the config."
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Option<Action>,
+    /// The config file.
+    #[arg(
+        long,
+        env = "SLUICE_AGENT_CONFIG",
+        default_value = "/etc/sluice/agent.toml",
+        global = true
+    )]
+    pub(crate) config: PathBuf,
+    /// HOST:PORT of a coordinator; may be repeated.
+    #[arg(
+        long = "coordinator",
+        env = "SLUICE_AGENT_COORDINATORS",
+        value_delimiter = ','
+    )]
+    pub(crate) coordinators: Vec<String>,
+    /// This host's name.
+    #[arg(long, env = "SLUICE_AGENT_NODE", global = true)]
+    pub(crate) node: Option<String>,
+    /// The pool to join.
+    #[arg(long, env = "SLUICE_AGENT_POOL", global = true)]
+    pub(crate) pool: Option<String>,
+    /// Where the agent keeps its state.
+    #[arg(long, env = "SLUICE_AGENT_STATE_DIR", global = true)]
+    pub(crate) state_dir: Option<PathBuf>,
+    /// Where the supervisor listens.
+    #[arg(long, env = "SLUICE_AGENT_SUPERVISOR_SOCKET")]
+    pub(crate) supervisor_socket: Option<PathBuf>,
+    /// NVML's library, in place of the loader's choice.
+    #[arg(long, env = "SLUICE_AGENT_NVML_LIBRARY", global = true)]
+    pub(crate) nvml_library: Option<PathBuf>,
+    /// How long the GPUs of a step may take to come free once nothing of it is left.
+    #[arg(
+        long,
+        env = "SLUICE_AGENT_GPU_RELEASE_TIMEOUT",
+        value_name = "DURATION"
+    )]
+    pub(crate) gpu_release_timeout: Option<String>,
+    /// How long moving what a step holds on GPUs may take before it is frozen, and bringing it back.
+    #[arg(long, env = "SLUICE_AGENT_SUSPEND_LIMIT", value_name = "DURATION")]
+    pub(crate) suspend_limit: Option<String>,
+    /// How the log on stderr is written: text, json or auto, which is the journal's form under systemd and else text.
+    #[arg(
+        long,
+        env = sluice_log::FORMAT_VARIABLE,
+        value_name = "FORMAT",
+        global = true
+    )]
+    pub(crate) log_format: Option<Format>,
+    /// Read and check the config, print what it comes to, and exit: 1 where something is wrong with it.
+    #[arg(long)]
+    pub(crate) check_config: bool,
+    /// Report what this file declares in place of what the host has: an inventory in JSON, for trials on one machine.
+    /// Refused unless every coordinator is on this machine.
+    #[arg(long, hide = true)]
+    pub(crate) declared: Option<PathBuf>,
+    /// Exit when standard input ends: whoever started this agent is gone.
+    #[arg(long, hide = true)]
+    pub(crate) exit_with_stdin: bool,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Action {
+    /// Print what this host would report, as JSON, and exit. Needs no coordinator.
+    Detect,
+    /// Print whether this host's supervisor answers, as JSON, and exit. The agent that runs here stays connected to it.
+    Supervisor,
+    /// Join a cluster with the line that `sluice token create` printed. The agent starts by itself after that.
+    Join {
+        /// The line; standard input where it is left out or `-`, so that no list of processes shows it.
+        line: Option<String>,
+        /// Also where this host has joined already: it is a new one then.
+        #[arg(long)]
+        anew: bool,
+    },
+    /// Forget which epoch of its coordinator this host has obeyed, where that number is wrong. The agent must be stopped,
+    /// and no replaced coordinator of the cluster may still run: the host obeys the next one that speaks to it.
+    ForgetEpoch,
+}
+
+impl Args {
+    /// What overrides the config.
+    pub(crate) fn overrides(self) -> Overrides {
+        Overrides {
+            coordinators: self.coordinators,
+            node: self.node,
+            pool: self.pool,
+            state_dir: self.state_dir,
+            supervisor_socket: self.supervisor_socket,
+            nvml_library: self.nvml_library,
+            gpu_release_timeout: self.gpu_release_timeout,
+            suspend_limit: self.suspend_limit,
+            log_format: self.log_format,
+        }
+    }
+}
