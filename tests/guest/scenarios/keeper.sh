@@ -121,9 +121,11 @@ out_of_memory() {
 was_killed_for_memory() { journalctl -k --no-pager -o cat | grep 'Killed process .*(sluice-supervis'; }
 
 # A step holds memory as a file, which no process is charged with, and the kernel looks for whom to kill (`f` of sysrq): it
-# comes to the step before it comes to a daemon, however small the step's processes are.
+# comes to the step before it comes to a daemon, however small the step's processes are. What systemd starts again at once,
+# as large as before, would be chosen for ever.
 memory_filled() {
     local before
+    systemctl stop 'getty@*' 'serial-getty@*' 'systemd-udevd*'
     before=$(daemons)
     step=$(submit --cpus 0.1 -- sh -c 'head -c 300000000 /dev/zero >/dev/shm/filled; sleep 1000 & wait')
     eventually 60 'the file to be there' is_filled
