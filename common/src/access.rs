@@ -17,7 +17,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::id::{MAX_NAME_BYTES, NameError, RoleName, TokenName};
+use crate::id::{MAX_NAME_BYTES, NameError, RoleName, TokenName, UserName};
 use crate::nearest::nearest;
 use crate::time::Time;
 
@@ -459,6 +459,9 @@ pub struct ApiToken {
     /// What it may do, beside what bindings give it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<Grant>,
+    /// The user who submits what is submitted with it; `None` if it is nobody's, such as a program's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<UserName>,
     /// Who had it made.
     pub created_by: String,
     /// From when on it is worth nothing; never where `None`.

@@ -91,6 +91,9 @@ pub struct StepView {
     pub name: String,
     /// On whose behalf.
     pub subject: String,
+    /// The user whom the coordinator had authenticated when it was submitted; absent if the caller was no user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted_by: Option<String>,
     /// The pool that holds it, or the one that it asked for.
     pub pool: Option<String>,
     /// The kind of hardware that it asked for.

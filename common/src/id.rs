@@ -37,6 +37,9 @@ fn shown(text: &str) -> String {
     out
 }
 
+/// The longest name of a user, in bytes. Issuers know people by addresses of mail.
+pub const MAX_USER_BYTES: usize = 128;
+
 const RULE: &str =
     "use 1 to 63 letters, digits, `-`, `_` and `.`, beginning with a letter or digit";
 
@@ -54,8 +57,27 @@ fn check(kind: &'static str, text: &str) -> Result<(), NameError> {
     })
 }
 
+const USER_RULE: &str = "use 1 to 128 letters, digits, `-`, `_`, `.`, `@`, `+`, `:` and `|`, beginning with a letter, a digit or `_`";
+
+fn check_user(kind: &'static str, text: &str) -> Result<(), NameError> {
+    let is_word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    let is_rest = |b: u8| is_word(b) || matches!(b, b'-' | b'.' | b'@' | b'+' | b':' | b'|');
+    let first = text.bytes().next().is_some_and(is_word);
+    if first && text.bytes().all(is_rest) && text.len() <= MAX_USER_BYTES {
+        return Ok(());
+    }
+    Err(NameError {
+        kind,
+        text: text.to_owned(),
+        rule: USER_RULE,
+    })
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $kind:literal $(, $also:literal)?) => {
+        name!($(#[$doc])* $type, $kind, by check $(, $also)?);
+    };
+    ($(#[$doc:meta])* $type:ident, $kind:literal, by $check:ident $(, $also:literal)?) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -72,7 +94,7 @@ macro_rules! name {
                 let text = text.into();
                 let named_apart = false $(|| text == $also)?;
                 if !named_apart {
-                    check($kind, &text)?;
+                    $check($kind, &text)?;
                 }
                 Ok(Self(text))
             }
@@ -127,6 +149,9 @@ name!(
     /// On whose behalf steps are submitted: an orchestrator, a step operator, a person. `*` is nobody's name: its policy
     /// is that of each who has none.
     Subject, "subject", "*");
+name!(
+    /// A person or program whom the coordinator has authenticated, as a certificate, an issuer or an admin names them.
+    UserName, "user name", by check_user);
 name!(
     /// The name of a template.
     TemplateName,

@@ -186,6 +186,8 @@ impl StepRequest {
         Ok(StepSpec {
             name,
             subject,
+            // The API knows who calls.
+            submitted_by: None,
             pool,
             platform: self.platform,
             command: self.command,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::amount::Amounts;
 use crate::environment::Environment;
-use crate::id::{PoolName, Subject};
+use crate::id::{PoolName, Subject, UserName};
 use crate::label::{LabelKey, LabelValue};
 use crate::processors::CpuMode;
 use crate::request::ResourceSettings;
@@ -122,6 +122,10 @@ pub struct StepSpec {
     pub name: String,
     /// On whose behalf.
     pub subject: Subject,
+    /// The user whom the coordinator had authenticated when the step was submitted; `None` if the caller was no user. No
+    /// request can say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted_by: Option<UserName>,
     /// The one pool it may run in; `None` leaves the choice to the coordinator.
     pub pool: Option<PoolName>,
     /// The kind of hardware it asks for, as it was written: platforms with `,` between them, or `any`.

@@ -54,6 +54,7 @@ pub fn step(core: &Core, step: &Step) -> StepView {
         id: step.id.to_string(),
         name: spec.name.clone(),
         subject: spec.subject.to_string(),
+        submitted_by: spec.submitted_by.as_ref().map(ToString::to_string),
         pool: pool.map(ToString::to_string),
         platform: spec.platform.clone(),
         state: step.state,

@@ -39,6 +39,10 @@ pub(crate) struct CreateArgs {
     /// For these subjects alone; `prod-*` is a pattern. May be given more than once.
     #[arg(long, value_name = "SUBJECT")]
     pub(crate) subject: Vec<String>,
+    /// The user who submits what is submitted with it: a host may run those steps as its own user of that name. An admin
+    /// may name anybody, everybody else themselves.
+    #[arg(long, value_name = "USER")]
+    pub(crate) user: Option<String>,
     /// After how long it is worth nothing, such as 30d; never where absent.
     #[arg(long, value_name = "TIME")]
     pub(crate) ttl: Option<String>,

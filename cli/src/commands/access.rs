@@ -47,6 +47,7 @@ fn create(client: &Client, args: CreateArgs, out: Out) -> Result<u8, Failure> {
         roles: args.role,
         pools: args.pool,
         subjects: args.subject,
+        user: args.user,
         ttl: args.ttl,
     })?;
     match out.format() {
@@ -105,6 +106,11 @@ pub(crate) fn auth(client: &Client, args: AuthArgs, out: Out) -> Result<u8, Fail
 
 fn words(who: &WhoView) -> String {
     let mut lines = vec![safe(&who.who)];
+    lines.extend(
+        who.user
+            .iter()
+            .map(|user| format!("submits as user {}", safe(user))),
+    );
     if who.unbounded {
         lines.push("may do everything".to_owned());
     } else if who.grants.is_empty() {

@@ -7,8 +7,8 @@ use sluice_common::api::{ApiTokenView, BindingView, RoleView};
 use super::age::age;
 use super::document::{self, Document};
 use super::listed::Listed;
-use super::safe;
 use super::table::{Cell, Column};
+use super::{or_dash, safe};
 
 impl Listed for RoleView {
     const KIND: &'static str = "role";
@@ -79,6 +79,7 @@ impl Listed for ApiTokenView {
     const COLUMNS: &'static [Column] = &[
         Column::new("NAME", 9).text(),
         Column::new("GRANTS", 8).text(),
+        Column::new("USER", 5).wide(),
         Column::new("EXPIRES", 8),
         Column::new("CREATED BY", 6).text(),
         Column::new("AGE", 7),
@@ -98,6 +99,7 @@ impl Listed for ApiTokenView {
         vec![
             safe(&self.name).into(),
             grants.collect::<Vec<_>>().join("; ").into(),
+            or_dash(self.user.as_deref()).into(),
             expires.into(),
             safe(&self.created_by).into(),
             age(self.created_at, now).into(),

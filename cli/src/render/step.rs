@@ -150,6 +150,7 @@ pub(crate) fn describe(step: &StepView, now: Timestamp, out: Out) -> String {
             format!("{}: {}", step.reason.code, safe(&step.reason.message)),
         )
         .field("Subject", safe(&step.subject))
+        .optional("Submitted by", step.submitted_by.as_deref().map(safe))
         .field("Pool", or_dash(step.pool.as_deref()))
         .optional("Platform", step.platform.as_deref().map(safe))
         .field("Command", shell_words(&step.command))

@@ -23,6 +23,10 @@ pub struct ApiTokenRequest {
     /// For these subjects alone; patterns such as `prod-*`. For any where it is empty, which a submitter's may not be.
     #[serde(default)]
     pub subjects: Vec<String>,
+    /// The user who submits what is submitted with it: a host may run those steps as its own user of that name. An admin
+    /// may name anybody, and everybody else themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// After how long it is worth nothing any more, such as `30d`; never where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<String>,
@@ -40,6 +44,9 @@ pub struct ApiTokenView {
     pub name: String,
     /// What it has by itself; bindings may give it more.
     pub grants: Vec<Grant>,
+    /// The user who submits what is submitted with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Who had it made.
     pub created_by: String,
     /// When.
@@ -76,6 +83,9 @@ pub struct WhoView {
     pub who: String,
     /// His name, where he has one.
     pub name: Option<String>,
+    /// The user by whom his steps are submitted, if he is known as one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
     /// Whether he may do everything.
     pub unbounded: bool,
     /// What was given to him, by his token and by bindings.

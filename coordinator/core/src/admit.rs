@@ -286,6 +286,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
     let StepSpec {
         name,
         subject,
+        submitted_by,
         pool,
         platform,
         command,
@@ -326,6 +327,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         && without_cores(resources) == without_cores(&new.resources);
     let fields = [
         ("subject", *subject == new.subject),
+        ("submitted_by", *submitted_by == new.submitted_by),
         ("pool", *pool == new.pool),
         ("platform", *platform == new.platform),
         ("command", *command == new.command),

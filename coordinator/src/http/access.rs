@@ -22,7 +22,7 @@ use sluice_common::access::{
 };
 use sluice_common::api::StepView;
 use sluice_common::environment::HIDDEN;
-use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName};
+use sluice_common::id::{NodeName, PoolName, RoleName, Subject, TokenName, UserName};
 use sluice_common::time::Time;
 
 use super::Api;
@@ -52,6 +52,8 @@ pub(super) enum Who {
         name: TokenName,
         /// Another of the same name may be made after it was revoked.
         digest: TokenDigest,
+        /// The user for whom an admin has had it made.
+        user: Option<UserName>,
         expires_at: Option<Time>,
     },
     /// A certificate of a user.
@@ -73,6 +75,17 @@ impl std::fmt::Display for Who {
 }
 
 impl Who {
+    /// The user that an authority vouches for: of a token its name says nothing, since whoever makes it chooses that. A
+    /// name that is longer or has other characters than a user's is no user's: cut, it might be somebody else's.
+    pub(super) fn user(&self) -> Option<UserName> {
+        match self {
+            Who::Local | Who::Admin(_) => None,
+            Who::Token { user, .. } => user.clone(),
+            Who::Certificate(shown) => UserName::new(shown.user.as_str()).ok(),
+            Who::Claims(found) => UserName::new(found.name.as_str()).ok(),
+        }
+    }
+
     /// When what he shows expires.
     pub(super) fn expires_at(&self) -> Option<Time> {
         match self {
@@ -312,6 +325,19 @@ impl Caller {
                 let role = role.clone();
                 Err(ApiError::GivesPast { who, role })
             }
+        }
+    }
+
+    /// Refuses to make a token in the name of somebody else: as whom a step is submitted may be as whom it runs.
+    pub(super) fn may_name(&self, user: Option<&UserName>) -> Result<(), ApiError> {
+        match user {
+            Some(user) if !self.is_admin() && self.0.who.user().as_ref() != Some(user) => {
+                Err(ApiError::GivesName {
+                    who: self.0.who.to_string(),
+                    user: user.clone(),
+                })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

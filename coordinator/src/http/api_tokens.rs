@@ -9,7 +9,7 @@ use sluice_common::access::{ApiToken, Grant, Pattern};
 use sluice_common::api::{ApiTokenMade, ApiTokenRequest, ApiTokenView, Page, timestamp};
 use sluice_common::error_code::ErrorCode;
 use sluice_common::hex;
-use sluice_common::id::{RoleName, TokenName};
+use sluice_common::id::{RoleName, TokenName, UserName};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::request::FieldError;
 use sluice_common::time::{Span, Time};
@@ -67,6 +67,7 @@ fn view(name: &TokenName, KeptToken { token, created_at }: &KeptToken) -> ApiTok
     ApiTokenView {
         name: name.to_string(),
         grants: token.grants.clone(),
+        user: token.user.as_ref().map(ToString::to_string),
         created_by: token.created_by.clone(),
         created_at: timestamp(*created_at),
         expires_at: token.expires_at.map(timestamp),
@@ -83,12 +84,16 @@ pub(super) async fn create(
 ) -> Result<Response, ApiError> {
     let json = body::read(request, MAX_BODY_BYTES).await?;
     let wanted: ApiTokenRequest = body::parse(&json, "")?;
+    let user = wanted.user.clone().map(UserName::new).transpose();
+    let user = user.map_err(|e| wrong("user", &e))?;
     let (name, grants, expires_at) = understood(wanted)?;
     caller.may_give(&grants)?;
+    caller.may_name(user.as_ref())?;
     let secret = draw()?;
     let terms = ApiToken {
         digest: digest_of(secret.as_bytes()),
         grants,
+        user,
         created_by: caller.who().to_string(),
         expires_at,
     };
@@ -125,6 +130,7 @@ fn understood(
         roles,
         pools,
         subjects,
+        user: _,
         ttl,
     } = wanted;
     let name = TokenName::new(name).map_err(|e| wrong("name", &e))?;

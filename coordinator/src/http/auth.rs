@@ -240,6 +240,7 @@ async fn of_token(api: &Api, book: &Book, secret: &[u8]) -> Result<Who, ApiError
     Ok(Who::Token {
         name: name.clone(),
         digest: kept.token.digest.clone(),
+        user: kept.token.user.clone(),
         expires_at: kept.token.expires_at,
     })
 }

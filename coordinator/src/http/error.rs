@@ -11,7 +11,7 @@ use coordinator_core::Refusal;
 use sluice_common::access::{Resource, Verb};
 use sluice_common::api::{ErrorBody, ErrorView};
 use sluice_common::error_code::ErrorCode;
-use sluice_common::id::RoleName;
+use sluice_common::id::{RoleName, UserName};
 use sluice_common::request::FieldError;
 use sluice_common::state::StepState;
 
@@ -70,6 +70,16 @@ pub enum ApiError {
         who: String,
         /// What he would leave out.
         role: RoleName,
+    },
+    /// `forbidden`, 403.
+    #[error(
+        "{who} may make no token by which user `{user}` submits: an admin may, and {user} with what shows that it is him"
+    )]
+    GivesName {
+        /// Who is refused.
+        who: String,
+        /// As whom the token would submit.
+        user: UserName,
     },
     /// `rate_limited`, 429.
     #[error("{who} calls too often: try again after {after_s} s")]
@@ -367,7 +377,8 @@ impl ApiError {
             ApiError::Unauthorized { .. } => C::Unauthorized,
             ApiError::Forbidden { .. }
             | ApiError::GivesMore { .. }
-            | ApiError::GivesPast { .. } => C::Forbidden,
+            | ApiError::GivesPast { .. }
+            | ApiError::GivesName { .. } => C::Forbidden,
             ApiError::ForeignOrigin | ApiError::ForeignName { .. } => C::ForeignOrigin,
             ApiError::RateLimited { .. }
             | ApiError::TooManyFollowers { .. }

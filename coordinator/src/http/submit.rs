@@ -151,9 +151,10 @@ fn own_key(caller: &Caller, headers: &HeaderMap) -> Result<Option<OwnKey>, ApiEr
     }))
 }
 
-/// Refuses a step that its caller may not submit: where it names no pool, it must be free to run in any. Maintenance is
-/// no matter to those who could end it.
+/// Notes who submits a step, and refuses one that its caller may not submit: where it names no pool, it must be free to
+/// run in any. Maintenance is no matter to those who could end it.
 fn permit(caller: &Caller, step: &mut NewStep) -> Result<(), ApiError> {
+    step.spec.submitted_by = caller.who().user();
     let pool = step.spec.pool.as_ref();
     let there = pool.map_or(At::Everywhere, |pool| At::This(pool.as_str()));
     step.past_maintenance = caller.may(Verb::Update, Resource::Pools, there, At::Nowhere);

@@ -25,6 +25,7 @@ pub(super) async fn whoami(_: State<Api>, caller: Caller, _: NoParams) -> Json<W
     Json(WhoView {
         who: caller.who().to_string(),
         name,
+        user: caller.who().user().map(String::from),
         unbounded: caller.is_unbounded(),
         grants: caller.grants().cloned().collect(),
         expires_at: expires_at.map(timestamp),

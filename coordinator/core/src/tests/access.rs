@@ -82,6 +82,7 @@ fn a_token_has_its_name_alone_until_it_is_revoked() {
     let terms = ApiToken {
         digest: TokenDigest::of(&[7; 32]),
         grants: Vec::new(),
+        user: None,
         created_by: "admin".into(),
         expires_at: None,
     };

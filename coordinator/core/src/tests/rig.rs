@@ -649,6 +649,7 @@ pub(super) fn spec(gpus: u64, mcpu: u64) -> StepSpec {
     StepSpec {
         name: "train".into(),
         subject: Subject::new("s").unwrap(),
+        submitted_by: None,
         pool: None,
         platform: None,
         command: vec!["train".into()],

@@ -1,6 +1,7 @@
 //! The table against what is described; and who is let in where, by real calls.
 
 mod maintenance;
+mod submitter;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

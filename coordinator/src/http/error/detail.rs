@@ -20,6 +20,7 @@ impl ApiError {
             ApiError::GivesMore { role, .. } | ApiError::GivesPast { role, .. } => {
                 vec![("role", text(role.as_str()))]
             }
+            ApiError::GivesName { user, .. } => vec![("user", text(user.as_str()))],
             ApiError::Unauthorized { .. }
             | ApiError::ForeignOrigin
             | ApiError::ForeignName { .. }
