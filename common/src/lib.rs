@@ -44,6 +44,7 @@ pub mod rules;
 pub mod selector;
 pub mod state;
 pub mod step;
+pub mod submitter;
 pub mod supervision;
 pub mod template;
 pub mod time;

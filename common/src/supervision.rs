@@ -22,6 +22,7 @@ use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
 use crate::lease::{Challenge, SealedLease};
 use crate::processors::{CpuMode, CpuSet};
+use crate::submitter::Submitter;
 use crate::template::launch::Around;
 use crate::time::{Span, Time};
 use crate::usage::Usage;
@@ -202,6 +203,8 @@ pub struct SpawnSpec {
     pub memo: Memo,
     /// On whose behalf: the supervisor's own config says which user that is.
     pub subject: Subject,
+    /// The user who submitted the step: the supervisor's own config says whether it runs as the host's user of that name.
+    pub submitter: Option<Submitter>,
     /// What all of its processes together may use.
     pub limits: Limits,
     /// Which GPUs it may open.

@@ -27,6 +27,7 @@ use crate::id::{AttemptId, BootId, Epoch, NodeName, PoolName, Subject};
 use crate::inventory::{Inventory, Readings};
 use crate::lease::{Challenge, SealedLease};
 use crate::processors::CpuMode;
+use crate::submitter::Submitter;
 use crate::supervision::{BootMillis, Exit};
 use crate::template::launch::Launch;
 use crate::time::{Span, Time};
@@ -235,6 +236,9 @@ pub struct Assignment {
     pub gang: Gang,
     /// On whose behalf: the host's own rules say which user that is there.
     pub subject: Subject,
+    /// The user who submitted the step, if the coordinator had authenticated one: the host's own rules say whether it runs as
+    /// its user of that name.
+    pub submitter: Option<Submitter>,
     /// What it was granted on this host, which is what it may use.
     pub units: Amounts,
     /// How it has the processors among them.

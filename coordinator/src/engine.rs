@@ -353,9 +353,11 @@ impl Engine {
                     self.effects.sends.push((session, greeting));
                 }
                 Output::ToNode {
-                    session, command, ..
+                    session,
+                    node,
+                    command,
                 } => {
-                    let command = ToSession::Command(self.sealed(command));
+                    let command = ToSession::Command(self.sealed(&node, command));
                     self.effects.sends.push((session, command));
                 }
                 Output::LetGo { session, why } => {
@@ -379,12 +381,10 @@ impl Engine {
     }
 
     /// An assignment goes out with what its host can show for it.
-    fn sealed(&self, mut command: Command) -> Command {
-        if let ToNode::Assign(assignment) = &mut command.order {
-            let attempt = &assignment.attempt;
-            let warrant = self.core.state().warrant(attempt);
-            let sealed = warrant.map(|warrant| self.store.seal().seal(attempt, &warrant));
-            assignment.warrant = sealed.unwrap_or_default();
+    fn sealed(&self, node: &NodeName, mut command: Command) -> Command {
+        if let ToNode::Assign(it) = &mut command.order {
+            let warrant = self.core.state().warrant(&it.attempt);
+            self.store.seal().seal_order(node, it, warrant.as_ref());
         }
         command
     }

@@ -4,7 +4,7 @@
 //! be checked when the store is lost.
 //!
 //! Leases are signed by a key that is derived from the same file, so that backups hold it too: supervisors check them, and
-//! know its public half alone.
+//! know its public half alone. The same key signs who submitted a step.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,9 @@ use sluice_common::hex;
 use sluice_common::id::{AttemptId, Epoch, NodeName};
 use sluice_common::lease::{LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::limit::MAX_WARRANT_BYTES;
+use sluice_common::submitter::{self, SubmitterSeal};
 use sluice_common::warrant::SealedWarrant;
+use sluice_common::wire::Assignment;
 use sluice_transport::files::{self, FileError};
 
 /// The name of the key's file in the data directory.
@@ -152,15 +154,38 @@ impl Seal {
 
     /// Signs a lease.
     pub fn lease(&self, grant: LeaseGrant) -> SealedLease {
-        let signature = self.0.leases.sign(&grant.signed_bytes());
-        let (halves, _) = signature.as_ref().as_chunks::<32>();
         SealedLease {
-            grant,
             key: self.lease_key(),
-            signature: halves
-                .try_into()
-                .expect("an Ed25519 signature has 64 bytes"),
+            signature: self.sign(&grant.signed_bytes()),
+            grant,
         }
+    }
+
+    /// Seals what `node` is to show of an order to start: the warrant to us, the submitter to its supervisor.
+    pub fn seal_order(
+        &self,
+        node: &NodeName,
+        assignment: &mut Assignment,
+        warrant: Option<&Warrant>,
+    ) {
+        let attempt = &assignment.attempt;
+        let sealed = warrant.map(|warrant| self.seal(attempt, warrant));
+        assignment.warrant = sealed.unwrap_or_default();
+        if let Some(submitter) = &mut assignment.submitter {
+            let text = submitter::signed_bytes(node, attempt, &submitter.user);
+            submitter.seal = Some(SubmitterSeal {
+                key: self.lease_key(),
+                signature: self.sign(&text),
+            });
+        }
+    }
+
+    fn sign(&self, text: &[u8]) -> [[u8; 32]; 2] {
+        let signature = self.0.leases.sign(text);
+        let (halves, _) = signature.as_ref().as_chunks::<32>();
+        halves
+            .try_into()
+            .expect("an Ed25519 signature has 64 bytes")
     }
 
     /// The text that a host keeps, which it cannot read: it holds the step's variables. None where it would be too long

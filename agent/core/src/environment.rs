@@ -75,6 +75,7 @@ mod tests {
             grace: Span::from_secs(30),
             gang: Gang::alone("host-7"),
             subject: Subject::new("s").unwrap(),
+            submitter: None,
             units: Amounts::new(),
             cpu_mode: Default::default(),
             launch: sluice_common::template::launch::Launch::default(),

@@ -49,6 +49,7 @@ pub(crate) fn spec(
             processors: processors.own.clone(),
         },
         subject: assignment.subject,
+        submitter: assignment.submitter,
         limits: limits(&assignment.units),
         // Which devices those are the driver knows, who sees the host.
         devices: Devices::default(),

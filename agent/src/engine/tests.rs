@@ -118,6 +118,7 @@ impl Rig {
             grace: Span::ZERO,
             gang: Gang::alone("box"),
             subject: Subject::new("s").unwrap(),
+            submitter: None,
             units: Amounts::new(),
             cpu_mode: Default::default(),
             launch: sluice_common::template::launch::Launch::default(),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 
 use nix::unistd::Uid;
-use sluice_common::id::{AttemptId, BootId, Subject};
+use sluice_common::id::{AttemptId, BootId, Subject, UserName};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Exit, FreezerState, FrozenTime, HostEnd, HostPhase, Memo, Process,
 };
@@ -20,6 +20,7 @@ use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
 
 use crate::hooks;
+use crate::identity::Behalf;
 use crate::lease::Lease;
 use crate::moving::Moving;
 use crate::spawn::Report;
@@ -91,6 +92,8 @@ pub struct Attempt {
     pub hook_words: BTreeMap<String, String>,
     /// The user id that it has of its own, if no user is named for it.
     pub uid: Option<Uid>,
+    /// The user who submitted its step, if this host's config asks for one.
+    pub submitter: Option<UserName>,
     /// How it stands with what it holds on GPUs.
     pub moving: Moving,
     /// How long they might not.
@@ -164,6 +167,7 @@ impl Attempt {
             after: After::Over,
             hook_words: BTreeMap::new(),
             uid: None,
+            submitter: None,
             moving: Moving::default(),
             frozen: FrozenTime::default(),
             storage: StorageUse::default(),
@@ -304,9 +308,12 @@ impl Attempt {
         }
     }
 
-    /// On whose behalf it runs, where that is known: it stands in what hooks are told, over every restart.
-    pub fn subject(&self) -> Option<Subject> {
-        Subject::new(self.hook_words.get(hooks::SUBJECT)?).ok()
+    /// For whom it runs, if that is known: the subject stands in what hooks are told, over every restart.
+    pub fn behalf(&self) -> Option<Behalf> {
+        Some(Behalf {
+            subject: Subject::new(self.hook_words.get(hooks::SUBJECT)?).ok()?,
+            submitter: self.submitter.clone(),
+        })
     }
 
     /// What is kept on disk.
@@ -319,6 +326,7 @@ impl Attempt {
             phase: self.known_phase(),
             hook_words: self.hook_words.clone(),
             uid: self.uid.map(Uid::as_raw),
+            submitter: self.submitter.clone(),
             away: self.moving.away.clone(),
             frozen: self.frozen,
             storage: self.storage,

@@ -4,6 +4,7 @@
 //! What is written is checked here; whether the users exist and can be become is `identity`'s to find out.
 
 mod limits;
+mod submitters;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -27,6 +28,8 @@ use crate::trust::distrust;
 use crate::uids::range::Uids;
 use limits::RawLimits;
 pub use limits::{Rlimit, rlimit};
+use submitters::RawSubmitters;
+pub use submitters::{AsSubmitter, OtherSubmitters};
 
 /// In such a directory nobody may replace what is another's.
 const STICKY: u32 = 0o1000;
@@ -78,6 +81,8 @@ pub struct Rules {
     pub users: BTreeMap<Subject, UserRef>,
     /// The users that steps of several subjects may run as.
     pub shared_users: Vec<UserRef>,
+    /// The users whose own steps run as them; `None` if it does not matter who submitted a step.
+    pub as_submitter: Option<AsSubmitter>,
     /// Which user ids are given to attempts for which no user is named.
     pub uid_range: UidRange,
     /// Whether any of these may be root.
@@ -90,6 +95,14 @@ pub struct Rules {
     pub limits: Vec<Rlimit>,
     /// Whether steps are kept from changing which project a file is counted to. No key: the file system decides.
     pub keep_projects: bool,
+}
+
+impl Rules {
+    /// The file, as messages call it.
+    pub fn shown_file(&self) -> String {
+        let file = self.file.as_ref().map(|file| file.display().to_string());
+        file.unwrap_or_else(|| "the file that --config names".to_owned())
+    }
 }
 
 /// A user as an admin names it.
@@ -200,6 +213,8 @@ struct RawConfig {
     default_user: Option<UserRef>,
     users: BTreeMap<Subject, UserRef>,
     shared_users: Vec<UserRef>,
+    as_submitter: Option<RawSubmitters>,
+    other_submitters: Option<OtherSubmitters>,
     uid_range: UidRange,
     allow_root: bool,
     workdirs: Option<Vec<PathBuf>>,
@@ -261,11 +276,14 @@ type Wrong = (String, String);
 impl RawConfig {
     fn check(self, path: &Path) -> Result<Config, Wrong> {
         let umask = self.umask.as_deref().map(check_umask).transpose()?;
+        let as_submitter = submitters::check(self.as_submitter, self.other_submitters)?;
+        submitters::check_default(as_submitter.as_ref(), self.default_user.is_some())?;
         let rules = Rules {
             file: Some(path.to_owned()),
             default_user: self.default_user,
             users: self.users,
             shared_users: self.shared_users,
+            as_submitter,
             uid_range: check_uid_range(self.uid_range)?,
             allow_root: self.allow_root,
             workdirs: self.workdirs.map(check_workdirs).transpose()?,

@@ -217,6 +217,7 @@ mod tests {
                 processors: Default::default(),
             },
             subject: Subject::new("s").unwrap(),
+            submitter: None,
             limits: Limits::default(),
             devices: Devices::default(),
             processors: Default::default(),

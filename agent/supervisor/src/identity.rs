@@ -4,6 +4,9 @@
 //! They are looked up once, when the supervisor starts and when it upgrades itself: a database that is asked over a
 //! network may take long to answer, and must not keep a deadline waiting. `spawn` becomes them.
 
+mod refusal;
+mod submitters;
+
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::path::Path;
@@ -11,10 +14,12 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::sys::resource::{getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgrouplist, getgroups};
-use sluice_common::id::Subject;
+use sluice_common::id::{Subject, UserName};
 
 use crate::config::{Rlimit, Rules, UidRange, UserRef};
 use crate::uids::range::{RangeError, Uids};
+pub use refusal::{IdentityError, Nobody};
+use submitters::Submitters;
 
 /// What `USER` and `LOGNAME` say to an attempt with a user id of its own, which has no name in the database.
 const OWN_NAME: &str = "sluice-step";
@@ -59,110 +64,13 @@ impl Identity {
     }
 }
 
-/// Why the config cannot be obeyed on this host.
-#[derive(Debug, thiserror::Error)]
-pub enum IdentityError {
-    /// The database has no such user.
-    #[error(
-        "{key} is `{}`, and this host has no such user: make it (`useradd`), or name another", user.escape_debug()
-    )]
-    NoUser {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-    },
-    /// The database does not answer.
-    #[error("cannot look up user `{}`", user.escape_debug())]
-    Lookup {
-        /// Who.
-        user: String,
-        /// Why.
-        source: Errno,
-    },
-    /// It is root, and nothing says that it may.
-    #[error(
-        "{key} is root: name an ordinary user, or say `allow_root = true` if steps shall run as root"
-    )]
-    Root {
-        /// The key.
-        key: String,
-    },
-    /// Only root can become somebody else.
-    #[error(
-        "{key} is `{}`, and a supervisor of user {own} can start steps as itself only: start it as root, or take the key \
-         out", user.escape_debug()
-    )]
-    NotRoot {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-        /// Who we are.
-        own: Uid,
-    },
-    /// A step could then say to the supervisor what only the agent may.
-    #[error("{key} is `{}`, which is the agent's own user: give steps another", user.escape_debug())]
-    Agent {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-    },
-    /// One user would run the steps of several subjects, and nothing says that it may.
-    #[error(
-        "{keys} would run the steps of several subjects as one user, `{}`, and they could read, stop and falsify each \
-         other's. {way_out}, or say `shared_users = [\"{}\"]` if they shall share it",
-        user.escape_debug(), user.escape_debug()
-    )]
-    Shared {
-        /// The keys that name it.
-        keys: String,
-        /// The user.
-        user: String,
-        /// How not to share it.
-        way_out: &'static str,
-    },
-    /// The ids that attempts would be given are somebody's.
-    #[error("uid_range")]
-    Range(#[from] RangeError),
-    /// The id of a named user would be given to attempts as well.
-    #[error(
-        "{key} is `{}`, whose id {uid} lies in uid_range, {} to {}, and would be given to other attempts: choose another \
-         user or another range", user.escape_debug(), range.first, range.last
-    )]
-    InRange {
-        /// The key.
-        key: String,
-        /// Its value.
-        user: String,
-        /// The user's id.
-        uid: Uid,
-        /// The range.
-        range: Uids,
-    },
-    /// The host gives less.
-    #[error(
-        "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \
-         supervisor is started with (systemd: Limit{}=)", name.to_uppercase()
-    )]
-    Limit {
-        /// The key.
-        name: &'static str,
-        /// What the host gives.
-        most: u64,
-    },
-}
-
-/// Nobody on this host runs the steps of a subject.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "no user of this host may run steps of subject `{subject}`: name one under [users], or a uid_range, in {file}, and \
-     send the supervisor SIGHUP"
-)]
-pub struct Nobody {
-    subject: Subject,
-    file: String,
+/// For whom an attempt runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behalf {
+    /// The subject of its step.
+    pub subject: Subject,
+    /// The user who submitted the step, if that matters on this host.
+    pub submitter: Option<UserName>,
 }
 
 /// Whom the config has the steps of a subject run as.
@@ -179,6 +87,8 @@ pub enum Whose<'a> {
 pub struct Identities {
     default: Option<Identity>,
     by_subject: BTreeMap<Subject, Identity>,
+    /// `None` if it does not matter who submitted a step.
+    submitters: Option<Submitters>,
     /// What is given to attempts of whom neither says anything.
     own: Option<Uids>,
     /// Users that run the steps of several subjects.
@@ -217,6 +127,11 @@ impl Identities {
             resolve(key, user, Subjects::One).map(|found| (subject.clone(), found))
         });
         let by_subject = by_subject.collect::<Result<_, IdentityError>>()?;
+        let submitters = rules.as_submitter.as_ref().map(|listed| {
+            let resolve = |key, user: &UserRef| resolve(key, user, Subjects::One);
+            Submitters::resolve(listed, rules.shown_file(), resolve)
+        });
+        let submitters = submitters.transpose()?;
         let own = match is_root && default.is_none() {
             true => own_range(&rules, &named, agent_uid)?,
             false => None,
@@ -230,33 +145,55 @@ impl Identities {
         Ok(Self {
             default,
             by_subject,
+            submitters,
             own,
             shared,
             rules,
         })
     }
 
-    /// Who runs the steps of a subject.
+    /// Who runs a step: the user of its subject, else the user of its submitter, else the user of all others.
     ///
     /// # Errors
     /// Where nobody may.
-    pub fn of(&self, subject: &Subject) -> Result<Whose<'_>, Nobody> {
-        let found = self.by_subject.get(subject).or(self.default.as_ref());
-        match (found, self.own) {
+    pub fn of(&self, behalf: &Behalf) -> Result<Whose<'_>, Nobody> {
+        if let Some(found) = self.by_subject.get(&behalf.subject) {
+            return Ok(Whose::Named(found));
+        }
+        if let Some(submitters) = &self.submitters
+            && let Some(found) = submitters.of(behalf.submitter.as_ref())?
+        {
+            return Ok(Whose::Named(found));
+        }
+        match (&self.default, self.own) {
             (Some(found), _) => Ok(Whose::Named(found)),
             (None, Some(_)) => Ok(Whose::Own),
-            (None, None) => Err(self.nobody(subject)),
+            (None, None) => Err(self.nobody(&behalf.subject)),
         }
+    }
+
+    /// Whether it matters who submitted a step.
+    pub fn asks_who_submitted(&self) -> bool {
+        self.submitters.is_some()
+    }
+
+    /// Refuses a list of submitters of whom this host lacks one: a start goes on without, and an admin who asks is told.
+    ///
+    /// # Errors
+    /// If it lacks one.
+    pub fn check_submitters(&self) -> Result<(), IdentityError> {
+        let missing = self.submitters.iter().flat_map(Submitters::missing).next();
+        missing.map_or(Ok(()), |submitter| {
+            let key = submitters::key_of(submitter);
+            Err(IdentityError::NoSubmitter { key })
+        })
     }
 
     /// Why nobody runs the steps of a subject.
     pub fn nobody(&self, subject: &Subject) -> Nobody {
-        Nobody {
+        Nobody::Subject {
             subject: subject.clone(),
-            file: self.rules.file.as_ref().map_or_else(
-                || "the file that --config names".to_owned(),
-                |file| file.display().to_string(),
-            ),
+            file: self.rules.shown_file(),
         }
     }
 
@@ -273,10 +210,16 @@ impl Identities {
                 user.escape_debug()
             )
         });
-        let nobody = self.default.is_none() && self.by_subject.is_empty() && self.own.is_none();
-        let nobody = nobody
+        let missing = self.submitters.iter().flat_map(Submitters::missing);
+        let missing = missing.map(|submitter| {
+            let key = submitters::key_of(submitter);
+            IdentityError::NoSubmitter { key }.to_string()
+        });
+        let listed = self.submitters.as_ref().is_some_and(|it| !it.is_empty());
+        let named = listed || self.default.is_some() || !self.by_subject.is_empty();
+        let nobody = (!named && self.own.is_none())
             .then(|| "no user may run steps: name users under [users], or a uid_range".to_owned());
-        shared.chain(nobody).collect()
+        shared.chain(missing).chain(nobody).collect()
     }
 }
 
@@ -474,6 +417,7 @@ impl std::fmt::Display for UserRef {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::AsSubmitter;
 
     fn resolve(rules: Rules) -> Result<Identities, String> {
         Identities::resolve(rules, Some(4321)).map_err(|e| e.to_string())
@@ -491,8 +435,16 @@ mod tests {
         Subject::new(name).unwrap()
     }
 
+    fn of(name: &str) -> Behalf {
+        let subject = subject(name);
+        Behalf {
+            subject,
+            submitter: None,
+        }
+    }
+
     fn named<'a>(found: &'a Identities, subject: &str) -> &'a Identity {
-        match found.of(&self::subject(subject)).unwrap() {
+        match found.of(&of(subject)).unwrap() {
             Whose::Named(identity) => identity,
             Whose::Own => panic!("each attempt is somebody of its own"),
         }
@@ -509,7 +461,7 @@ mod tests {
             assert_eq!(named(&found, "s").uid, geteuid());
             return;
         }
-        assert_eq!(found.of(&subject("s")), Ok(Whose::Own));
+        assert_eq!(found.of(&of("s")), Ok(Whose::Own));
         assert_eq!(found.own_range(), Some(Uids::DEFAULT));
         assert!(found.warnings().is_empty());
         let none = Rules {
@@ -517,7 +469,7 @@ mod tests {
             ..Rules::default()
         };
         let found = resolve(none).unwrap();
-        let told = found.of(&subject("s")).unwrap_err().to_string();
+        let told = found.of(&of("s")).unwrap_err().to_string();
         assert!(
             told.contains("subject `s`") && told.contains("--config"),
             "{told}"
@@ -609,6 +561,88 @@ mod tests {
                 .unwrap_err()
                 .contains("shared_users is `no-such-user`")
         );
+    }
+
+    fn listed<const N: usize>(users: [(&str, UserRef); N]) -> Rules {
+        let users = users.into_iter();
+        let users = users.map(|(it, user)| (UserName::new(it).unwrap(), user));
+        Rules {
+            as_submitter: Some(AsSubmitter {
+                users: users.collect(),
+                ..AsSubmitter::default()
+            }),
+            ..Rules::default()
+        }
+    }
+
+    #[test]
+    fn no_submitter_is_root_the_agent_or_another_subject_s_user() {
+        if !geteuid().is_root() {
+            return;
+        }
+        for root in [name("root"), UserRef::Uid(0)] {
+            for allow_root in [false, true] {
+                let mut rules = listed([("alice", root.clone())]);
+                rules.allow_root = allow_root;
+                let told = resolve(rules).unwrap_err();
+                assert!(told.starts_with("as_submitter.alice is root"), "{told}");
+            }
+        }
+        let agent = listed([("alice", name("nobody"))]);
+        let nobody = User::from_name("nobody").unwrap().unwrap();
+        let told = Identities::resolve(agent, Some(nobody.uid.as_raw())).unwrap_err();
+        assert!(matches!(told, IdentityError::Agent { .. }), "{told}");
+        let mut prod = listed([("alice", name("daemon"))]);
+        prod.users.insert(subject("prod"), name("daemon"));
+        let two = listed([("alice", name("daemon")), ("a@b", name("daemon"))]);
+        for (rules, keys) in [
+            (prod, "users.prod and as_submitter.alice would run"),
+            (two, "as_submitter.a@b and as_submitter.alice would run"),
+        ] {
+            let told = resolve(rules.clone()).unwrap_err();
+            assert!(told.contains(keys), "{told}");
+            let shared_users = vec![name("daemon")];
+            assert!(
+                resolve(Rules {
+                    shared_users,
+                    ..rules
+                })
+                .is_ok()
+            );
+        }
+    }
+
+    #[test]
+    fn a_submitter_whom_the_host_lacks_stops_no_start_and_is_told_to_whoever_checks() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let found = resolve(listed([
+            ("alice", name("no-such-user")),
+            ("bob", name("games")),
+        ]));
+        let found = found.unwrap();
+        let told = found.check_submitters().unwrap_err().to_string();
+        assert!(
+            told.starts_with("as_submitter.alice has no user on this host"),
+            "{told}"
+        );
+        assert_eq!(found.warnings(), [told]);
+        let by = |user: &str| Behalf {
+            submitter: Some(UserName::new(user).unwrap()),
+            ..of("s")
+        };
+        let games = User::from_name("games").unwrap().unwrap();
+        assert!(matches!(found.of(&by("bob")), Ok(Whose::Named(it)) if it.uid == games.uid));
+        assert!(matches!(
+            found.of(&by("alice")),
+            Err(Nobody::Missing { .. })
+        ));
+        assert!(matches!(
+            found.of(&by("carol")),
+            Err(Nobody::Unlisted { .. })
+        ));
+        assert!(matches!(found.of(&of("s")), Err(Nobody::Unnamed { .. })));
     }
 
     #[test]

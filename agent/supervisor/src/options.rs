@@ -221,6 +221,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Command, Option
     if check_config {
         // Whom it names is looked up at the start, and would stop it.
         let identities = Identities::resolve(options.rules.clone(), options.agent_uid)?;
+        identities.check_submitters()?;
         let warnings = identities.warnings();
         return Ok(Command::Print(shown::shown(&options, &warnings)));
     }
@@ -332,6 +333,18 @@ mod tests {
             (
                 "default_user = \"no-such-user\"\n",
                 ["default_user", "`no-such-user`"],
+            ),
+            (
+                "as_submitter = [\"no-such-user\"]\n",
+                ["as_submitter.no-such-user has no user", "`useradd`"],
+            ),
+            (
+                "as_submitter = [\"root\"]\nallow_root = true\n",
+                ["as_submitter.root", "root"],
+            ),
+            (
+                "as_submitter = [\"nobody\", \"nobody\"]\n",
+                ["as_submitter", "`nobody` is listed twice"],
             ),
         ] {
             let error = check(text).unwrap_err().to_string();

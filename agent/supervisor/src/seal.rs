@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
-use sluice_common::id::NodeName;
+use sluice_common::id::{AttemptId, NodeName, UserName};
 use sluice_common::lease::{Challenge, LeaseKey, SealedLease};
 use sluice_common::limit::MAX_GRACE;
+use sluice_common::submitter::{Submitter, signed_bytes};
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 
@@ -89,6 +90,24 @@ pub enum Distrust {
     /// What was learned cannot be kept.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+/// Why nobody is believed to have submitted a step.
+#[derive(Debug, thiserror::Error)]
+pub enum Unproven {
+    /// There is no key yet by which to know the coordinator's word.
+    #[error(
+        "user `{0}` is said to have submitted the step, and this host has had no lease of its cluster yet by whose key it \
+         could tell whether that is so: submit it again"
+    )]
+    Early(UserName),
+    /// The coordinator has not said so.
+    #[error(
+        "user `{0}` is said to have submitted the step, and the coordinator's signature for this attempt and node is not \
+         under it: if the cluster was restored or the node renamed, submit it again; else look at this host's agent, \
+         which passed it on"
+    )]
+    Forged(UserName),
 }
 
 /// What is kept between starts.
@@ -198,6 +217,31 @@ impl Seals {
         Ok(clock::after(drawn_at, lasts))
     }
 
+    /// Whether the coordinator has signed that this user submitted an attempt of this host.
+    ///
+    /// # Errors
+    /// If it has not, or that cannot be told.
+    pub fn verify_submitter(
+        &self,
+        attempt: &AttemptId,
+        submitter: &Submitter,
+    ) -> Result<(), Unproven> {
+        let Submitter { user, seal } = submitter;
+        let (key, pinned) = match &self.pinned {
+            Some(pinned) => pinned,
+            None => return Err(Unproven::Early(user.clone())),
+        };
+        let text = signed_bytes(&pinned.node, attempt, user);
+        let signed = seal.as_ref().filter(|seal| seal.key == *key).map(|seal| {
+            let verifier = UnparsedPublicKey::new(&ED25519, key.0);
+            verifier.verify(&text, seal.signature.as_flattened())
+        });
+        match signed {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => Err(Unproven::Forged(user.clone())),
+        }
+    }
+
     fn check_key(&self, lease: &SealedLease) -> Result<(), Distrust> {
         let file = || self.dir.join(FILE);
         let pinned = self.pinned.as_ref();
@@ -263,6 +307,7 @@ mod tests {
     use super::*;
     use ring::signature::{Ed25519KeyPair, KeyPair};
     use sluice_common::lease::LeaseGrant;
+    use sluice_common::submitter::SubmitterSeal;
 
     const LEASE: Span = Span::from_secs(300);
     const STOP_LIMIT: Span = Span::from_secs(30);
@@ -293,6 +338,47 @@ mod tests {
 
     fn open(dir: &Path) -> Seals {
         Seals::open(dir, Terms::default()).unwrap()
+    }
+
+    #[test]
+    fn a_submitter_is_believed_by_the_key_of_leases_for_one_attempt_and_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut seals = open(dir.path());
+        let attempt: AttemptId = "a.1".parse().unwrap();
+        let user = UserName::new("alice").unwrap();
+        let sealed = |by: u8, node: &str, attempt: &str, user: &UserName| {
+            let (node, attempt) = (NodeName::new(node).unwrap(), attempt.parse().unwrap());
+            let by = cluster(by);
+            let signature = by.sign(&signed_bytes(&node, &attempt, user));
+            let (halves, _) = signature.as_ref().as_chunks::<32>();
+            SubmitterSeal {
+                key: key(&by),
+                signature: halves.try_into().unwrap(),
+            }
+        };
+        let judged = |seals: &Seals, seal| {
+            let user = user.clone();
+            seals.verify_submitter(&attempt, &Submitter { user, seal })
+        };
+        let good = sealed(1, "n", "a.1", &user);
+        let early = judged(&seals, Some(good.clone()));
+        assert!(matches!(early, Err(Unproven::Early(_))));
+        let challenge = seals.draw(BootMillis(0)).unwrap();
+        seals
+            .verify(&sign(&cluster(1), "n", challenge, LEASE))
+            .unwrap();
+        assert!(judged(&seals, Some(good.clone())).is_ok());
+        assert!(judged(&open(dir.path()), Some(good)).is_ok());
+        let bob = UserName::new("bob").unwrap();
+        for forged in [
+            None,
+            Some(sealed(2, "n", "a.1", &user)),
+            Some(sealed(1, "m", "a.1", &user)),
+            Some(sealed(1, "n", "a.2", &user)),
+            Some(sealed(1, "n", "a.1", &bob)),
+        ] {
+            assert!(matches!(judged(&seals, forged), Err(Unproven::Forged(_))));
+        }
     }
 
     #[test]

@@ -38,9 +38,10 @@ use sluice_common::supervision::{Exit, Process, SpawnSpec};
 use crate::groups::entrance::Entrance;
 use crate::hooks::run::Run;
 use crate::hooks::{self, Hooks};
-use crate::identity::{Identities, Identity, Nobody};
+use crate::identity::{Behalf, Identities, Identity, Nobody};
 use crate::output::cap;
 use crate::output::writer::Streams;
+use crate::seal::Unproven;
 use crate::{clock, handover, process, sys};
 use environment::environment;
 
@@ -83,6 +84,9 @@ pub enum SpawnError {
     /// Nobody on this host may run it.
     #[error(transparent)]
     Nobody(#[from] Nobody),
+    /// Nobody vouches for the user who is said to have submitted it.
+    #[error(transparent)]
+    Submitter(#[from] Unproven),
     /// It is to have processors of its own, and this host keeps nobody to any, or it names none.
     #[error(
         "it is to have processors of its own (`cpu_mode: pinned`), which this host cannot give: it has no cpuset that the \
@@ -110,6 +114,7 @@ impl SpawnError {
             | SpawnError::LineBreak { .. }
             // The host serves others as it should: not to be closed for the sake of one whom it does not know.
             | SpawnError::Nobody(_)
+            | SpawnError::Submitter(_)
             | SpawnError::NotPinned
             | SpawnError::RelativeWorkdir { .. } => Exit::StartFailed(sentence),
             SpawnError::Host { .. } => Exit::HostFailed(sentence),
@@ -287,11 +292,11 @@ impl Spawner {
     pub fn fork(
         &self,
         spec: &SpawnSpec,
-        own: Option<Uid>,
+        (behalf, own): (&Behalf, Option<Uid>),
         entrance: &Entrance,
     ) -> Result<Forked, SpawnError> {
         let dir = self.attempt_dir(&spec.attempt);
-        let identity = &*self.identity(&spec.subject, own, &dir)?;
+        let identity = &*self.identity(behalf, own, &dir)?;
         let program = self.program(spec, identity, &dir)?;
         let around_env = environment(&spec.around_env, identity, &dir)?;
         let before = around::hooks(

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use sluice_common::id::{AttemptId, BootId};
+use sluice_common::id::{AttemptId, BootId, UserName};
 use sluice_common::supervision::{BootMillis, FrozenTime, HostPhase, Memo, StorageExceeded};
 use tracing::error;
 
@@ -61,6 +61,9 @@ pub struct Record {
     /// The user id that it has, or had, of its own, if no user was named for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<u32>,
+    /// The user who submitted its step, if this host's config asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<UserName>,
     /// What of it is moved from its GPUs, or is on its way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub away: Option<Away>,
@@ -337,6 +340,7 @@ mod tests {
             }),
             hook_words: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
             uid: None,
+            submitter: UserName::new("alice").ok(),
             away: None,
             frozen: FrozenTime::default(),
             storage: StorageUse::default(),
@@ -411,6 +415,7 @@ mod tests {
         let mut wanted = record("a.1", Exit::Code(3));
         wanted.memo.gpus.clear();
         wanted.hook_words.clear();
+        wanted.submitter = None;
         assert_eq!(loaded.records, [wanted]);
     }
 

@@ -90,6 +90,28 @@ fn a_hostile_name_is_refused_and_shown_harmlessly() {
 }
 
 #[test]
+fn no_bytes_are_a_user_name_that_could_climb_a_path_or_end_a_line() {
+    let user = |text: &str| encode(&(text, 0u8), MAX).unwrap();
+    let decoded = |text: &str| decode::<sluice_common::submitter::Submitter>(&user(text), MAX);
+    assert!(decoded("alice@example.org").is_ok());
+    let long = "a".repeat(300);
+    for text in [
+        "../root",
+        "a/b",
+        "root\0",
+        "a\nb",
+        "",
+        "-a",
+        " root",
+        long.as_str(),
+    ] {
+        let error = decoded(text).unwrap_err().to_string();
+        assert!(error.contains("is not a valid user name"), "{error}");
+        assert!(!error.contains(['\0', '\n']), "{error}");
+    }
+}
+
+#[test]
 fn an_unknown_variant_is_refused_with_its_number() {
     let text = decode::<StopWhy>(&99u32.to_le_bytes(), MAX)
         .unwrap_err()

@@ -292,9 +292,9 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         command,
         env,
         workdir,
-        resources,
-        request,
-        preemptible,
+        resources: _,
+        request: _,
+        preemptible: _,
         nodes,
         priority,
         retries,
@@ -320,11 +320,6 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
     let same = |setting: Setting, values_are: bool| {
         values_are || unsaid.contains(&setting) && new.unsaid.contains(&setting)
     };
-    // What was counted may hold what templates added. A key that is asked for as nothing is not asked for.
-    let asked = resources.demand().unwrap_or_else(|_| request.clone());
-    let same_resources = (asked == new.request || *request == new.request)
-        && *preemptible == new.preemptible
-        && without_cores(resources) == without_cores(&new.resources);
     let fields = [
         ("subject", *subject == new.subject),
         ("submitted_by", *submitted_by == new.submitted_by),
@@ -333,7 +328,7 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
         ("command", *command == new.command),
         ("env", *env == new.env),
         ("workdir", *workdir == new.workdir),
-        ("resources", same_resources),
+        ("resources", same_resources(old, new)),
         ("nodes", *nodes == new.nodes),
         ("priority", *priority == new.priority),
         ("retries", same(Setting::Retries, *retries == new.retries)),
@@ -371,6 +366,15 @@ fn first_difference(old: &StepSpec, new: &StepSpec) -> Option<&'static str> {
     ];
     let different = fields.into_iter().find(|(_, same)| !same);
     different.map(|(field, _)| field)
+}
+
+fn same_resources(old: &StepSpec, new: &StepSpec) -> bool {
+    // What was counted may hold what templates added. A key that is asked for as nothing is not asked for.
+    let asked = old.resources.demand();
+    let asked = asked.unwrap_or_else(|_| old.request.clone());
+    (asked == new.request || old.request == new.request)
+        && old.preemptible == new.preemptible
+        && without_cores(&old.resources) == without_cores(&new.resources)
 }
 
 fn without_cores(resources: &ResourceSettings) -> ResourceSettings {

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use sluice_common::amount::{BYTES_A_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::AttemptId;
 use sluice_common::inventory::Gpu;
+use sluice_common::submitter::Submitter;
 use sluice_common::template::origin::Merged;
 use sluice_common::template::variable::Variable;
 use sluice_common::warrant::SealedWarrant;
@@ -56,6 +57,8 @@ pub(crate) fn assignment(
         timeout: spec.timeout,
         grace: spec.grace,
         subject: spec.subject.clone(),
+        // Whoever drives the core seals it.
+        submitter: spec.submitted_by.clone().map(Submitter::from),
         units: spec.request.clone(),
         cpu_mode: spec.cpu_mode,
         workdir,

@@ -46,6 +46,7 @@ mod secrets;
 mod sim;
 mod simulate;
 mod stopping;
+mod submitters;
 mod supervision;
 mod survival;
 mod suspend;

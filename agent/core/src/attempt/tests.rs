@@ -72,6 +72,7 @@ fn starting() -> Attempt {
             lease_grace: GRACE,
             memo: running_view().memo,
             subject: Subject::new("s").unwrap(),
+            submitter: None,
             limits: Limits::default(),
             devices: Devices::default(),
             processors: Default::default(),

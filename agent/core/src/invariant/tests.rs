@@ -61,6 +61,7 @@ fn starting(named: &str, command: Vec<alloc::string::String>, told: &str) -> Att
                 processors: Default::default(),
             },
             subject: Subject::new("s").unwrap(),
+            submitter: None,
             limits: Limits::default(),
             devices: Devices::default(),
             processors: Default::default(),

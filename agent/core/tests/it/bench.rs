@@ -197,6 +197,7 @@ pub(crate) fn assignment(id: &str) -> Assignment {
         grace: GRACE,
         gang: Gang::alone("box"),
         subject: Subject::new("s").expect("a name"),
+        submitter: None,
         units: Amounts::new(),
         cpu_mode: Default::default(),
         launch: sluice_common::template::launch::Launch::default(),

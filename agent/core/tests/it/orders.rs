@@ -1,6 +1,7 @@
 //! Assign, stop of what is not there, and forget.
 
 use agent_core::Input;
+use sluice_common::id::UserName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
@@ -13,10 +14,13 @@ fn an_assignment_is_reported_and_spawned_with_all_that_it_needs() {
     let mut bench = Bench::linked();
     let mut with_gpu = assignment("a.1");
     with_gpu.gpus = vec!["GPU-a".to_owned()];
+    with_gpu.submitter = Some(UserName::new("alice").unwrap().into());
+    let submitter = with_gpu.submitter.clone();
     let outputs = bench.feed(order(ToNode::Assign(Box::new(with_gpu))));
     assert_eq!(words(&outputs), "1: a.1 starting; spawn a.1");
     let spec = spawn_of(&outputs);
     assert_eq!(spec.command, ["train", "--fast"]);
+    assert_eq!(spec.submitter, submitter);
     assert_eq!(spec.workdir.as_deref(), Some("/data"));
     assert_eq!(spec.env["LR"], "1");
     assert_eq!(spec.env["SLUICE_STEP_ID"], "a");

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use super::Options;
-use crate::config::{UidRange, UserRef};
+use crate::config::{AsSubmitter, OtherSubmitters, UidRange, UserRef};
 use crate::groups::choice::Place;
 
 /// One line for each key that is not as it would be without a config.
@@ -70,6 +70,11 @@ pub(super) fn shown(options: &Options, warnings: &[String]) -> String {
         let shared: Vec<String> = rules.shared_users.iter().map(user).collect();
         say("shared_users", format!("[{}]", shared.join(", ")));
     }
+    rules
+        .as_submitter
+        .iter()
+        .flat_map(submitters)
+        .for_each(|(key, value)| say(key, value));
     for (subject, named) in &rules.users {
         say(&format!("users.{:?}", subject.as_str()), user(named));
     }
@@ -80,6 +85,17 @@ pub(super) fn shown(options: &Options, warnings: &[String]) -> String {
         let _a_string_takes_all = writeln!(text, "# warning: {warning}");
     }
     text
+}
+
+fn submitters(listed: &AsSubmitter) -> Vec<(&'static str, String)> {
+    let users = listed.users.iter();
+    let users = users.map(|(name, named)| format!("{:?} = {}", name.as_str(), user(named)));
+    let users: Vec<String> = users.collect();
+    let mut lines = vec![("as_submitter", format!("{{ {} }}", users.join(", ")))];
+    if listed.others == OtherSubmitters::AsUsual {
+        lines.push(("other_submitters", "\"as_usual\"".to_owned()));
+    }
+    lines
 }
 
 fn user(named: &UserRef) -> String {

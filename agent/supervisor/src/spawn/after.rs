@@ -44,7 +44,7 @@ impl Spawner {
         entrance: &Entrance,
     ) -> Result<(u32, Streams), SpawnError> {
         let dir = self.attempt_dir(id);
-        let identity = self.identity(&after.subject, own, &dir)?;
+        let identity = self.identity(&after.behalf(), own, &dir)?;
         let mut env = after.env.clone();
         let (code, signal) = (exit.code(), exit.signal());
         env.extend(code.map(|code| (EXIT_CODE.to_owned(), code.to_string())));

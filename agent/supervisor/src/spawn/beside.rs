@@ -23,7 +23,6 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Uid, dup2_stderr, dup2_stdout, fchdir, mkfifo};
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::exec::ExecId;
-use sluice_common::id::Subject;
 use sluice_common::supervision::Process;
 
 use super::child::{self, Program, STEP_S_FAULT};
@@ -33,7 +32,7 @@ use super::{
 };
 use crate::config::Rules;
 use crate::groups::entrance::Entrance;
-use crate::identity::Identity;
+use crate::identity::{Behalf, Identity};
 use crate::process;
 
 /// What is to run, and beside whom.
@@ -45,8 +44,8 @@ pub struct Beside<'a> {
     pub command: &'a [String],
     /// The main process of the attempt.
     pub main: Process,
-    /// On whose behalf the attempt runs.
-    pub subject: &'a Subject,
+    /// For whom the attempt runs.
+    pub behalf: &'a Behalf,
     /// The user id that it has of its own.
     pub own: Option<Uid>,
 }
@@ -63,7 +62,7 @@ impl Spawner {
         entrance: &Entrance,
     ) -> Result<(u32, Report), SpawnError> {
         let dir = self.attempt_dir(&wanted.exec.attempt);
-        let identity = self.identity(wanted.subject, wanted.own, &dir)?;
+        let identity = self.identity(wanted.behalf, wanted.own, &dir)?;
         let argv = arguments(wanted.command)?;
         let (dir, stdin) = self.make_exec_dir(wanted.exec)?;
         let (report, to_report) = pipe()?;

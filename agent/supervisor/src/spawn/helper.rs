@@ -13,14 +13,13 @@ use nix::fcntl::AtFlags;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::{Pid, Uid, chdir, execveat, getpid, getppid};
-use sluice_common::id::Subject;
 
 use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
 use crate::checkpoint::helper::{LIBRARY, LOCK_TIMEOUT, MODE, TOOL};
 use crate::checkpoint::{Action, Line};
 use crate::config::Cuda;
 use crate::groups::entrance::Entrance;
-use crate::identity::Identity;
+use crate::identity::{Behalf, Identity};
 
 /// Where it finds the tool that the config does not name.
 const PATH: &CStr = c"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -71,13 +70,13 @@ pub(crate) fn lines_in(text: &str) -> Option<Vec<Line>> {
 }
 
 impl Spawner {
-    /// Sends a helper on its errand, as the user that steps of `subject` run as.
+    /// Sends a helper on its errand, as the user that the attempt runs as.
     ///
     /// # Errors
     /// Where nobody may, or the host has no room.
     pub fn send_helper(
         &self,
-        subject: &Subject,
+        behalf: &Behalf,
         own: Option<Uid>,
         entrance: &Entrance,
         errand: &Errand<'_>,
@@ -90,7 +89,7 @@ impl Spawner {
         nonblocking(&words)?;
         let child = Child {
             spawner: self,
-            identity: &*self.identity(subject, own, Path::new("/"))?,
+            identity: &*self.identity(behalf, own, Path::new("/"))?,
             entrance,
             program: &host(|| "open this program".to_owned(), program)?,
             argv: &arguments(errand)?,

@@ -5,24 +5,28 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 use sluice_common::attempt_dir::OWN_WORKDIR;
-use sluice_common::id::Subject;
 
 use super::{PASSED_THROUGH, PRIVATE, SpawnError, Spawner, make_dir};
-use crate::identity::{Identity, Nobody, Whose};
+use crate::identity::{Behalf, Identity, Nobody, Whose};
 
 impl Spawner {
-    /// Whether each attempt of a subject is to have a user id of its own.
+    /// Whether an attempt is to have a user id of its own.
     ///
     /// # Errors
     /// Where nobody may run it.
-    pub fn gives_own_uid(&self, subject: &Subject) -> Result<bool, Nobody> {
-        Ok(self.identities.of(subject)? == Whose::Own)
+    pub fn gives_own_uid(&self, behalf: &Behalf) -> Result<bool, Nobody> {
+        Ok(self.identities.of(behalf)? == Whose::Own)
+    }
+
+    /// Whether it matters who submitted a step.
+    pub fn asks_who_submitted(&self) -> bool {
+        self.identities.asks_who_submitted()
     }
 
     /// Who an attempt runs as, which has the user id `own` if it has one of its own, and its files in `dir`.
     pub(super) fn identity(
         &self,
-        subject: &Subject,
+        behalf: &Behalf,
         own: Option<Uid>,
         dir: &Path,
     ) -> Result<Cow<'_, Identity>, Nobody> {
@@ -32,10 +36,10 @@ impl Spawner {
                 &dir.join(OWN_WORKDIR),
             )));
         }
-        match self.identities.of(subject)? {
+        match self.identities.of(behalf)? {
             Whose::Named(identity) => Ok(Cow::Borrowed(identity)),
             // It was started under a config that named a user, and this one names none.
-            Whose::Own => Err(self.identities.nobody(subject)),
+            Whose::Own => Err(self.identities.nobody(&behalf.subject)),
         }
     }
 

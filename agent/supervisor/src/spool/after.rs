@@ -7,11 +7,12 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 use sluice_common::environment::Environment;
-use sluice_common::id::{AttemptId, Subject};
+use sluice_common::id::{AttemptId, Subject, UserName};
 use sluice_common::supervision::SpawnSpec;
 use sluice_common::template::launch::{Bound, HookRun};
 
 use super::{Spool, SpoolError, failed, read_json};
+use crate::identity::Behalf;
 
 /// No record's file: those end otherwise.
 const SUFFIX: &str = ".after";
@@ -21,6 +22,9 @@ const SUFFIX: &str = ".after";
 pub struct After {
     /// On whose behalf.
     pub subject: Subject,
+    /// The user who submitted the step, if this host's config asks for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitter: Option<UserName>,
     /// That of what runs around the program, but for what this host adds.
     pub env: Environment,
     /// As the program had it; `None` is the attempt's own.
@@ -35,15 +39,24 @@ pub struct After {
 
 impl After {
     /// What runs after an attempt, where anything does.
-    pub fn of(spec: &SpawnSpec) -> Option<Self> {
+    pub fn of(spec: &SpawnSpec, behalf: &Behalf) -> Option<Self> {
         let hooks = spec.around.after.clone();
         (!hooks.is_empty()).then(|| Self {
-            subject: spec.subject.clone(),
+            subject: behalf.subject.clone(),
+            submitter: behalf.submitter.clone(),
             env: spec.around_env.clone(),
             workdir: spec.workdir.clone(),
             limits: spec.around.limits.clone(),
             hooks,
         })
+    }
+
+    /// For whom the attempt ran.
+    pub fn behalf(&self) -> Behalf {
+        Behalf {
+            subject: self.subject.clone(),
+            submitter: self.submitter.clone(),
+        }
     }
 }
 
@@ -116,6 +129,7 @@ mod tests {
         let id: AttemptId = "a.1".parse().unwrap();
         let after = After {
             subject: Subject::new("s").unwrap(),
+            submitter: UserName::new("alice").ok(),
             env: Environment::from([("TOKEN".to_owned(), "secret".to_owned())]),
             workdir: None,
             limits: Vec::new(),

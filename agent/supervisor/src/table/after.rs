@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 use super::{Attempt, EndedChild, Phase, SpawnError, Table, chain, no_group};
 use crate::attempt::After;
 use crate::handover::Epilog;
+use crate::identity::Behalf;
 use crate::output::writer::Streams;
 use crate::spool::after::After as Kept;
 
@@ -55,8 +56,12 @@ impl Afters {
 
 impl Table {
     /// Before the program may run: what is to run after it is kept.
-    pub(super) fn keep_after(&self, spec: &SpawnSpec) -> Result<After, SpawnError> {
-        let Some(after) = Kept::of(spec) else {
+    pub(super) fn keep_after(
+        &self,
+        spec: &SpawnSpec,
+        behalf: &Behalf,
+    ) -> Result<After, SpawnError> {
+        let Some(after) = Kept::of(spec, behalf) else {
             return Ok(After::Over);
         };
         let kept = self.spool.save_after(&spec.attempt, &after);

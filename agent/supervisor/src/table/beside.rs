@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
-use sluice_common::id::Subject;
 use sluice_common::supervision::{Exit, FreezerState, FromSupervisor, Process};
 
 use super::{EndedChild, Phase, Report, Reported, Table, info, no_group};
+use crate::identity::Behalf;
 use crate::spawn::beside::Beside;
 use crate::spawn::kill_child;
 
@@ -40,14 +40,14 @@ impl Table {
     }
 
     fn begin_exec(&mut self, exec: &ExecId, command: &[String]) -> Result<(), String> {
-        let (main, subject) = self.may_exec(exec)?;
+        let (main, behalf) = self.may_exec(exec)?;
         let own = self.attempts.get(&exec.attempt).and_then(|a| a.uid);
         let wanted = Beside {
             own,
             exec,
             command,
             main,
-            subject: &subject,
+            behalf: &behalf,
         };
         let entrance = self.groups.entrance(&exec.attempt).map_err(no_group);
         let forked = entrance.and_then(|entrance| self.spawner.fork_beside(&wanted, &entrance));
@@ -58,8 +58,8 @@ impl Table {
         Ok(())
     }
 
-    /// Beside which process, and on whose behalf.
-    fn may_exec(&self, exec: &ExecId) -> Result<(Process, Subject), String> {
+    /// Beside which process, and for whom that runs.
+    fn may_exec(&self, exec: &ExecId) -> Result<(Process, Behalf), String> {
         let attempt = self.attempts.get(&exec.attempt);
         let Some((attempt, Phase::Running(main, _))) = attempt.map(|a| (a, a.phase())) else {
             return Err("the step does not run now".to_owned());
@@ -75,10 +75,10 @@ impl Table {
                 "{MAX_EXECS_PER_ATTEMPT} programs run beside the step already, which is the most: let one end"
             ));
         }
-        let subject = attempt
-            .subject()
+        let behalf = attempt
+            .behalf()
             .ok_or("nobody knows any more whose step it is")?;
-        Ok((*main, subject))
+        Ok((*main, behalf))
     }
 
     /// A child has ended: whether it ran beside an attempt.

@@ -110,9 +110,9 @@ impl Table {
         let attempt = self.attempts.get(id);
         let away = attempt.and_then(|attempt| attempt.moving.away.as_ref());
         let gpus_user = attempt.filter(|attempt| !attempt.memo.gpus.is_empty());
-        let subject = gpus_user.and_then(Attempt::subject);
+        let behalf = gpus_user.and_then(Attempt::behalf);
         let own = attempt.and_then(|attempt| attempt.uid);
-        let (Some(away), Some(subject)) = (away, subject) else {
+        let (Some(away), Some(behalf)) = (away, behalf) else {
             return Err(failed("nobody knows as which user it runs".to_owned()));
         };
         let entrance = self.groups.entrance(id).map_err(|e| failed(e.sentence()))?;
@@ -122,7 +122,7 @@ impl Table {
             lock_timeout_ms: (away.limit.millis() / LOCK_PART).max(1),
             cuda: &self.cuda,
         };
-        let helper = self.spawner.send_helper(&subject, own, &entrance, &errand);
+        let helper = self.spawner.send_helper(&behalf, own, &entrance, &errand);
         let helper = helper.map_err(|e| failed(chain(&e).to_string()))?;
         info!(step = %id.step, attempt = id.number, pid = helper.pid, %action, "a helper is sent to its GPUs");
         let until = clock::after(now, away.limit);

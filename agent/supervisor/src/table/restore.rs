@@ -233,6 +233,7 @@ fn restore(
         attempt.killing = left.killing.contains(&id);
         attempt.hook_words = record.hook_words;
         attempt.uid = record.uid.map(Uid::from_raw);
+        attempt.submitter = record.submitter;
         if spool.has_after(&id) && !attempt.is_gone() {
             attempt.after = After::Ahead;
         }
@@ -425,6 +426,7 @@ mod tests {
             phase: HostPhase::Running(gone()),
             hook_words: BTreeMap::new(),
             uid: None,
+            submitter: None,
             away: None,
             frozen: Default::default(),
             storage: Default::default(),

@@ -12,6 +12,7 @@ use tracing::warn;
 
 use super::{Table, no_group, restore};
 use crate::attempt::Attempt;
+use crate::identity::Behalf;
 use crate::lease::Lease;
 use crate::spawn::{Forked, SpawnError, around};
 use crate::{clock, hooks};
@@ -75,24 +76,25 @@ impl Table {
     pub(super) fn fork_as(
         &mut self,
         spec: &SpawnSpec,
-        own: Option<Uid>,
+        (behalf, own): (Behalf, Option<Uid>),
         lease: Lease,
     ) -> Result<Attempt, SpawnError> {
         let id = &spec.attempt;
         self.has_room_to_write()?;
-        let after = self.keep_after(spec)?;
+        let after = self.keep_after(spec, &behalf)?;
         let processes = around::processes(&spec.around.limits);
         let made = self
             .groups
             .make(id, &spec.limits, &spec.processors, processes);
         made.map_err(no_group)?;
         let forked = self.fence(spec);
-        let forked = forked.and_then(|()| self.fork_into_group(spec, own));
+        let forked = forked.and_then(|()| self.fork_into_group(spec, &behalf, own));
         let forked = forked.inspect_err(|_| self.groups.remove(id))?;
         let mut attempt =
             Attempt::starting(forked.process, forked.report, spec.memo.clone(), lease);
         attempt.hook_words = hooks::told(spec);
         attempt.uid = own;
+        attempt.submitter = behalf.submitter;
         attempt.after = after;
         attempt.storage = self.storage.hold(id, spec.limits.storage_bytes);
         let record = attempt.record(&spec.attempt, &self.boot_id);
@@ -129,9 +131,14 @@ impl Table {
     }
 
     /// The child enters its groups before it comes to its gate, so nothing of the step runs outside.
-    fn fork_into_group(&self, spec: &SpawnSpec, own: Option<Uid>) -> Result<Forked, SpawnError> {
+    fn fork_into_group(
+        &self,
+        spec: &SpawnSpec,
+        behalf: &Behalf,
+        own: Option<Uid>,
+    ) -> Result<Forked, SpawnError> {
         let entrance = self.groups.entrance(&spec.attempt).map_err(no_group)?;
-        self.spawner.fork(spec, own, &entrance)
+        self.spawner.fork(spec, (behalf, own), &entrance)
     }
 }
 

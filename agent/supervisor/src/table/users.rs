@@ -7,6 +7,7 @@ use nix::unistd::Uid;
 use sluice_common::supervision::SpawnSpec;
 
 use super::{Attempt, SpawnError, Table, chain, clock};
+use crate::identity::Behalf;
 use crate::lease::Lease;
 
 impl Table {
@@ -16,16 +17,31 @@ impl Table {
         self.check_pinning(spec)?;
         self.check_room(clock::boot_now())?;
         self.make_way(id)?;
-        let own = self.own_uid(spec)?;
-        let forked = self.fork_as(spec, own, lease);
+        let behalf = self.behalf(spec)?;
+        let own = self.own_uid(spec, &behalf)?;
+        let forked = self.fork_as(spec, (behalf, own), lease);
         if let (Err(_), Some(uid)) = (&forked, own) {
             self.uids.on_gone(uid, id);
         }
         forked
     }
 
-    fn own_uid(&mut self, spec: &SpawnSpec) -> Result<Option<Uid>, SpawnError> {
-        if !self.spawner.gives_own_uid(&spec.subject)? {
+    /// For whom an attempt is to run. On a host that runs steps as their submitters no agent is believed who that is: the
+    /// coordinator has signed it, for this attempt and this host. On others it is not asked, nor kept.
+    fn behalf(&self, spec: &SpawnSpec) -> Result<Behalf, SpawnError> {
+        let submitter = match &spec.submitter {
+            Some(submitter) if self.spawner.asks_who_submitted() => {
+                self.seals.verify_submitter(&spec.attempt, submitter)?;
+                Some(submitter.user.clone())
+            }
+            Some(_) | None => None,
+        };
+        let subject = spec.subject.clone();
+        Ok(Behalf { subject, submitter })
+    }
+
+    fn own_uid(&mut self, spec: &SpawnSpec, behalf: &Behalf) -> Result<Option<Uid>, SpawnError> {
+        if !self.spawner.gives_own_uid(behalf)? {
             return Ok(None);
         }
         let claimed = self.uids.claim(&spec.attempt);

@@ -251,6 +251,7 @@ pub(crate) fn spec(id: &str, command: &[&str]) -> SpawnSpec {
             processors: Default::default(),
         },
         subject: Subject::new("s").unwrap(),
+        submitter: None,
         limits: Limits::default(),
         devices: Devices::default(),
         processors: Default::default(),

@@ -41,6 +41,7 @@ mod restarts;
 mod sealed;
 mod storage;
 mod storms;
+mod submitters;
 mod tenants;
 mod upgrades;
 mod usage;

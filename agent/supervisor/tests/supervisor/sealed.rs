@@ -18,23 +18,30 @@ fn signed(seed: u8, challenge: Challenge, lease: Span) -> ToSupervisor {
 }
 
 fn signed_for(node: &str, seed: u8, challenge: Challenge, lease: Span) -> ToSupervisor {
-    let key = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
     let grant = LeaseGrant {
         node: NodeName::new(node).unwrap(),
         challenge,
         lease,
         stop_limit: Span::from_millis(600),
     };
-    let signature = key.sign(&grant.signed_bytes());
-    let (halves, _) = signature.as_ref().as_chunks::<32>();
+    let (key, signature) = sign(seed, &grant.signed_bytes());
     ToSupervisor::Lease(SealedLease {
         grant,
-        key: LeaseKey(key.public_key().as_ref().try_into().unwrap()),
-        signature: halves.try_into().unwrap(),
+        key,
+        signature,
     })
 }
 
-fn renew(client: &mut Client, lease: Span) {
+/// The signature of the cluster of this number under a text.
+pub(crate) fn sign(seed: u8, text: &[u8]) -> (LeaseKey, [[u8; 32]; 2]) {
+    let key = Ed25519KeyPair::from_seed_unchecked(&[seed; 32]).unwrap();
+    let signature = key.sign(text);
+    let (halves, _) = signature.as_ref().as_chunks::<32>();
+    let key = LeaseKey(key.public_key().as_ref().try_into().unwrap());
+    (key, halves.try_into().unwrap())
+}
+
+pub(crate) fn renew(client: &mut Client, lease: Span) {
     let challenge = client.challenge();
     client.send(&signed(1, challenge, lease));
 }

@@ -59,9 +59,18 @@ attempt("kill", lambda: os.kill(pid, 9))
 
 /// What a step of one subject could do to that of another.
 fn reached(host: &Host) -> BTreeSet<String> {
+    reached_by(host, |spec| of("a", spec), |spec| of("b", spec))
+}
+
+/// What the second step could do to the first, each of whom it is made for.
+pub(crate) fn reached_by(
+    host: &Host,
+    first: impl Fn(SpawnSpec) -> SpawnSpec,
+    second: impl Fn(SpawnSpec) -> SpawnSpec,
+) -> BTreeSet<String> {
     let mut client = host.client();
     let script = "echo mine > file; chmod 644 file; echo $$; exec sleep 1000";
-    let mut victim = of("a", sh("victim.1", script));
+    let mut victim = first(sh("victim.1", script));
     victim.env.insert("SECRET".to_owned(), "s3cret".to_owned());
     client.spawn(&victim);
     client.wait_running(&victim.attempt);
@@ -77,7 +86,7 @@ fn reached(host: &Host) -> BTreeSet<String> {
         &pid.to_string(),
         work.to_str().unwrap(),
     ];
-    let exit = client.run(&of("b", spec("attacker.1", &command)));
+    let exit = client.run(&second(spec("attacker.1", &command)));
     assert_eq!(
         exit,
         Exit::Code(0),

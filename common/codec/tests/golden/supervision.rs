@@ -5,10 +5,11 @@ use crate::notation::check;
 use sluice_common::device::DeviceNumber;
 use sluice_common::exec::ExecId;
 use sluice_common::host_health::HostHealth;
-use sluice_common::id::{AttemptId, BootId, NodeName, Subject};
+use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::lease::{Challenge, LeaseGrant, LeaseKey, SealedLease};
 use sluice_common::processors::CpuMode;
+use sluice_common::submitter::{Submitter, SubmitterSeal};
 use sluice_common::supervision::{
     AttemptView, BootMillis, Devices, Exit, FreezeRefusal, FreezerState, FromSupervisor,
     FrozenTime, HostEnd, HostPhase, Limits, Memo, Moved, OutOfMemory, Process, Processors,
@@ -63,6 +64,13 @@ fn spawns() {
         lease_grace: Span::from_millis(8),
         memo: memo(),
         subject: Subject::new("s").unwrap(),
+        submitter: Some(Submitter {
+            user: UserName::new("u").unwrap(),
+            seal: Some(SubmitterSeal {
+                key: LeaseKey([2; 32]),
+                signature: [[3; 32], [4; 32]],
+            }),
+        }),
         limits: Limits {
             mcpu: Some(1500),
             memory_bytes: Some(1 << 30),
@@ -105,6 +113,9 @@ fn spawns() {
          0800000000000000           # lease_grace
          {MEMO}
          0100000000000000 's'        # subject
+         01 0100000000000000 'u'     # submitter
+         01 {}                       # key
+         {} {}                       # signature
          01 dc05000000000000        # mcpu
          01 0000004000000000        # memory_bytes
          01 0000008000000000        # storage_bytes
@@ -120,7 +131,10 @@ fn spawns() {
          0100000000000000           # after: one
            0100000000000000 'a' 0100000000000000 0100000000000000 'x' 0900000000000000
          0100000000000000 0100000000000000 'P' 0100000000000000 '2' # around_env
-         01000000 01                # wrapper, env_file"
+         01000000 01                # wrapper, env_file",
+        "02".repeat(32),
+        "03".repeat(32),
+        "04".repeat(32),
     );
     check(&ToSupervisor::Spawn(full.clone()), &golden);
     let bare = SpawnSpec {
@@ -133,6 +147,7 @@ fn spawns() {
             processors: Default::default(),
             ..memo()
         },
+        submitter: None,
         limits: Limits::default(),
         devices: Devices::default(),
         processors: Processors::default(),
@@ -148,7 +163,7 @@ fn spawns() {
          0000000000000000 00 00 # env, workdir, lease_until
          0800000000000000       # lease_grace
          00 0700000000000000 0000000000000000 0000000000000000 # memo
-         0100000000000000 's' 00 00 00
+         0100000000000000 's' 00 00 00 00
          0000000000000000 0000000000000000 # devices
          00000000 0000000000000000 # processors
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after

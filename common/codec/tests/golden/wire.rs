@@ -9,13 +9,16 @@ use sluice_common::device::{DeviceNode, DeviceNumber};
 use sluice_common::epoch::{EPOCH_SEAL_BYTES, EpochSeal, SealedEpoch};
 use sluice_common::gpu_state::{GpuFault, GpuStates};
 use sluice_common::host_health::{HostHealth, SupervisorState};
-use sluice_common::id::{AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject};
+use sluice_common::id::{
+    AttemptId, BootId, ClusterId, Epoch, NodeName, PoolName, Subject, UserName,
+};
 use sluice_common::inventory::{
     Capability, Gpu, GpuProcess, GpuReading, HostReading, Inventory, Machine, Mechanism, Mig,
     Readings, Reserve,
 };
 use sluice_common::lease::Challenge;
 use sluice_common::processors::CpuMode;
+use sluice_common::submitter::Submitter;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::template::launch::{Around, Bound, HookRun, Launch};
 use sluice_common::time::{Span, Time};
@@ -488,6 +491,10 @@ fn assignments() {
             port: Some(29_500),
         },
         subject: Subject::new("s").unwrap(),
+        submitter: Some(Submitter {
+            user: UserName::new("u").unwrap(),
+            seal: None,
+        }),
         units: Amounts::new().with("gpu", 1),
         cpu_mode: CpuMode::Weight,
         launch: Launch {
@@ -525,6 +532,7 @@ fn assignments() {
            0100000000000000 'a' 0100000000000000 'b'
          01 3c73                                      # port
          0100000000000000 's'                         # subject
+         01 0100000000000000 'u' 00                   # submitter, not sealed
          0100000000000000                             # units: of one key
            0300000000000000 'gpu' 0100000000000000
          01000000                                     # cpu_mode
@@ -545,6 +553,7 @@ fn assignments() {
         gpus: vec![],
         timeout: None,
         gang: Gang::alone("a"),
+        submitter: None,
         units: Amounts::new(),
         cpu_mode: CpuMode::Limit,
         launch: Launch::default(),
@@ -557,7 +566,7 @@ fn assignments() {
          0000000000000000 00 0000000000000000 00 # env, workdir, gpus, timeout
          0700000000000000
          00000000 0100000000000000 0100000000000000 'a' 00 # alone
-         0100000000000000 's' 0000000000000000 00000000
+         0100000000000000 's' 00 0000000000000000 00000000
          0000000000000000 0000000000000000 # wrapper, variables of templates
          0000000000000000 0000000000000000 0000000000000000 # limits, before, after
          0000000000000000 # warrant"

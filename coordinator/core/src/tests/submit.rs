@@ -4,14 +4,16 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 
 use sluice_common::amount::Key;
-use sluice_common::id::PoolName;
+use sluice_common::id::{PoolName, UserName};
 use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
+use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
+use sluice_common::wire::ToNode;
 
 use super::rig::*;
-use crate::{Refusal, Submitted};
+use crate::{Input, Refusal, ReplyId, Submitted};
 
 fn changed(change: impl FnOnce(&mut StepSpec)) -> StepSpec {
     let mut spec = spec(1, 1000);
@@ -176,7 +178,9 @@ fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
         let again = rig.submit("a", repeat).unwrap();
         assert!(!again.created);
     }
-    let other: [(StepSpec, &str); 10] = [
+    let user = |name| UserName::new(name).ok();
+    let other: [(StepSpec, &str); 11] = [
+        (changed(|s| s.submitted_by = user("bob")), "submitted_by"),
         (changed(|s| s.name = "x".into()), "name"),
         (changed(|s| s.pool = PoolName::new("x").ok()), "pool"),
         (changed(|s| s.command = vec!["x".into()]), "command"),
@@ -201,6 +205,32 @@ fn a_repeat_is_harmless_and_another_body_is_refused_by_field() {
         );
         assert!(refusal.to_string().contains(field));
     }
+}
+
+#[test]
+fn every_attempt_is_sent_with_the_user_who_submitted_its_step() {
+    let mut rig = Rig::one_node(1, 4);
+    let alice = UserName::new("alice").unwrap();
+    let mut of_alice = with_retries(spec(1, 1000), 3);
+    of_alice.submitted_by = Some(alice.clone());
+    let steps = vec![crate::NewStep::new(step("a"), of_alice)];
+    let reply = ReplyId(900);
+    let first = rig.feed(Input::Submit { reply, steps });
+    let second = rig.status("n", "a.1", released(Exit::Code(1)));
+    rig.restart(1);
+    rig.hello(hello("n", 1, 4));
+    let third = rig.status("n", "a.2", released(Exit::Code(1)));
+    for fed in [first, second, third] {
+        let assigned = fed.sent.iter().find_map(|it| {
+            let ToNode::Assign(assignment) = it else {
+                return None;
+            };
+            assignment.submitter.clone()
+        });
+        assert_eq!(assigned.map(|it| it.user).as_ref(), Some(&alice), "{fed:?}");
+    }
+    let warrant = rig.core.state().warrant(&attempt("a.3")).unwrap();
+    assert_eq!(warrant.spec.submitted_by, Some(alice));
 }
 
 #[test]

@@ -1,0 +1,169 @@
+//! `as_submitter`: the users whose own steps run as them, as a list of names or as a table from whom the coordinator knows
+//! to whom this host knows; and `other_submitters`, who runs the steps of all others.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use sluice_common::id::UserName;
+
+use super::{UserRef, Wrong};
+
+const KEY: &str = "as_submitter";
+
+/// The users whose own steps run as them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AsSubmitter {
+    /// The host's user for each submitter.
+    pub users: BTreeMap<UserName, UserRef>,
+    /// What becomes of the steps of all others.
+    pub others: OtherSubmitters,
+}
+
+/// What becomes of a step whose submitter is not listed, or not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OtherSubmitters {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It runs as if there were no list.
+    AsUsual,
+}
+
+/// The list as written.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected users' names, as [\"alice\"], or a table of them with users of this host"
+)]
+pub(super) enum RawSubmitters {
+    /// Users that are called on this host what the coordinator calls them.
+    Same(Vec<String>),
+    /// Users that may be called otherwise.
+    Mapped(BTreeMap<String, UserRef>),
+}
+
+pub(super) fn check(
+    written: Option<RawSubmitters>,
+    others: Option<OtherSubmitters>,
+) -> Result<Option<AsSubmitter>, Wrong> {
+    let Some(written) = written else {
+        let needless = "without as_submitter it says nothing: add that, or take it out";
+        return others.map_or(Ok(None), |_| {
+            Err(("other_submitters".to_owned(), needless.to_owned()))
+        });
+    };
+    let entries: Vec<(String, UserRef)> = match written {
+        RawSubmitters::Same(names) => {
+            let both = names.into_iter();
+            both.map(|name| (name.clone(), UserRef::Name(name)))
+                .collect()
+        }
+        RawSubmitters::Mapped(users) => users.into_iter().collect(),
+    };
+    let mut users = BTreeMap::new();
+    for (name, user) in entries {
+        let wrong = |message: String| (KEY.to_owned(), message);
+        let name = UserName::new(name).map_err(|e| wrong(e.to_string()))?;
+        if users.insert(name.clone(), user).is_some() {
+            return Err(wrong(format!("`{name}` is listed twice: keep one")));
+        }
+    }
+    let others = others.unwrap_or_default();
+    Ok(Some(AsSubmitter { users, others }))
+}
+
+/// Refuses a default user who would run nothing.
+pub(super) fn check_default(listed: Option<&AsSubmitter>, has_default: bool) -> Result<(), Wrong> {
+    match listed {
+        Some(listed) if has_default && listed.others == OtherSubmitters::Refuse => Err((
+            "default_user".to_owned(),
+            "it would run no step, since as_submitter refuses those whom it does not list: say `other_submitters = \
+             \"as_usual\"` if it shall run theirs, or take it out"
+                .to_owned(),
+        )),
+        Some(_) | None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::parse;
+    use super::*;
+    use std::path::Path;
+
+    fn read(text: &str) -> Result<Option<AsSubmitter>, String> {
+        let config = parse(text, Path::new("s.toml")).map_err(|e| e.to_string())?;
+        Ok(config.rules.as_submitter)
+    }
+
+    fn users<const N: usize>(users: [(&str, UserRef); N]) -> BTreeMap<UserName, UserRef> {
+        let users = users.into_iter();
+        users
+            .map(|(name, user)| (UserName::new(name).unwrap(), user))
+            .collect()
+    }
+
+    #[test]
+    fn a_list_and_a_table_are_understood() {
+        let name = |name: &str| UserRef::Name(name.to_owned());
+        assert_eq!(read(""), Ok(None));
+        let list = read("as_submitter = [\"alice\", \"bob\"]")
+            .unwrap()
+            .unwrap();
+        assert_eq!(
+            list.users,
+            users([("alice", name("alice")), ("bob", name("bob"))])
+        );
+        assert_eq!(list.others, OtherSubmitters::Refuse);
+        let table = read(
+            "other_submitters = \"as_usual\"\n[as_submitter]\n\"alice@example.org\" = \"alice\"\nbob = 1001\n",
+        );
+        let table = table.unwrap().unwrap();
+        let wanted = [
+            ("alice@example.org", name("alice")),
+            ("bob", UserRef::Uid(1001)),
+        ];
+        assert_eq!(table.users, users(wanted));
+        assert_eq!(table.others, OtherSubmitters::AsUsual);
+        let nobody = read("as_submitter = []").unwrap().unwrap();
+        assert!(nobody.users.is_empty());
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_way_out() {
+        let long = format!("as_submitter = [\"{}\"]", "a".repeat(300));
+        for (text, wanted) in [
+            (
+                "as_submitter = [\"a\", \"a\"]",
+                "as_submitter: `a` is listed twice",
+            ),
+            (
+                "as_submitter = [\"../a\"]",
+                "as_submitter: `../a` is not a valid user name",
+            ),
+            ("as_submitter = [\"a\\u0000\"]", "is not a valid user name"),
+            ("as_submitter = [\"\"]", "is not a valid user name"),
+            (long.as_str(), "is not a valid user name"),
+            (
+                "as_submitter = \"alice\"",
+                "expected users' names, as [\"alice\"]",
+            ),
+            ("as_submitter = [1000]", "expected users' names"),
+            (
+                "other_submitters = \"as_usual\"",
+                "other_submitters: without as_submitter",
+            ),
+            ("as_submitter = []\nother_submitters = \"run\"", "line 2"),
+            (
+                "as_submitter = [\"a\"]\ndefault_user = \"b\"",
+                "default_user: it would run no step",
+            ),
+        ] {
+            let told = read(text).unwrap_err();
+            assert!(told.contains(wanted), "{text}: {told}");
+        }
+        let both = "as_submitter = [\"a\"]\ndefault_user = \"b\"\nother_submitters = \"as_usual\"";
+        assert!(read(both).is_ok());
+    }
+}

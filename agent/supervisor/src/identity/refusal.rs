@@ -1,0 +1,168 @@
+//! Why users that the config names cannot run steps, and why nobody runs a step.
+
+use nix::errno::Errno;
+use nix::unistd::Uid;
+use sluice_common::id::{Subject, UserName};
+
+use super::submitters::Place;
+use crate::uids::range::{RangeError, Uids};
+
+/// Why the config cannot be obeyed on this host.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// The database has no such user.
+    #[error(
+        "{key} is `{}`, and this host has no such user: make it (`useradd`), or name another", user.escape_debug()
+    )]
+    NoUser {
+        /// The key.
+        key: String,
+        /// Its value.
+        user: String,
+    },
+    /// The database does not answer.
+    #[error("cannot look up user `{}`", user.escape_debug())]
+    Lookup {
+        /// Who.
+        user: String,
+        /// Why.
+        source: Errno,
+    },
+    /// It is root, and nothing says that it may.
+    #[error(
+        "{key} is root: name an ordinary user, or say `allow_root = true` if steps shall run as root"
+    )]
+    Root {
+        /// The key.
+        key: String,
+    },
+    /// It is root: whoever is called so anywhere would be root of this host.
+    #[error(
+        "{key} is root, as whom no submitter's steps run: name an ordinary user, or take it out"
+    )]
+    RootSubmitter {
+        /// The key.
+        key: String,
+    },
+    /// The database lacks a submitter.
+    #[error(
+        "{key} has no user on this host, so what is submitted by it is refused here: make it (`useradd`), or take it out"
+    )]
+    NoSubmitter {
+        /// The key.
+        key: String,
+    },
+    /// Only root can become somebody else.
+    #[error(
+        "{key} is `{}`, and a supervisor of user {own} can start steps as itself only: start it as root, or take the key \
+         out", user.escape_debug()
+    )]
+    NotRoot {
+        /// The key.
+        key: String,
+        /// Its value.
+        user: String,
+        /// Who we are.
+        own: Uid,
+    },
+    /// A step could then say to the supervisor what only the agent may.
+    #[error("{key} is `{}`, which is the agent's own user: give steps another", user.escape_debug())]
+    Agent {
+        /// The key.
+        key: String,
+        /// Its value.
+        user: String,
+    },
+    /// One user would run the steps of several subjects, and nothing says that it may.
+    #[error(
+        "{keys} would run the steps of several subjects as one user, `{}`, and they could read, stop and falsify each \
+         other's. {way_out}, or say `shared_users = [\"{}\"]` if they shall share it",
+        user.escape_debug(), user.escape_debug()
+    )]
+    Shared {
+        /// The keys that name it.
+        keys: String,
+        /// The user.
+        user: String,
+        /// How not to share it.
+        way_out: &'static str,
+    },
+    /// The ids that attempts would be given are somebody's.
+    #[error("uid_range")]
+    Range(#[from] RangeError),
+    /// The id of a named user would be given to attempts as well.
+    #[error(
+        "{key} is `{}`, whose id {uid} lies in uid_range, {} to {}, and would be given to other attempts: choose another \
+         user or another range", user.escape_debug(), range.first, range.last
+    )]
+    InRange {
+        /// The key.
+        key: String,
+        /// Its value.
+        user: String,
+        /// The user's id.
+        uid: Uid,
+        /// The range.
+        range: Uids,
+    },
+    /// The host gives less.
+    #[error(
+        "limits.{name} is more than this host gives the supervisor, which is {most}: ask for less, or raise what the \
+         supervisor is started with (systemd: Limit{}=)", name.to_uppercase()
+    )]
+    Limit {
+        /// The key.
+        name: &'static str,
+        /// What the host gives.
+        most: u64,
+    },
+}
+
+/// Nobody on this host runs a step.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Nobody {
+    /// The config names no user for its subject.
+    #[error(
+        "no user of this host may run steps of subject `{subject}`: name one under [users], or a uid_range, in {file}, and \
+         send the supervisor SIGHUP"
+    )]
+    Subject {
+        /// Whose step.
+        subject: Subject,
+        /// The config.
+        file: String,
+    },
+    /// The config runs steps as who submitted them, and has not heard of him.
+    #[error(
+        "user `{user}` submitted the step, and as_submitter in {place} does not list `{user}`: take another pool, or have an \
+         admin of the host list a user for `{user}` there and send the supervisor SIGHUP"
+    )]
+    Unlisted {
+        /// Who submitted it.
+        user: UserName,
+        /// Where he would have to be listed.
+        place: Place,
+    },
+    /// The config lists a user who was not there when it was read.
+    #[error(
+        "user `{user}` submitted the step, and as_submitter in {place} lists `{user}` with a user that the host did not have \
+         when the supervisor read it: take another pool, or have an admin of the host make that user (`useradd`) and send \
+         the supervisor SIGHUP"
+    )]
+    Missing {
+        /// Who submitted it.
+        user: UserName,
+        /// Where he is listed.
+        place: Place,
+    },
+    /// The config runs steps as who submitted them, and nobody is known to have.
+    #[error(
+        "the coordinator knows no user who submitted the step, and by as_submitter in {place} steps run as who submitted \
+         them: submit it with a user's certificate, an issuer's token or an API token made with `--user`, or have an admin \
+         of the host say `other_submitters = \"as_usual\"` there"
+    )]
+    Unnamed {
+        /// Where it says so.
+        place: Place,
+    },
+}

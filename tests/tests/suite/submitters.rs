@@ -1,0 +1,167 @@
+//! Steps that run as the host's user of whoever submitted them, from tokens of two users to processes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+use sluice_tests::{Daemon, Dev, DevOptions, Ran, eventually, needs_root};
+use tempfile::TempDir;
+
+/// A cluster whose one host runs steps as these two users, whom every Debian has, and the folder of that host's config.
+fn dev() -> Option<(Dev, TempDir)> {
+    if !needs_root() {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("supervisor.toml");
+    fs::write(&config, "as_submitter = [\"daemon\", \"games\"]\n").unwrap();
+    let dev = Dev::with(DevOptions {
+        variables: vec![("SLUICE_SUPERVISOR_CONFIG", config.display().to_string())],
+        ..DevOptions::default()
+    });
+    Some((dev, folder))
+}
+
+/// A command line that calls by a token which an admin has made for a user.
+struct Caller<'a> {
+    dev: &'a Dev,
+    context: String,
+}
+
+impl<'a> Caller<'a> {
+    fn of(dev: &'a Dev, user: &str) -> Self {
+        let name = format!("laptop-of-{user}");
+        let flags = ["--role", "submitter", "--subject", "*", "--user", user];
+        let secret = dev.ok(&[&["api-token", "create", name.as_str()], &flags[..]].concat());
+        let context = fs::read(&dev.context).unwrap();
+        let mut context: Value = serde_json::from_slice(&context).unwrap();
+        context["token"] = secret.trim().into();
+        let file = dev.folder().join(name);
+        fs::write(&file, context.to_string()).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let context = file.display().to_string();
+        Self { dev, context }
+    }
+
+    fn sluice(&self, args: &[&str]) -> Ran {
+        self.dev
+            .sluice(&[&["--context", self.context.as_str()], args].concat())
+    }
+
+    fn ok(&self, args: &[&str]) -> String {
+        let ran = self.sluice(args);
+        assert_eq!(ran.code, 0, "{args:?}: {ran:?}");
+        ran.stdout
+    }
+}
+
+#[test]
+fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts() {
+    let Some((dev, _config)) = dev() else { return };
+    for user in ["daemon", "games"] {
+        let caller = Caller::of(&dev, user);
+        assert!(
+            caller
+                .ok(&["auth", "whoami"])
+                .contains(&format!("submits as user {user}"))
+        );
+        let said = caller.ok(&[
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "id -un; echo $USER; touch of-$USER; stat -c %U of-$USER",
+        ]);
+        assert_eq!(said, format!("{user}\n{user}\n{user}\n"));
+        let again = [
+            "--retries",
+            "1",
+            "--",
+            "sh",
+            "-c",
+            "id -un; [ $SLUICE_ATTEMPT = 2 ]",
+        ];
+        let id = format!("again-{user}");
+        caller.ok(&[&["run", "--id", id.as_str()], &again[..]].concat());
+        assert_eq!(caller.ok(&["logs", &id]), format!("{user}\n"));
+        let id = format!("stays-{user}");
+        caller.ok(&["submit", "--id", &id, "--", "sleep", "1000"]);
+        dev.step_in(&id, &["running"]);
+        assert_eq!(
+            caller.ok(&["exec", &id, "--", "id", "-un"]),
+            format!("{user}\n")
+        );
+        let described = caller.ok(&["describe", "step", &id]);
+        assert!(
+            described.contains("Submitted by") && described.contains(user),
+            "{described}"
+        );
+        let yaml = caller.ok(&["get", "step", &id, "-o", "yaml"]);
+        assert!(yaml.contains(&format!("submitted_by: {user}\n")), "{yaml}");
+    }
+    dev.kill(Daemon::Coordinator);
+    dev.kill(Daemon::Supervisor);
+    for user in ["daemon", "games"] {
+        let id = format!("stays-{user}");
+        eventually("the host to serve again", || {
+            let ran = dev.sluice(&["exec", &id, "--", "id", "-un"]);
+            (ran.stdout == format!("{user}\n")).then_some(())
+        });
+        dev.ok(&["requeue", &id]);
+        eventually("its second attempt", || {
+            let step = dev.call("GET", &format!("/v1/steps/{id}"), None).1;
+            (step["attempt"] == 2 && step["state"] == "running").then_some(())
+        });
+        assert_eq!(
+            dev.ok(&["exec", &id, "--", "id", "-un"]),
+            format!("{user}\n")
+        );
+        dev.ok(&["cancel", &id]);
+    }
+}
+
+#[test]
+fn whoever_may_not_run_as_himself_runs_as_nobody_and_is_told_why() {
+    let Some((dev, _config)) = dev() else { return };
+    let nobody = Caller::of(&dev, "nobody");
+    let root = Caller::of(&dev, "root");
+    let as_nobody = nobody.sluice(&["run", "--id", "unlisted", "--", "id"]);
+    let as_root = root.sluice(&["run", "--id", "root", "--", "id"]);
+    let as_admin = dev.sluice(&["run", "--id", "admin", "--", "id"]);
+    for (ran, said) in [
+        (as_nobody, "does not list `nobody`"),
+        (as_root, "does not list `root`"),
+        (as_admin, "knows no user who submitted the step"),
+    ] {
+        assert!(ran.code != 0 && ran.stdout.is_empty(), "{ran:?}");
+        assert!(
+            ran.stderr.contains(said) && ran.stderr.contains("as_submitter"),
+            "{ran:?}"
+        );
+    }
+    // The host is as good as ever for those who may.
+    let daemon = Caller::of(&dev, "daemon");
+    assert_eq!(daemon.ok(&["run", "--", "id", "-un"]), "daemon\n");
+    // Nobody makes himself another by asking for it.
+    let body = r#"{"subject":"default","command":["id"],"submitted_by":"games"}"#;
+    let file = dev.folder().join("step.json");
+    fs::write(&file, body).unwrap();
+    let forged = daemon.sluice(&["submit", "-f", file.to_str().unwrap()]);
+    assert!(
+        forged.code != 0 && forged.stderr.contains("submitted_by"),
+        "{forged:?}"
+    );
+    let stolen = [
+        "api-token",
+        "create",
+        "x",
+        "--role",
+        "submitter",
+        "--subject",
+        "*",
+        "--user",
+        "games",
+    ];
+    let stolen = daemon.sluice(&stolen);
+    assert!(stolen.code != 0 && stolen.stdout.is_empty(), "{stolen:?}");
+}
