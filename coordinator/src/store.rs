@@ -20,6 +20,7 @@ mod lock;
 mod open;
 mod past;
 mod read;
+mod sizes;
 #[cfg(test)]
 mod tests;
 mod tip;
@@ -44,6 +45,7 @@ pub use read::{Event, ReadError, StoreReader};
 pub use transfer::{Draft, ExportError, Piece};
 
 use crate::seal::Seal;
+use sizes::Sizes;
 use tip::Tip;
 
 const LOG: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("log");
@@ -57,6 +59,13 @@ const FORMAT: u32 = 2;
 /// Records between two snapshots. A restart reads at most this many records beyond a snapshot, well below a second;
 /// writing a snapshot costs tens of milliseconds, so rarer is better.
 pub const SNAPSHOT_EVERY: u64 = 10_000;
+
+/// Bytes of records between two snapshots, or what the last one took if that is more: so large records are dropped as soon
+/// as many small ones, and snapshots cost no more than what they follow.
+const SNAPSHOT_EVERY_BYTES: u64 = 64 << 20;
+
+/// Bytes of records that stay readable for followers, however many these are, beside those since the older snapshot.
+const RETENTION_BYTES: u64 = 512 << 20;
 
 /// Most records that a snapshot drops. It is many times what comes between two of them, so that a `retention` that was
 /// millions, and is thousands now, is reached soon enough.
@@ -120,6 +129,12 @@ pub struct Store {
     last_seq: u64,
     last_at: Time,
     last_snapshot: u64,
+    /// Bytes of the last snapshot of this run.
+    snapshot_bytes: u64,
+    /// Bytes of records since.
+    since_snapshot: u64,
+    /// What the log takes.
+    sizes: Sizes,
     seal: Seal,
     /// Given back when the store is dropped; `None` where a test runs on memory.
     _lock: Option<DirLock>,
@@ -156,8 +171,13 @@ impl Store {
             return Ok(());
         };
         self.check_order(records)?;
-        self.commit_log(records)
+        let bytes = self
+            .commit_log(records)
             .map_err(|source| StoreError::commit(&self.file, source))?;
+        for (record, bytes) in records.iter().zip(bytes) {
+            self.sizes.add(record.seq, bytes);
+            self.since_snapshot += bytes;
+        }
         self.last_seq = last.seq;
         self.last_at = last.at;
         // After the commit, never before: the tip may lag behind the log and must not run ahead of it.
@@ -207,13 +227,17 @@ impl Store {
         }
     }
 
-    fn commit_log(&self, records: &[Stamped]) -> Result<(), redb::Error> {
+    /// The bytes of each record.
+    fn commit_log(&self, records: &[Stamped]) -> Result<Vec<u64>, redb::Error> {
         let txn = self.db.begin_write()?;
+        let mut bytes = Vec::with_capacity(records.len());
         {
             let mut log = txn.open_table(LOG)?;
             let mut environment = txn.open_table(ENVIRONMENT)?;
             for stamped in records {
-                log.insert(stamped.seq, line::seal(stamped).as_slice())?;
+                let line = line::seal(stamped);
+                log.insert(stamped.seq, line.as_slice())?;
+                bytes.push(line.len() as u64);
                 if let Some((step, values)) = stamped.record.environment() {
                     let kept = line::seal(&Variables {
                         step: step.clone(),
@@ -226,7 +250,8 @@ impl Store {
                 }
             }
         }
-        Ok(txn.commit()?)
+        txn.commit()?;
+        Ok(bytes)
     }
 
     /// Ends well: the next start knows the file by its checksum. Where a reader is still at work the file stays open
@@ -245,6 +270,7 @@ impl Store {
     /// Whether enough has happened since the last snapshot.
     pub fn snapshot_due(&self) -> bool {
         self.last_seq - self.last_snapshot >= SNAPSHOT_EVERY
+            || self.since_snapshot >= SNAPSHOT_EVERY_BYTES.max(self.snapshot_bytes)
     }
 
     /// Stores `state`, which must be the fold of everything appended so far, and drops the part of the log that
@@ -258,15 +284,21 @@ impl Store {
             at: self.last_at,
             state,
         };
-        self.commit_snapshot(&line::seal(&snapshot))
+        let sealed = line::seal(&snapshot);
+        let dropped = self
+            .commit_snapshot(&sealed)
             .map_err(|source| StoreError::commit(&self.file, source))?;
+        self.sizes.drop_until(dropped);
         self.last_snapshot = self.last_seq;
+        self.snapshot_bytes = sealed.len() as u64;
+        self.since_snapshot = 0;
         Ok(())
     }
 
-    fn commit_snapshot(&self, sealed: &[u8]) -> Result<(), redb::Error> {
+    /// The last record that was dropped.
+    fn commit_snapshot(&self, sealed: &[u8]) -> Result<u64, redb::Error> {
         let txn = self.db.begin_write()?;
-        {
+        let dropped = {
             let mut snapshots = txn.open_table(SNAPSHOT)?;
             snapshots.insert(self.last_seq, sealed)?;
             while snapshots.len()? > SNAPSHOTS_KEPT as u64 {
@@ -275,17 +307,21 @@ impl Store {
             let oldest = snapshots.first()?.map_or(0, |(seq, _)| seq.value());
             let mut log = txn.open_table(LOG)?;
             let first = log.first()?.map_or(0, |(seq, _)| seq.value());
-            let cut = cut(first, oldest, self.last_seq, self.retention);
+            let heavy = self.sizes.beyond(RETENTION_BYTES);
+            let cut = cut(first, oldest, self.last_seq, self.retention, heavy);
             log.retain_in(..=cut, |_, _| false)?;
-        }
-        Ok(txn.commit()?)
+            cut
+        };
+        txn.commit()?;
+        Ok(dropped)
     }
 }
 
-/// The last record that is dropped of a log whose first is `first`, where a restart begins with `oldest`. No more go at once
+/// The last record that is dropped of a log whose first is `first`, where a restart begins with `oldest` and all up to `heavy`
+/// is too much to be kept. No more go at once
 /// than [`MOST_DROPPED`]: nothing else is decided meanwhile, and the rest goes with the next snapshots.
-fn cut(first: u64, oldest: u64, last: u64, retention: u64) -> u64 {
-    let unwanted = oldest.min(last.saturating_sub(retention.max(1)));
+fn cut(first: u64, oldest: u64, last: u64, retention: u64, heavy: u64) -> u64 {
+    let unwanted = oldest.min(last.saturating_sub(retention.max(1)).max(heavy));
     unwanted.min(first.saturating_add(MOST_DROPPED - 1))
 }
 

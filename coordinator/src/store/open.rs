@@ -14,6 +14,7 @@ use sluice_common::time::Time;
 use super::guard::guarded;
 use super::line::{self, Damage};
 use super::lock::DirLock;
+use super::sizes::Sizes;
 use super::tip::{Mark as Tipped, Tip};
 use super::{
     ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot, Store, StoreError,
@@ -69,7 +70,11 @@ impl Store {
         tip.sync()?;
         let (db, judged) = guarded(|| check_and_load(&file, &tip_path, &mark))
             .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
-        let (recovered, last_snapshot) = judged;
+        let Loaded {
+            recovered,
+            last_snapshot,
+            sizes,
+        } = judged;
         tip.set(recovered.last_seq)?;
         let store = Store {
             db: Arc::new(db),
@@ -79,6 +84,9 @@ impl Store {
             last_seq: recovered.last_seq,
             last_at: recovered.last_at,
             last_snapshot,
+            snapshot_bytes: 0,
+            since_snapshot: 0,
+            sizes,
             seal: Seal::of(dir)?,
             _lock: Some(lock),
         };
@@ -99,7 +107,11 @@ impl Store {
         if new {
             make_tables(&db, &new_cluster()?, None).map_err(opening)?;
         }
-        let (recovered, last_snapshot) = load(&db, &file)?;
+        let Loaded {
+            recovered,
+            last_snapshot,
+            sizes,
+        } = load(&db, &file)?;
         let store = Store {
             db: Arc::new(db),
             tip: Tip::Nowhere,
@@ -107,6 +119,9 @@ impl Store {
             last_seq: recovered.last_seq,
             last_at: recovered.last_at,
             last_snapshot,
+            snapshot_bytes: 0,
+            since_snapshot: 0,
+            sizes,
             seal: Seal::drawn()?,
             _lock: None,
             file,
@@ -184,23 +199,24 @@ pub(super) fn judge(
     file: &Path,
     tip: &Path,
     mark: &Tipped,
-) -> Result<(Recovered, u64), StoreError> {
+) -> Result<Loaded, StoreError> {
     let intact = db.check_integrity();
     if !intact.map_err(|e| StoreError::opening(file, e.into()))? {
         tracing::warn!(file = %file.display(), "the store's page table was mended; every record was found whole");
     }
-    let (recovered, last_snapshot) = load(db, file)?;
-    if mark.seq > recovered.last_seq {
-        return Err(lost(file, tip, recovered.last_seq, mark.seq));
+    let loaded = load(db, file)?;
+    let last_seq = loaded.recovered.last_seq;
+    if mark.seq > last_seq {
+        return Err(lost(file, tip, last_seq, mark.seq));
     }
-    Ok((recovered, last_snapshot))
+    Ok(loaded)
 }
 
 fn check_and_load(
     file: &Path,
     tip: &Path,
     mark: &Tipped,
-) -> Result<(Database, (Recovered, u64)), StoreError> {
+) -> Result<(Database, Loaded), StoreError> {
     let db = builder().open(file);
     let mut db = db.map_err(|e| StoreError::opening(file, e.into()))?;
     let judged = judge(&mut db, file, tip, mark)?;
@@ -217,11 +233,18 @@ fn diagnose(file: &Path, changed: StoreError) -> StoreError {
     looked.ok().flatten().unwrap_or(changed)
 }
 
-/// The fold of everything in `db`, and the number of the newest snapshot.
-pub(super) fn load(
-    db: &impl ReadableDatabase,
-    file: &Path,
-) -> Result<(Recovered, u64), StoreError> {
+/// What is in the file.
+pub(super) struct Loaded {
+    /// The fold of everything.
+    pub(super) recovered: Recovered,
+    /// The number of the newest snapshot.
+    pub(super) last_snapshot: u64,
+    /// What the log takes.
+    sizes: Sizes,
+}
+
+/// The fold of everything in `db`, and how it lies there.
+pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<Loaded, StoreError> {
     let opening = |error| StoreError::opening(file, error);
     let txn = db.begin_read().map_err(|e| opening(e.into()))?;
     let cluster = read_meta(&txn, file)?;
@@ -239,14 +262,18 @@ pub(super) fn load(
         recovered.last_seq = snapshot.seq;
         recovered.last_at = snapshot.at;
     }
-    read_log(&txn, file, &mut recovered)?;
+    let sizes = read_log(&txn, file, &mut recovered)?;
     give_environments(&txn, file, &mut recovered.state)?;
     // Once a record was written since, a coordinator has begun the recovery. A mark ahead of the log was made for a record
     // that did not come to be.
     let mark = read_mark(&txn, file)?;
     let mark = mark.filter(|mark| mark.seq >= recovered.last_seq);
     recovered.recovers = mark.map(|mark| mark.why);
-    Ok((recovered, last_snapshot))
+    Ok(Loaded {
+        recovered,
+        last_snapshot,
+        sizes,
+    })
 }
 
 /// Gives steps the values of their variables; the checksums of all of them are looked at.
@@ -370,12 +397,13 @@ fn read_log(
     txn: &ReadTransaction,
     file: &Path,
     recovered: &mut Recovered,
-) -> Result<(), StoreError> {
+) -> Result<Sizes, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let damaged = |seq: u64, damage| StoreError::damaged_record(file, "log", seq, damage);
     let log = table(txn, file, LOG)?;
     let snapshot = recovered.last_seq;
     let mut expected = None;
+    let mut sizes = Sizes::default();
     for entry in log.iter().map_err(opening)? {
         let (seq, line) = entry.map_err(opening)?;
         let seq = seq.value();
@@ -385,6 +413,7 @@ fn read_log(
             return Err(damaged(place, Damage::Missing));
         }
         expected = Some(seq + 1);
+        sizes.add(seq, line.value().len() as u64);
         if seq <= snapshot {
             line::unseal(line.value()).map_err(|damage| damaged(seq, damage))?;
             continue;
@@ -400,6 +429,6 @@ fn read_log(
     // The log keeps the record of the newest snapshot, so one that ends before it has lost its tail.
     match expected.unwrap_or(snapshot.max(1)) {
         next if next <= snapshot => Err(damaged(next, Damage::Missing)),
-        _ => Ok(()),
+        _ => Ok(sizes),
     }
 }

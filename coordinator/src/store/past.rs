@@ -113,7 +113,7 @@ impl Past {
         let file = past.file.clone();
         let judged = look(&file, |file| judge(&mut past.db, file, &tip, &mark))?;
         Seal::check(past.dir()).map_err(StoreError::from)?;
-        let (recovered, snapshot) = judged;
+        let (recovered, snapshot) = (judged.recovered, judged.last_snapshot);
         let first = look(&file, |file| {
             Ok(ends(&reading(&past.db, file)?, file, LOG)?.map_or(0, |(first, _)| first))
         })?;

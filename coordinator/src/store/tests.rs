@@ -112,7 +112,7 @@ fn what_nobody_may_ask_for_goes_a_part_at_a_time() {
     let (mut first, mut last) = (1, 5_000_000);
     let mut snapshots = 0;
     while first < last - 1000 {
-        let until = cut(first, last - SNAPSHOT_EVERY, last, 1000);
+        let until = cut(first, last - SNAPSHOT_EVERY, last, 1000, 0);
         assert!(until - first < MOST_DROPPED);
         if until < first + SNAPSHOT_EVERY {
             break;
@@ -122,9 +122,14 @@ fn what_nobody_may_ask_for_goes_a_part_at_a_time() {
         snapshots += 1;
     }
     assert!((50..60).contains(&snapshots), "{snapshots}");
-    assert_eq!(cut(1, 90, 100, 20), 80);
-    assert_eq!(cut(1, 70, 100, 20), 70, "what a restart begins with stays");
-    assert_eq!(cut(0, 0, 0, 20), 0, "of an empty log nothing");
+    assert_eq!(cut(1, 90, 100, 20, 0), 80);
+    assert_eq!(cut(1, 90, 100, 20, 85), 85, "what is too heavy goes");
+    assert_eq!(
+        cut(1, 70, 100, 20, 85),
+        70,
+        "what a restart begins with stays"
+    );
+    assert_eq!(cut(0, 0, 0, 20, 0), 0, "of an empty log nothing");
 }
 
 #[test]
@@ -176,4 +181,30 @@ fn two_coordinators_cannot_have_one_directory() {
     }
     drop(store);
     reopen(dir.path());
+}
+
+/// Large records fill the disk long before there are as many of them as are kept.
+#[test]
+fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    write(&mut store, &mut scribe, 0..10);
+    store.since_snapshot = SNAPSHOT_EVERY_BYTES - 1;
+    assert!(!store.snapshot_due());
+    write(&mut store, &mut scribe, 10..11);
+    assert!(store.snapshot_due());
+    store.snapshot(scribe.state()).unwrap();
+    assert!(!store.snapshot_due());
+    // As if what is there took as much as may be kept.
+    store.sizes.add(store.last_seq(), RETENTION_BYTES);
+    let kept = store.last_seq();
+    write(&mut store, &mut scribe, 11..20);
+    store.snapshot(scribe.state()).unwrap();
+    let error = store.reader().read(0, 1).unwrap_err();
+    assert!(
+        matches!(error, ReadError::Gone { first } if first == kept + 1),
+        "{error}"
+    );
+    drop(store);
+    assert_eq!(reopen(dir.path()).state, *scribe.state());
 }
