@@ -34,7 +34,6 @@ mod platforms;
 mod pools;
 mod put;
 mod random;
-mod rate;
 mod recovery;
 mod roles;
 mod rules;

@@ -23,6 +23,7 @@ pub mod identity;
 pub mod issuance;
 mod keeper;
 mod notify;
+mod rate;
 pub mod reload;
 pub mod repair;
 pub mod replay;

@@ -45,7 +45,7 @@ pub use nodes::Nodes;
 
 use joining::Door;
 use refusals::Refusals;
-use seats::{MAX_LINKS_PER_NODE, Seats};
+use seats::Seats;
 
 /// From the handshake to the hello. An agent has it ready when it dials.
 const OPENING_LIMIT: Duration = Duration::from_secs(10);
@@ -156,10 +156,13 @@ async fn session(handshake: Handshake, hall: Hall) {
     let Ok(node) = name else {
         return connection.close("the certificate's name is no node name");
     };
-    let Some(_seat) = hall.seats.take(&node) else {
-        let why = format!("this node has {MAX_LINKS_PER_NODE} links already, and may have no more");
-        refusals.tell(Some(&node), from, &why);
-        return connection.close(&why);
+    let _seat = match hall.seats.take(&node) {
+        Ok(seat) => seat,
+        Err(none) => {
+            let why = none.to_string();
+            refusals.tell(Some(&node), from, &why);
+            return connection.close(&why);
+        }
     };
     // Of the highest level, so that the span is there for whatever the filter lets through.
     let span = tracing::error_span!("session", %node, %from);

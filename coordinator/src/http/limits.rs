@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::error::ApiError;
-use super::rate::{Bucket, Rate};
+use crate::rate::{Bucket, Rate};
 
 /// Calls of one caller. What a coordinator answers on a small machine is about as much, so that this is a bound for who
 /// runs wild, not a share.

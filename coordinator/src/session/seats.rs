@@ -1,19 +1,47 @@
-//! How many links one node may have at once, from the handshake to the end. A certificate lets its host dial as often as it
+//! How many links one node may have at once, from the handshake to the end, and how often it may link. A certificate lets its host dial as often as it
 //! likes, and each link costs memory before it has said a word: without a bound one host takes every place.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use sluice_common::id::NodeName;
+
+use crate::rate::{Bucket, Rate};
 
 /// Links of one node at once: the one that counts, one that has not ended yet, and those of copies of the host that dial
 /// and are refused.
 pub(super) const MAX_LINKS_PER_NODE: usize = 8;
 
-/// The links of every node that has one. Clones are the same.
+/// How often one node may link: each link makes records, and has the scheduler look at its pool. A host whose network breaks
+/// again and again stays below it, since an agent waits longer before each try.
+const LINKING: Rate = Rate {
+    per_second: 1.0,
+    burst: 100.0,
+};
+
+/// Nodes that are remembered before those are forgotten that have no link and had none for a while.
+const MAX_REMEMBERED: usize = 1000;
+
+/// Why a node may not link now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoSeat {
+    #[error("this node has {MAX_LINKS_PER_NODE} links already, and may have no more")]
+    TooMany,
+    #[error("this node links again and again: it is let in once a second")]
+    TooOften,
+}
+
+/// The links of every node that has one, or had some lately. Clones are the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seats(Arc<Mutex<BTreeMap<NodeName, usize>>>);
+pub(super) struct Seats(Arc<Mutex<BTreeMap<NodeName, Links>>>);
+
+#[derive(Debug)]
+struct Links {
+    open: usize,
+    often: Bucket,
+}
 
 /// A link's place, as long as it lives.
 #[derive(Debug)]
@@ -23,21 +51,32 @@ pub(super) struct Seat {
 }
 
 impl Seats {
-    /// A place for one more link of a node; `None` if it has all that it may.
-    pub(super) fn take(&self, node: &NodeName) -> Option<Seat> {
+    /// A place for one more link of a node.
+    ///
+    /// # Errors
+    /// If it has all that it may.
+    pub(super) fn take(&self, node: &NodeName) -> Result<Seat, NoSeat> {
+        let now = Instant::now();
         let mut taken = self.lock();
-        let links = taken.entry(node.clone()).or_default();
-        if *links >= MAX_LINKS_PER_NODE {
-            return None;
+        let links = taken.entry(node.clone()).or_insert_with(|| Links {
+            open: 0,
+            often: Bucket::full(LINKING, now),
+        });
+        if links.open >= MAX_LINKS_PER_NODE {
+            return Err(NoSeat::TooMany);
         }
-        *links += 1;
-        Some(Seat {
+        links
+            .often
+            .take(LINKING, now)
+            .map_err(|_| NoSeat::TooOften)?;
+        links.open += 1;
+        Ok(Seat {
             seats: self.clone(),
             node: node.clone(),
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, usize>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<NodeName, Links>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -46,10 +85,12 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = self.seats.lock();
         if let Entry::Occupied(mut links) = taken.entry(self.node.clone()) {
-            *links.get_mut() -= 1;
-            if *links.get() == 0 {
-                links.remove();
-            }
+            links.get_mut().open -= 1;
+        }
+        // Who is gone and has not linked for a while is forgotten.
+        let now = Instant::now();
+        if taken.len() > MAX_REMEMBERED {
+            taken.retain(|_, links| links.open > 0 || !links.often.is_full(LINKING, now));
         }
     }
 }
@@ -58,20 +99,49 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
+    fn node(name: &str) -> NodeName {
+        NodeName::new(name).unwrap()
+    }
+
     #[test]
-    fn a_place_is_free_again_when_its_link_has_ended_and_nothing_is_kept_of_who_is_gone() {
+    fn a_place_is_free_again_when_its_link_has_ended() {
         let seats = Seats::default();
-        let node = |name: &str| NodeName::new(name).unwrap();
         let mut taken: Vec<Seat> = (0..MAX_LINKS_PER_NODE)
             .map(|_| seats.take(&node("n")).unwrap())
             .collect();
-        assert!(seats.take(&node("n")).is_none());
-        assert!(seats.take(&node("m")).is_some());
+        assert_eq!(seats.take(&node("n")).err(), Some(NoSeat::TooMany));
+        assert!(seats.take(&node("m")).is_ok());
         taken.pop();
         let again = seats.take(&node("n"));
-        assert!(again.is_some());
-        assert!(seats.take(&node("n")).is_none());
-        drop((taken, again));
-        assert!(seats.lock().is_empty());
+        assert!(again.is_ok());
+        assert!(seats.take(&node("n")).is_err());
+    }
+
+    #[test]
+    fn who_links_again_and_again_is_let_in_at_a_steady_rate_and_others_as_before() {
+        let seats = Seats::default();
+        let links = (0..1000).map(|_| seats.take(&node("n")).err());
+        let refused = links.filter(|it| *it == Some(NoSeat::TooOften)).count();
+        assert!((850..=900).contains(&refused), "{refused}");
+        assert!(seats.take(&node("m")).is_ok());
+    }
+
+    #[test]
+    fn who_is_gone_for_a_while_is_forgotten() {
+        let seats = Seats::default();
+        for n in 0..MAX_REMEMBERED {
+            let name = format!("n{n}");
+            drop(seats.take(&node(&name)).unwrap());
+            let long_ago = Bucket::full(LINKING, Instant::now());
+            seats.lock().insert(
+                node(&name),
+                Links {
+                    open: 0,
+                    often: long_ago,
+                },
+            );
+        }
+        drop(seats.take(&node("last")).unwrap());
+        assert_eq!(seats.lock().len(), 1);
     }
 }

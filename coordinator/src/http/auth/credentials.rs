@@ -8,8 +8,8 @@ use sluice_common::access::TokenDigest;
 use tokio::sync::watch;
 
 use super::super::oidc::Oidc;
-use super::super::rate::{Bucket, Rate};
 use crate::config::ApiToken;
+use crate::rate::{Bucket, Rate};
 
 /// Who may call by the config.
 #[derive(Debug)]

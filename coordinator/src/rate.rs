@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 /// How fast a bucket fills and how much it holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Rate {
+pub(crate) struct Rate {
     /// How many come in each second.
-    pub(super) per_second: f64,
+    pub(crate) per_second: f64,
     /// How many it holds.
-    pub(super) burst: f64,
+    pub(crate) burst: f64,
 }
 
 /// A bucket, full at first.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     left: f64,
     seen: Instant,
 }
 
 impl Bucket {
-    pub(super) fn full(rate: Rate, now: Instant) -> Self {
+    pub(crate) fn full(rate: Rate, now: Instant) -> Self {
         Self {
             left: rate.burst,
             seen: now,
@@ -27,7 +27,7 @@ impl Bucket {
     }
 
     /// Whether it holds all that it can.
-    pub(super) fn is_full(&self, rate: Rate, now: Instant) -> bool {
+    pub(crate) fn is_full(&self, rate: Rate, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.seen).as_secs_f64();
         self.left + passed * rate.per_second >= rate.burst
     }
@@ -36,7 +36,7 @@ impl Bucket {
     ///
     /// # Errors
     /// After which time there will be one.
-    pub(super) fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take(&mut self, rate: Rate, now: Instant) -> Result<(), Duration> {
         let passed = now.saturating_duration_since(self.seen).as_secs_f64();
         self.left = (self.left + passed * rate.per_second).min(rate.burst);
         self.seen = now;
