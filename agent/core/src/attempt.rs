@@ -9,7 +9,7 @@
 //!               +-------------> Stopping ----------------------------+
 //!                  (the signal waits until a process is seen)
 //! ```
-//! Between "nothing left" and `Released` it is `Releasing`, until its GPUs were seen free: see [`crate::release`].
+//! Between "nothing left" and `Released` it is `Releasing`, until its GPUs were seen free: see [`crate::on::gpus`].
 //! One that runs may be frozen and brought back, any number of times: see [`crate::suspend`].
 //! Any phase may be passed over: what the supervisor shows is adopted as it stands, and an attempt that it no longer
 //! knows is over.

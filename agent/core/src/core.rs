@@ -1,36 +1,25 @@
-//! The core: one function for each event. What one attempt does is in [`crate::attempt`], whose word is obeyed in
-//! [`crate::link`].
+//! What a host knows of its attempts and of whom it obeys, where each event goes, and what all of them do: change an
+//! attempt, report it, tell the supervisor. What follows from an event is in [`crate::on`], what one attempt does in
+//! [`crate::attempt`].
 
-use alloc::borrow::ToOwned;
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::epoch::SealedEpoch;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::id::{AttemptId, Epoch};
-use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::processors::CpuSet;
-use sluice_common::supervision::{BootMillis, Exit, ToSupervisor};
-use sluice_common::time::Span;
-use sluice_common::wire::{
-    Assignment, AttemptEnd, AttemptPhase, AttemptStatus, Command, FromNode, StopWhy, ToNode,
-    Welcome,
-};
+use sluice_common::supervision::{BootMillis, ToSupervisor};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode};
 
 use crate::attempt::{Attempt, Effect, Effects};
 use crate::gpus::{Gpus, KeptGpus};
 use crate::input::{GpuLook, Input, LinkId, Now, Settings, TimerKey};
-use crate::link::{Link, LinkStage, Rejection, Standing, Terms, judge};
-use crate::moves::Moves;
+use crate::link::{Link, LinkStage};
 use crate::notice::notice;
 use crate::output::Output;
-use crate::release::Release;
-use crate::spawn::{self, LEASE_PASSED, never_started};
-use crate::stop::later;
-use crate::supervised::Absence;
+use crate::waiting::{Moves, Release};
 
 /// All that one host knows of its attempts and of whom it obeys.
 #[derive(Clone, Debug)]
@@ -75,6 +64,15 @@ pub(crate) enum Supervisor {
     Up,
     /// It has answered and is gone for now.
     Down,
+}
+
+/// That the supervisor does not answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Absence {
+    pub(crate) why: String,
+    /// When it is told, if the supervisor does not answer before.
+    pub(crate) told_at: BootMillis,
+    pub(crate) is_told: bool,
 }
 
 impl Core {
@@ -165,259 +163,6 @@ impl Core {
         self.highest_epoch.as_ref().map(|highest| &highest.epoch)
     }
 
-    // The link.
-
-    fn on_dialled(&mut self, now: Now, link: LinkId) {
-        self.link = Some(Link::new(link));
-        self.greet(now);
-    }
-
-    /// Says hello where one is due and the supervisor has told what runs, or has been away for too long.
-    pub(crate) fn greet(&mut self, now: Now) {
-        if !self.can_greet() {
-            return;
-        }
-        let Some(Link {
-            id,
-            stage: stage @ LinkStage::Waiting,
-            orders: _,
-        }) = &mut self.link
-        else {
-            return;
-        };
-        *stage = LinkStage::Greeted { at: now.boot };
-        let link = *id;
-        let attempts = self.statuses().collect();
-        let highest_epoch = self.highest_epoch.clone();
-        let gpu_states = self.gpus.states();
-        let supervisor = self.supervisor_state();
-        self.outputs.push(Output::Greet {
-            link,
-            highest_epoch,
-            attempts,
-            gpu_states,
-            said_at: now.boot,
-            supervisor,
-        });
-    }
-
-    fn on_welcomed(&mut self, link: LinkId, welcome: &Welcome) {
-        if !self.is_current(link) {
-            return;
-        }
-        if let Err(rejection) = self.accept(welcome) {
-            self.reject(link, &rejection);
-        }
-    }
-
-    fn accept(&mut self, welcome: &Welcome) -> Result<(), Rejection> {
-        let Some(Link { stage, .. }) = &mut self.link else {
-            return Ok(());
-        };
-        let greeted_at = match *stage {
-            LinkStage::Waiting => return Err(Rejection::WelcomeBeforeHello),
-            LinkStage::Greeted { at } => at,
-            LinkStage::Welcomed { greeted_at, .. } => greeted_at,
-        };
-        let terms = Terms::from(welcome);
-        *stage = LinkStage::Welcomed { greeted_at, terms };
-        self.obey(&welcome.epoch)?;
-        // The welcome answers the hello as an acknowledgement answers a heartbeat.
-        self.renew(greeted_at, terms.lease);
-        Ok(())
-    }
-
-    /// Whether a welcome with this epoch may be obeyed; a higher epoch or another seal is saved first.
-    fn obey(&mut self, epoch: &SealedEpoch) -> Result<(), Rejection> {
-        judge(self.highest_epoch(), &epoch.epoch)?;
-        if self.highest_epoch.as_ref() != Some(epoch) {
-            self.highest_epoch = Some(epoch.clone());
-            self.outputs.push(Output::SaveEpoch(epoch.clone()));
-        }
-        Ok(())
-    }
-
-    /// Nothing stops: the leases run on.
-    fn on_link_lost(&mut self, link: LinkId) {
-        if self.is_current(link) {
-            self.link = None;
-        }
-    }
-
-    pub(crate) fn reject(&mut self, link: LinkId, rejection: &Rejection) {
-        self.link = None;
-        let message = rejection.to_string();
-        self.outputs.push(Output::Reject { link, message });
-    }
-
-    fn is_current(&self, link: LinkId) -> bool {
-        self.link.as_ref().is_some_and(|current| current.id == link)
-    }
-
-    /// The terms of a link that was let in.
-    fn terms(&self) -> Option<Terms> {
-        match self.link.as_ref()?.stage {
-            LinkStage::Waiting | LinkStage::Greeted { .. } => None,
-            LinkStage::Welcomed { terms, .. } => Some(terms),
-        }
-    }
-
-    // The lease.
-
-    fn on_heartbeat_acked(&mut self, now: Now, link: LinkId, sent: BootMillis) {
-        if !self.is_current(link) {
-            return;
-        }
-        if let Some(terms) = self.terms() {
-            self.renew(sent.min(now.boot), terms.lease);
-        }
-    }
-
-    /// The coordinator has answered what was sent at `sent`.
-    fn renew(&mut self, sent: BootMillis, lease: Span) {
-        let until = later(sent, lease);
-        if self.lease_until.is_none_or(|known| known < until) {
-            self.lease_until = Some(until);
-            self.supervise(ToSupervisor::Renew { until });
-        }
-    }
-
-    pub(crate) fn lease_passed(&self, now: Now) -> bool {
-        self.lease_until.is_none_or(|until| until <= now.boot)
-    }
-
-    // Orders.
-
-    fn on_command(&mut self, now: Now, link: LinkId, command: Command) {
-        if !self.is_current(link) {
-            return;
-        }
-        match self.admit(now, &command) {
-            // Nobody knows yet what the order would be about. The next hello tells, and is answered by what still matters.
-            Ok(_) if self.supervisor == Supervisor::Unheard => {}
-            Ok(terms) => self.on_order(now, terms, command.order),
-            Err(rejection) => self.reject(link, &rejection),
-        }
-    }
-
-    /// An order is obeyed in the epoch of the last welcome only: a later epoch comes with a welcome, which brings its seal.
-    fn admit(&mut self, now: Now, command: &Command) -> Result<Terms, Rejection> {
-        let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
-        match judge(self.highest_epoch(), &command.epoch)? {
-            Standing::Known => {}
-            Standing::New => {
-                return Err(Rejection::NotWelcomed {
-                    found: command.epoch.counter,
-                });
-            }
-        }
-        if let Some(link) = &mut self.link {
-            link.count(command.number)?;
-        }
-        terms.check_age(&command.order, command.heard, now.boot)?;
-        Ok(terms)
-    }
-
-    fn on_order(&mut self, now: Now, terms: Terms, order: ToNode) {
-        match order {
-            ToNode::Assign(assignment) => self.on_assign(now, terms, *assignment),
-            ToNode::Stop {
-                attempt,
-                why,
-                grace,
-            } => self.on_stop(now, attempt, why, grace),
-            ToNode::Forget { attempt } => self.on_forget(attempt),
-            ToNode::Suspend { attempt, room_mb } => self.on_suspend(now, attempt, room_mb),
-            ToNode::Resume { attempt } => self.on_resume(now, attempt),
-            ToNode::RestoreGpus { gpus } => self.on_restore_gpus(&gpus),
-            ToNode::Show { attempt } => self.on_show(attempt),
-        }
-    }
-
-    fn on_show(&mut self, attempt: AttemptId) {
-        if let Some(link) = self.link.as_ref().map(|link| link.id) {
-            self.outputs.push(Output::ShowWarrant { link, attempt });
-        }
-    }
-
-    fn on_assign(&mut self, now: Now, terms: Terms, mut assignment: Assignment) {
-        let id = assignment.attempt.clone();
-        if let Some(phase) = self.status(&id) {
-            return self.report(&id, phase);
-        }
-        if let Some(exit) = self.refusal(now, &assignment) {
-            return self.settle(id, never_started(now, exit, None));
-        }
-        let processors = match self.processors_for(&assignment) {
-            Ok(processors) => processors,
-            Err(exit) => return self.settle(id, never_started(now, exit, None)),
-        };
-        let warrant = core::mem::take(&mut assignment.warrant);
-        if !warrant.is_empty() {
-            let attempt = id.clone();
-            self.outputs.push(Output::KeepWarrant { attempt, warrant });
-        }
-        self.note_gpus(&id, &assignment.gpus);
-        self.note_processors(&id, &processors.own);
-        let spec = spawn::spec(assignment, processors, &self.settings, terms);
-        let spec = Box::new(spec);
-        let handed = false;
-        self.attempts
-            .insert(id.clone(), Attempt::Starting { spec, handed });
-        self.report(&id, AttemptPhase::Starting);
-        self.spawn(&id);
-    }
-
-    /// Why an assignment is not begun at all.
-    fn refusal(&self, now: Now, assignment: &Assignment) -> Option<Exit> {
-        if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
-            return Some(Exit::StartFailed(format!(
-                "the host holds {} attempts already, and {MAX_ATTEMPTS_PER_NODE} are the most: wait until some of \
-                 them have ended, or add hosts",
-                self.attempts.len()
-            )));
-        }
-        if assignment.command.is_empty() {
-            return Some(Exit::StartFailed(
-                "command: it is empty; name a program".to_owned(),
-            ));
-        }
-        if let Some(why) = self.told_absence() {
-            return Some(Exit::NotBegun(why.to_owned()));
-        }
-        self.lease_passed(now)
-            .then(|| Exit::NotBegun(LEASE_PASSED.to_owned()))
-    }
-
-    /// Reports an attempt that never was as released, and remembers that, so that a late assignment of it starts
-    /// nothing. A host that holds as many as it may only reports.
-    pub(crate) fn settle(&mut self, id: AttemptId, end: AttemptEnd) {
-        self.report(&id, AttemptPhase::Released(end.clone()));
-        if self.attempts.len() < MAX_ATTEMPTS_PER_NODE {
-            self.attempts.insert(id, Attempt::Released { end });
-        }
-    }
-
-    fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
-        if self.attempts.contains_key(&id) {
-            self.let_go_of_gpus(&id);
-            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
-        } else {
-            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
-        }
-    }
-
-    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
-    fn on_forget(&mut self, attempt: AttemptId) {
-        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
-            self.attempts.remove(&attempt);
-            self.forget_gpus(&attempt);
-            self.supervise(ToSupervisor::Forget { attempt });
-        }
-    }
-
-    // Effects.
-
     /// Lets an event change an attempt, and does what follows; nothing where there is no such attempt.
     pub(crate) fn change(&mut self, id: &AttemptId, event: impl FnOnce(&mut Attempt) -> Effects) {
         if let Some(attempt) = self.attempts.get_mut(id) {
@@ -454,7 +199,7 @@ impl Core {
     }
 
     /// Tells the coordinator, on a link that was greeted; any other learns it from its greeting.
-    fn report(&mut self, id: &AttemptId, phase: AttemptPhase) {
+    pub(crate) fn report(&mut self, id: &AttemptId, phase: AttemptPhase) {
         let Some(link) = self.greeted_link() else {
             return;
         };

@@ -1,5 +1,5 @@
 //! What is known of each GPU of the host: how much of its memory is held when nothing runs on it, who uses it that is no
-//! step's, and why it is not to be granted. Pure: [`crate::release`] brings the looks and acts on what is found.
+//! step's, and why it is not to be granted. Pure: [`crate::on::gpus`] brings the looks and acts on what is found.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;

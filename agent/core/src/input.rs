@@ -10,7 +10,6 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::{Command, Welcome};
 
 use crate::processors::Topology;
-use crate::tuning::Tuning;
 
 /// One connection to a coordinator; drawn by the driver, counted up, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -168,4 +167,17 @@ pub struct Settings {
     pub topology: Topology,
     /// Where the supervisor has the directories of attempts.
     pub attempts_dir: String,
+}
+
+/// The part of [`crate::Settings`] that may change, each as there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuning {
+    /// `PATH` of steps that bring none of their own.
+    pub path: String,
+    /// How long an attempt's GPUs may take to come free once nothing of it is left.
+    pub gpu_release_timeout: Span,
+    /// Whether a GPU is kept back while processes use it that are no step's.
+    pub respect_foreign: bool,
+    /// How long moving what an attempt holds on GPUs may take before it is frozen, and bringing it back.
+    pub suspend_limit: Span,
 }

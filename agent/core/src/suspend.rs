@@ -7,7 +7,7 @@
 //!                         |  refused, or too late                            | too late, or not restored
 //!                         +-------------> Failed <--------------------------+
 //! ```
-//! One that holds memory of GPUs is seen frozen when its GPUs were seen free as well: [`crate::moves`] waits for that.
+//! One that holds memory of GPUs is seen frozen when its GPUs were seen free as well: [`crate::on::suspension`] waits for that.
 //! What failed runs on as far as it can, and is reported until it is told to stop or to run on. A stop ends each of
 //! them: one that is frozen is killed at once, for it holds no units with which it could end by itself; any other is
 //! thawed first. The step's `timeout` stands still from the order to freeze until it runs again; an agent that starts

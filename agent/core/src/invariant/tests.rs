@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::*;
 use crate::input::{LinkId, Settings};
 use crate::link::{Link, Terms};
-use crate::release::Release;
+use crate::waiting::Release;
 use sluice_common::id::{ClusterId, Epoch, NodeName, Subject};
 use sluice_common::supervision::{BootMillis, Devices, Exit, Limits, Memo, SpawnSpec};
 use sluice_common::time::{Span, Time};

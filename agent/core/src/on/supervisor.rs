@@ -8,12 +8,12 @@ use alloc::vec::Vec;
 
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{AttemptView, BootMillis, Exit, ToSupervisor};
+use sluice_common::supervision::{AttemptView, Exit, ToSupervisor};
 use sluice_common::time::Span;
 use sluice_common::wire::FromNode;
 
 use crate::attempt::{Attempt, Effect};
-use crate::core::{Core, Supervisor};
+use crate::core::{Absence, Core, Supervisor};
 use crate::input::{Now, TimerKey};
 use crate::link::Rejection;
 use crate::output::Output;
@@ -25,15 +25,6 @@ use crate::stop::later;
 const BRIEFLY_AWAY: Span = Span::from_secs(1);
 /// The same of one that has not answered since the agent started: both start with the host.
 const SLOW_TO_START: Span = Span::from_secs(5);
-
-/// That the supervisor does not answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Absence {
-    why: String,
-    /// When it is told, if the supervisor does not answer before.
-    told_at: BootMillis,
-    is_told: bool,
-}
 
 impl Core {
     pub(crate) fn on_supervisor_up(&mut self, now: Now, views: &[AttemptView]) {

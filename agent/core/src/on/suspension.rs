@@ -1,6 +1,6 @@
-//! The orders to freeze and to thaw, and what attempts hold on GPUs meanwhile: who uses the GPUs is counted before the supervisor is told to move it,
-//! and the GPUs are *seen* to hold nothing of it before the attempt counts as frozen. It hooks into [`crate::core`], which
-//! brings the looks; the states of an attempt are in [`crate::suspend`].
+//! The orders to freeze and to thaw, and what attempts hold on GPUs meanwhile: who uses the GPUs is counted before the
+//! supervisor is told to move it, and the GPUs are *seen* to hold nothing of it before the attempt counts as frozen. The
+//! states of an attempt are in [`crate::suspend`].
 //!
 //! ```text
 //! to be frozen --> Counting --(a look: who, how much)--> told --(seen moved)--> Awaited --(a look: free)--> Suspended
@@ -8,13 +8,13 @@
 //! That they were seen free is kept, so that an agent that starts anew knows which frozen attempts hold nothing: their GPUs
 //! may be another's by then. A look counts where it was begun after what it waits for. What is too late, or has turned back, is waited for no more.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::amount::{megabytes_down, megabytes_up};
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::{AttemptView, BootMillis, Exit, FreezerState, ToSupervisor};
+use sluice_common::supervision::{AttemptView, Exit, FreezerState, ToSupervisor};
 use sluice_common::wire::{Room, SuspendFailure};
 
 use crate::attempt::{Attempt, Effects};
@@ -24,21 +24,7 @@ use crate::input::{GpuLook, Now, Seen};
 use crate::output::Output;
 use crate::spawn::never_started;
 use crate::suspend::{Holding, Stage, Suspension};
-
-/// What a look at GPUs is waited for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
-    /// To know who uses them.
-    Counting {
-        /// Since when.
-        since: BootMillis,
-    },
-    /// To see them free.
-    Awaited {
-        /// Since when.
-        since: BootMillis,
-    },
-}
+use crate::waiting::Wait;
 
 /// Who uses the GPUs of an attempt, and how much of their memory it holds.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -300,6 +286,3 @@ impl Attempt {
         }
     }
 }
-
-/// By attempt.
-pub(crate) type Moves = BTreeMap<AttemptId, Wait>;

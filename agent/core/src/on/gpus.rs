@@ -1,5 +1,5 @@
-//! From "nothing of an attempt is left" to `Released`: the wait for its GPUs to be *seen* free. It hooks into
-//! [`crate::core`], which brings the looks; what makes a GPU free is in [`crate::gpus`].
+//! From "nothing of an attempt is left" to `Released`: the wait for its GPUs to be *seen* free. What makes a
+//! GPU free is in [`crate::gpus`].
 //!
 //! ```text
 //!                no GPUs, or all of them seen free, or lost
@@ -12,12 +12,11 @@
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::AttemptId;
-use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use sluice_common::wire::FromNode;
 
@@ -25,25 +24,16 @@ use crate::attempt::Attempt;
 use crate::core::{Core, Supervisor};
 use crate::gpus::{Hands, Holders};
 use crate::input::{GpuHealth, GpuLook, Now, Seen, TimerKey};
-use crate::moves::without;
 use crate::output::Output;
 use crate::stop::later;
+use crate::waiting::Release;
+
+use super::suspension::without;
 
 /// Between two looks while somebody waits for a GPU.
-pub(crate) const LOOK_FAST: Span = Span::from_millis(100);
+const LOOK_FAST: Span = Span::from_millis(100);
 /// Between two looks at GPUs that are quarantined until they are free.
-pub(crate) const LOOK_SLOWLY: Span = Span::from_secs(5);
-
-/// One attempt's wait.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Release {
-    /// When nothing of it was left.
-    pub(crate) since: BootMillis,
-    /// When what is not free is given up.
-    pub(crate) until: BootMillis,
-    /// The GPUs that were not seen free yet, with what was seen last. Never empty.
-    pub(crate) awaited: BTreeMap<String, Option<Holders>>,
-}
+const LOOK_SLOWLY: Span = Span::from_secs(5);
 
 impl Core {
     /// Notes which GPUs an attempt was given. A supervisor that has lost what it was told of an attempt tells none, and

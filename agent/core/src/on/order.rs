@@ -1,0 +1,148 @@
+//! Orders of the coordinator.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+
+use sluice_common::id::AttemptId;
+use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
+use sluice_common::supervision::{Exit, ToSupervisor};
+use sluice_common::time::Span;
+use sluice_common::wire::{Assignment, AttemptEnd, AttemptPhase, Command, StopWhy, ToNode};
+
+use crate::attempt::Attempt;
+use crate::core::{Core, Supervisor};
+use crate::input::{LinkId, Now};
+use crate::link::{Rejection, Standing, Terms, judge};
+use crate::output::Output;
+use crate::spawn::{self, LEASE_PASSED, never_started};
+
+impl Core {
+    pub(crate) fn on_command(&mut self, now: Now, link: LinkId, command: Command) {
+        if !self.is_current(link) {
+            return;
+        }
+        match self.admit(now, &command) {
+            // Nobody knows yet what the order would be about. The next hello tells, and is answered by what still matters.
+            Ok(_) if self.supervisor == Supervisor::Unheard => {}
+            Ok(terms) => self.on_order(now, terms, command.order),
+            Err(rejection) => self.reject(link, &rejection),
+        }
+    }
+
+    /// An order is obeyed in the epoch of the last welcome only: a later epoch comes with a welcome, which brings its seal.
+    pub(crate) fn admit(&mut self, now: Now, command: &Command) -> Result<Terms, Rejection> {
+        let terms = self.terms().ok_or(Rejection::OrderBeforeWelcome)?;
+        match judge(self.highest_epoch(), &command.epoch)? {
+            Standing::Known => {}
+            Standing::New => {
+                return Err(Rejection::NotWelcomed {
+                    found: command.epoch.counter,
+                });
+            }
+        }
+        if let Some(link) = &mut self.link {
+            link.count(command.number)?;
+        }
+        terms.check_age(&command.order, command.heard, now.boot)?;
+        Ok(terms)
+    }
+
+    pub(crate) fn on_order(&mut self, now: Now, terms: Terms, order: ToNode) {
+        match order {
+            ToNode::Assign(assignment) => self.on_assign(now, terms, *assignment),
+            ToNode::Stop {
+                attempt,
+                why,
+                grace,
+            } => self.on_stop(now, attempt, why, grace),
+            ToNode::Forget { attempt } => self.on_forget(attempt),
+            ToNode::Suspend { attempt, room_mb } => self.on_suspend(now, attempt, room_mb),
+            ToNode::Resume { attempt } => self.on_resume(now, attempt),
+            ToNode::RestoreGpus { gpus } => self.on_restore_gpus(&gpus),
+            ToNode::Show { attempt } => self.on_show(attempt),
+        }
+    }
+
+    pub(crate) fn on_show(&mut self, attempt: AttemptId) {
+        if let Some(link) = self.link.as_ref().map(|link| link.id) {
+            self.outputs.push(Output::ShowWarrant { link, attempt });
+        }
+    }
+
+    pub(crate) fn on_assign(&mut self, now: Now, terms: Terms, mut assignment: Assignment) {
+        let id = assignment.attempt.clone();
+        if let Some(phase) = self.status(&id) {
+            return self.report(&id, phase);
+        }
+        if let Some(exit) = self.refusal(now, &assignment) {
+            return self.settle(id, never_started(now, exit, None));
+        }
+        let processors = match self.processors_for(&assignment) {
+            Ok(processors) => processors,
+            Err(exit) => return self.settle(id, never_started(now, exit, None)),
+        };
+        let warrant = core::mem::take(&mut assignment.warrant);
+        if !warrant.is_empty() {
+            let attempt = id.clone();
+            self.outputs.push(Output::KeepWarrant { attempt, warrant });
+        }
+        self.note_gpus(&id, &assignment.gpus);
+        self.note_processors(&id, &processors.own);
+        let spec = spawn::spec(assignment, processors, &self.settings, terms);
+        let spec = Box::new(spec);
+        let handed = false;
+        self.attempts
+            .insert(id.clone(), Attempt::Starting { spec, handed });
+        self.report(&id, AttemptPhase::Starting);
+        self.spawn(&id);
+    }
+
+    /// Why an assignment is not begun at all.
+    pub(crate) fn refusal(&self, now: Now, assignment: &Assignment) -> Option<Exit> {
+        if self.attempts.len() >= MAX_ATTEMPTS_PER_NODE {
+            return Some(Exit::StartFailed(format!(
+                "the host holds {} attempts already, and {MAX_ATTEMPTS_PER_NODE} are the most: wait until some of \
+                 them have ended, or add hosts",
+                self.attempts.len()
+            )));
+        }
+        if assignment.command.is_empty() {
+            return Some(Exit::StartFailed(
+                "command: it is empty; name a program".to_owned(),
+            ));
+        }
+        if let Some(why) = self.told_absence() {
+            return Some(Exit::NotBegun(why.to_owned()));
+        }
+        self.lease_passed(now)
+            .then(|| Exit::NotBegun(LEASE_PASSED.to_owned()))
+    }
+
+    /// Reports an attempt that never was as released, and remembers that, so that a late assignment of it starts
+    /// nothing. A host that holds as many as it may only reports.
+    pub(crate) fn settle(&mut self, id: AttemptId, end: AttemptEnd) {
+        self.report(&id, AttemptPhase::Released(end.clone()));
+        if self.attempts.len() < MAX_ATTEMPTS_PER_NODE {
+            self.attempts.insert(id, Attempt::Released { end });
+        }
+    }
+
+    pub(crate) fn on_stop(&mut self, now: Now, id: AttemptId, why: StopWhy, grace: Span) {
+        if self.attempts.contains_key(&id) {
+            self.let_go_of_gpus(&id);
+            self.change(&id, |attempt| attempt.on_stop(now, why, grace));
+        } else {
+            self.settle(id, never_started(now, Exit::Unknown, Some(why)));
+        }
+    }
+
+    /// Only what is released is forgotten: before that the order makes no sense, and its units are not free.
+    pub(crate) fn on_forget(&mut self, attempt: AttemptId) {
+        if let Some(Attempt::Released { .. }) = self.attempts.get(&attempt) {
+            self.attempts.remove(&attempt);
+            self.forget_gpus(&attempt);
+            self.supervise(ToSupervisor::Forget { attempt });
+        }
+    }
+}

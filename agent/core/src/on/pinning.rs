@@ -1,0 +1,95 @@
+//! What the pinned attempts of a host have of its processors. Which ones are chosen is [`crate::processors`]'s.
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::vec::Vec;
+
+use sluice_common::amount::MCPU;
+use sluice_common::id::AttemptId;
+use sluice_common::processors::{CpuMode, CpuSet};
+use sluice_common::supervision::{Exit, Processors, ToSupervisor};
+use sluice_common::wire::Assignment;
+
+use crate::attempt::Attempt;
+use crate::core::Core;
+
+const MCPU_A_PROCESSOR: u64 = 1_000;
+
+impl Core {
+    /// How an assigned attempt has its processors; a sentence where it cannot have what it was granted.
+    pub(crate) fn processors_for(&self, assignment: &Assignment) -> Result<Processors, Exit> {
+        let mode = assignment.cpu_mode;
+        let own = match mode {
+            CpuMode::Limit | CpuMode::Weight => CpuSet::default(),
+            CpuMode::Pinned => self.pick_for(assignment)?,
+        };
+        Ok(Processors { mode, own })
+    }
+
+    fn pick_for(&self, assignment: &Assignment) -> Result<CpuSet, Exit> {
+        let count = whole_processors(assignment.units.get(MCPU));
+        let taken = self.pinned_beside(&assignment.attempt);
+        let topology = &self.settings.topology;
+        topology.pick(count, &assignment.gpus, &taken).ok_or_else(|| {
+            Exit::StartFailed(format!(
+                "it is to have {count} processors of its own (`cpu_mode: pinned`), and of the {} of this host that steps may \
+                 use {} are other pinned steps' own: submit it again",
+                topology.processors.len(),
+                taken.len()
+            ))
+        })
+    }
+
+    /// The processors of all other attempts that are pinned and may run.
+    fn pinned_beside(&self, id: &AttemptId) -> CpuSet {
+        let others = self.pinned.iter().filter(|(other, _)| *other != id);
+        let running = others.filter(|(other, _)| self.attempts.get(*other).is_some_and(may_run));
+        running.flat_map(|(_, own)| own.iter()).collect()
+    }
+
+    /// Notes which processors are an attempt's own. A supervisor that has lost what it was told of an attempt tells none,
+    /// and takes none away by that.
+    pub(crate) fn note_processors(&mut self, id: &AttemptId, own: &CpuSet) {
+        if !own.is_empty() {
+            self.pinned.insert(id.clone(), own.clone());
+        }
+    }
+
+    /// One that was frozen goes on: where another has begun on its processors meanwhile, it is given others. One that finds
+    /// none goes on with its own: its processors were granted to it, and nobody is better served if it stands still.
+    pub(crate) fn pin_anew(&mut self, id: &AttemptId) {
+        let Some(own) = self.pinned.get(id) else {
+            return;
+        };
+        let taken = self.pinned_beside(id);
+        if own.is_disjoint(&taken) {
+            return;
+        }
+        let gpus = self.given.get(id).map(Vec::as_slice).unwrap_or_default();
+        let Some(processors) = self.settings.topology.pick(own.len(), gpus, &taken) else {
+            return;
+        };
+        self.pinned.insert(id.to_owned(), processors.clone());
+        let attempt = id.clone();
+        self.supervise(ToSupervisor::Pin {
+            attempt,
+            processors,
+        });
+    }
+}
+
+fn whole_processors(mcpu: u64) -> usize {
+    usize::try_from(mcpu.div_ceil(MCPU_A_PROCESSOR)).unwrap_or(usize::MAX)
+}
+
+/// Whether processes of it may run, or may before it is heard of again.
+fn may_run(attempt: &Attempt) -> bool {
+    match attempt {
+        Attempt::Released { .. } | Attempt::Releasing { .. } => false,
+        Attempt::Frozen(_) => !attempt.is_away(),
+        Attempt::Starting { .. }
+        | Attempt::Running { .. }
+        | Attempt::Stopping { .. }
+        | Attempt::Ended { .. } => true,
+    }
+}
