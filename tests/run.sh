@@ -29,6 +29,7 @@ need ca-certificates test -e /etc/ssl/certs/ca-certificates.crt
 need iproute2 command -v ip                                # network namespaces
 need procps command -v ps
 need util-linux command -v prlimit
+need e2fsprogs command -v mkfs.ext4                        # a disk with quotas, where the kernel has them
 need systemd command -v systemd-analyze                    # judges the units
 need prometheus command -v promtool                        # judges /metrics
 need "dpkg-dev debhelper" command -v dh                    # makes the packages
