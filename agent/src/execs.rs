@@ -11,7 +11,7 @@ use std::time::Duration;
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
 use sluice_common::chain::chain;
 use sluice_common::exec::{
-    ExecId, ExecRequest, FrameError, FrameKind, Frames, MAX_FRAME_BYTES, frame,
+    ExecId, ExecOrder, FrameError, FrameKind, Frames, MAX_FRAME_BYTES, frame,
 };
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::Exit;
@@ -77,9 +77,9 @@ impl Execs {
         mut reader: FrameReader,
         mut writer: FrameWriter,
     ) -> Result<(), ExecError> {
-        let wanted: Option<ExecRequest> = reader.next().await?;
-        let command = wanted.ok_or(ExecError::Nothing)?.command;
-        let begun = match self.begin(attempt, command).await? {
+        let wanted: Option<ExecOrder> = reader.next().await?;
+        let order = wanted.ok_or(ExecError::Nothing)?;
+        let begun = match self.begin(attempt, order).await? {
             Ok(begun) => begun,
             Err(message) => {
                 writer.send(&LogReply::Refused { message }).await?;
@@ -102,12 +102,12 @@ impl Execs {
     async fn begin(
         &self,
         attempt: AttemptId,
-        command: Vec<String>,
+        order: ExecOrder,
     ) -> Result<Result<Begun, String>, ExecError> {
         let (answer, answered) = oneshot::channel();
         let wanted = ExecEvent::Wanted {
             attempt,
-            command,
+            order,
             answer,
         };
         let sent = self.events.send(Event::Exec(wanted)).await;

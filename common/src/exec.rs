@@ -9,7 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-use crate::id::AttemptId;
+use crate::id::{AttemptId, UserName};
 
 /// The name of this protocol in the HTTP header `Upgrade`.
 pub const UPGRADE: &str = "sluice-exec/1";
@@ -31,6 +31,16 @@ const HEADER_BYTES: usize = 5;
 pub struct ExecRequest {
     /// Program and arguments; the program is looked up in the step's `PATH`.
     pub command: Vec<String>,
+}
+
+/// What a host is told to run beside an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecOrder {
+    /// Program and arguments, not empty.
+    pub command: Vec<String>,
+    /// The user who wants it; the step's own submitter if an admin does. `None` if the caller is no user that the
+    /// coordinator knows. A step that runs as the host's user of its submitter lets nobody else in.
+    pub by: Option<UserName>,
 }
 
 /// The name that a program which runs beside an attempt has between agent and supervisor. The agent chooses the number.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::device::DeviceNumber;
 use crate::environment::Environment;
-use crate::exec::ExecId;
+use crate::exec::{ExecId, ExecOrder};
 use crate::host_health::HostHealth;
 use crate::id::{AttemptId, BootId, Subject};
 use crate::inventory::{Capability, Mechanism};
@@ -110,8 +110,8 @@ pub enum ToSupervisor {
     Exec {
         /// Which.
         exec: ExecId,
-        /// Program and arguments, not empty.
-        command: Vec<String>,
+        /// What, and for whom.
+        order: ExecOrder,
     },
     /// Kill the process group of a program that runs beside an attempt. Harmless where it has ended. Those of an agent
     /// that goes away are killed in the same way.

@@ -458,7 +458,7 @@ pub enum LogStream {
     Stdout,
     /// Standard error.
     Stderr,
-    /// No output of its own: the streams of a program that is to run beside it. An [`crate::exec::ExecRequest`] follows
+    /// No output of its own: the streams of a program that is to run beside it. An [`crate::exec::ExecOrder`] follows
     /// the request, and once it is granted [`crate::exec`]'s frames both ways.
     Exec,
 }

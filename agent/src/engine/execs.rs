@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sluice_common::exec::ExecId;
+use sluice_common::exec::{ExecId, ExecOrder};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, ToSupervisor};
 use sluice_common::wire::AttemptPhase;
@@ -17,7 +17,7 @@ pub(crate) enum ExecEvent {
     /// Somebody wants one beside an attempt.
     Wanted {
         attempt: AttemptId,
-        command: Vec<String>,
+        order: ExecOrder,
         answer: oneshot::Sender<Result<Begun, String>>,
     },
     /// Nobody wants it any more.
@@ -53,10 +53,10 @@ impl Engine {
         match event {
             ExecEvent::Wanted {
                 attempt,
-                command,
+                order,
                 answer,
             } => {
-                let _nobody_waits_any_more = answer.send(self.begin_exec(attempt, command));
+                let _nobody_waits_any_more = answer.send(self.begin_exec(attempt, order));
             }
             ExecEvent::Unwanted(exec) => {
                 if self.execs.waiting.remove(&exec).is_some() {
@@ -71,7 +71,7 @@ impl Engine {
         }
     }
 
-    fn begin_exec(&mut self, attempt: AttemptId, command: Vec<String>) -> Result<Begun, String> {
+    fn begin_exec(&mut self, attempt: AttemptId, order: ExecOrder) -> Result<Begun, String> {
         if self.supervisor.is_none() {
             return Err("the host's supervisor is away: try again".to_owned());
         }
@@ -89,7 +89,7 @@ impl Engine {
         self.execs.waiting.insert(exec.clone(), ended);
         self.order(ToSupervisor::Exec {
             exec: exec.clone(),
-            command,
+            order,
         });
         Ok(Begun { exec, end })
     }

@@ -172,6 +172,15 @@ impl Identities {
         }
     }
 
+    /// The user whom a step runs as because that user submitted it.
+    pub fn as_submitter<'a>(&self, behalf: &'a Behalf) -> Option<&'a UserName> {
+        let submitters = self.submitters.as_ref()?;
+        let user = behalf.submitter.as_ref()?;
+        let is_named = self.by_subject.contains_key(&behalf.subject);
+        let found = submitters.of(Some(user)).ok().flatten();
+        (!is_named && found.is_some()).then_some(user)
+    }
+
     /// Whether it matters who submitted a step.
     pub fn asks_who_submitted(&self) -> bool {
         self.submitters.is_some()

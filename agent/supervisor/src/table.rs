@@ -187,7 +187,7 @@ impl Table {
                 self.on_suspend(order, now);
                 None
             }
-            ToSupervisor::Exec { exec, command } => self.on_exec(exec, &command),
+            ToSupervisor::Exec { exec, order } => self.on_exec(exec, &order),
             ToSupervisor::EndExec { exec } => {
                 self.on_end_exec(&exec);
                 None

@@ -16,8 +16,8 @@ use coordinator_core::{Core, Refusal};
 use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use sluice_common::exec::{self, ExecRequest, FrameEdges, FrameKind, frame};
-use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::exec::{self, ExecOrder, ExecRequest, FrameEdges, FrameKind, frame};
+use sluice_common::id::{AttemptId, NodeName, StepId, UserName};
 use sluice_common::limit::MAX_BODY_BYTES;
 use sluice_common::state::StepState;
 use sluice_common::wire::{LogReply, LogRequest, LogStream};
@@ -26,7 +26,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::time::timeout;
 
 use super::Api;
-use super::access::{LastWord, WatchedUpgrade};
+use super::access::{Caller, LastWord, WatchedUpgrade};
 use super::body;
 use super::edge::Peer;
 use super::error::ApiError;
@@ -48,6 +48,8 @@ pub(super) struct ExecParams {
 struct Place {
     attempt: AttemptId,
     node: NodeName,
+    /// The user who submitted the step.
+    submitted_by: Option<UserName>,
 }
 
 /// A stream to the agent by which the program's streams come and go.
@@ -56,6 +58,7 @@ type Way = (FrameWriter, FrameReader);
 /// `POST /v1/steps/{id}/exec`.
 pub(super) async fn exec(
     State(api): State<Api>,
+    caller: Caller,
     Segment(segment): Segment,
     Params(params): Params<ExecParams>,
     Extension(peer): Extension<Peer>,
@@ -76,7 +79,12 @@ pub(super) async fn exec(
         let message = format!("this call becomes a connection of frames: send {headers}");
         params::invalid("Upgrade", message)
     })?;
-    let way = reach(&api, place, &wanted).await?;
+    let by = match caller.is_admin() {
+        true => place.submitted_by.clone(),
+        false => caller.who().user(),
+    };
+    let command = wanted.command;
+    let way = reach(&api, place, &ExecOrder { command, by }).await?;
     // Whoever looks at a program's output may take his time: the program waits for him.
     peer.patience.be_endless();
     tokio::spawn(async move {
@@ -117,12 +125,13 @@ fn find(core: &Core, id: StepId, rank: usize) -> Result<Place, ApiError> {
     Ok(Place {
         attempt: step.attempt_id(attempt.number),
         node: part.node.clone(),
+        submitted_by: step.spec.submitted_by.clone(),
     })
 }
 
 /// Has the agent begin; the way to the program's streams.
-async fn reach(api: &Api, place: Place, wanted: &ExecRequest) -> Result<Way, ApiError> {
-    let Place { attempt, node } = place;
+async fn reach(api: &Api, place: Place, wanted: &ExecOrder) -> Result<Way, ApiError> {
+    let Place { attempt, node, .. } = place;
     let unreachable = || ApiError::ExecUnreachable {
         node: node.to_string(),
     };

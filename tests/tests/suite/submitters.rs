@@ -91,6 +91,10 @@ fn two_users_steps_of_one_subject_run_as_each_of_them_over_retries_and_restarts(
             caller.ok(&["exec", &id, "--", "id", "-un"]),
             format!("{user}\n")
         );
+        let ran = Caller::of(&dev, &format!("friend-of-{user}")).sluice(&["exec", &id, "--", "id"]);
+        assert!(ran.code != 0 && ran.stdout.is_empty(), "{ran:?}");
+        let said = format!("runs as `{user}`, who submitted it");
+        assert!(ran.stderr.contains(&said), "{ran:?}");
         let described = caller.ok(&["describe", "step", &id]);
         assert!(
             described.contains("Submitted by") && described.contains(user),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use nix::unistd::Uid;
 use sluice_common::attempt_dir::OWN_WORKDIR;
+use sluice_common::id::UserName;
 
 use super::{PASSED_THROUGH, PRIVATE, SpawnError, Spawner, make_dir};
 use crate::identity::{Behalf, Identity, Nobody, Whose};
@@ -21,6 +22,20 @@ impl Spawner {
     /// Whether it matters who submitted a step.
     pub fn asks_who_submitted(&self) -> bool {
         self.identities.asks_who_submitted()
+    }
+
+    /// Refuses whoever would become another user by a program beside a step that runs as its submitter.
+    ///
+    /// # Errors
+    /// Why, and the way out.
+    pub fn may_become(&self, behalf: &Behalf, by: Option<&UserName>) -> Result<(), String> {
+        match self.identities.as_submitter(behalf) {
+            Some(submitter) if by != Some(submitter) => Err(format!(
+                "on this host the step runs as `{submitter}`, who submitted it, and nobody else may run programs as that \
+                 user: ask `{submitter}`, or an admin of the cluster"
+            )),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Who an attempt runs as, which has the user id `own` if it has one of its own, and its files in `dir`.

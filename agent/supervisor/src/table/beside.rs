@@ -8,7 +8,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
+use sluice_common::exec::{ExecId, ExecOrder, MAX_EXECS_PER_ATTEMPT};
+use sluice_common::id::UserName;
 use sluice_common::supervision::{Exit, FreezerState, FromSupervisor, Process};
 
 use super::{EndedChild, Phase, Report, Reported, Table, info, no_group};
@@ -31,21 +32,21 @@ struct Running {
 
 impl Table {
     /// The agent wants a program beside an attempt. What comes back is why there is none.
-    pub(super) fn on_exec(&mut self, exec: ExecId, command: &[String]) -> Option<FromSupervisor> {
-        let begun = self.begin_exec(&exec, command);
+    pub(super) fn on_exec(&mut self, exec: ExecId, order: &ExecOrder) -> Option<FromSupervisor> {
+        let begun = self.begin_exec(&exec, order);
         let why = begun.err()?;
         info!(step = %exec.attempt.step, attempt = exec.attempt.number, "no program beside it: {why}");
         let exit = Exit::StartFailed(why);
         Some(FromSupervisor::ExecEnded { exec, exit })
     }
 
-    fn begin_exec(&mut self, exec: &ExecId, command: &[String]) -> Result<(), String> {
-        let (main, behalf) = self.may_exec(exec)?;
+    fn begin_exec(&mut self, exec: &ExecId, order: &ExecOrder) -> Result<(), String> {
+        let (main, behalf) = self.may_exec(exec, order.by.as_ref())?;
         let own = self.attempts.get(&exec.attempt).and_then(|a| a.uid);
         let wanted = Beside {
             own,
             exec,
-            command,
+            command: &order.command,
             main,
             behalf: &behalf,
         };
@@ -59,7 +60,7 @@ impl Table {
     }
 
     /// Beside which process, and for whom that runs.
-    fn may_exec(&self, exec: &ExecId) -> Result<(Process, Behalf), String> {
+    fn may_exec(&self, exec: &ExecId, by: Option<&UserName>) -> Result<(Process, Behalf), String> {
         let attempt = self.attempts.get(&exec.attempt);
         let Some((attempt, Phase::Running(main, _))) = attempt.map(|a| (a, a.phase())) else {
             return Err("the step does not run now".to_owned());
@@ -78,6 +79,9 @@ impl Table {
         let behalf = attempt
             .behalf()
             .ok_or("nobody knows any more whose step it is")?;
+        if attempt.uid.is_none() {
+            self.spawner.may_become(&behalf, by)?;
+        }
         Ok((*main, behalf))
     }
 

@@ -6,8 +6,8 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 
 use sluice_common::attempt_dir::{EXEC_DIR_PREFIX, EXEC_STREAMS};
-use sluice_common::exec::{ExecId, MAX_EXECS_PER_ATTEMPT};
-use sluice_common::id::AttemptId;
+use sluice_common::exec::{ExecId, ExecOrder, MAX_EXECS_PER_ATTEMPT};
+use sluice_common::id::{AttemptId, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
 use sluice_common::supervision::{Exit, FreezerState, StopSignal, ToSupervisor};
 
@@ -22,10 +22,24 @@ fn exec_of(attempt: &AttemptId, number: u32) -> ExecId {
 }
 
 fn ask(client: &mut Client, exec: &ExecId, command: &[&str]) {
+    ask_as(client, exec, command, None);
+}
+
+fn ask_as(client: &mut Client, exec: &ExecId, command: &[&str], by: Option<&str>) {
     client.send(&ToSupervisor::Exec {
         exec: exec.clone(),
-        command: command.iter().map(ToString::to_string).collect(),
+        order: ExecOrder {
+            command: command.iter().map(ToString::to_string).collect(),
+            by: by.map(|name| UserName::new(name).unwrap()),
+        },
     });
+}
+
+/// What the host says to a user who wants a program beside an attempt, and gets none.
+pub(crate) fn refused_beside(client: &mut Client, attempt: &AttemptId, by: Option<&str>) -> String {
+    let exec = exec_of(attempt, 7);
+    ask_as(client, &exec, &["id", "-u"], by);
+    refusal(client, &exec)
 }
 
 /// Waits for the end of one, which is of a program that never began.
@@ -93,10 +107,15 @@ fn refusal_of(client: &mut Client, attempt: &AttemptId) -> String {
 }
 
 /// As whom a program runs beside an attempt.
-pub(crate) fn whoami_beside(host: &Host, client: &mut Client, attempt: &str) -> u32 {
+pub(crate) fn whoami_beside(
+    host: &Host,
+    client: &mut Client,
+    attempt: &str,
+    by: Option<&str>,
+) -> u32 {
     let attempt: AttemptId = attempt.parse().unwrap();
     let exec = exec_of(&attempt, 1);
-    ask(client, &exec, &["id", "-u"]);
+    ask_as(client, &exec, &["id", "-u"], by);
     let dir = host
         .attempt_dir(&attempt)
         .join(format!("{EXEC_DIR_PREFIX}1"));

@@ -113,7 +113,11 @@ fn what_runs_beside_and_after_a_step_is_its_submitter_over_a_restart_and_an_upgr
     host.upgrade();
     let mut client = host.client();
     client.wait_running(&spec.attempt);
-    let beside = crate::execs::whoami_beside(&host, &mut client, "stays.1");
+    for other in [Some("daemon"), None] {
+        let told = crate::execs::refused_beside(&mut client, &spec.attempt, other);
+        assert!(told.contains("runs as `games`, who submitted it"), "{told}");
+    }
+    let beside = crate::execs::whoami_beside(&host, &mut client, "stays.1", Some("games"));
     assert_eq!(beside, uid_of("games"));
     client.signal(&spec.attempt, StopSignal::Kill);
     client.wait_gone(&spec.attempt);

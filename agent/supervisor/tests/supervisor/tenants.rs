@@ -170,7 +170,7 @@ fn what_runs_beside_and_after_a_step_has_the_step_s_own_user_over_a_restart_and_
     client.spawn(&other);
     client.wait_running(&other.attempt);
     assert_ne!(host.number_in("other.1", "stdout"), uid);
-    let beside = crate::execs::whoami_beside(&host, &mut client, "stays.1");
+    let beside = crate::execs::whoami_beside(&host, &mut client, "stays.1", None);
     assert_eq!(beside, uid);
     for id in ["stays.1", "other.1"] {
         let id = id.parse().unwrap();

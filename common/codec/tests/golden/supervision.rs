@@ -3,7 +3,7 @@
 
 use crate::notation::check;
 use sluice_common::device::DeviceNumber;
-use sluice_common::exec::ExecId;
+use sluice_common::exec::{ExecId, ExecOrder};
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::{AttemptId, BootId, NodeName, Subject, UserName};
 use sluice_common::inventory::{Capability, Mechanism};
@@ -296,10 +296,17 @@ fn programs_beside_an_attempt() {
     };
     let begin = ToSupervisor::Exec {
         exec: exec(),
-        command: vec!["a".into()],
+        order: ExecOrder {
+            command: vec!["a".into()],
+            by: UserName::new("b").ok(),
+        },
     };
     let command = "0100000000000000 0100000000000000 'a'";
-    check(&begin, &format!("09000000 {ATTEMPT} 02010000 {command}"));
+    let by = "01 0100000000000000 'b'";
+    check(
+        &begin,
+        &format!("09000000 {ATTEMPT} 02010000 {command} {by}"),
+    );
     let end = ToSupervisor::EndExec { exec: exec() };
     check(&end, &format!("0a000000 {ATTEMPT} 02010000"));
     let ended = FromSupervisor::ExecEnded {

@@ -127,8 +127,7 @@ impl Scene {
             let (mut writer, mut reader) = self.agent.connection.accept().await.unwrap();
             let _request: sluice_common::wire::LogRequest = reader.next().await.unwrap().unwrap();
             if hears_more {
-                let _wanted: sluice_common::exec::ExecRequest =
-                    reader.next().await.unwrap().unwrap();
+                let _wanted: sluice_common::exec::ExecOrder = reader.next().await.unwrap().unwrap();
             }
             writer.send(&LogReply::From { offset: 0 }).await.unwrap();
             (writer, reader)
