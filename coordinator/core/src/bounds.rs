@@ -70,7 +70,7 @@ impl Core {
     fn first_too_many(&self, bounds: Bounds) -> Option<sluice_common::id::StepId> {
         let index = self.state.index();
         if index.finished().len() > bounds.keep_finished {
-            return index.finished().values().next().cloned();
+            return index.loads().first_of_fullest().cloned();
         }
         let heavy = index.loads().ended_bytes() > bounds.keep_finished_bytes;
         let heaviest = index.loads().first_of_heaviest();

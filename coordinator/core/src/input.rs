@@ -418,7 +418,7 @@ pub enum TimerKey {
 /// How much is remembered, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Steps in a terminal state; the oldest are forgotten first.
+    /// Steps in a terminal state; the oldest of the subject with most of them is forgotten first.
     pub keep_finished: usize,
     /// Bytes that these were submitted with; the oldest of the subject with most of them is forgotten first.
     pub keep_finished_bytes: u64,

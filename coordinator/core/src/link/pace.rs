@@ -22,6 +22,9 @@ const BURST: u64 = 60;
 /// After how long it may make one more.
 const EVERY: Span = Span::from_secs(2);
 
+/// How many changes a host may be in debt: 30 s of waiting.
+const DEEPEST: u64 = 15;
+
 /// How long so many take to come in.
 const fn refilled_in(changes: u64) -> Span {
     Span::from_millis(EVERY.millis() * changes)
@@ -71,8 +74,11 @@ impl Pace {
         self.full_at.before(refilled_in(BURST / 2))
     }
 
+    /// Takes one, into debt if there is none; no deeper than [`DEEPEST`], so that a host that has long been in trouble is
+    /// heard soon after it is well.
     pub(crate) fn take(&mut self, now: Time) {
-        self.full_at = self.full_at.max(now) + EVERY;
+        let full_at = self.full_at.max(now) + EVERY;
+        self.full_at = full_at.min(now + refilled_in(BURST + DEEPEST));
     }
 
     pub(crate) fn is_holding(&self) -> bool {

@@ -11,6 +11,8 @@ pub(crate) struct Loads {
     subjects: BTreeMap<Subject, Load>,
     /// Subjects by how much their ended steps weigh.
     heaviest: BTreeSet<(u64, Subject)>,
+    /// Subjects by how many ended steps of theirs are remembered.
+    fullest: BTreeSet<(usize, Subject)>,
     /// What all ended steps weigh.
     ended_bytes: u64,
 }
@@ -85,19 +87,15 @@ impl Loads {
     fn change(&mut self, subject: &Subject, change: impl FnOnce(&mut Load)) {
         let load = self.subjects.get_mut(subject);
         let load = load.expect("whose step is remembered has a load");
-        let before = load.ended_bytes;
+        let (bytes, count) = (load.ended_bytes, load.ended.len());
         change(load);
-        let after = load.ended_bytes;
+        let (bytes_now, count_now) = (load.ended_bytes, load.ended.len());
         if load.steps == 0 && load.ended.is_empty() {
             self.subjects.remove(subject);
         }
-        if before != after {
-            self.heaviest.remove(&(before, subject.clone()));
-            if after > 0 {
-                self.heaviest.insert((after, subject.clone()));
-            }
-            self.ended_bytes = self.ended_bytes - before + after;
-        }
+        rank_anew(&mut self.heaviest, bytes, bytes_now, subject);
+        rank_anew(&mut self.fullest, count, count_now, subject);
+        self.ended_bytes = self.ended_bytes - bytes + bytes_now;
     }
 
     /// What all ended steps weigh.
@@ -109,5 +107,27 @@ impl Loads {
     pub(crate) fn first_of_heaviest(&self) -> Option<&StepId> {
         let (_, subject) = self.heaviest.last()?;
         self.subjects.get(subject)?.ended.values().next()
+    }
+
+    /// The step that ended first of those of the subject with most ended steps.
+    pub(crate) fn first_of_fullest(&self) -> Option<&StepId> {
+        let (_, subject) = self.fullest.last()?;
+        self.subjects.get(subject)?.ended.values().next()
+    }
+}
+
+/// A subject that has nothing has no rank.
+fn rank_anew<T: Ord + Default>(
+    ranks: &mut BTreeSet<(T, Subject)>,
+    before: T,
+    now: T,
+    subject: &Subject,
+) {
+    if before == now {
+        return;
+    }
+    ranks.remove(&(before, subject.clone()));
+    if now != T::default() {
+        ranks.insert((now, subject.clone()));
     }
 }

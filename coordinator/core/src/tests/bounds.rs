@@ -125,6 +125,37 @@ fn who_ends_large_steps_without_end_pushes_out_his_own_alone() {
 }
 
 #[test]
+fn who_ends_many_steps_pushes_out_his_own_alone() {
+    let bounds = Bounds {
+        keep_finished: 5,
+        ..SETTINGS.bounds
+    };
+    let mut rig = Rig::with(Settings { bounds, ..SETTINGS });
+    for subject in ["greedy", "other"] {
+        rig.put_policy("default", subject, Policy::default());
+    }
+    rig.submit("mine", of("other", 0)).unwrap();
+    rig.cancel("mine");
+    for n in 0..50 {
+        // Rejected at once, which no bound of what is queued counts.
+        let mut spec = of("greedy", 0);
+        spec.pool = Some("nowhere".parse().unwrap());
+        rig.submit(&std::format!("n{n}"), spec).unwrap();
+    }
+    assert!(rig.core.state().step(&step("mine")).is_some());
+    assert!(rig.core.state().step(&step("n45")).is_none());
+    assert_eq!(rig.core.state().steps().len(), 5);
+    rig.restart(0);
+    rig.submit("again", of("other", 0)).unwrap();
+    rig.cancel("again");
+    assert!(
+        rig.core.state().step(&step("n46")).is_none(),
+        "the oldest of whoever has most"
+    );
+    assert!(rig.core.state().step(&step("mine")).is_some());
+}
+
+#[test]
 fn what_steps_weigh_is_known_again_once_their_variables_are_given_back() {
     let mut rig = bounded(10, 1 << 30, 1 << 30);
     for (id, text) in [("a", 500), ("b", 9000)] {

@@ -148,6 +148,26 @@ fn whatever_it_says_it_makes_no_more_records_than_come_in() {
 }
 
 #[test]
+fn however_long_it_was_in_trouble_it_is_heard_soon_after_it_is_well() {
+    let mut rig = Rig::one_node(0, 8);
+    // An agent that dies as soon as it has said hello, and is started again each time.
+    for _ in 0..2_000 {
+        rig.hello(hello("n", 0, 8));
+    }
+    let away = SupervisorState::Away("it is being restarted".to_string());
+    rig.say("n", FromNode::Supervisor(away));
+    let state = rig.core.state().node(&node("n")).unwrap().state;
+    assert_eq!(state, NodeState::Unsupervised);
+    rig.say("n", FromNode::Supervisor(SupervisorState::Answers));
+    for _ in 0..35 {
+        rig.heartbeat("n");
+        rig.pass(1);
+    }
+    let state = rig.core.state().node(&node("n")).unwrap().state;
+    assert_eq!(state, NodeState::Ready);
+}
+
+#[test]
 fn that_it_hears_and_does_not_hear_makes_few_records_too() {
     let mut rig = Rig::one_node(0, 8);
     let before = records(&rig);
