@@ -129,7 +129,7 @@ pub struct Store {
     last_seq: u64,
     last_at: Time,
     last_snapshot: u64,
-    /// Bytes of the last snapshot of this run.
+    /// Bytes of the last snapshot.
     snapshot_bytes: u64,
     /// Bytes of records since.
     since_snapshot: u64,

@@ -74,6 +74,8 @@ impl Store {
             recovered,
             last_snapshot,
             sizes,
+            snapshot_bytes,
+            since_snapshot,
         } = judged;
         tip.set(recovered.last_seq)?;
         let store = Store {
@@ -84,8 +86,8 @@ impl Store {
             last_seq: recovered.last_seq,
             last_at: recovered.last_at,
             last_snapshot,
-            snapshot_bytes: 0,
-            since_snapshot: 0,
+            snapshot_bytes,
+            since_snapshot,
             sizes,
             seal: Seal::of(dir)?,
             _lock: Some(lock),
@@ -111,6 +113,8 @@ impl Store {
             recovered,
             last_snapshot,
             sizes,
+            snapshot_bytes,
+            since_snapshot,
         } = load(&db, &file)?;
         let store = Store {
             db: Arc::new(db),
@@ -119,8 +123,8 @@ impl Store {
             last_seq: recovered.last_seq,
             last_at: recovered.last_at,
             last_snapshot,
-            snapshot_bytes: 0,
-            since_snapshot: 0,
+            snapshot_bytes,
+            since_snapshot,
             sizes,
             seal: Seal::drawn()?,
             _lock: None,
@@ -241,6 +245,10 @@ pub(super) struct Loaded {
     pub(super) last_snapshot: u64,
     /// What the log takes.
     sizes: Sizes,
+    /// What the newest snapshot takes.
+    snapshot_bytes: u64,
+    /// What the records after it take.
+    since_snapshot: u64,
 }
 
 /// The fold of everything in `db`, and how it lies there.
@@ -249,6 +257,7 @@ pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<Loaded, St
     let txn = db.begin_read().map_err(|e| opening(e.into()))?;
     let cluster = read_meta(&txn, file)?;
     let snapshot = read_snapshots(&txn, file)?;
+    let (snapshot, snapshot_bytes) = snapshot.unzip();
     let last_snapshot = snapshot.as_ref().map_or(0, |snapshot| snapshot.seq);
     let mut recovered = Recovered {
         cluster,
@@ -262,7 +271,7 @@ pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<Loaded, St
         recovered.last_seq = snapshot.seq;
         recovered.last_at = snapshot.at;
     }
-    let sizes = read_log(&txn, file, &mut recovered)?;
+    let (sizes, since_snapshot) = read_log(&txn, file, &mut recovered)?;
     give_environments(&txn, file, &mut recovered.state)?;
     // Once a record was written since, a coordinator has begun the recovery. A mark ahead of the log was made for a record
     // that did not come to be.
@@ -273,6 +282,8 @@ pub(super) fn load(db: &impl ReadableDatabase, file: &Path) -> Result<Loaded, St
         recovered,
         last_snapshot,
         sizes,
+        snapshot_bytes: snapshot_bytes.unwrap_or_default(),
+        since_snapshot,
     })
 }
 
@@ -351,11 +362,11 @@ fn read_meta_value<T: serde::de::DeserializeOwned>(
     line::parse(value.value()).map_err(damaged)
 }
 
-/// The newest snapshot; the checksums of all of them are looked at.
+/// The newest snapshot, and its bytes; the checksums of all of them are looked at.
 fn read_snapshots(
     txn: &ReadTransaction,
     file: &Path,
-) -> Result<Option<Snapshot<State>>, StoreError> {
+) -> Result<Option<(Snapshot<State>, u64)>, StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let snapshots = table(txn, file, SNAPSHOT)?;
     for entry in snapshots.iter().map_err(opening)? {
@@ -366,7 +377,8 @@ fn read_snapshots(
     let Some((seq, line)) = snapshots.last().map_err(opening)? else {
         return Ok(None);
     };
-    snapshot_in(line.value(), seq.value(), file).map(Some)
+    let snapshot = snapshot_in(line.value(), seq.value(), file)?;
+    Ok(Some((snapshot, line.value().len() as u64)))
 }
 
 /// The snapshot in a stored text, at its place.
@@ -392,18 +404,20 @@ pub(super) fn record_in(line: &[u8], seq: u64) -> Result<Stamped, Damage> {
     }
 }
 
-/// Checks that the log has no gap and no damage, and applies what follows the snapshot.
+/// Checks that the log has no gap and no damage, and applies what follows the snapshot. What the log takes, and how much
+/// of it follows.
 fn read_log(
     txn: &ReadTransaction,
     file: &Path,
     recovered: &mut Recovered,
-) -> Result<Sizes, StoreError> {
+) -> Result<(Sizes, u64), StoreError> {
     let opening = |error: redb::StorageError| StoreError::opening(file, error.into());
     let damaged = |seq: u64, damage| StoreError::damaged_record(file, "log", seq, damage);
     let log = table(txn, file, LOG)?;
     let snapshot = recovered.last_seq;
     let mut expected = None;
     let mut sizes = Sizes::default();
+    let mut since_snapshot = 0;
     for entry in log.iter().map_err(opening)? {
         let (seq, line) = entry.map_err(opening)?;
         let seq = seq.value();
@@ -413,11 +427,13 @@ fn read_log(
             return Err(damaged(place, Damage::Missing));
         }
         expected = Some(seq + 1);
-        sizes.add(seq, line.value().len() as u64);
+        let bytes = line.value().len() as u64;
+        sizes.add(seq, bytes);
         if seq <= snapshot {
             line::unseal(line.value()).map_err(|damage| damaged(seq, damage))?;
             continue;
         }
+        since_snapshot += bytes;
         let record = record_in(line.value(), seq).map_err(|damage| damaged(seq, damage))?;
         recovered
             .state
@@ -429,6 +445,6 @@ fn read_log(
     // The log keeps the record of the newest snapshot, so one that ends before it has lost its tail.
     match expected.unwrap_or(snapshot.max(1)) {
         next if next <= snapshot => Err(damaged(next, Damage::Missing)),
-        _ => Ok(sizes),
+        _ => Ok((sizes, since_snapshot)),
     }
 }

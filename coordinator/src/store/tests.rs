@@ -208,3 +208,23 @@ fn large_records_are_snapshotted_and_dropped_by_their_bytes() {
     drop(store);
     assert_eq!(reopen(dir.path()).state, *scribe.state());
 }
+
+/// However often a coordinator starts anew, the log grows by no more before a snapshot is due.
+#[test]
+fn a_restart_counts_what_was_written_since_the_snapshot() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut store, mut scribe) = begin(dir.path());
+    write(&mut store, &mut scribe, 0..10);
+    let counted = |store: &Store| (store.since_snapshot, store.snapshot_bytes);
+    for ids in [10..10, 10..20, 20..20] {
+        write(&mut store, &mut scribe, ids.clone());
+        let before = counted(&store);
+        assert_eq!(before.0 > 0, ids != (20..20), "{before:?}");
+        drop(store);
+        store = Store::open(dir.path(), DEFAULT_RETENTION).unwrap().0;
+        assert_eq!(counted(&store), before);
+        if ids.end == 20 {
+            store.snapshot(scribe.state()).unwrap();
+        }
+    }
+}
