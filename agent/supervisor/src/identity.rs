@@ -192,10 +192,7 @@ impl Identities {
     /// If it lacks one.
     pub fn check_submitters(&self) -> Result<(), IdentityError> {
         let missing = self.submitters.iter().flat_map(Submitters::missing).next();
-        missing.map_or(Ok(()), |submitter| {
-            let key = submitters::key_of(submitter);
-            Err(IdentityError::NoSubmitter { key })
-        })
+        missing.map_or(Ok(()), Err)
     }
 
     /// Why nobody runs the steps of a subject.
@@ -220,15 +217,18 @@ impl Identities {
             )
         });
         let missing = self.submitters.iter().flat_map(Submitters::missing);
-        let missing = missing.map(|submitter| {
-            let key = submitters::key_of(submitter);
-            IdentityError::NoSubmitter { key }.to_string()
-        });
+        let missing = missing.map(|error| error.to_string());
+        let in_root_s = self.submitters.iter();
+        let in_root_s = in_root_s.flat_map(Submitters::in_root_s_group);
         let listed = self.submitters.as_ref().is_some_and(|it| !it.is_empty());
         let named = listed || self.default.is_some() || !self.by_subject.is_empty();
         let nobody = (!named && self.own.is_none())
             .then(|| "no user may run steps: name users under [users], or a uid_range".to_owned());
-        shared.chain(missing).chain(nobody).collect()
+        shared
+            .chain(missing)
+            .chain(in_root_s)
+            .chain(nobody)
+            .collect()
     }
 }
 
@@ -414,6 +414,13 @@ fn make_room(limit: &Rlimit) -> Result<(), IdentityError> {
     setrlimit(limit.resource, soft, limit.most).map_err(|_| refused(hard))
 }
 
+impl UserRef {
+    /// As messages show it.
+    pub(crate) fn shown(&self) -> String {
+        self.to_string().escape_debug().to_string()
+    }
+}
+
 impl std::fmt::Display for UserRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -595,6 +602,7 @@ mod tests {
                 rules.allow_root = allow_root;
                 let told = resolve(rules).unwrap_err();
                 assert!(told.starts_with("as_submitter.alice is root"), "{told}");
+                assert!(!told.contains("allow_root"), "{told}");
             }
         }
         let agent = listed([("alice", name("nobody"))]);
@@ -633,7 +641,9 @@ mod tests {
         let found = found.unwrap();
         let told = found.check_submitters().unwrap_err().to_string();
         assert!(
-            told.starts_with("as_submitter.alice has no user on this host"),
+            told.starts_with(
+                "as_submitter.alice is `no-such-user`, and this host has no such user"
+            ) && told.contains("make `no-such-user` (`useradd`)"),
             "{told}"
         );
         assert_eq!(found.warnings(), [told]);
@@ -643,10 +653,15 @@ mod tests {
         };
         let games = User::from_name("games").unwrap().unwrap();
         assert!(matches!(found.of(&by("bob")), Ok(Whose::Named(it)) if it.uid == games.uid));
-        assert!(matches!(
-            found.of(&by("alice")),
-            Err(Nobody::Missing { .. })
-        ));
+        let missing = found.of(&by("alice")).unwrap_err();
+        assert!(matches!(missing, Nobody::Missing { .. }), "{missing}");
+        for (told, has_pool) in [(missing.to_string(), true), (missing.of_program(), false)] {
+            assert!(
+                told.contains("lists `alice` as user `no-such-user`"),
+                "{told}"
+            );
+            assert_eq!(told.contains("another pool"), has_pool, "{told}");
+        }
         assert!(matches!(
             found.of(&by("carol")),
             Err(Nobody::Unlisted { .. })

@@ -336,7 +336,7 @@ mod tests {
             ),
             (
                 "as_submitter = [\"no-such-user\"]\n",
-                ["as_submitter.no-such-user has no user", "`useradd`"],
+                ["as_submitter.no-such-user is `no-such-user`", "`useradd`"],
             ),
             (
                 "as_submitter = [\"root\"]\nallow_root = true\n",

@@ -84,6 +84,9 @@ pub enum SpawnError {
     /// Nobody on this host may run it.
     #[error(transparent)]
     Nobody(#[from] Nobody),
+    /// Nobody on this host may run a program beside or after it.
+    #[error("{}", .0.of_program())]
+    NoProgram(Nobody),
     /// Nobody vouches for the user who is said to have submitted it.
     #[error(transparent)]
     Submitter(#[from] Unproven),
@@ -114,6 +117,7 @@ impl SpawnError {
             | SpawnError::LineBreak { .. }
             // The host serves others as it should: not to be closed for the sake of one whom it does not know.
             | SpawnError::Nobody(_)
+            | SpawnError::NoProgram(_)
             | SpawnError::Submitter(_)
             | SpawnError::NotPinned
             | SpawnError::RelativeWorkdir { .. } => Exit::StartFailed(sentence),

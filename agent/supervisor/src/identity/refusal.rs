@@ -5,6 +5,7 @@ use nix::unistd::Uid;
 use sluice_common::id::{Subject, UserName};
 
 use super::submitters::Place;
+use crate::config::UserRef;
 use crate::uids::range::{RangeError, Uids};
 
 /// Why the config cannot be obeyed on this host.
@@ -46,11 +47,14 @@ pub enum IdentityError {
     },
     /// The database lacks a submitter.
     #[error(
-        "{key} has no user on this host, so what is submitted by it is refused here: make it (`useradd`), or take it out"
+        "as_submitter.{submitter} is `{}`, and this host has no such user, so what `{submitter}` submits is refused here: \
+         make `{}` (`useradd`), name another user, or take `{submitter}` out", user.shown(), user.shown()
     )]
     NoSubmitter {
-        /// The key.
-        key: String,
+        /// Who submits.
+        submitter: UserName,
+        /// The user whom the host lacks.
+        user: UserRef,
     },
     /// Only root can become somebody else.
     #[error(
@@ -118,14 +122,10 @@ pub enum IdentityError {
     },
 }
 
-/// Nobody on this host runs a step.
+/// Nobody on this host runs a step. What it says is for a step that is to begin.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Nobody {
     /// The config names no user for its subject.
-    #[error(
-        "no user of this host may run steps of subject `{subject}`: name one under [users], or a uid_range, in {file}, and \
-         send the supervisor SIGHUP"
-    )]
     Subject {
         /// Whose step.
         subject: Subject,
@@ -133,10 +133,6 @@ pub enum Nobody {
         file: String,
     },
     /// The config runs steps as who submitted them, and has not heard of him.
-    #[error(
-        "user `{user}` submitted the step, and as_submitter in {place} does not list `{user}`: take another pool, or have an \
-         admin of the host list a user for `{user}` there and send the supervisor SIGHUP"
-    )]
     Unlisted {
         /// Who submitted it.
         user: UserName,
@@ -144,25 +140,84 @@ pub enum Nobody {
         place: Place,
     },
     /// The config lists a user who was not there when it was read.
-    #[error(
-        "user `{user}` submitted the step, and as_submitter in {place} lists `{user}` with a user that the host did not have \
-         when the supervisor read it: take another pool, or have an admin of the host make that user (`useradd`) and send \
-         the supervisor SIGHUP"
-    )]
     Missing {
         /// Who submitted it.
         user: UserName,
+        /// The user whom the host lacked.
+        lacking: UserRef,
         /// Where he is listed.
         place: Place,
     },
     /// The config runs steps as who submitted them, and nobody is known to have.
-    #[error(
-        "the coordinator knows no user who submitted the step, and by as_submitter in {place} steps run as who submitted \
-         them: submit it with a user's certificate, an issuer's token or an API token made with `--user`, or have an admin \
-         of the host say `other_submitters = \"as_usual\"` there"
-    )]
     Unnamed {
         /// Where it says so.
         place: Place,
     },
+}
+
+impl Nobody {
+    /// The same of a program that is to run beside or after a step that has begun: no other pool helps it.
+    pub fn of_program(&self) -> String {
+        let (why, way_out) = (self.why(), self.way_out());
+        format!("{why}, so no program begins beside or after the step: {way_out}")
+    }
+
+    fn why(&self) -> String {
+        match self {
+            Nobody::Subject { subject, .. } => {
+                format!("no user of this host may run steps of subject `{subject}`")
+            }
+            Nobody::Unlisted { user, place } => {
+                format!(
+                    "user `{user}` submitted the step, and as_submitter in {place} does not list `{user}`"
+                )
+            }
+            Nobody::Missing {
+                user,
+                lacking,
+                place,
+            } => format!(
+                "user `{user}` submitted the step, and as_submitter in {place} lists `{user}` as user `{}`, whom the host \
+                 did not have when the supervisor read it",
+                lacking.shown()
+            ),
+            Nobody::Unnamed { place } => format!(
+                "the coordinator knows no user who submitted the step, and by as_submitter in {place} steps run as who \
+                 submitted them"
+            ),
+        }
+    }
+
+    /// What an admin of the host can do.
+    fn way_out(&self) -> String {
+        match self {
+            Nobody::Subject { file, .. } => format!(
+                "name one under [users], or a uid_range, in {file}, and send the supervisor SIGHUP"
+            ),
+            Nobody::Unlisted { user, .. } => format!(
+                "have an admin of the host list a user for `{user}` there and send the supervisor SIGHUP"
+            ),
+            Nobody::Missing { user, lacking, .. } => format!(
+                "have an admin of the host make `{}` (`useradd`), or list another user for `{user}`, and send the \
+                 supervisor SIGHUP",
+                lacking.shown()
+            ),
+            Nobody::Unnamed { .. } => "have an admin of the host say `other_submitters = \"as_usual\"` there and send the \
+                 supervisor SIGHUP"
+                .to_owned(),
+        }
+    }
+}
+
+impl std::fmt::Display for Nobody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let instead = match self {
+            Nobody::Subject { .. } => "",
+            Nobody::Unlisted { .. } | Nobody::Missing { .. } => "take another pool, or ",
+            Nobody::Unnamed { .. } => {
+                "submit it with a user's certificate, an issuer's token or an API token made with `--user`, or "
+            }
+        };
+        write!(f, "{}: {instead}{}", self.why(), self.way_out())
+    }
 }

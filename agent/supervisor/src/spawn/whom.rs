@@ -44,17 +44,21 @@ impl Spawner {
         behalf: &Behalf,
         own: Option<Uid>,
         dir: &Path,
-    ) -> Result<Cow<'_, Identity>, Nobody> {
+    ) -> Result<Cow<'_, Identity>, SpawnError> {
         if let Some(uid) = own {
             return Ok(Cow::Owned(Identity::of_attempt(
                 uid,
                 &dir.join(OWN_WORKDIR),
             )));
         }
-        match self.identities.of(behalf)? {
+        // Who a step would begin as was asked before: by now it runs, or has run.
+        match self.identities.of(behalf).map_err(SpawnError::NoProgram)? {
             Whose::Named(identity) => Ok(Cow::Borrowed(identity)),
             // It was started under a config that named a user, and this one names none.
-            Whose::Own => Err(self.identities.nobody(&behalf.subject)),
+            Whose::Own => {
+                let nobody = self.identities.nobody(&behalf.subject);
+                Err(SpawnError::NoProgram(nobody))
+            }
         }
     }
 

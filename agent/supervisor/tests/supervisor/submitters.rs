@@ -126,11 +126,11 @@ fn what_runs_beside_and_after_a_step_is_its_submitter_over_a_restart_and_an_upgr
 
 #[test]
 fn whoever_is_not_listed_not_there_or_not_known_is_refused_with_the_way_out() {
-    let config = "as_submitter = [\"daemon\", \"no-such-user\"]\n";
+    let config = "[as_submitter]\ndaemon = \"daemon\"\ncarol = \"no-such-user\"\n";
     let Some(host) = host(config) else { return };
     let log = || host.log.lock().unwrap().clone();
     until("the start warns", || {
-        log().contains("as_submitter.no-such-user has no user on this host")
+        log().contains("as_submitter.carol is `no-such-user`, and this host has no such user")
     });
     let hostname = nix::unistd::gethostname().unwrap();
     let hostname = hostname.to_str().unwrap();
@@ -153,8 +153,8 @@ fn whoever_is_not_listed_not_there_or_not_known_is_refused_with_the_way_out() {
         ),
         (
             "gone.1",
-            by("no-such-user", sh("gone.1", "id -u")),
-            "the host did not have",
+            by("carol", sh("gone.1", "id -u")),
+            "lists `carol` as user `no-such-user`, whom the host did not have",
         ),
         (
             "none.1",
@@ -263,7 +263,15 @@ fn whoever_is_taken_off_the_list_begins_nothing_more() {
     let mut client = host.client();
     client.wait_running(&runs.attempt);
     let why = refusal(&mut client, &by("games", sh("late.1", "id -u")));
-    assert!(why.contains("does not list `games`"), "{why}");
+    assert!(
+        why.contains("does not list `games`: take another pool"),
+        "{why}"
+    );
+    let beside = crate::execs::refused_beside(&mut client, &runs.attempt, Some("games"));
+    assert!(
+        beside.contains("does not list `games`, so no program begins beside or after the step"),
+        "{beside}"
+    );
     client.signal(&runs.attempt, StopSignal::Kill);
     client.wait_gone(&runs.attempt);
 }
