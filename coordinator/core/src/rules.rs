@@ -189,9 +189,10 @@ impl Core {
                 || layers.forbid(&pool.name, &as_said).is_some()
                 || self.invalid_in(&pool.name, request, &as_said).is_some()
         });
-        let open = open
-            .into_iter()
-            .filter(|pool| request.may_run_in(&pool.name));
+        let open = open.into_iter().filter(|pool| {
+            let known = self.state.market().pool(&pool.name);
+            known.is_some_and(|known| request.may_run_in(&pool.name, known))
+        });
         let mut grounds = self.grounds(request, &as_said, core::iter::once(preferred).chain(open));
         grounds.settings = settings;
         let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
@@ -211,11 +212,20 @@ impl Core {
             ..step.spec.clone()
         };
         let request = request(step);
-        let elsewhere = |pool: &&PoolName| request.pool.as_ref().is_some_and(|only| only != *pool);
-        let barred = step.barred.iter().filter(|pool| !elsewhere(pool));
-        let known = barred.filter_map(|name| Some((name, self.state.pool(name)?)));
-        let bound = known.filter(|(_, pool)| pool.policies.contains_key(&step.spec.subject));
+        let elsewhere = |pool: &PoolName| request.pool.as_ref().is_some_and(|only| only != pool);
+        let known = self.state.pools().iter();
+        let barred = known.filter(|(name, pool)| {
+            let kept_out = step.barred.contains(*name) || request.is_older_than(pool.made);
+            kept_out && !elsewhere(name)
+        });
+        let bound = barred.filter(|(name, _)| {
+            let known = self.state.market().pool(name);
+            known.is_some_and(|known| known.policy(&request.subject).is_some())
+        });
         let why = bound.map(|(name, pool)| {
+            if request.is_older_than(pool.made) {
+                return (name.clone(), made_after(name));
+            }
             let invalid = || self.invalid_in(name, &request, &as_said);
             let layers = self.state.layers_of(pool, &request);
             let forbidden = || layers.forbid(name, &as_said);
@@ -234,6 +244,10 @@ impl Core {
         });
         why.collect()
     }
+}
+
+fn made_after(pool: &PoolName) -> String {
+    format!("pool `{pool}` was made after it was submitted: submit it again to have it considered")
 }
 
 fn closed(pool: &Pool) -> Option<Obstacle> {

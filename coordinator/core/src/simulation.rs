@@ -450,6 +450,7 @@ fn request(job: Job, place: u64) -> Request {
         shuns: BTreeSet::new(),
         takes_default: false,
         platforms: job.platforms,
+        judged_at: None,
         barred: BTreeSet::new(),
         guards: BTreeMap::new(),
     }

@@ -28,6 +28,8 @@ pub struct PoolTerms {
     pub default_platform: Option<PlatformName>,
     /// Platforms for which a request waits that no host is of.
     pub awaited_platforms: BTreeSet<PlatformName>,
+    /// The number of the record that made it; 0 where none is known.
+    pub made: u64,
 }
 
 /// A pool.

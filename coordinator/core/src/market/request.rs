@@ -11,6 +11,7 @@ use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
 
 use super::frozen::{Frozen, Gpus, Resumption};
+use super::pool::Pool;
 use crate::guard::Guard;
 use crate::state::HostUnits;
 
@@ -35,6 +36,9 @@ pub struct Request {
     pub demand: Amounts,
     /// The one pool that it may run in; `None` leaves the choice.
     pub pool: Option<PoolName>,
+    /// The number of the record that accepted it: pools that were made later did not judge it. `None` for one that is judged
+    /// now.
+    pub judged_at: Option<u64>,
     /// Pools in which it may not run, whoever has a policy there.
     pub barred: BTreeSet<PoolName>,
     /// What platforms of pools do not allow of it: it runs on no host of such hardware.
@@ -93,6 +97,7 @@ pub(crate) fn demand(each: &Amounts, hosts: u32) -> Amounts {
 }
 
 /// What makes requests of one subject alike for every rule but their place: where the first of them must wait, all do.
+/// One that was submitted later may run in newer pools besides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Class {
     preemptible: bool,
@@ -122,6 +127,7 @@ impl Request {
             each: HostUnits::of(&spec.request),
             demand: demand(&spec.request, spec.nodes.max(1)),
             pool: spec.pool.clone(),
+            judged_at: None,
             barred: BTreeSet::new(),
             guards: BTreeMap::new(),
             shuns: BTreeSet::new(),
@@ -141,9 +147,16 @@ impl Request {
         }
     }
 
-    /// Whether it may run in a pool in which its subject has a policy.
-    pub(crate) fn may_run_in(&self, pool: &PoolName) -> bool {
-        self.pool.as_ref().is_none_or(|only| only == pool) && !self.barred.contains(pool)
+    /// Whether it may run in a pool in which its subject has a policy: in none that it was not judged for.
+    pub(crate) fn may_run_in(&self, name: &PoolName, pool: &Pool) -> bool {
+        self.pool.as_ref().is_none_or(|only| only == name)
+            && !self.barred.contains(name)
+            && !self.is_older_than(pool.terms().made)
+    }
+
+    /// Whether it was judged before a pool was made. What is frozen was started there, and goes on.
+    pub(crate) fn is_older_than(&self, made: u64) -> bool {
+        self.judged_at.is_some_and(|at| at < made) && self.resumes.is_none()
     }
 
     pub(crate) fn class(&self) -> Class {
@@ -209,6 +222,7 @@ mod tests {
             each: HostUnits::of(&each),
             demand: demand(&each, 2),
             pool: None,
+            judged_at: None,
             barred: BTreeSet::new(),
             guards: BTreeMap::new(),
             shuns: BTreeSet::new(),

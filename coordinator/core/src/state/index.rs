@@ -449,6 +449,7 @@ pub(crate) fn held_units(step: &Step, attempt: &Attempt) -> HostUnits {
 /// A step as scheduling sees it.
 pub(crate) fn request(step: &Step) -> Request {
     let mut request = Request::of(step.id.clone(), step.place, &step.spec);
+    request.judged_at = Some(step.place);
     request.barred = step.barred.clone();
     request.guards = step.grounds.guards.clone();
     step.home.send(request)

@@ -199,6 +199,10 @@ pub struct Pool {
     /// The number of the record that set these terms last.
     #[serde(default)]
     pub version: u64,
+    /// The number of the record that made it. What was submitted before was not judged by its rules and does not run in
+    /// it. 0 in snapshots of before this was kept.
+    #[serde(default)]
+    pub made: u64,
     /// Who may use it, and how.
     #[serde(default)]
     pub policies: BTreeMap<Subject, Binding>,
@@ -265,6 +269,7 @@ impl Pool {
             min_runtime: self.min_runtime,
             default_platform: default.filter(|name| name.as_str() != platform::ANY),
             awaited_platforms: awaited.cloned().collect(),
+            made: self.made,
         }
     }
 }

@@ -183,9 +183,13 @@ impl State {
     }
 
     fn put_back_pool(&mut self, name: &PoolName, before: Option<Pool>) {
-        let now = self.kept.pools.remove(name);
-        let Some(before) = before else {
+        let mut now = self.kept.pools.remove(name);
+        let made = before.as_ref().map(|before| before.made);
+        if now.as_ref().map(|now| now.made) != made {
             self.index.remove_pool(name);
+            now = None;
+        }
+        let Some(before) = before else {
             return;
         };
         self.index.put_terms(&before);

@@ -314,6 +314,107 @@ fn a_pool_whose_templates_do_not_let_a_step_be_is_barred_or_rejects_it() {
     assert_eq!(rig.code("large"), ReasonCode::MergeTooLarge);
 }
 
+/// A step that names no pool and waits in `best`, beside a free host of a `later` pool, where nothing may be
+/// privileged; it is unless that pool was there before it.
+fn waits_while_a_pool_is_made(before: bool) -> Rig {
+    let open =
+        r#"{"wrapper":["{{privileged}}"],"privileged_allowed":true,"privileged_argument":"--all"}"#;
+    let mut rig = two(vec![
+        template("open", open),
+        template("strict", r#"{"wrapper":["wrap"]}"#),
+        pool("best", rules(&["open"])),
+    ]);
+    let later = || vec![pool("later", rules(&["strict"]))];
+    if before {
+        rig.apply(later());
+    }
+    for id in ["holds", "too"] {
+        rig.submit(id, spec(4, 8000)).unwrap();
+    }
+    let asked = match before {
+        true => r#","resources":{"cpu_count":8}"#,
+        false => r#","privileged":true,"resources":{"cpu_count":8}"#,
+    };
+    rig.submit("x", asks(asked)).unwrap();
+    assert_eq!(rig.state("x"), StepState::Queued);
+    rig.apply(later());
+    rig.put_policy("later", "s", Policy::default());
+    let mut host = hello("n-later", 4, 8);
+    host.pool = "later".parse().unwrap();
+    rig.hello(host);
+    rig
+}
+
+#[test]
+fn a_step_runs_in_no_pool_that_was_made_after_it_was_submitted() {
+    let mut rig = waits_while_a_pool_is_made(false);
+    assert_eq!(rig.state("x"), StepState::Queued);
+    let later = |rig: &Rig| {
+        let refused = rig.core.explain(&step("x")).unwrap().refused;
+        refused.into_iter().find(|(pool, _)| pool == "later")
+    };
+    let why = "pool `later` was made after it was submitted: submit it again to have it considered";
+    assert_eq!(later(&rig).unwrap().1, why);
+    // What a snapshot keeps of it, and what follows from the log alone.
+    rig.restart(3);
+    rig.restart_over_log();
+    let mut host = hello("n-later", 4, 8);
+    host.pool = "later".parse().unwrap();
+    rig.hello(host);
+    assert_eq!(rig.state("x"), StepState::Queued);
+    assert_eq!(later(&rig).unwrap().1, why);
+    // Whatever else becomes of that pool, its template first of all.
+    rig.apply(vec![pool("later", PoolRules::default())]);
+    assert_eq!(rig.state("x"), StepState::Queued);
+    // What is submitted after it was made goes there.
+    rig.submit("y", spec(4, 8000)).unwrap();
+    assert_eq!(rig.placed("y").0, "n-later");
+}
+
+#[test]
+fn a_step_runs_in_a_pool_that_was_there_when_it_was_submitted_though_its_policy_came_later() {
+    let rig = waits_while_a_pool_is_made(true);
+    assert_eq!(rig.placed("x").0, "n-later");
+}
+
+#[test]
+fn a_pool_of_a_snapshot_of_before_its_making_was_kept_is_open_to_all_steps_of_it() {
+    let rig = waits_while_a_pool_is_made(false);
+    let later = rig.core.state().pool(&"later".parse().unwrap()).unwrap();
+    assert!(later.made > rig.step("x").place);
+    let mut older = serde_json::to_value(later).unwrap();
+    older.as_object_mut().unwrap().remove("made");
+    let older: crate::state::Pool = serde_json::from_value(older).unwrap();
+    assert_eq!(older.made, 0);
+}
+
+#[test]
+fn a_pool_that_is_made_anew_is_another() {
+    let mut rig = waits_while_a_pool_is_made(true);
+    rig.submit("z", asks(r#","resources":{"cpu_count":8}"#))
+        .unwrap();
+    let gone = Wanted::NoPool {
+        pool: "spare".parse().unwrap(),
+    };
+    let spare = || pool("spare", PoolRules::default());
+    for (id, spares) in [("old", vec![spare()]), ("new", vec![gone, spare()])] {
+        spares
+            .into_iter()
+            .for_each(|wanted| _ = rig.apply(vec![wanted]));
+        rig.submit(id, asks(r#","resources":{"cpu_count":8}"#))
+            .unwrap();
+    }
+    rig.put_policy("spare", "s", Policy::default());
+    let waits = |id: &str| {
+        let market = rig.core.state().market();
+        market
+            .pools_of(&step(id))
+            .into_iter()
+            .any(|pool| pool.as_str() == "spare")
+    };
+    assert_eq!(["z", "old", "new"].map(waits), [false, false, true]);
+}
+
 #[test]
 fn a_template_that_is_not_there_is_named_by_no_pool_unless_it_is_forced_away() {
     let mut rig = two(vec![template("near", "{}")]);

@@ -514,6 +514,7 @@ fn request(ask: &Ask) -> Request {
         platforms: ask.platforms.clone(),
         shuns: BTreeSet::new(),
         takes_default: false,
+        judged_at: None,
         barred: BTreeSet::new(),
         guards: BTreeMap::new(),
     }

@@ -40,6 +40,7 @@ impl State {
             require,
             rules,
             version: self.kept.seq,
+            made: before.as_ref().map_or(self.kept.seq, |pool| pool.made),
             platforms: (before.as_ref())
                 .map(|pool| pool.platforms.clone())
                 .unwrap_or_default(),
