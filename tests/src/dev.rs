@@ -6,12 +6,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::procs::{children_of, is_alive, kill, processes_of};
+use crate::procs::{children_of, descendants_of, is_alive, kill, processes_of};
 use crate::wait::eventually;
 
 /// Nobody's user and group.
@@ -62,6 +63,9 @@ pub fn as_starter() -> &'static str {
         false => "",
     }
 }
+
+/// How long daemons and steps may take to end once their `dev` is gone, before they are killed.
+const TO_STOP_BY_ITSELF: Duration = Duration::from_secs(5);
 
 /// A running `sluice dev`. Dropping it ends it and checks nothing.
 pub struct Dev {
@@ -327,9 +331,22 @@ impl Dev {
 
 impl Drop for Dev {
     fn drop(&mut self) {
+        // The number of one that has ended may be another's.
+        let family = match self.child.try_wait() {
+            Ok(None) => descendants_of(self.child.id()),
+            Ok(Some(_)) | Err(_) => Vec::new(),
+        };
         // Its children see their standard input end and stop by themselves.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Whoever still writes there keeps the folder from being removed.
+        let deadline = Instant::now() + TO_STOP_BY_ITSELF;
+        while family.iter().any(|pid| is_alive(*pid)) {
+            if Instant::now() > deadline {
+                family.iter().for_each(|pid| kill(*pid, Signal::SIGKILL));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         if std::thread::panicking() {
             for log in ["coordinator.log", "agent.log", "supervisor.log"] {
                 let text = fs::read_to_string(self.data.join("logs").join(log)).unwrap_or_default();

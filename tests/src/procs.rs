@@ -14,6 +14,17 @@ pub fn children_of(parent: u32) -> Vec<u32> {
         .collect()
 }
 
+/// The children of a process, theirs, and so on.
+pub(crate) fn descendants_of(ancestor: u32) -> Vec<u32> {
+    let mut found = children_of(ancestor);
+    let mut next = 0;
+    while let Some(pid) = found.get(next).copied() {
+        found.extend(children_of(pid));
+        next += 1;
+    }
+    found
+}
+
 /// Whether a process with this pid runs; a zombie does not.
 pub fn is_alive(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| {
