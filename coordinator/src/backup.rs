@@ -47,6 +47,9 @@ const MAX_LINE_BYTES: u64 = 4 << 30;
 /// The files beside the store that are keys, or come with them, and the directory that holds more of them.
 const KEY_DIR: &str = "tls";
 
+/// Bytes that the name of a file may have on Linux (`NAME_MAX`).
+const LONGEST_NAME: usize = 255;
+
 /// Why there is no backup, or why it is no good.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -285,7 +288,8 @@ fn key_files(data_dir: &Path) -> Result<Vec<KeyFile>, BackupError> {
         .collect()
 }
 
-/// The key of warrants, or a name in `tls/`: nothing that leads out of it, or into the place of the store.
+/// The key of warrants, or a name in `tls/` that a file can have: nothing that leads out of it, or into the place of the
+/// store.
 fn is_key_path(path: &str) -> bool {
     let in_dir = path
         .strip_prefix(KEY_DIR)
@@ -294,7 +298,8 @@ fn is_key_path(path: &str) -> bool {
         return path == KEY_FILE;
     };
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
-    !name.is_empty() && !name.starts_with('.') && name.bytes().all(plain)
+    let length = 1..=LONGEST_NAME;
+    length.contains(&name.len()) && !name.starts_with('.') && name.bytes().all(plain)
 }
 
 fn key_file(data_dir: &Path, path: String) -> Result<KeyFile, BackupError> {

@@ -189,7 +189,9 @@ impl Summary {
             }
             Line::Key(key) => {
                 if !is_key_path(&key.path) {
-                    return Err(reader.strange("the name of a key leads elsewhere"));
+                    return Err(reader.strange(
+                        "the name of a key leads elsewhere or is none that a file can have",
+                    ));
                 }
                 if self.keys.contains(&key.path) {
                     return Err(reader.strange("a key stands in it twice"));

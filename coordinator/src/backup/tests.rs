@@ -202,7 +202,9 @@ fn a_key_whose_name_leads_elsewhere_is_refused() {
     let site = Site::new();
     backup(&site.data, &site.file, true).unwrap();
     let text = fs::read_to_string(&site.file).unwrap();
+    let too_long = format!("tls/{}", "a".repeat(256));
     for name in [
+        too_long.as_str(),
         "../evil",
         "tls/../../evil",
         "/etc/evil",
