@@ -160,9 +160,7 @@ impl Identities {
         if let Some(found) = self.by_subject.get(&behalf.subject) {
             return Ok(Whose::Named(found));
         }
-        if let Some(submitters) = &self.submitters
-            && let Some(found) = submitters.of(behalf.submitter.as_ref())?
-        {
+        if let Some(found) = self.by_submitter(behalf)? {
             return Ok(Whose::Named(found));
         }
         match (&self.default, self.own) {
@@ -174,11 +172,18 @@ impl Identities {
 
     /// The user whom a step runs as because that user submitted it.
     pub fn as_submitter<'a>(&self, behalf: &'a Behalf) -> Option<&'a UserName> {
-        let submitters = self.submitters.as_ref()?;
-        let user = behalf.submitter.as_ref()?;
-        let is_named = self.by_subject.contains_key(&behalf.subject);
-        let found = submitters.of(Some(user)).ok().flatten();
-        (!is_named && found.is_some()).then_some(user)
+        let found = self.by_submitter(behalf).ok().flatten();
+        behalf.submitter.as_ref().filter(|_| found.is_some())
+    }
+
+    /// Who runs a step because of its submitter: the user of its subject goes before.
+    fn by_submitter(&self, behalf: &Behalf) -> Result<Option<&Identity>, Nobody> {
+        match &self.submitters {
+            Some(submitters) if !self.by_subject.contains_key(&behalf.subject) => {
+                submitters.of(behalf.submitter.as_ref())
+            }
+            Some(_) | None => Ok(None),
+        }
     }
 
     /// Whether it matters who submitted a step.

@@ -175,7 +175,7 @@ fn attributes(dir: BorrowedFd<'_>) -> nix::Result<Attributes> {
 
 /// The calls that could change a file's project: `FS_IOC_FSSETXATTR`, and `FS_IOC_SETFLAGS` as programs of 64 and of 32 bits
 /// make it, which could take [`INHERIT`] from a directory.
-const REFUSED_REQUESTS: [u32; 3] = [0x401c_5820, 0x4008_6602, 0x4004_6602];
+const REFUSED_REQUESTS: [u32; 3] = [SET_ATTRIBUTES as u32, 0x4008_6602, 0x4004_6602];
 
 /// The numbers of `ioctl`: that of this machine, that of programs of 32 bits, and that of x32. On a machine on which one of
 /// them is another call, that has nothing like a request as its second argument.

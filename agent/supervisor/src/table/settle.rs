@@ -265,13 +265,13 @@ impl Table {
                 self.groups.remove(id);
                 self.cap.on_gone(id);
                 self.storage.on_gone(id);
-                if let Some(attempt) = self.attempts.get_mut(id) {
+                let uid = self.attempts.get_mut(id).and_then(|attempt| {
                     self.storage.release(&mut attempt.storage);
-                }
+                    attempt.uid.take()
+                });
                 self.sweep.on_gone(id);
                 self.drop_after(id);
                 self.writer.remove(id);
-                let uid = self.attempts.get_mut(id).and_then(|it| it.uid.take());
                 if let Some(uid) = uid {
                     self.uids.on_gone(uid, id);
                 }
