@@ -25,10 +25,10 @@ use crate::state::{HOST_KEYS, Step, request};
 
 impl Core {
     pub(crate) fn on_submit(&mut self, reply: ReplyId, steps: Vec<NewStep>) {
-        let added = self.added_by(&steps);
+        let over = self.over_bounds(&steps);
         let results = steps.into_iter().map(|step| {
-            let known = self.state.step(&step.id).is_some();
-            match added.refusal(&step.spec.subject).filter(|_| !known) {
+            let refusal = over.get(&step.spec.subject);
+            match refusal.filter(|_| self.state.step(&step.id).is_none()) {
                 Some(refusal) => Err(refusal.clone()),
                 None => self.submit(step),
             }

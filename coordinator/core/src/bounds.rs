@@ -3,27 +3,17 @@
 
 use alloc::collections::BTreeMap;
 
-use sluice_common::id::Subject;
+use sluice_common::id::{StepId, Subject};
 
 use crate::core::Core;
 use crate::input::{Bounds, NewStep};
 use crate::output::{QueueBound, QueueFull, Refusal};
 use crate::record::Record;
 
-/// What a submit would add for each subject, with the way in which that is too much.
-pub(crate) struct Added(BTreeMap<Subject, Option<Refusal>>);
-
-impl Added {
-    /// Why a step of this subject is refused.
-    pub(crate) fn refusal(&self, subject: &Subject) -> Option<&Refusal> {
-        self.0.get(subject)?.as_ref()
-    }
-}
-
 impl Core {
-    /// Judges all steps of a submit together: those of one subject are taken in, or none of them. What is there already
-    /// adds nothing.
-    pub(crate) fn added_by(&self, steps: &[NewStep]) -> Added {
+    /// The subjects whose new steps would be too much, and why. All steps of a submit are judged together: those of one
+    /// subject are taken in, or none of them. What is there already adds nothing.
+    pub(crate) fn over_bounds(&self, steps: &[NewStep]) -> BTreeMap<Subject, Refusal> {
         let mut sums: BTreeMap<&Subject, (u64, u64)> = BTreeMap::new();
         let new = steps.iter().filter(|it| self.state.step(&it.id).is_none());
         for NewStep { spec, .. } in new {
@@ -32,11 +22,9 @@ impl Core {
             *bytes += spec.weight();
         }
         let judged = sums.into_iter();
-        Added(
-            judged
-                .map(|(subject, sum)| (subject.clone(), self.over_bound(subject, sum)))
-                .collect(),
-        )
+        let over = judged
+            .filter_map(|(subject, sum)| Some((subject.clone(), self.over_bound(subject, sum)?)));
+        over.collect()
     }
 
     fn over_bound(&self, subject: &Subject, (steps, bytes): (u64, u64)) -> Option<Refusal> {
@@ -67,7 +55,7 @@ impl Core {
         }
     }
 
-    fn first_too_many(&self, bounds: Bounds) -> Option<sluice_common::id::StepId> {
+    fn first_too_many(&self, bounds: Bounds) -> Option<StepId> {
         let index = self.state.index();
         if index.finished().len() > bounds.keep_finished {
             return index.loads().first_of_fullest().cloned();

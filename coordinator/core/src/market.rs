@@ -221,11 +221,11 @@ impl Market {
         };
         let waiting = self.waiting.get(subject).into_iter().flatten();
         let waiting = waiting.filter_map(|step| self.requests.get(step));
-        let waiting = waiting.filter(|request| request.may_run_in(name, pool));
-        let waiting: Vec<_> = waiting.collect();
+        let made = pool.terms().made;
+        let waiting = waiting.filter(|request| request.may_run_in(name, made));
         let nominations = &self.nominations;
         let is_aside = |step: &StepId| nominations.get(step).is_some_and(Nomination::is_firm);
-        pool.line_up(subject, waiting.into_iter(), is_aside);
+        pool.line_up(subject, waiting, is_aside);
     }
 
     /// Puts a host into a pool, or changes it: what it has, what is granted of it that it no longer has, and whether it
@@ -430,7 +430,7 @@ impl Market {
         request: &'a Request,
     ) -> impl Iterator<Item = (&'a PoolName, &'a mut Pool)> {
         self.pools.iter_mut().filter(|(name, pool)| {
-            request.may_run_in(name, pool) && pool.policy(&request.subject).is_some()
+            request.may_run_in(name, pool.terms().made) && pool.policy(&request.subject).is_some()
         })
     }
 
@@ -451,7 +451,7 @@ impl Market {
         let waits = self
             .pools
             .iter()
-            .filter(|(name, pool)| request.may_run_in(name, pool));
+            .filter(|(name, pool)| request.may_run_in(name, pool.terms().made));
         let ranked = waits.filter_map(|(name, pool)| {
             Some((pool.policy(&request.subject)?.priority, Reverse(name)))
         });
@@ -463,7 +463,7 @@ impl Market {
         let mut found: Vec<_> = self
             .pools
             .iter()
-            .filter(|(name, pool)| request.may_run_in(name, pool))
+            .filter(|(name, pool)| request.may_run_in(name, pool.terms().made))
             .filter_map(|(name, pool)| Some((pool.policy(&request.subject)?.priority, name, pool)))
             .collect();
         found.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));

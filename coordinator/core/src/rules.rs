@@ -189,10 +189,9 @@ impl Core {
                 || layers.forbid(&pool.name, &as_said).is_some()
                 || self.invalid_in(&pool.name, request, &as_said).is_some()
         });
-        let open = open.into_iter().filter(|pool| {
-            let known = self.state.market().pool(&pool.name);
-            known.is_some_and(|known| request.may_run_in(&pool.name, known))
-        });
+        let open = open
+            .into_iter()
+            .filter(|pool| request.may_run_in(&pool.name, pool.made));
         let mut grounds = self.grounds(request, &as_said, core::iter::once(preferred).chain(open));
         grounds.settings = settings;
         let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();

@@ -11,7 +11,6 @@ use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::time::{Span, Time};
 
 use super::frozen::{Frozen, Gpus, Resumption};
-use super::pool::Pool;
 use crate::guard::Guard;
 use crate::state::HostUnits;
 
@@ -147,11 +146,12 @@ impl Request {
         }
     }
 
-    /// Whether it may run in a pool in which its subject has a policy: in none that it was not judged for.
-    pub(crate) fn may_run_in(&self, name: &PoolName, pool: &Pool) -> bool {
+    /// Whether it may run in a pool in which its subject has a policy and that was made by the record of number `made`: in
+    /// none that it was not judged for.
+    pub(crate) fn may_run_in(&self, name: &PoolName, made: u64) -> bool {
         self.pool.as_ref().is_none_or(|only| only == name)
             && !self.barred.contains(name)
-            && !self.is_older_than(pool.terms().made)
+            && !self.is_older_than(made)
     }
 
     /// Whether it was judged before a pool was made. What is frozen was started there, and goes on.
