@@ -182,6 +182,13 @@ struct Device<'a> {
     reading: Option<GpuReading>,
 }
 
+impl Device<'_> {
+    /// Something of what the GPU was read to be.
+    fn read(&self, value: impl Fn(&GpuReading) -> Option<f64>) -> Option<f64> {
+        self.reading.as_ref().and_then(value)
+    }
+}
+
 /// What is told of each GPU: the name of the family, its kind, its help, and the value, if the GPU tells one.
 type OfGpu = (
     &'static str,
@@ -207,73 +214,49 @@ const OF_GPUS: [OfGpu; 10] = [
         "sluice_gpu_memory_used_bytes",
         "gauge",
         "Memory in use on the GPU.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(r.memory_used_bytes? as f64)
-        },
+        |it| it.read(|r| Some(r.memory_used_bytes? as f64)),
     ),
     (
         "sluice_gpu_utilization_ratio",
         "gauge",
         "Part of the last moments in which something ran on the GPU.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(f64::from(r.utilization_percent?) / 100.0)
-        },
+        |it| it.read(|r| Some(f64::from(r.utilization_percent?) / 100.0)),
     ),
     (
         "sluice_gpu_temperature_celsius",
         "gauge",
         "Temperature of the GPU.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(f64::from(r.temperature_celsius?))
-        },
+        |it| it.read(|r| Some(f64::from(r.temperature_celsius?))),
     ),
     (
         "sluice_gpu_power_watts",
         "gauge",
         "Power that the GPU draws.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(f64::from(r.power_milliwatts?) / 1000.0)
-        },
+        |it| it.read(|r| Some(f64::from(r.power_milliwatts?) / 1000.0)),
     ),
     (
         "sluice_gpu_power_limit_watts",
         "gauge",
         "Power that the GPU may draw.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(f64::from(r.power_limit_milliwatts?) / 1000.0)
-        },
+        |it| it.read(|r| Some(f64::from(r.power_limit_milliwatts?) / 1000.0)),
     ),
     (
         "sluice_gpu_ecc_corrected_errors_total",
         "counter",
         "Errors in memory that were corrected since the driver was loaded.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(r.ecc_corrected? as f64)
-        },
+        |it| it.read(|r| Some(r.ecc_corrected? as f64)),
     ),
     (
         "sluice_gpu_ecc_uncorrected_errors_total",
         "counter",
         "Errors in memory that could not be corrected since the driver was loaded.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(r.ecc_uncorrected? as f64)
-        },
+        |it| it.read(|r| Some(r.ecc_uncorrected? as f64)),
     ),
     (
         "sluice_gpu_processes",
         "gauge",
         "Processes that use the GPU.",
-        |it| {
-            let r = it.reading.as_ref()?;
-            Some(r.processes.as_ref()?.len() as f64)
-        },
+        |it| it.read(|r| Some(r.processes.as_ref()?.len() as f64)),
     ),
 ];
 
