@@ -1,5 +1,6 @@
 //! The room that is left on the file system of the store. New steps are refused while it is short, so that what has been
-//! accepted can still be recorded: a commit that fails ends the program, and with it the leases of all that runs.
+//! accepted can still be recorded: a commit that fails ends the program, and with it the leases of all that runs. What
+//! somebody else takes of it meanwhile is made up for by blocks that the store's file was given before (`store/reserve`).
 
 use std::path::{Path, PathBuf};
 
@@ -41,19 +42,26 @@ impl Room {
 
     /// Whether there is room for more, as it is now. A file system that does not say has.
     pub(crate) fn check(&self) -> Result<(), DiskFull> {
-        let Ok(disk) = statvfs(&self.dir) else {
-            return Ok(());
-        };
-        let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());
-        let kept = KEPT_BYTES.min(bytes(disk.blocks()) / KEPT_PART);
-        let free = bytes(disk.blocks_available());
-        match free < kept {
-            false => Ok(()),
-            true => Err(DiskFull {
+        match self.read() {
+            Some((free, kept)) if free < kept => Err(DiskFull {
                 dir: self.dir.clone(),
                 free,
                 kept,
             }),
+            Some(_) | None => Ok(()),
         }
+    }
+
+    /// Bytes that are kept free; 0 if the file system does not say what it has.
+    pub(crate) fn kept(&self) -> u64 {
+        self.read().map_or(0, |(_, kept)| kept)
+    }
+
+    /// Bytes that are free, and those that are kept.
+    fn read(&self) -> Option<(u64, u64)> {
+        let disk = statvfs(&self.dir).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(disk.fragment_size());
+        let kept = KEPT_BYTES.min(bytes(disk.blocks()) / KEPT_PART);
+        Some((bytes(disk.blocks_available()), kept))
     }
 }

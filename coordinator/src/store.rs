@@ -20,6 +20,7 @@ mod lock;
 mod open;
 mod past;
 mod read;
+mod reserve;
 mod sizes;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub use read::{Event, ReadError, StoreReader};
 pub use transfer::{Draft, ExportError, Piece};
 
 use crate::seal::Seal;
+use reserve::Reserve;
 use sizes::Sizes;
 use tip::Tip;
 
@@ -136,6 +138,8 @@ pub struct Store {
     /// What the log takes.
     sizes: Sizes,
     seal: Seal,
+    /// `None` where a test runs on memory.
+    reserve: Option<Reserve>,
     /// Given back when the store is dropped; `None` where a test runs on memory.
     _lock: Option<DirLock>,
 }
@@ -180,6 +184,9 @@ impl Store {
         }
         self.last_seq = last.seq;
         self.last_at = last.at;
+        if let Some(reserve) = &mut self.reserve {
+            reserve.keep();
+        }
         // After the commit, never before: the tip may lag behind the log and must not run ahead of it.
         self.tip.set(last.seq)
     }

@@ -72,10 +72,22 @@ impl Coordinator {
 
     fn submit(&self, id: &str) -> bool {
         let body = format!(r#"{{"id":"{id}","command":["true"]}}"#);
-        let url = format!("http://{}/v1/steps", self.http);
-        ureq::post(url)
-            .send(&body)
-            .is_ok_and(|answer| answer.status() == 201)
+        self.post("/v1/steps", &body).0 == 201
+    }
+
+    /// The status and the body of the answer; status 0 if there is none.
+    fn post(&self, path: &str, body: &str) -> (u16, String) {
+        let url = format!("http://{}{path}", self.http);
+        let agent = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .build();
+        match ureq::Agent::from(agent).post(url).send(body) {
+            Ok(mut answer) => {
+                let text = answer.body_mut().read_to_string().unwrap_or_default();
+                (answer.status().as_u16(), text)
+            }
+            Err(error) => (0, error.to_string()),
+        }
     }
 
     fn has(&self, id: &str) -> bool {
@@ -387,15 +399,7 @@ fn a_full_disk_takes_no_steps_keeps_what_it_has_and_takes_them_again() {
     let free = nix::sys::statvfs::statvfs(disk.0.path()).unwrap();
     let free = free.blocks_available() * free.fragment_size();
     std::fs::write(&rest, vec![1; free as usize - (2 << 20)]).unwrap();
-    let submit = |path: &str, body: &str| {
-        let url = format!("http://{}{path}", coordinator.http);
-        let agent = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .build();
-        let mut answer = ureq::Agent::from(agent).post(url).send(body).unwrap();
-        let text = answer.body_mut().read_to_string().unwrap();
-        (answer.status().as_u16(), text)
-    };
+    let submit = |path: &str, body: &str| coordinator.post(path, body);
     let step = r#"{"id":"full","command":["true"]}"#;
     for (path, body) in [
         ("/v1/steps", step.to_owned()),
@@ -412,4 +416,25 @@ fn a_full_disk_takes_no_steps_keeps_what_it_has_and_takes_them_again() {
     assert_eq!(submit("/v1/steps/before:cancel", "{}").0, 200);
     std::fs::remove_file(rest).unwrap();
     assert!(coordinator.submit("after"));
+}
+
+#[test]
+fn a_disk_that_others_fill_to_the_last_byte_ends_no_coordinator() {
+    let disk = Disk::of("80m");
+    let data = disk.0.path().join("data");
+    let coordinator = Coordinator::start(&mut running(&data));
+    let steps = (0..100).map(|n| format!("step-{n}"));
+    let steps: Vec<String> = steps.collect();
+    assert!(steps.iter().all(|id| coordinator.submit(id)));
+    let mut rest = std::fs::File::create(disk.0.path().join("rest")).unwrap();
+    let full = std::io::copy(&mut std::io::repeat(1), &mut rest);
+    assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    for id in &steps {
+        let (status, text) = coordinator.post(&format!("/v1/steps/{id}:cancel"), "{}");
+        assert_eq!(status, 200, "{text}");
+    }
+    assert_eq!(
+        coordinator.post("/v1/steps", r#"{"command":["true"]}"#).0,
+        507
+    );
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use coordinator_core::{RecoveryWhy, Stamped, State};
@@ -14,11 +14,12 @@ use sluice_common::time::Time;
 use super::guard::guarded;
 use super::line::{self, Damage};
 use super::lock::DirLock;
+use super::reserve::Reserve;
 use super::sizes::Sizes;
 use super::tip::{Mark as Tipped, Tip};
 use super::{
-    ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot, Store, StoreError,
-    make_tables, parse_variables,
+    DEFAULT_RETENTION, ENVIRONMENT, FORMAT, LOG, MARK, META, Mark, Recovered, SNAPSHOT, Snapshot,
+    Store, StoreError, make_tables, parse_variables,
 };
 use crate::seal::Seal;
 
@@ -68,29 +69,16 @@ impl Store {
         // Before redb may change the file.
         tip.set(mark.seq)?;
         tip.sync()?;
-        let (db, judged) = guarded(|| check_and_load(&file, &tip_path, &mark))
+        let (db, loaded) = guarded(|| check_and_load(&file, &tip_path, &mark))
             .unwrap_or_else(|panic| Err(StoreError::damaged(&file, panic)))?;
-        let Loaded {
-            recovered,
-            last_snapshot,
-            sizes,
-            snapshot_bytes,
-            since_snapshot,
-        } = judged;
-        tip.set(recovered.last_seq)?;
+        tip.set(loaded.recovered.last_seq)?;
+        let (seal, reserve) = (Seal::of(dir)?, Reserve::of(dir, &file));
+        let (store, recovered) = loaded.store(db, file, tip, seal);
         let store = Store {
-            db: Arc::new(db),
-            file,
-            tip,
             retention,
-            last_seq: recovered.last_seq,
-            last_at: recovered.last_at,
-            last_snapshot,
-            snapshot_bytes,
-            since_snapshot,
-            sizes,
-            seal: Seal::of(dir)?,
+            reserve,
             _lock: Some(lock),
+            ..store
         };
         Ok((store, recovered))
     }
@@ -100,7 +88,7 @@ impl Store {
     pub(crate) fn on_backend(
         backend: impl redb::StorageBackend,
     ) -> Result<(Store, Recovered), StoreError> {
-        let file = std::path::PathBuf::from("memory");
+        let file = PathBuf::from("memory");
         let opening = |error| StoreError::opening(&file, error);
         let new = backend.len().map_or(0, |len| len) == 0;
         let db = Builder::new()
@@ -109,28 +97,8 @@ impl Store {
         if new {
             make_tables(&db, &new_cluster()?, None).map_err(opening)?;
         }
-        let Loaded {
-            recovered,
-            last_snapshot,
-            sizes,
-            snapshot_bytes,
-            since_snapshot,
-        } = load(&db, &file)?;
-        let store = Store {
-            db: Arc::new(db),
-            tip: Tip::Nowhere,
-            retention: super::DEFAULT_RETENTION,
-            last_seq: recovered.last_seq,
-            last_at: recovered.last_at,
-            last_snapshot,
-            snapshot_bytes,
-            since_snapshot,
-            sizes,
-            seal: Seal::drawn()?,
-            _lock: None,
-            file,
-        };
-        Ok((store, recovered))
+        let loaded = load(&db, &file)?;
+        Ok(loaded.store(db, file, Tip::Nowhere, Seal::drawn()?))
     }
 }
 
@@ -249,6 +217,28 @@ pub(super) struct Loaded {
     snapshot_bytes: u64,
     /// What the records after it take.
     since_snapshot: u64,
+}
+
+impl Loaded {
+    /// The store over it, which keeps as much as is usual, without a lock and without room in reserve.
+    fn store(self, db: Database, file: PathBuf, tip: Tip, seal: Seal) -> (Store, Recovered) {
+        let store = Store {
+            db: Arc::new(db),
+            file,
+            tip,
+            retention: DEFAULT_RETENTION,
+            last_seq: self.recovered.last_seq,
+            last_at: self.recovered.last_at,
+            last_snapshot: self.last_snapshot,
+            snapshot_bytes: self.snapshot_bytes,
+            since_snapshot: self.since_snapshot,
+            sizes: self.sizes,
+            seal,
+            reserve: None,
+            _lock: None,
+        };
+        (store, self.recovered)
+    }
 }
 
 /// The fold of everything in `db`, and how it lies there.
