@@ -13,7 +13,7 @@ use sluice_common::access::{built_in, is_reserved};
 use sluice_common::id::{BindingName, PoolName, RoleName, TokenName};
 use sluice_common::time::Time;
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::input::{Change, ReplyId, Wanted};
 use crate::output::{Answer, Refusal, Refused, Terms};
 use crate::record::Record;
@@ -192,108 +192,106 @@ impl State {
     }
 }
 
-impl Core {
-    /// Makes or takes back a token.
-    pub(crate) fn on_access(&mut self, reply: ReplyId, change: AccessChange) {
-        let done = self.change_access(&change);
-        self.reply(reply, Answer::Changed(done));
-    }
+/// Makes or takes back a token.
+pub(crate) fn on_access(ctx: &mut Context, reply: ReplyId, change: AccessChange) {
+    let done = change_access(ctx, &change);
+    ctx.reply(reply, Answer::Changed(done));
+}
 
-    /// Notes who did what.
-    pub(crate) fn on_audit(&mut self, entry: AuditEntry) {
-        self.record(Record::Audited { entry });
-    }
+/// Notes who did what.
+pub(crate) fn on_audit(ctx: &mut Context, entry: AuditEntry) {
+    ctx.record(Record::Audited { entry });
+}
 
-    /// Makes a change that is not so already.
-    pub(crate) fn change_access(&mut self, change: &AccessChange) -> Result<(), Refusal> {
-        let access = self.state.access();
-        let same = match change {
-            AccessChange::RolePut { role, terms } => {
-                if is_reserved(role) {
-                    return Err(Refusal::ReservedRole { role: role.clone() });
-                }
-                access.roles.get(role).is_some_and(|it| it.terms == *terms)
+/// Makes a change that is not so already.
+pub(crate) fn change_access(ctx: &mut Context, change: &AccessChange) -> Result<(), Refusal> {
+    let access = ctx.state().access();
+    let same = match change {
+        AccessChange::RolePut { role, terms } => {
+            if is_reserved(role) {
+                return Err(Refusal::ReservedRole { role: role.clone() });
             }
-            AccessChange::RoleDeleted { role } => {
-                if is_reserved(role) {
-                    return Err(Refusal::ReservedRole { role: role.clone() });
-                }
-                if !access.roles.contains_key(role) {
-                    return Err(Refusal::UnknownRole { role: role.clone() });
-                }
-                false
+            access.roles.get(role).is_some_and(|it| it.terms == *terms)
+        }
+        AccessChange::RoleDeleted { role } => {
+            if is_reserved(role) {
+                return Err(Refusal::ReservedRole { role: role.clone() });
             }
-            AccessChange::BindingPut { binding, terms } => {
-                let it = access.bindings.get(binding);
-                it.is_some_and(|it| it.terms == *terms)
+            if !access.roles.contains_key(role) {
+                return Err(Refusal::UnknownRole { role: role.clone() });
             }
-            AccessChange::BindingDeleted { binding } => {
-                if !access.bindings.contains_key(binding) {
-                    let binding = binding.clone();
-                    return Err(Refusal::UnknownBinding { binding });
-                }
-                false
+            false
+        }
+        AccessChange::BindingPut { binding, terms } => {
+            let it = access.bindings.get(binding);
+            it.is_some_and(|it| it.terms == *terms)
+        }
+        AccessChange::BindingDeleted { binding } => {
+            if !access.bindings.contains_key(binding) {
+                let binding = binding.clone();
+                return Err(Refusal::UnknownBinding { binding });
             }
-            AccessChange::ApiTokenCreated { token, terms } => {
-                self.vet_token(token, terms)?;
-                false
+            false
+        }
+        AccessChange::ApiTokenCreated { token, terms } => {
+            vet_token(ctx, token, terms)?;
+            false
+        }
+        AccessChange::ApiTokenRevoked { token } => {
+            if !access.tokens.contains_key(token) {
+                let token = token.to_string();
+                return Err(Refusal::UnknownApiToken { token });
             }
-            AccessChange::ApiTokenRevoked { token } => {
-                if !access.tokens.contains_key(token) {
-                    let token = token.to_string();
-                    return Err(Refusal::UnknownApiToken { token });
-                }
-                false
-            }
+            false
+        }
+    };
+    if !same {
+        let change = change.clone();
+        ctx.record(Record::AccessChanged { change });
+    }
+    Ok(())
+}
+
+fn vet_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(), Refusal> {
+    let tokens = &ctx.state().access().tokens;
+    if tokens.contains_key(token) {
+        let token = token.clone();
+        return Err(Refusal::ApiTokenExists { token });
+    }
+    if tokens.len() >= MAX_TOKENS {
+        let limit = MAX_TOKENS;
+        return Err(Refusal::TooManyApiTokens { limit });
+    }
+    let roles = terms.grants.iter().map(|grant| &grant.role);
+    ctx.state().missing_role(roles).map_or(Ok(()), Err)
+}
+
+/// Whether every role is there that a binding gives, once all changes are made, and none is gone that somebody has.
+pub(crate) fn vet_access(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+    for (at, change) in changes.iter().enumerate() {
+        let Wanted::Access { change } = &change.wanted else {
+            continue;
         };
-        if !same {
-            let change = change.clone();
-            self.record(Record::AccessChanged { change });
+        if let Some(refusal) = misfit(ctx, change) {
+            let at = Some(at);
+            return Err(Refused { at, refusal });
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    fn vet_token(&self, token: &TokenName, terms: &ApiToken) -> Result<(), Refusal> {
-        let tokens = &self.state.access().tokens;
-        if tokens.contains_key(token) {
-            let token = token.clone();
-            return Err(Refusal::ApiTokenExists { token });
+fn misfit(ctx: &Context, change: &AccessChange) -> Option<Refusal> {
+    match change {
+        AccessChange::BindingPut { terms, .. } => ctx.state().missing_role(terms.roles.iter()),
+        AccessChange::RoleDeleted { role } => {
+            let by = ctx.state().access().giver_of(role)?;
+            let role = role.clone();
+            Some(Refusal::RoleInUse { role, by })
         }
-        if tokens.len() >= MAX_TOKENS {
-            let limit = MAX_TOKENS;
-            return Err(Refusal::TooManyApiTokens { limit });
-        }
-        let roles = terms.grants.iter().map(|grant| &grant.role);
-        self.state.missing_role(roles).map_or(Ok(()), Err)
-    }
-
-    /// Whether every role is there that a binding gives, once all changes are made, and none is gone that somebody has.
-    pub(crate) fn vet_access(&self, changes: &[Change]) -> Result<(), Refused> {
-        for (at, change) in changes.iter().enumerate() {
-            let Wanted::Access { change } = &change.wanted else {
-                continue;
-            };
-            if let Some(refusal) = self.misfit(change) {
-                let at = Some(at);
-                return Err(Refused { at, refusal });
-            }
-        }
-        Ok(())
-    }
-
-    fn misfit(&self, change: &AccessChange) -> Option<Refusal> {
-        match change {
-            AccessChange::BindingPut { terms, .. } => self.state.missing_role(terms.roles.iter()),
-            AccessChange::RoleDeleted { role } => {
-                let by = self.state.access().giver_of(role)?;
-                let role = role.clone();
-                Some(Refusal::RoleInUse { role, by })
-            }
-            AccessChange::RolePut { .. }
-            | AccessChange::BindingDeleted { .. }
-            | AccessChange::ApiTokenCreated { .. }
-            | AccessChange::ApiTokenRevoked { .. } => None,
-        }
+        AccessChange::RolePut { .. }
+        | AccessChange::BindingDeleted { .. }
+        | AccessChange::ApiTokenCreated { .. }
+        | AccessChange::ApiTokenRevoked { .. } => None,
     }
 }
 

@@ -12,8 +12,10 @@ use sluice_common::proof::{Claim, Fingerprint, Generation, SecretHash};
 use sluice_common::time::Span;
 use sluice_common::wire::Hello;
 
-use crate::core::Core;
+use crate::admin::label;
+use crate::context::Context;
 use crate::input::{NewJoinToken, ReplyId};
+use crate::link::{did_you_mean, on_node_gone};
 use crate::output::{Answer, Output, Refusal};
 use crate::record::{JoinTokenMade, Record};
 use crate::state::{JoinToken, MAX_REFUSALS, TokenStanding, default_pool};
@@ -141,201 +143,203 @@ pub enum JoinRefusal {
     },
 }
 
-impl Core {
-    pub(crate) fn on_make_join_token(&mut self, reply: ReplyId, token: NewJoinToken) {
-        let made = self.make_join_token(token);
-        self.reply(reply, Answer::Changed(made));
-    }
+pub(crate) fn on_make_join_token(ctx: &mut Context, reply: ReplyId, token: NewJoinToken) {
+    let made = make_join_token(ctx, token);
+    ctx.reply(reply, Answer::Changed(made));
+}
 
-    fn make_join_token(&mut self, token: NewJoinToken) -> Result<(), Refusal> {
-        let NewJoinToken {
-            id,
-            hash,
-            pool,
-            node,
-            labels,
-            uses,
-            ttl,
-        } = token;
-        if let Some(pool) = pool.clone().filter(|it| self.state.pool(it).is_none()) {
-            return Err(Refusal::UnknownPool { pool });
-        }
-        if !self.state.admission().has_room(self.now) {
-            return Err(Refusal::TooManyJoinTokens);
-        }
-        let expires_at = self.now + ttl;
-        self.record(Record::JoinTokenMade(JoinTokenMade {
-            token: id,
-            hash,
-            pool,
-            node,
-            labels,
-            uses,
-            expires_at,
-        }));
-        Ok(())
+fn make_join_token(ctx: &mut Context, token: NewJoinToken) -> Result<(), Refusal> {
+    let NewJoinToken {
+        id,
+        hash,
+        pool,
+        node,
+        labels,
+        uses,
+        ttl,
+    } = token;
+    if let Some(pool) = pool.clone().filter(|it| ctx.state().pool(it).is_none()) {
+        return Err(Refusal::UnknownPool { pool });
     }
-
-    pub(crate) fn on_revoke_join_token(&mut self, reply: ReplyId, id: JoinTokenId) {
-        let token = self.state.admission().tokens().get(&id);
-        let revoked = match token.map(|token| token.revoked_at) {
-            None => Err(Refusal::UnknownJoinToken { token: id }),
-            Some(Some(_)) => Ok(()),
-            Some(None) => {
-                self.record(Record::JoinTokenRevoked { token: id });
-                Ok(())
-            }
-        };
-        self.reply(reply, Answer::Changed(revoked));
+    if !ctx.state().admission().has_room(ctx.now()) {
+        return Err(Refusal::TooManyJoinTokens);
     }
+    let expires_at = ctx.now() + ttl;
+    ctx.record(Record::JoinTokenMade(JoinTokenMade {
+        token: id,
+        hash,
+        pool,
+        node,
+        labels,
+        uses,
+        expires_at,
+    }));
+    Ok(())
+}
 
-    pub(crate) fn on_join(&mut self, reply: ReplyId, ask: JoinAsk) {
-        let joined = self.join(&ask);
-        self.reply(reply, Answer::Joined(joined));
-    }
+pub(crate) fn on_revoke_join_token(ctx: &mut Context, reply: ReplyId, id: JoinTokenId) {
+    let token = ctx.state().admission().tokens().get(&id);
+    let revoked = match token.map(|token| token.revoked_at) {
+        None => Err(Refusal::UnknownJoinToken { token: id }),
+        Some(Some(_)) => Ok(()),
+        Some(None) => {
+            ctx.record(Record::JoinTokenRevoked { token: id });
+            Ok(())
+        }
+    };
+    ctx.reply(reply, Answer::Changed(revoked));
+}
 
-    fn join(&mut self, ask: &JoinAsk) -> Result<Joined, JoinRefusal> {
-        let token = self.state.admission().by_hash(&ask.hash);
-        let token = token.ok_or(JoinRefusal::Unknown)?;
-        let (id, refusals) = (token.id.clone(), token.refusals);
-        let pool = pool_by(token, ask);
-        let known = match self.judge(token, ask) {
-            Ok(known) => known,
-            Err(refusal) => {
-                if refusals < MAX_REFUSALS {
-                    self.record(Record::JoinRefused {
-                        token: id,
-                        node: ask.node.clone(),
-                        why: refusal.to_string(),
-                    });
-                }
-                return Err(refusal);
-            }
-        };
-        let generation = match known {
-            Known::Repeat => self.state.admission().generation(&ask.node),
-            Known::New => self.let_in(id, ask),
-        };
-        let claim = Claim {
-            pool: Some(pool),
-            generation,
-        };
-        let node = ask.node.clone();
-        Ok(Joined { node, claim })
-    }
+pub(crate) fn on_join(ctx: &mut Context, reply: ReplyId, ask: JoinAsk) {
+    let joined = join(ctx, &ask);
+    ctx.reply(reply, Answer::Joined(joined));
+}
 
-    fn judge(&self, token: &JoinToken, ask: &JoinAsk) -> Result<Known, JoinRefusal> {
-        let (id, node) = (token.id.clone(), ask.node.clone());
-        let repeat = token.used.get(&ask.key).filter(|used| used.node == node);
-        match token.standing(self.now) {
-            TokenStanding::Revoked => return Err(JoinRefusal::Revoked { token: id }),
-            TokenStanding::Expired => {
-                let ago = self.now.since(token.expires_at);
-                return Err(JoinRefusal::Expired { token: id, ago });
-            }
-            TokenStanding::UsedUp if repeat.is_none() => {
-                let uses = token.uses;
-                return Err(JoinRefusal::UsedUp { token: id, uses });
-            }
-            TokenStanding::UsedUp | TokenStanding::Open => {}
-        }
-        if let Some(only) = token.node.clone().filter(|only| *only != node) {
-            let token = id;
-            return Err(JoinRefusal::OtherNode { token, only, node });
-        }
-        let pool = pool_by(token, ask);
-        if let Some(wish) = ask.pool.clone().filter(|wish| *wish != pool) {
-            let token = id;
-            return Err(JoinRefusal::OtherPool {
-                token,
-                only: pool,
-                pool: wish,
-            });
-        }
-        if self.state.pool(&pool).is_none() {
-            return Err(match token.pool {
-                Some(_) => JoinRefusal::NoPool { token: id, pool },
-                None => JoinRefusal::NoSuchPool {
+fn join(ctx: &mut Context, ask: &JoinAsk) -> Result<Joined, JoinRefusal> {
+    let token = ctx.state().admission().by_hash(&ask.hash);
+    let token = token.ok_or(JoinRefusal::Unknown)?;
+    let (id, refusals) = (token.id.clone(), token.refusals);
+    let pool = pool_by(token, ask);
+    let known = match judge(ctx, token, ask) {
+        Ok(known) => known,
+        Err(refusal) => {
+            if refusals < MAX_REFUSALS {
+                ctx.record(Record::JoinRefused {
                     token: id,
-                    hint: self.did_you_mean(&pool),
-                    pool,
-                },
-            });
-        }
-        let admission = self.state.admission();
-        match repeat {
-            Some(used) if used.generation < admission.generation(&node) => {
-                Err(JoinRefusal::Ended { node })
+                    node: ask.node.clone(),
+                    why: refusal.to_string(),
+                });
             }
-            Some(_) => Ok(Known::Repeat),
-            None if token.node.is_none() && self.is_taken(&node) => {
-                Err(JoinRefusal::NodeTaken { node })
-            }
-            None => Ok(Known::New),
+            return Err(refusal);
         }
-    }
+    };
+    let generation = match known {
+        Known::Repeat => ctx.state().admission().generation(&ask.node),
+        Known::New => let_in(ctx, id, ask),
+    };
+    let claim = Claim {
+        pool: Some(pool),
+        generation,
+    };
+    let node = ask.node.clone();
+    Ok(Joined { node, claim })
+}
 
-    fn is_taken(&self, node: &NodeName) -> bool {
-        let access = self.state.admission().accesses().get(node);
-        self.state.node(node).is_some() || access.is_some_and(|access| access.admitted)
+fn judge(ctx: &Context, token: &JoinToken, ask: &JoinAsk) -> Result<Known, JoinRefusal> {
+    let (id, node) = (token.id.clone(), ask.node.clone());
+    let repeat = token.used.get(&ask.key).filter(|used| used.node == node);
+    match token.standing(ctx.now()) {
+        TokenStanding::Revoked => return Err(JoinRefusal::Revoked { token: id }),
+        TokenStanding::Expired => {
+            let ago = ctx.now().since(token.expires_at);
+            return Err(JoinRefusal::Expired { token: id, ago });
+        }
+        TokenStanding::UsedUp if repeat.is_none() => {
+            let uses = token.uses;
+            return Err(JoinRefusal::UsedUp { token: id, uses });
+        }
+        TokenStanding::UsedUp | TokenStanding::Open => {}
     }
-
-    fn let_in(&mut self, token: JoinTokenId, ask: &JoinAsk) -> Generation {
-        let node = ask.node.clone();
-        let generation = self.state.admission().generation(&node).next();
-        self.record(Record::JoinTokenUsed {
+    if let Some(only) = token.node.clone().filter(|only| *only != node) {
+        let token = id;
+        return Err(JoinRefusal::OtherNode { token, only, node });
+    }
+    let pool = pool_by(token, ask);
+    if let Some(wish) = ask.pool.clone().filter(|wish| *wish != pool) {
+        let token = id;
+        return Err(JoinRefusal::OtherPool {
             token,
-            node,
-            key: ask.key,
-            generation,
+            only: pool,
+            pool: wish,
         });
-        self.cut(&ask.node, "another host has joined under this node's name");
-        if self.state.node(&ask.node).is_some() {
-            self.label_as_joined(&ask.node);
+    }
+    if ctx.state().pool(&pool).is_none() {
+        return Err(match token.pool {
+            Some(_) => JoinRefusal::NoPool { token: id, pool },
+            None => JoinRefusal::NoSuchPool {
+                token: id,
+                hint: did_you_mean(ctx, &pool),
+                pool,
+            },
+        });
+    }
+    let admission = ctx.state().admission();
+    match repeat {
+        Some(used) if used.generation < admission.generation(&node) => {
+            Err(JoinRefusal::Ended { node })
         }
-        generation
-    }
-
-    /// Gives a node the labels of the token by which it joined.
-    pub(crate) fn label_as_joined(&mut self, node: &NodeName) {
-        let access = self.state.admission().accesses().get(node);
-        let labels = access.map(|access| access.labels.clone());
-        let labels = labels.into_iter().flatten();
-        let labels = labels.map(|(key, value)| (key, Some(value))).collect();
-        // Beyond the most that a node may have it gets none of them, and is let in all the same.
-        let _as_many_as_fit = self.label(node, labels);
-    }
-
-    /// Whether a node's certificate opens anything.
-    pub(crate) fn check_claim(&self, hello: &Hello, claim: &Claim) -> Result<(), String> {
-        let node = &hello.node;
-        let wanted = self.state.admission().generation(node);
-        if claim.generation < wanted {
-            return Err(format!(
-                "the access of node `{node}` was ended, or given to a host that joined later: where this host is to be let in, \
-                 `sluice token create --node {node}` makes a line for `sluice-agent join`, and `sluice-coordinator issue-node {node} \
-                 --generation {wanted}` a certificate"
-            ));
+        Some(_) => Ok(Known::Repeat),
+        None if token.node.is_none() && is_taken(ctx, &node) => {
+            Err(JoinRefusal::NodeTaken { node })
         }
-        Ok(())
+        None => Ok(Known::New),
     }
+}
 
-    /// Ends a node's access: no certificate that it has opens anything any more, and its link is cut.
-    pub(crate) fn revoke(&mut self, name: &NodeName) {
-        let generation = self.state.admission().generation(name).next();
-        let node = name.clone();
-        self.record(Record::NodeRevoked { node, generation });
-        self.cut(name, "the access of this node was ended");
+fn is_taken(ctx: &Context, node: &NodeName) -> bool {
+    let access = ctx.state().admission().accesses().get(node);
+    ctx.state().node(node).is_some() || access.is_some_and(|access| access.admitted)
+}
+
+fn let_in(ctx: &mut Context, token: JoinTokenId, ask: &JoinAsk) -> Generation {
+    let node = ask.node.clone();
+    let generation = ctx.state().admission().generation(&node).next();
+    ctx.record(Record::JoinTokenUsed {
+        token,
+        node,
+        key: ask.key,
+        generation,
+    });
+    cut(
+        ctx,
+        &ask.node,
+        "another host has joined under this node's name",
+    );
+    if ctx.state().node(&ask.node).is_some() {
+        label_as_joined(ctx, &ask.node);
     }
+    generation
+}
 
-    /// Cuts the link that a node has, if it has one.
-    pub(crate) fn cut(&mut self, node: &NodeName, why: &str) {
-        let contact = self.contacts.get(node);
-        if let Some(session) = contact.and_then(|contact| contact.session) {
-            let why = String::from(why);
-            self.output_send(Output::LetGo { session, why });
-            self.on_node_gone(session, node);
-        }
+/// Gives a node the labels of the token by which it joined.
+pub(crate) fn label_as_joined(ctx: &mut Context, node: &NodeName) {
+    let access = ctx.state().admission().accesses().get(node);
+    let labels = access.map(|access| access.labels.clone());
+    let labels = labels.into_iter().flatten();
+    let labels = labels.map(|(key, value)| (key, Some(value))).collect();
+    // Beyond the most that a node may have it gets none of them, and is let in all the same.
+    let _as_many_as_fit = label(ctx, node, labels);
+}
+
+/// Whether a node's certificate opens anything.
+pub(crate) fn check_claim(ctx: &Context, hello: &Hello, claim: &Claim) -> Result<(), String> {
+    let node = &hello.node;
+    let wanted = ctx.state().admission().generation(node);
+    if claim.generation < wanted {
+        return Err(format!(
+            "the access of node `{node}` was ended, or given to a host that joined later: where this host is to be let in, \
+             `sluice token create --node {node}` makes a line for `sluice-agent join`, and `sluice-coordinator issue-node {node} \
+             --generation {wanted}` a certificate"
+        ));
+    }
+    Ok(())
+}
+
+/// Ends a node's access: no certificate that it has opens anything any more, and its link is cut.
+pub(crate) fn revoke(ctx: &mut Context, name: &NodeName) {
+    let generation = ctx.state().admission().generation(name).next();
+    let node = name.clone();
+    ctx.record(Record::NodeRevoked { node, generation });
+    cut(ctx, name, "the access of this node was ended");
+}
+
+/// Cuts the link that a node has, if it has one.
+pub(crate) fn cut(ctx: &mut Context, node: &NodeName, why: &str) {
+    let contact = ctx.contact(node);
+    if let Some(session) = contact.and_then(|contact| contact.session) {
+        let why = String::from(why);
+        ctx.output_send(Output::LetGo { session, why });
+        on_node_gone(ctx, session, node);
     }
 }
 

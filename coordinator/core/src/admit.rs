@@ -14,210 +14,218 @@ use sluice_common::request::ResourceSettings;
 use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
 
-use crate::core::Core;
+use crate::bounds::over_bounds;
+use crate::cluster::home_of;
+use crate::context::Context;
 use crate::guard::kept_off;
 use crate::input::{NewStep, ReplyId};
+use crate::link::did_you_mean;
 use crate::market::{Never, Pool, Request};
 use crate::output::{Answer, Refusal, Submitted};
+use crate::patience::await_units;
+use crate::platforms::no_host_of_platform;
 use crate::record::Record;
 use crate::rules::Admitted;
+use crate::rules::admit_by_rules;
 use crate::state::{HOST_KEYS, Step, request};
 
-impl Core {
-    pub(crate) fn on_submit(&mut self, reply: ReplyId, steps: Vec<NewStep>) {
-        let over = self.over_bounds(&steps);
-        let results = steps.into_iter().map(|step| {
-            let refusal = over.get(&step.spec.subject);
-            match refusal.filter(|_| self.state.step(&step.id).is_none()) {
-                Some(refusal) => Err(refusal.clone()),
-                None => self.submit(step),
-            }
-        });
-        let results = results.collect();
-        self.reply(reply, Answer::Submitted(results));
-    }
-
-    pub(crate) fn submit(&mut self, new: NewStep) -> Result<Submitted, Refusal> {
-        let NewStep {
-            id: step,
-            spec,
-            past_maintenance,
-        } = new;
-        if let Some(old) = self.state.step(&step) {
-            return match first_difference(&old.spec, &spec) {
-                None => Ok(Submitted {
-                    step,
-                    created: false,
-                }),
-                Some(field) => Err(Refusal::IdInUse {
-                    step,
-                    differs: String::from(field),
-                }),
-            };
+pub(crate) fn on_submit(ctx: &mut Context, reply: ReplyId, steps: Vec<NewStep>) {
+    let over = over_bounds(ctx, &steps);
+    let results = steps.into_iter().map(|step| {
+        let refusal = over.get(&step.spec.subject);
+        match refusal.filter(|_| ctx.state().step(&step.id).is_none()) {
+            Some(refusal) => Err(refusal.clone()),
+            None => submit(ctx, step),
         }
-        let id = step.clone();
-        self.record(match self.admit(&step, spec, past_maintenance)? {
-            Admitted::Queued {
-                spec,
-                barred,
-                home,
-                grounds,
-            } => Record::StepQueued {
+    });
+    let results = results.collect();
+    ctx.reply(reply, Answer::Submitted(results));
+}
+
+pub(crate) fn submit(ctx: &mut Context, new: NewStep) -> Result<Submitted, Refusal> {
+    let NewStep {
+        id: step,
+        spec,
+        past_maintenance,
+    } = new;
+    if let Some(old) = ctx.state().step(&step) {
+        return match first_difference(&old.spec, &spec) {
+            None => Ok(Submitted {
                 step,
-                spec,
-                barred,
-                home,
-                grounds,
-            },
-            Admitted::Rejected { spec, reason } => Record::StepRejected { step, spec, reason },
-        });
-        self.await_units(&id);
-        Ok(Submitted {
-            step: id,
-            created: true,
-        })
-    }
-
-    /// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
-    fn admit(
-        &self,
-        step: &StepId,
-        spec: StepSpec,
-        past_maintenance: bool,
-    ) -> Result<Admitted, Refusal> {
-        match self.admit_at_all(&spec) {
-            Ok(()) => {
-                let home = self.home_of(&spec);
-                let request = home.send(Request::of(step.clone(), 0, &spec));
-                self.admit_by_rules(&request, home, spec, past_maintenance)
-            }
-            Err(reason) => Ok(Admitted::Rejected { spec, reason }),
-        }
-    }
-
-    fn admit_at_all(&self, spec: &StepSpec) -> Result<(), Reason> {
-        if let Some(pool) = &spec.pool {
-            self.admit_pool(pool)?;
-        }
-        Ok(())
-    }
-
-    /// Judged by what is declared, reserved and limited alone: hosts come and go. The rules of pools were looked at when
-    /// it was submitted.
-    pub(crate) fn admit_by_terms(&self, step: &Step) -> Result<(), Reason> {
-        let spec = &step.spec;
-        self.admit_at_all(spec)?;
-        let request = request(step);
-        let market = self.state.market();
-        market
-            .admit(&request, true)
-            .map_err(|never| self.never(&request, never))
-    }
-
-    pub(crate) fn admit_pool(&self, pool: &PoolName) -> Result<(), Reason> {
-        if self.state.pool(pool).is_some() {
-            return Ok(());
-        }
-        let message = format!("there is no pool `{pool}`{}", self.did_you_mean(pool));
-        Err(Reason::new(ReasonCode::UnknownPool, message).with("pool", pool.as_str()))
-    }
-
-    /// The reason is that of the most preferred pool; the others are listed.
-    fn never(&self, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
-        let never = never.into_iter();
-        let reasons = never.map(|(pool, never)| (self.never_in(&pool, request, never), pool));
-        foremost(reasons).unwrap_or_else(|| no_policy(request))
-    }
-
-    pub(crate) fn never_in(&self, pool: &PoolName, request: &Request, never: Never) -> Reason {
-        let subject = &request.subject;
-        let numbers = |code, key: &Key, asked: u64, has: (&str, u64), message: String| {
-            Reason::new(code, message)
-                .with("pool", pool.as_str())
-                .with("key", key.as_str())
-                .with("asked", asked)
-                .with(has.0, has.1)
+                created: false,
+            }),
+            Some(field) => Err(Refusal::IdInUse {
+                step,
+                differs: String::from(field),
+            }),
         };
-        match never {
-            Never::UnknownResource { key } => unknown_resource(pool, request, &key),
-            Never::ExceedsPoolCapacity {
-                key,
-                asked,
-                capacity,
-            } => {
-                let message = format!(
-                    "it asks for {}, and pool `{pool}` has {}",
-                    quantity(key.as_str(), asked),
-                    figure(key.as_str(), capacity)
-                );
-                let code = ReasonCode::ExceedsPoolCapacity;
-                numbers(code, &key, asked, ("capacity", capacity), message)
-            }
-            Never::ExceedsLimit { key, asked, limit } => {
-                let message = format!(
-                    "it asks for {}, and the limit of `{subject}` in pool `{pool}` is {}",
-                    quantity(key.as_str(), asked),
-                    figure(key.as_str(), limit)
-                );
-                let code = ReasonCode::ExceedsLimit;
-                numbers(code, &key, asked, ("limit", limit), message)
-            }
-            Never::ExceedsReserved {
-                key,
-                asked,
-                reserved,
-            } => {
-                let message = format!(
-                    "it is not preemptible and asks for {}, and `{subject}` has {} reserved in pool `{pool}`: ask for \
-                     less, or let it be preemptible",
-                    quantity(key.as_str(), asked),
-                    figure(key.as_str(), reserved)
-                );
-                let code = ReasonCode::ExceedsReserved;
-                numbers(code, &key, asked, ("reserved", reserved), message)
-            }
-            Never::NoHostFits { hosts } => self.no_host_fits(pool, request, hosts),
-        }
     }
+    let id = step.clone();
+    ctx.record(match admit(ctx, &step, spec, past_maintenance)? {
+        Admitted::Queued {
+            spec,
+            barred,
+            home,
+            grounds,
+        } => Record::StepQueued {
+            step,
+            spec,
+            barred,
+            home,
+            grounds,
+        },
+        Admitted::Rejected { spec, reason } => Record::StepRejected { step, spec, reason },
+    });
+    await_units(ctx, &id);
+    Ok(Submitted {
+        step: id,
+        created: true,
+    })
+}
 
-    /// No host that the pool remembers is large enough, with the one that comes closest.
-    pub(crate) fn no_host_fits(&self, pool: &PoolName, request: &Request, hosts: usize) -> Reason {
-        let reason =
-            |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
-        let known = self.state.market().pool(pool);
-        let kept_off = known.and_then(|known| kept_off(pool, known, request));
-        if hosts > 0 {
-            let message = too_few(pool, known, request, hosts);
-            let closed = kept_off.map_or_else(String::new, |it| format!("; {it}"));
-            return reason(format!("{message}{closed}"))
-                .with("key", "nodes")
-                .with("asked", u64::from(request.hosts))
-                .with("available", hosts as u64);
+/// Judged by the hosts that a pool remembers, lost ones included: nothing is rejected because a host is down.
+fn admit(
+    ctx: &Context,
+    step: &StepId,
+    spec: StepSpec,
+    past_maintenance: bool,
+) -> Result<Admitted, Refusal> {
+    match admit_at_all(ctx, &spec) {
+        Ok(()) => {
+            let home = home_of(ctx, &spec);
+            let request = home.send(Request::of(step.clone(), 0, &spec));
+            admit_by_rules(ctx, &request, home, spec, past_maintenance)
         }
-        if let Some(reason) = self.no_host_of_platform(pool, request) {
-            return reason;
-        }
-        if let Some(kept_off) = kept_off {
-            return reason(format!("no host of pool `{pool}` lets it in: {kept_off}"));
-        }
-        let view = known.and_then(|known| known.wanted(request).first());
-        let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each, |_| true));
-        let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
-        let Some((node, (key, asked, has))) = miss else {
-            return reason(format!("no host of pool `{pool}` is large enough"));
-        };
-        let message = format!(
-            "no host of pool `{pool}` could hold it even when empty: it asks for {}, and `{node}`, which comes closest, \
-             has {}",
-            quantity(key, asked),
-            figure(key, has)
-        );
-        reason(message)
-            .with("node", node.as_str())
-            .with("key", key)
+        Err(reason) => Ok(Admitted::Rejected { spec, reason }),
+    }
+}
+
+fn admit_at_all(ctx: &Context, spec: &StepSpec) -> Result<(), Reason> {
+    if let Some(pool) = &spec.pool {
+        admit_pool(ctx, pool)?;
+    }
+    Ok(())
+}
+
+/// Judged by what is declared, reserved and limited alone: hosts come and go. The rules of pools were looked at when
+/// it was submitted.
+pub(crate) fn admit_by_terms(ctx: &Context, step: &Step) -> Result<(), Reason> {
+    let spec = &step.spec;
+    admit_at_all(ctx, spec)?;
+    let request = request(step);
+    let market = ctx.state().market();
+    market
+        .admit(&request, true)
+        .map_err(|found| never(ctx, &request, found))
+}
+
+pub(crate) fn admit_pool(ctx: &Context, pool: &PoolName) -> Result<(), Reason> {
+    if ctx.state().pool(pool).is_some() {
+        return Ok(());
+    }
+    let message = format!("there is no pool `{pool}`{}", did_you_mean(ctx, pool));
+    Err(Reason::new(ReasonCode::UnknownPool, message).with("pool", pool.as_str()))
+}
+
+/// The reason is that of the most preferred pool; the others are listed.
+fn never(ctx: &Context, request: &Request, never: Vec<(PoolName, Never)>) -> Reason {
+    let never = never.into_iter();
+    let reasons = never.map(|(pool, never)| (never_in(ctx, &pool, request, never), pool));
+    foremost(reasons).unwrap_or_else(|| no_policy(request))
+}
+
+pub(crate) fn never_in(ctx: &Context, pool: &PoolName, request: &Request, never: Never) -> Reason {
+    let subject = &request.subject;
+    let numbers = |code, key: &Key, asked: u64, has: (&str, u64), message: String| {
+        Reason::new(code, message)
+            .with("pool", pool.as_str())
+            .with("key", key.as_str())
             .with("asked", asked)
-            .with("available", has)
+            .with(has.0, has.1)
+    };
+    match never {
+        Never::UnknownResource { key } => unknown_resource(pool, request, &key),
+        Never::ExceedsPoolCapacity {
+            key,
+            asked,
+            capacity,
+        } => {
+            let message = format!(
+                "it asks for {}, and pool `{pool}` has {}",
+                quantity(key.as_str(), asked),
+                figure(key.as_str(), capacity)
+            );
+            let code = ReasonCode::ExceedsPoolCapacity;
+            numbers(code, &key, asked, ("capacity", capacity), message)
+        }
+        Never::ExceedsLimit { key, asked, limit } => {
+            let message = format!(
+                "it asks for {}, and the limit of `{subject}` in pool `{pool}` is {}",
+                quantity(key.as_str(), asked),
+                figure(key.as_str(), limit)
+            );
+            let code = ReasonCode::ExceedsLimit;
+            numbers(code, &key, asked, ("limit", limit), message)
+        }
+        Never::ExceedsReserved {
+            key,
+            asked,
+            reserved,
+        } => {
+            let message = format!(
+                "it is not preemptible and asks for {}, and `{subject}` has {} reserved in pool `{pool}`: ask for \
+                 less, or let it be preemptible",
+                quantity(key.as_str(), asked),
+                figure(key.as_str(), reserved)
+            );
+            let code = ReasonCode::ExceedsReserved;
+            numbers(code, &key, asked, ("reserved", reserved), message)
+        }
+        Never::NoHostFits { hosts } => no_host_fits(ctx, pool, request, hosts),
     }
+}
+
+/// No host that the pool remembers is large enough, with the one that comes closest.
+pub(crate) fn no_host_fits(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    hosts: usize,
+) -> Reason {
+    let reason = |message| Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
+    let known = ctx.state().market().pool(pool);
+    let kept_off = known.and_then(|known| kept_off(pool, known, request));
+    if hosts > 0 {
+        let message = too_few(pool, known, request, hosts);
+        let closed = kept_off.map_or_else(String::new, |it| format!("; {it}"));
+        return reason(format!("{message}{closed}"))
+            .with("key", "nodes")
+            .with("asked", u64::from(request.hosts))
+            .with("available", hosts as u64);
+    }
+    if let Some(reason) = no_host_of_platform(ctx, pool, request) {
+        return reason;
+    }
+    if let Some(kept_off) = kept_off {
+        return reason(format!("no host of pool `{pool}` lets it in: {kept_off}"));
+    }
+    let view = known.and_then(|known| known.wanted(request).first());
+    let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each, |_| true));
+    let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
+    let Some((node, (key, asked, has))) = miss else {
+        return reason(format!("no host of pool `{pool}` is large enough"));
+    };
+    let message = format!(
+        "no host of pool `{pool}` could hold it even when empty: it asks for {}, and `{node}`, which comes closest, \
+         has {}",
+        quantity(key, asked),
+        figure(key, has)
+    );
+    reason(message)
+        .with("node", node.as_str())
+        .with("key", key)
+        .with("asked", asked)
+        .with("available", has)
 }
 
 /// So many hosts are large enough, of the platform that has most of them where there are several.

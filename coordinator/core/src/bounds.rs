@@ -5,63 +5,61 @@ use alloc::collections::BTreeMap;
 
 use sluice_common::id::{StepId, Subject};
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::input::{Bounds, NewStep};
 use crate::output::{QueueBound, QueueFull, Refusal};
 use crate::record::Record;
 
-impl Core {
-    /// The subjects whose new steps would be too much, and why. All steps of a submit are judged together: those of one
-    /// subject are taken in, or none of them. What is there already adds nothing.
-    pub(crate) fn over_bounds(&self, steps: &[NewStep]) -> BTreeMap<Subject, Refusal> {
-        let mut sums: BTreeMap<&Subject, (u64, u64)> = BTreeMap::new();
-        let new = steps.iter().filter(|it| self.state.step(&it.id).is_none());
-        for NewStep { spec, .. } in new {
-            let (steps, bytes) = sums.entry(&spec.subject).or_default();
-            *steps += 1;
-            *bytes += spec.weight();
-        }
-        let judged = sums.into_iter();
-        let over = judged
-            .filter_map(|(subject, sum)| Some((subject.clone(), self.over_bound(subject, sum)?)));
-        over.collect()
+/// The subjects whose new steps would be too much, and why. All steps of a submit are judged together: those of one
+/// subject are taken in, or none of them. What is there already adds nothing.
+pub(crate) fn over_bounds(ctx: &Context, steps: &[NewStep]) -> BTreeMap<Subject, Refusal> {
+    let mut sums: BTreeMap<&Subject, (u64, u64)> = BTreeMap::new();
+    let new = steps.iter().filter(|it| ctx.state().step(&it.id).is_none());
+    for NewStep { spec, .. } in new {
+        let (steps, bytes) = sums.entry(&spec.subject).or_default();
+        *steps += 1;
+        *bytes += spec.weight();
     }
+    let judged = sums.into_iter();
+    let over =
+        judged.filter_map(|(subject, sum)| Some((subject.clone(), over_bound(ctx, subject, sum)?)));
+    over.collect()
+}
 
-    fn over_bound(&self, subject: &Subject, (steps, bytes): (u64, u64)) -> Option<Refusal> {
-        let load = self.state.index().loads().of(subject);
-        let (has, has_bytes) = load.map_or((0, 0), |load| (load.steps, load.bytes));
-        let bounds = &self.settings.bounds;
-        let (bound, has, asked, limit) = if has + steps > bounds.queued_steps {
-            (QueueBound::Steps, has, steps, bounds.queued_steps)
-        } else if has_bytes + bytes > bounds.queued_bytes {
-            (QueueBound::Bytes, has_bytes, bytes, bounds.queued_bytes)
-        } else {
-            return None;
-        };
-        Some(Refusal::QueueFull(QueueFull {
-            subject: subject.clone(),
-            bound,
-            has,
-            asked,
-            limit,
-        }))
-    }
+fn over_bound(ctx: &Context, subject: &Subject, (steps, bytes): (u64, u64)) -> Option<Refusal> {
+    let load = ctx.state().index().loads().of(subject);
+    let (has, has_bytes) = load.map_or((0, 0), |load| (load.steps, load.bytes));
+    let bounds = &ctx.settings().bounds;
+    let (bound, has, asked, limit) = if has + steps > bounds.queued_steps {
+        (QueueBound::Steps, has, steps, bounds.queued_steps)
+    } else if has_bytes + bytes > bounds.queued_bytes {
+        (QueueBound::Bytes, has_bytes, bytes, bounds.queued_bytes)
+    } else {
+        return None;
+    };
+    Some(Refusal::QueueFull(QueueFull {
+        subject: subject.clone(),
+        bound,
+        has,
+        asked,
+        limit,
+    }))
+}
 
-    /// Forgets ended steps of which there are too many, or that weigh too much.
-    pub(crate) fn forget_old(&mut self) {
-        let bounds = self.settings.bounds;
-        while let Some(step) = self.first_too_many(bounds) {
-            self.record(Record::StepForgotten { step });
-        }
+/// Forgets ended steps of which there are too many, or that weigh too much.
+pub(crate) fn forget_old(ctx: &mut Context) {
+    let bounds = ctx.settings().bounds;
+    while let Some(step) = first_too_many(ctx, bounds) {
+        ctx.record(Record::StepForgotten { step });
     }
+}
 
-    fn first_too_many(&self, bounds: Bounds) -> Option<StepId> {
-        let index = self.state.index();
-        if index.finished().len() > bounds.keep_finished {
-            return index.loads().first_of_fullest().cloned();
-        }
-        let heavy = index.loads().ended_bytes() > bounds.keep_finished_bytes;
-        let heaviest = index.loads().first_of_heaviest();
-        heaviest.filter(|_| heavy).cloned()
+fn first_too_many(ctx: &Context, bounds: Bounds) -> Option<StepId> {
+    let index = ctx.state().index();
+    if index.finished().len() > bounds.keep_finished {
+        return index.loads().first_of_fullest().cloned();
     }
+    let heavy = index.loads().ended_bytes() > bounds.keep_finished_bytes;
+    let heaviest = index.loads().first_of_heaviest();
+    heaviest.filter(|_| heavy).cloned()
 }

@@ -7,77 +7,76 @@ use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::input::ReplyId;
 use crate::output::{Answer, Refusal};
+use crate::reconcile::stop_attempt_within;
 use crate::record::Record;
 use crate::words;
 
-impl Core {
-    pub(crate) fn on_cancel(&mut self, reply: ReplyId, id: StepId, grace: Option<Span>) {
-        let answer = match self.state.step(&id) {
-            None => Err(Refusal::UnknownStep { step: id }),
-            Some(step) => {
-                let state = step.state;
-                self.cancel(&id, state, grace);
-                Ok(id)
-            }
-        };
-        self.reply(reply, Answer::Cancelled(answer));
-    }
-
-    fn cancel(&mut self, id: &StepId, state: StepState, grace: Option<Span>) {
-        match state {
-            StepState::Queued => self.record(Record::StepEnded {
-                step: id.clone(),
-                state: StepState::Cancelled,
-                reason: words::cancelled(),
-            }),
-            StepState::Allocated
-            | StepState::Starting
-            | StepState::Running
-            | StepState::Suspending
-            | StepState::Suspended
-            | StepState::Resuming
-            | StepState::Stopping => self.cancel_attempt(id, grace),
-            StepState::Succeeded
-            | StepState::Failed
-            | StepState::Cancelled
-            | StepState::Rejected
-            | StepState::Preempted => {}
+pub(crate) fn on_cancel(ctx: &mut Context, reply: ReplyId, id: StepId, grace: Option<Span>) {
+    let answer = match ctx.state().step(&id) {
+        None => Err(Refusal::UnknownStep { step: id }),
+        Some(step) => {
+            let state = step.state;
+            cancel(ctx, &id, state, grace);
+            Ok(id)
         }
-    }
+    };
+    ctx.reply(reply, Answer::Cancelled(answer));
+}
 
-    fn cancel_attempt(&mut self, id: &StepId, grace: Option<Span>) {
-        let Some(step) = self.state.step(id) else {
-            return;
-        };
-        let Some(attempt) = step.live() else {
-            return;
-        };
-        let why = match attempt.stopping {
-            // It is on its way out, and how it ends is settled.
-            Some(why @ (StopWhy::Cancelled | StopWhy::TimedOut)) => {
-                let ends = attempt.grace_ends(step);
-                let sooner = |grace| ends.is_none_or(|ends| self.now + grace < ends);
-                if !grace.is_some_and(sooner) {
-                    return;
-                }
-                why
-            }
-            Some(
-                StopWhy::Drained
-                | StopWhy::Preempted
-                | StopWhy::Superseded
-                | StopWhy::PeerEnded
-                | StopWhy::GpuLost
-                | StopWhy::Requeued
-                | StopWhy::NotSuspended
-                | StopWhy::SuspendedTooLong,
-            )
-            | None => StopWhy::Cancelled,
-        };
-        let attempt = step.attempt_id(attempt.number);
-        self.stop_attempt_within(&attempt, why, None, grace);
+fn cancel(ctx: &mut Context, id: &StepId, state: StepState, grace: Option<Span>) {
+    match state {
+        StepState::Queued => ctx.record(Record::StepEnded {
+            step: id.clone(),
+            state: StepState::Cancelled,
+            reason: words::cancelled(),
+        }),
+        StepState::Allocated
+        | StepState::Starting
+        | StepState::Running
+        | StepState::Suspending
+        | StepState::Suspended
+        | StepState::Resuming
+        | StepState::Stopping => cancel_attempt(ctx, id, grace),
+        StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled
+        | StepState::Rejected
+        | StepState::Preempted => {}
     }
+}
+
+fn cancel_attempt(ctx: &mut Context, id: &StepId, grace: Option<Span>) {
+    let Some(step) = ctx.state().step(id) else {
+        return;
+    };
+    let Some(attempt) = step.live() else {
+        return;
+    };
+    let why = match attempt.stopping {
+        // It is on its way out, and how it ends is settled.
+        Some(why @ (StopWhy::Cancelled | StopWhy::TimedOut)) => {
+            let ends = attempt.grace_ends(step);
+            let sooner = |grace| ends.is_none_or(|ends| ctx.now() + grace < ends);
+            if !grace.is_some_and(sooner) {
+                return;
+            }
+            why
+        }
+        Some(
+            StopWhy::Drained
+            | StopWhy::Preempted
+            | StopWhy::Superseded
+            | StopWhy::PeerEnded
+            | StopWhy::GpuLost
+            | StopWhy::Requeued
+            | StopWhy::NotSuspended
+            | StopWhy::SuspendedTooLong,
+        )
+        | None => StopWhy::Cancelled,
+    };
+    let attempt = step.attempt_id(attempt.number);
+    stop_attempt_within(ctx, &attempt, why, None, grace);
 }

@@ -3,7 +3,8 @@
 use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Span;
 
-use crate::core::Core;
+use crate::context::Context;
+use crate::reconcile::live_on;
 use crate::record::Record;
 use crate::state::PartPhase;
 
@@ -11,25 +12,23 @@ use crate::state::PartPhase;
 /// minute more or less of lost work decides nothing that matters.
 const RECORD_AGAIN: Span = Span::from_secs(60);
 
-impl Core {
-    /// A host has seen that an attempt on it saved its work so long ago. Hosts repeat themselves.
-    pub(crate) fn on_checkpoint(&mut self, node: &NodeName, id: AttemptId, ago: Span) {
-        let Some((_, attempt, part)) = self.live_on(node, &id) else {
-            return;
-        };
-        let (PartPhase::Running, Some(began)) = (part.phase, attempt.began_at) else {
-            return;
-        };
-        let saved_at = self.now.before(ago);
-        let is_news = match attempt.saved_at {
-            None => saved_at > began,
-            Some(last) => saved_at >= last + RECORD_AGAIN,
-        };
-        if is_news {
-            self.record(Record::Checkpointed {
-                attempt: id,
-                saved_at,
-            });
-        }
+/// A host has seen that an attempt on it saved its work so long ago. Hosts repeat themselves.
+pub(crate) fn on_checkpoint(ctx: &mut Context, node: &NodeName, id: AttemptId, ago: Span) {
+    let Some((_, attempt, part)) = live_on(ctx, node, &id) else {
+        return;
+    };
+    let (PartPhase::Running, Some(began)) = (part.phase, attempt.began_at) else {
+        return;
+    };
+    let saved_at = ctx.now().before(ago);
+    let is_news = match attempt.saved_at {
+        None => saved_at > began,
+        Some(last) => saved_at >= last + RECORD_AGAIN,
+    };
+    if is_news {
+        ctx.record(Record::Checkpointed {
+            attempt: id,
+            saved_at,
+        });
     }
 }

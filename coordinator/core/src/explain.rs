@@ -4,10 +4,10 @@
 //! `explain/held_up.rs` names a host that cannot act, and `explain/sentences.rs` has its sentences.
 
 mod answer;
-mod held_up;
-mod holding;
+pub(crate) mod held_up;
+pub(crate) mod holding;
 mod sentences;
-mod waiting;
+pub(crate) mod waiting;
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -19,174 +19,180 @@ use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 
-use crate::core::Core;
+use crate::admit::never_in;
+use crate::context::Context;
+use crate::explain::held_up::reason_on_host;
 use crate::guard::kept_off;
 use crate::market::{Block, Request};
+use crate::recovery::recovering;
 use crate::state::{Node, Step};
 use crate::words;
 
 pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 
-impl Core {
-    /// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
-    /// over, and the message and the detail `waiting` say for what it waits.
-    pub fn reason(&self, step: &Step) -> Reason {
-        if step.state != StepState::Queued && step.state != StepState::Suspended {
-            return self.reason_on_host(step);
-        }
-        if step.held {
-            return words::held();
-        }
-        let waiting = self.waiting(step);
-        if step.reason.code == ReasonCode::Submitted {
-            return waiting;
-        }
-        let mut again = step.reason.clone();
-        again.message = format!("{}; {}", again.message, waiting.message);
-        for (name, detail) in waiting.detail {
-            again.detail.entry(name).or_insert(detail);
-        }
-        again.with("waiting", waiting.code.as_str())
+/// Why a step is where it is now. Of a step that waits again after an attempt, the code says why that attempt is
+/// over, and the message and the detail `waiting` say for what it waits.
+pub(crate) fn reason(ctx: &Context, step: &Step) -> Reason {
+    if step.state != StepState::Queued && step.state != StepState::Suspended {
+        return reason_on_host(ctx, step);
     }
-
-    /// The pool that a queued step prefers, or where it is promised a place, and what keeps it from starting there.
-    fn waiting(&self, step: &Step) -> Reason {
-        if self.state.recovery().is_some() {
-            return self.recovering();
-        }
-        let market = self.state.market();
-        let Some(request) = market.request(&step.id) else {
-            return step.reason.clone();
-        };
-        let promised = market.nomination(&step.id).map(|promise| &promise.pool);
-        let Some(pool) = promised.or_else(|| market.preferred(request)) else {
-            return lost_policy(request);
-        };
-        match market.block(&step.id, pool) {
-            Some(block) => self.in_words(pool, request, block),
-            None => waiting::next(pool),
-        }
+    if step.held {
+        return words::held();
     }
-
-    pub(crate) fn in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
-        let waits_for_hosts = matches!(block, Block::NoOpenHost { .. } | Block::Hosts { .. });
-        let mut reason = self.block_in_words(pool, request, block);
-        let market = self.state.market().pool(pool).filter(|_| waits_for_hosts);
-        if let Some(kept_off) = market.and_then(|market| kept_off(pool, market, request)) {
-            reason.message = format!("{}; {kept_off}", reason.message);
-        }
-        reason
+    let waiting = waiting(ctx, step);
+    if step.reason.code == ReasonCode::Submitted {
+        return waiting;
     }
+    let mut again = step.reason.clone();
+    again.message = format!("{}; {}", again.message, waiting.message);
+    for (name, detail) in waiting.detail {
+        again.detail.entry(name).or_insert(detail);
+    }
+    again.with("waiting", waiting.code.as_str())
+}
 
-    fn block_in_words(&self, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
-        let subject = &request.subject;
-        match block {
-            Block::PoolEmpty => pool_empty(pool),
-            Block::Never(never) => still_too_large(self.never_in(pool, request, never)),
-            Block::Release { runs } => {
-                let message = format!(
-                    "its place in pool `{pool}` is being made free: {runs} running {} told to give way",
-                    if runs == 1 { "step was" } else { "steps were" }
-                );
-                Reason::new(ReasonCode::WaitingForRelease, message).with("runs", runs as u64)
-            }
-            Block::Limit { key, used, limit } => {
-                let asked = request.demand.get(key);
-                let message = format!(
-                    "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {} more",
-                    quantity(key, used),
-                    figure(key, limit),
-                    figure(key, asked)
-                );
-                Reason::new(ReasonCode::WaitingForLimit, message)
-                    .with("key", key)
-                    .with("asked", asked)
-                    .with("used", used)
-                    .with("limit", limit)
-            }
-            Block::Reserved {
-                key,
-                used,
-                reserved,
-            } => {
-                let asked = request.demand.get(key);
-                let message = format!(
-                    "it is not preemptible: `{subject}` has {} reserved in pool `{pool}`, of which such steps use {}, \
-                     and it asks for {} more",
-                    quantity(key, reserved),
-                    figure(key, used),
-                    figure(key, asked)
-                );
-                Reason::new(ReasonCode::WaitingForReserved, message)
-                    .with("key", key)
-                    .with("asked", asked)
-                    .with("used", used)
-                    .with("reserved", reserved)
-            }
-            Block::NoOpenHost { nearest } => {
-                let node = self.state.node(nearest);
-                let fewer = match request.hosts {
-                    1 => String::from("no host"),
-                    wanted => format!("fewer than {wanted} hosts"),
-                };
-                let verb = if request.hosts == 1 { "takes" } else { "take" };
-                let message = format!(
-                    "{fewer} of pool `{pool}`{} that could hold it {verb} work now: `{nearest}` {}",
-                    of_platforms(request),
-                    node.map_or("is gone".to_string(), |node| self.closed(node))
-                );
-                Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())
-            }
-            Block::Turn { behind } => turn(pool, &behind),
-            Block::Pool { key, free } => {
-                let asked = request.demand.get(key);
-                let message = format!(
-                    "it asks for {}, and pool `{pool}` has {} free",
-                    quantity(key, asked),
-                    figure(key, free)
-                );
-                short(pool, message, key, asked, free)
-            }
-            Block::Hosts { closest } => match closest {
-                None => Reason::new(
-                    ReasonCode::WaitingForUnits,
-                    format!("it starts in pool `{pool}` when enough is free {}", on(request)),
+/// The pool that a queued step prefers, or where it is promised a place, and what keeps it from starting there.
+fn waiting(ctx: &Context, step: &Step) -> Reason {
+    if ctx.state().recovery().is_some() {
+        return recovering(ctx);
+    }
+    let market = ctx.state().market();
+    let Some(request) = market.request(&step.id) else {
+        return step.reason.clone();
+    };
+    let promised = market.nomination(&step.id).map(|promise| &promise.pool);
+    let Some(pool) = promised.or_else(|| market.preferred(request)) else {
+        return lost_policy(request);
+    };
+    match market.block(&step.id, pool) {
+        Some(block) => in_words(ctx, pool, request, block),
+        None => waiting::next(pool),
+    }
+}
+
+pub(crate) fn in_words(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    block: Block<'_>,
+) -> Reason {
+    let waits_for_hosts = matches!(block, Block::NoOpenHost { .. } | Block::Hosts { .. });
+    let mut reason = block_in_words(ctx, pool, request, block);
+    let market = ctx.state().market().pool(pool).filter(|_| waits_for_hosts);
+    if let Some(kept_off) = market.and_then(|market| kept_off(pool, market, request)) {
+        reason.message = format!("{}; {kept_off}", reason.message);
+    }
+    reason
+}
+
+fn block_in_words(ctx: &Context, pool: &PoolName, request: &Request, block: Block<'_>) -> Reason {
+    let subject = &request.subject;
+    match block {
+        Block::PoolEmpty => pool_empty(pool),
+        Block::Never(never) => still_too_large(never_in(ctx, pool, request, never)),
+        Block::Release { runs } => {
+            let message = format!(
+                "its place in pool `{pool}` is being made free: {runs} running {} told to give way",
+                if runs == 1 { "step was" } else { "steps were" }
+            );
+            Reason::new(ReasonCode::WaitingForRelease, message).with("runs", runs as u64)
+        }
+        Block::Limit { key, used, limit } => {
+            let asked = request.demand.get(key);
+            let message = format!(
+                "`{subject}` uses {} of pool `{pool}`, its limit is {}, and it asks for {} more",
+                quantity(key, used),
+                figure(key, limit),
+                figure(key, asked)
+            );
+            Reason::new(ReasonCode::WaitingForLimit, message)
+                .with("key", key)
+                .with("asked", asked)
+                .with("used", used)
+                .with("limit", limit)
+        }
+        Block::Reserved {
+            key,
+            used,
+            reserved,
+        } => {
+            let asked = request.demand.get(key);
+            let message = format!(
+                "it is not preemptible: `{subject}` has {} reserved in pool `{pool}`, of which such steps use {}, \
+                 and it asks for {} more",
+                quantity(key, reserved),
+                figure(key, used),
+                figure(key, asked)
+            );
+            Reason::new(ReasonCode::WaitingForReserved, message)
+                .with("key", key)
+                .with("asked", asked)
+                .with("used", used)
+                .with("reserved", reserved)
+        }
+        Block::NoOpenHost { nearest } => {
+            let node = ctx.state().node(nearest);
+            let fewer = match request.hosts {
+                1 => String::from("no host"),
+                wanted => format!("fewer than {wanted} hosts"),
+            };
+            let verb = if request.hosts == 1 { "takes" } else { "take" };
+            let message = format!(
+                "{fewer} of pool `{pool}`{} that could hold it {verb} work now: `{nearest}` {}",
+                of_platforms(request),
+                node.map_or("is gone".to_string(), |node| closed(ctx, node))
+            );
+            Reason::new(ReasonCode::NoLiveHost, message).with("node", nearest.as_str())
+        }
+        Block::Turn { behind } => turn(pool, &behind),
+        Block::Pool { key, free } => {
+            let asked = request.demand.get(key);
+            let message = format!(
+                "it asks for {}, and pool `{pool}` has {} free",
+                quantity(key, asked),
+                figure(key, free)
+            );
+            short(pool, message, key, asked, free)
+        }
+        Block::Hosts { closest } => match closest {
+            None => Reason::new(
+                ReasonCode::WaitingForUnits,
+                format!("it starts in pool `{pool}` when enough is free {}", on(request)),
+            ),
+            Some((node, STEP_RUN, ..)) => Reason::new(
+                ReasonCode::WaitingForUnits,
+                format!(
+                    "it starts in pool `{pool}` when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the \
+                     most that one may: `{node}` holds as many"
                 ),
-                Some((node, STEP_RUN, ..)) => Reason::new(
-                    ReasonCode::WaitingForUnits,
-                    format!(
-                        "it starts in pool `{pool}` when a host holds fewer than {MAX_ATTEMPTS_PER_NODE} steps, the \
-                         most that one may: `{node}` holds as many"
-                    ),
-                )
-                .with("key", STEP_RUN)
-                .with("node", node.as_str()),
-                Some((node, key, asked, free)) => {
-                    let unfit = self.state.node(node).filter(|_| key == GPU).and_then(unfit);
-                    let message = format!(
-                        "it starts in pool `{pool}` when enough is free {}: it asks {}for {}, and `{node}`, which \
-                         comes closest, has {} free{}",
-                        on(request),
-                        if request.hosts > 1 { "each " } else { "" },
-                        quantity(key, asked),
-                        figure(key, free),
-                        unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
-                    );
-                    short(pool, message, key, asked, free).with("node", node.as_str())
-                }
-            },
-        }
-        .with("pool", pool.as_str())
+            )
+            .with("key", STEP_RUN)
+            .with("node", node.as_str()),
+            Some((node, key, asked, free)) => {
+                let unfit = ctx.state().node(node).filter(|_| key == GPU).and_then(unfit);
+                let message = format!(
+                    "it starts in pool `{pool}` when enough is free {}: it asks {}for {}, and `{node}`, which \
+                     comes closest, has {} free{}",
+                    on(request),
+                    if request.hosts > 1 { "each " } else { "" },
+                    quantity(key, asked),
+                    figure(key, free),
+                    unfit.map_or(String::new(), |unfit| format!(", and {unfit}")),
+                );
+                short(pool, message, key, asked, free).with("node", node.as_str())
+            }
+        },
     }
+    .with("pool", pool.as_str())
+}
 
-    /// Why a node takes no work, as what is said of it.
-    fn closed(&self, node: &Node) -> String {
-        let lacking = self.state.lacking(node);
-        if !node.is_open() || lacking.is_empty() {
-            return format!("is {}", closed_by(node));
-        }
-        crate::words::lacks(&lacking)
+/// Why a node takes no work, as what is said of it.
+fn closed(ctx: &Context, node: &Node) -> String {
+    let lacking = ctx.state().lacking(node);
+    if !node.is_open() || lacking.is_empty() {
+        return format!("is {}", closed_by(node));
     }
+    crate::words::lacks(&lacking)
 }
 
 /// How a node is closed, in the admin's words where one closed it.

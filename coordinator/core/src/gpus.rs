@@ -14,76 +14,79 @@ use sluice_common::id::NodeName;
 use sluice_common::inventory::Gpu;
 use sluice_common::wire::ToNode;
 
-use crate::core::Core;
+use crate::admin::drain;
+use crate::context::Context;
 use crate::output::Refusal;
 use crate::record::Record;
 use crate::state::Node;
 
-impl Core {
-    /// What an agent says of its GPUs now. A host that calls itself unfit is drained, once for each new cause: an admin
-    /// who opens it again is not contradicted by the same words.
-    pub(crate) fn take_gpu_states(&mut self, name: &NodeName, states: GpuStates) {
-        let Some(node) = self.state.node(name).filter(|node| node.gpus != states) else {
-            return;
-        };
-        let new_cause = states.drain.clone();
-        let new_cause = new_cause.filter(|why| node.gpus.drain.as_ref() != Some(why));
+/// What an agent says of its GPUs now. A host that calls itself unfit is drained, once for each new cause: an admin
+/// who opens it again is not contradicted by the same words.
+pub(crate) fn take_gpu_states(ctx: &mut Context, name: &NodeName, states: GpuStates) {
+    let Some(node) = ctx.state().node(name).filter(|node| node.gpus != states) else {
+        return;
+    };
+    let new_cause = states.drain.clone();
+    let new_cause = new_cause.filter(|why| node.gpus.drain.as_ref() != Some(why));
+    let node = name.clone();
+    ctx.record(Record::GpusReported { node, states });
+    if let Some(why) = new_cause {
+        drain(ctx, name, Some(format!("closed by itself: {why}")), None);
+    }
+}
+
+/// Closes GPUs of a node by hand.
+pub(crate) fn cordon_gpus(
+    ctx: &mut Context,
+    name: &NodeName,
+    selector: &str,
+    reason: Option<String>,
+) -> Result<(), Refusal> {
+    let node = ctx.state().node(name);
+    let gpus = chosen(node, name, selector)?;
+    let closed = |gpu: &String| node.and_then(|node| node.gpu_cordons.get(gpu));
+    let before = gpus.iter().find_map(closed);
+    let reason = reason.or_else(|| before.map(|cordon| cordon.reason.clone()));
+    let reason = reason.unwrap_or_default();
+    let changes = gpus
+        .iter()
+        .any(|gpu| closed(gpu).is_none_or(|cordon| cordon.reason != reason));
+    if changes {
+        ctx.record(Record::GpusCordoned {
+            node: name.clone(),
+            gpus,
+            reason,
+        });
+    }
+    Ok(())
+}
+
+/// Opens them again. Those that their host calls unfit it is to look at, and tells what it finds.
+pub(crate) fn uncordon_gpus(
+    ctx: &mut Context,
+    name: &NodeName,
+    selector: &str,
+) -> Result<(), Refusal> {
+    let node = ctx.state().node(name);
+    let mut gpus = chosen(node, name, selector)?;
+    gpus.retain(|gpu| node.is_some_and(|node| !node.is_fit(gpu)));
+    let mut unfit = gpus.clone();
+    unfit.retain(|gpu| node.is_some_and(|node| node.gpus.faults.contains_key(gpu)));
+    let contact = ctx.contact(name);
+    if !unfit.is_empty() && contact.is_none_or(|contact| contact.session.is_none()) {
+        return Err(Refusal::CannotLookAtGpu {
+            node: name.clone(),
+            gpu: selector.to_string(),
+        });
+    }
+    if !gpus.is_empty() {
         let node = name.clone();
-        self.record(Record::GpusReported { node, states });
-        if let Some(why) = new_cause {
-            self.drain(name, Some(format!("closed by itself: {why}")), None);
-        }
+        ctx.record(Record::GpusUncordoned { node, gpus });
     }
-
-    /// Closes GPUs of a node by hand.
-    pub(crate) fn cordon_gpus(
-        &mut self,
-        name: &NodeName,
-        selector: &str,
-        reason: Option<String>,
-    ) -> Result<(), Refusal> {
-        let node = self.state.node(name);
-        let gpus = chosen(node, name, selector)?;
-        let closed = |gpu: &String| node.and_then(|node| node.gpu_cordons.get(gpu));
-        let before = gpus.iter().find_map(closed);
-        let reason = reason.or_else(|| before.map(|cordon| cordon.reason.clone()));
-        let reason = reason.unwrap_or_default();
-        let changes = gpus
-            .iter()
-            .any(|gpu| closed(gpu).is_none_or(|cordon| cordon.reason != reason));
-        if changes {
-            self.record(Record::GpusCordoned {
-                node: name.clone(),
-                gpus,
-                reason,
-            });
-        }
-        Ok(())
+    if !unfit.is_empty() {
+        ctx.send(name, ToNode::RestoreGpus { gpus: unfit });
     }
-
-    /// Opens them again. Those that their host calls unfit it is to look at, and tells what it finds.
-    pub(crate) fn uncordon_gpus(&mut self, name: &NodeName, selector: &str) -> Result<(), Refusal> {
-        let node = self.state.node(name);
-        let mut gpus = chosen(node, name, selector)?;
-        gpus.retain(|gpu| node.is_some_and(|node| !node.is_fit(gpu)));
-        let mut unfit = gpus.clone();
-        unfit.retain(|gpu| node.is_some_and(|node| node.gpus.faults.contains_key(gpu)));
-        let contact = self.contacts.get(name);
-        if !unfit.is_empty() && contact.is_none_or(|contact| contact.session.is_none()) {
-            return Err(Refusal::CannotLookAtGpu {
-                node: name.clone(),
-                gpu: selector.to_string(),
-            });
-        }
-        if !gpus.is_empty() {
-            let node = name.clone();
-            self.record(Record::GpusUncordoned { node, gpus });
-        }
-        if !unfit.is_empty() {
-            self.send(name, ToNode::RestoreGpus { gpus: unfit });
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 /// The GPUs that an admin means: by the driver's index, by UUID, or by the UUID of the GPU that they are instances of.

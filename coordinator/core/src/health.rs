@@ -9,32 +9,30 @@ use alloc::format;
 use sluice_common::host_health::HostHealth;
 use sluice_common::id::NodeName;
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::record::Record;
 
 /// How a reason begins that is this room's.
 const OWN: &str = "closed by its health check: ";
 
-impl Core {
-    /// A host says how it is.
-    pub(crate) fn on_health(&mut self, name: &NodeName, health: HostHealth) {
-        let Some(node) = self.state.node(name) else {
-            return;
-        };
-        let cordon = node.cordon.as_ref();
-        let is_own = |reason: &str| reason.starts_with(OWN);
-        // One that is drained as well an admin has had a hand in.
-        let closed_here = cordon.is_some_and(|c| is_own(&c.reason) && c.drain.is_none());
-        let node = name.clone();
-        match health {
-            HostHealth::Fit if closed_here => self.record(Record::NodeUncordoned { node }),
-            HostHealth::Unfit(why) if cordon.is_none() || closed_here => {
-                let reason = format!("{OWN}{why}");
-                if cordon.is_none_or(|before| before.reason != reason) {
-                    self.record(Record::NodeCordoned { node, reason });
-                }
+/// A host says how it is.
+pub(crate) fn on_health(ctx: &mut Context, name: &NodeName, health: HostHealth) {
+    let Some(node) = ctx.state().node(name) else {
+        return;
+    };
+    let cordon = node.cordon.as_ref();
+    let is_own = |reason: &str| reason.starts_with(OWN);
+    // One that is drained as well an admin has had a hand in.
+    let closed_here = cordon.is_some_and(|c| is_own(&c.reason) && c.drain.is_none());
+    let node = name.clone();
+    match health {
+        HostHealth::Fit if closed_here => ctx.record(Record::NodeUncordoned { node }),
+        HostHealth::Unfit(why) if cordon.is_none() || closed_here => {
+            let reason = format!("{OWN}{why}");
+            if cordon.is_none_or(|before| before.reason != reason) {
+                ctx.record(Record::NodeCordoned { node, reason });
             }
-            HostHealth::Fit | HostHealth::Unfit(_) => {}
         }
+        HostHealth::Fit | HostHealth::Unfit(_) => {}
     }
 }

@@ -9,7 +9,8 @@ use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
 
-use crate::core::{Contact, Core};
+use crate::contact::Contact;
+use crate::core::Core;
 use crate::record::{Placement, Record};
 use crate::state::{Attempt, HostUnits, PartPhase, State, Step, SuspensionPhase};
 
@@ -179,7 +180,7 @@ fn state_agrees_with_attempts(step: &Step) -> Held {
 /// A node that takes work is linked, has a supervisor and holds nothing stray; one that reconciles does.
 fn ready_nodes_are_linked(core: &Core) -> Held {
     for node in core.state().nodes().values() {
-        let contact = core.contacts.get(&node.name);
+        let contact = core.context().contact(&node.name);
         let linked = contact.is_some_and(|contact| contact.session.is_some());
         let stray = contact.is_some_and(Contact::holds_unknown);
         let supervised = contact.is_some_and(|contact| contact.supervisor.why_away().is_none());
@@ -227,7 +228,7 @@ fn nobody_waits_who_could_start(core: &Core) -> Held {
         return Ok(());
     }
     for pool in core.state().pools().keys() {
-        let missed = core.state().market().next_move(pool, core.now);
+        let missed = core.state().market().next_move(pool, core.context().now());
         need("nobody_waits_who_could_start", missed.is_none(), || {
             format!("{missed:?}")
         })?;

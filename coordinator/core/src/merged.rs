@@ -11,10 +11,11 @@ use sluice_common::step::StepSpec;
 use sluice_common::template::origin::{Merged, Origin, Origins};
 use sluice_common::template::{DefaultResources, Template};
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::market::Request;
 use crate::rules::{fill, settings_origins};
 use crate::state::{Pool, Step, request};
+use crate::templates::grounds;
 use crate::templates::{Grounds, standing_on};
 
 /// A step with all that lies under it.
@@ -30,44 +31,42 @@ pub struct MergedStep {
     pub origins: Origins,
 }
 
-impl Core {
-    /// What a step is where it was granted last, else in `pool`, which it would be granted by.
-    pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> MergedStep {
-        let latest = step.latest();
-        let part = latest.and_then(|attempt| attempt.parts.first());
-        let granted = latest.zip(part);
-        let granted = granted.map(|(attempt, part)| self.state.granted(step, attempt, part));
-        let pool = latest.map(|attempt| &attempt.pool).or(pool);
-        let asked = || {
-            let asked = pool.map(|pool| self.state.asked_in(pool, &request(step)));
-            asked.into_iter().flatten().take(1).collect()
-        };
-        let platform = granted.as_ref().and_then(|of| of.first().cloned());
-        let there: Vec<PlatformName> = granted.unwrap_or_else(asked);
-        let ground = pool.and_then(|pool| step.grounds.at(pool, &there));
-        MergedStep {
-            pool: pool.cloned(),
-            ..merged(&step.spec, ground, &step.grounds, platform)
-        }
+/// What a step is where it was granted last, else in `pool`, which it would be granted by.
+pub(crate) fn merged_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -> MergedStep {
+    let latest = step.latest();
+    let part = latest.and_then(|attempt| attempt.parts.first());
+    let granted = latest.zip(part);
+    let granted = granted.map(|(attempt, part)| ctx.state().granted(step, attempt, part));
+    let pool = latest.map(|attempt| &attempt.pool).or(pool);
+    let asked = || {
+        let asked = pool.map(|pool| ctx.state().asked_in(pool, &request(step)));
+        asked.into_iter().flatten().take(1).collect()
+    };
+    let platform = granted.as_ref().and_then(|of| of.first().cloned());
+    let there: Vec<PlatformName> = granted.unwrap_or_else(asked);
+    let ground = pool.and_then(|pool| step.grounds.at(pool, &there));
+    MergedStep {
+        pool: pool.cloned(),
+        ..merged(&step.spec, ground, &step.grounds, platform)
     }
+}
 
-    /// What a step would be in a pool if it were submitted now, and that step with all filled in that the pool has a say
-    /// in. It may be barred there all the same: [`Core`] tells when it is submitted.
-    pub fn would_merge(&self, spec: &StepSpec, pool: &Pool) -> (StepSpec, MergedStep) {
-        let request = Request::of(nobody(), 0, spec);
-        let layers = self.state.layers_of(pool, &request);
-        let ground = layers.first();
-        let settings = settings_origins(pool, &self.state, &request, spec);
-        let mut filled = standing_on(ground, spec).into_owned();
-        fill(&pool.rules, &mut filled);
-        let mut grounds = self.grounds(&request, spec, core::iter::once(pool));
-        grounds.settings = settings;
-        let merged = MergedStep {
-            pool: Some(pool.name.clone()),
-            ..merged(&filled, Some(ground), &grounds, None)
-        };
-        (filled, merged)
-    }
+/// What a step would be in a pool if it were submitted now, and that step with all filled in that the pool has a say
+/// in. It may be barred there all the same: [`Core`] tells when it is submitted.
+pub(crate) fn would_merge(ctx: &Context, spec: &StepSpec, pool: &Pool) -> (StepSpec, MergedStep) {
+    let request = Request::of(nobody(), 0, spec);
+    let layers = ctx.state().layers_of(pool, &request);
+    let ground = layers.first();
+    let settings = settings_origins(pool, ctx.state(), &request, spec);
+    let mut filled = standing_on(ground, spec).into_owned();
+    fill(&pool.rules, &mut filled);
+    let mut grounds = grounds(ctx, &request, spec, core::iter::once(pool));
+    grounds.settings = settings;
+    let merged = MergedStep {
+        pool: Some(pool.name.clone()),
+        ..merged(&filled, Some(ground), &grounds, None)
+    };
+    (filled, merged)
 }
 
 /// The id of a step that is none yet.

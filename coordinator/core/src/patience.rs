@@ -9,50 +9,48 @@ use sluice_common::id::StepId;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::input::TimerKey;
 use crate::record::Record;
 use crate::state::Step;
 use crate::words;
 
-impl Core {
-    /// Wakes us when a step that waits has waited for too long.
-    pub(crate) fn await_units(&mut self, id: &StepId) {
-        let step = self.state.step(id);
-        if let Some((at, _)) = step.and_then(patience_ends) {
-            self.set_timer(TimerKey::Queue(id.clone()), at);
-        }
+/// Wakes us when a step that waits has waited for too long.
+pub(crate) fn await_units(ctx: &mut Context, id: &StepId) {
+    let step = ctx.state().step(id);
+    if let Some((at, _)) = step.and_then(patience_ends) {
+        ctx.set_timer(TimerKey::Queue(id.clone()), at);
     }
+}
 
-    /// The same for steps that were queued in earlier runs.
-    pub(crate) fn await_all_units(&mut self) {
-        let steps = self.state.steps().values();
-        let waiting = steps.filter(|step| patience_ends(step).is_some());
-        for id in waiting.map(|step| step.id.clone()).collect::<Vec<_>>() {
-            self.await_units(&id);
-        }
+/// The same for steps that were queued in earlier runs.
+pub(crate) fn await_all_units(ctx: &mut Context) {
+    let steps = ctx.state().steps().values();
+    let waiting = steps.filter(|step| patience_ends(step).is_some());
+    for id in waiting.map(|step| step.id.clone()).collect::<Vec<_>>() {
+        await_units(ctx, &id);
     }
+}
 
-    /// Puts a step whose attempt is over back into the queue, and wakes us when it has waited there for too long.
-    pub(crate) fn queue_again(&mut self, requeued: Record) {
-        let id = requeued.step().cloned();
-        self.record(requeued);
-        if let Some(id) = id {
-            self.await_units(&id);
-        }
+/// Puts a step whose attempt is over back into the queue, and wakes us when it has waited there for too long.
+pub(crate) fn queue_again(ctx: &mut Context, requeued: Record) {
+    let id = requeued.step().cloned();
+    ctx.record(requeued);
+    if let Some(id) = id {
+        await_units(ctx, &id);
     }
+}
 
-    /// The timer came due; the step may run by now, or wait again since.
-    pub(crate) fn on_queue_timer(&mut self, id: &StepId) {
-        match self.state.step(id).and_then(patience_ends) {
-            Some((at, queue_timeout)) if at <= self.now => self.record(Record::StepEnded {
-                step: id.clone(),
-                state: StepState::Failed,
-                reason: words::waited_too_long(queue_timeout),
-            }),
-            Some(_) => self.await_units(id),
-            None => {}
-        }
+/// The timer came due; the step may run by now, or wait again since.
+pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
+    match ctx.state().step(id).and_then(patience_ends) {
+        Some((at, queue_timeout)) if at <= ctx.now() => ctx.record(Record::StepEnded {
+            step: id.clone(),
+            state: StepState::Failed,
+            reason: words::waited_too_long(queue_timeout),
+        }),
+        Some(_) => await_units(ctx, id),
+        None => {}
     }
 }
 

@@ -11,7 +11,8 @@ use sluice_common::platform;
 use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
 use sluice_common::reason::{Reason, ReasonCode};
 
-use crate::core::Core;
+use crate::admit::never_in;
+use crate::context::Context;
 use crate::input::{Change, PoolWritten, Wanted};
 use crate::market::{self, Never, Request};
 use crate::output::{Refusal, Refused, Terms};
@@ -29,226 +30,242 @@ fn apart(terms: &PoolWritten) -> PoolWritten {
     }
 }
 
-impl Core {
-    pub(crate) fn put_pool(
-        &mut self,
-        pool: &PoolName,
-        terms: &PoolWritten,
-        before: Option<&Terms>,
-    ) -> Result<(), Refusal> {
-        let before = match before {
-            Some(Terms::Pool(before)) => Some(apart(before)),
-            Some(
-                Terms::Policy(_)
-                | Terms::Cluster(_)
-                | Terms::Platform(_)
-                | Terms::Validation(_)
-                | Terms::Template(_)
-                | Terms::Role(_)
-                | Terms::Binding(_),
-            )
-            | None => None,
+pub(crate) fn put_pool(
+    ctx: &mut Context,
+    pool: &PoolName,
+    terms: &PoolWritten,
+    before: Option<&Terms>,
+) -> Result<(), Refusal> {
+    let before = match before {
+        Some(Terms::Pool(before)) => Some(apart(before)),
+        Some(
+            Terms::Policy(_)
+            | Terms::Cluster(_)
+            | Terms::Platform(_)
+            | Terms::Validation(_)
+            | Terms::Template(_)
+            | Terms::Role(_)
+            | Terms::Binding(_),
+        )
+        | None => None,
+    };
+    if before != Some(apart(terms)) {
+        ctx.record(Record::PoolPut {
+            pool: pool.clone(),
+            description: terms.description.clone(),
+            capacity: terms.capacity.clone(),
+            min_runtime: terms.min_runtime,
+            require: terms.require.clone(),
+            rules: terms.rules.clone(),
+        });
+    }
+    match &terms.platforms {
+        Some(declared) => declare(ctx, pool, declared),
+        None => Ok(()),
+    }
+}
+
+/// Changes in which a pool that is to declare no platform keeps those of which the same call has changes of their own.
+pub(crate) fn with_platforms(ctx: &Context, changes: &[Change]) -> Vec<Change> {
+    let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
+    let about = changes.iter().filter_map(|it| about_platforms(&it.wanted));
+    own.extend(about.filter_map(|(pool, platform)| Some((pool, platform?))));
+    let mut whole = changes.to_vec();
+    for change in &mut whole {
+        let Wanted::Pool { pool, terms } = &mut change.wanted else {
+            continue;
         };
-        if before != Some(apart(terms)) {
-            self.record(Record::PoolPut {
-                pool: pool.clone(),
-                description: terms.description.clone(),
-                capacity: terms.capacity.clone(),
-                min_runtime: terms.min_runtime,
-                require: terms.require.clone(),
-                rules: terms.rules.clone(),
-            });
-        }
-        match &terms.platforms {
-            Some(declared) => self.declare(pool, declared),
-            None => Ok(()),
+        if terms.platforms.as_ref().is_some_and(Declared::is_empty) {
+            let mut declared = ctx
+                .state()
+                .pool(pool)
+                .map(Pool::declared)
+                .unwrap_or_default();
+            declared.retain(|platform, _| own.contains(&(&*pool, platform)));
+            terms.platforms = Some(declared);
         }
     }
+    whole
+}
 
-    /// Changes in which a pool that is to declare no platform keeps those of which the same call has changes of their own.
-    pub(crate) fn with_platforms(&self, changes: &[Change]) -> Vec<Change> {
-        let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
-        let about = changes.iter().filter_map(|it| about_platforms(&it.wanted));
-        own.extend(about.filter_map(|(pool, platform)| Some((pool, platform?))));
-        let mut whole = changes.to_vec();
-        for change in &mut whole {
-            let Wanted::Pool { pool, terms } = &mut change.wanted else {
-                continue;
-            };
-            if terms.platforms.as_ref().is_some_and(Declared::is_empty) {
-                let mut declared = self
-                    .state
-                    .pool(pool)
-                    .map(Pool::declared)
-                    .unwrap_or_default();
-                declared.retain(|platform, _| own.contains(&(&*pool, platform)));
-                terms.platforms = Some(declared);
-            }
-        }
-        whole
+/// These platforms and no others.
+fn declare(ctx: &mut Context, pool: &PoolName, declared: &Declared) -> Result<(), Refusal> {
+    for (platform, terms) in declared {
+        put_platform(ctx, pool, platform, terms)?;
     }
-
-    /// These platforms and no others.
-    fn declare(&mut self, pool: &PoolName, declared: &Declared) -> Result<(), Refusal> {
-        for (platform, terms) in declared {
-            self.put_platform(pool, platform, terms)?;
-        }
-        let known = self.state.pool(pool).into_iter();
-        let known = known.flat_map(|pool| pool.platforms.keys());
-        let gone = known.filter(|known| !declared.contains_key(*known));
-        for platform in gone.cloned().collect::<Vec<_>>() {
-            let pool = pool.clone();
-            self.record(Record::PlatformDeleted { pool, platform });
-        }
-        Ok(())
+    let known = ctx.state().pool(pool).into_iter();
+    let known = known.flat_map(|pool| pool.platforms.keys());
+    let gone = known.filter(|known| !declared.contains_key(*known));
+    for platform in gone.cloned().collect::<Vec<_>>() {
+        let pool = pool.clone();
+        ctx.record(Record::PlatformDeleted { pool, platform });
     }
+    Ok(())
+}
 
-    pub(crate) fn put_platform(
-        &mut self,
-        pool: &PoolName,
-        platform: &PlatformName,
-        terms: &PlatformTerms,
-    ) -> Result<(), Refusal> {
-        if platform.as_str() == platform::ANY {
-            let platform = platform.clone();
-            return Err(Refusal::ReservedPlatform { platform });
-        }
-        let known = self.state.pool(pool);
-        let known = known.and_then(|pool| pool.platforms.get(platform));
-        if known.is_none_or(|known| known.terms != *terms) {
-            self.record(Record::PlatformPut {
-                pool: pool.clone(),
-                platform: platform.clone(),
-                terms: terms.clone(),
-            });
-        }
-        Ok(())
+pub(crate) fn put_platform(
+    ctx: &mut Context,
+    pool: &PoolName,
+    platform: &PlatformName,
+    terms: &PlatformTerms,
+) -> Result<(), Refusal> {
+    if platform.as_str() == platform::ANY {
+        let platform = platform.clone();
+        return Err(Refusal::ReservedPlatform { platform });
     }
-
-    pub(crate) fn delete_platform(
-        &mut self,
-        pool: &PoolName,
-        platform: &PlatformName,
-    ) -> Result<(), Refusal> {
-        let known = self.state.pool(pool);
-        if !known.is_some_and(|known| known.platforms.contains_key(platform)) {
-            return Err(self.unknown_platform(pool, platform, false));
-        }
-        let (pool, platform) = (pool.clone(), platform.clone());
-        self.record(Record::PlatformDeleted { pool, platform });
-        Ok(())
-    }
-
-    fn unknown_platform(&self, pool: &PoolName, platform: &PlatformName, named: bool) -> Refusal {
-        let declared = self.state.pool(pool).into_iter();
-        let declared = declared.flat_map(|pool| pool.platforms.keys());
-        let mut known: Vec<PlatformName> = declared.cloned().collect();
-        let hosts = self.state.market().pool(pool).filter(|_| named).into_iter();
-        let hosts = hosts.flat_map(|pool| pool.platforms());
-        known.extend(hosts.cloned());
-        known.sort_unstable();
-        known.dedup();
-        Refusal::UnknownPlatform {
+    let known = ctx.state().pool(pool);
+    let known = known.and_then(|pool| pool.platforms.get(platform));
+    if known.is_none_or(|known| known.terms != *terms) {
+        ctx.record(Record::PlatformPut {
             pool: pool.clone(),
             platform: platform.clone(),
-            known,
-            named,
-        }
-    }
-
-    /// Defaults of pools that changes are about which no pool declares: hosts come and go, and what nobody changes is not
-    /// refused.
-    pub(crate) fn undeclared_defaults(&self, changed: &[&Wanted]) -> Defaults {
-        let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
-        let pools = pools.filter_map(|(name, _)| self.state.pool(name));
-        let defaults = pools.filter_map(|pool| {
-            let default = pool.rules.default_platform.clone()?;
-            let declared = pool.platforms.contains_key(&default);
-            (!declared).then(|| (pool.name.clone(), default))
+            terms: terms.clone(),
         });
-        defaults.collect()
     }
+    Ok(())
+}
 
-    /// Whether every pool that is concerned has its default platform and not too many, once all changes are made.
-    pub(crate) fn vet_platforms(
-        &self,
-        undeclared: &Defaults,
-        changes: &[Change],
-    ) -> Result<(), Refused> {
-        for (at, change) in changes.iter().enumerate() {
-            let pool = about_platforms(&change.wanted);
-            let pool = pool.and_then(|(name, _)| self.state.pool(name));
-            let vetted = pool.map_or(Ok(()), |pool| self.vet_platforms_of(undeclared, pool));
-            let at = Some(at);
-            vetted.map_err(|refusal| Refused { at, refusal })?;
-        }
-        Ok(())
+pub(crate) fn delete_platform(
+    ctx: &mut Context,
+    pool: &PoolName,
+    platform: &PlatformName,
+) -> Result<(), Refusal> {
+    let known = ctx.state().pool(pool);
+    if !known.is_some_and(|known| known.platforms.contains_key(platform)) {
+        return Err(unknown_platform(ctx, pool, platform, false));
     }
+    let (pool, platform) = (pool.clone(), platform.clone());
+    ctx.record(Record::PlatformDeleted { pool, platform });
+    Ok(())
+}
 
-    fn vet_platforms_of(&self, undeclared: &Defaults, pool: &Pool) -> Result<(), Refusal> {
-        let count = pool.platforms.len();
-        let name = &pool.name;
-        if count > MAX_PLATFORMS {
-            let pool = name.clone();
-            return Err(Refusal::TooManyPlatforms { pool, count });
-        }
-        let Some(default) = &pool.rules.default_platform else {
-            return Ok(());
-        };
-        let known = default.as_str() == platform::ANY || self.has_platform(name, default);
-        match known || undeclared.get(name) == Some(default) {
-            true => Ok(()),
-            false => Err(self.unknown_platform(name, default, true)),
-        }
+fn unknown_platform(
+    ctx: &Context,
+    pool: &PoolName,
+    platform: &PlatformName,
+    named: bool,
+) -> Refusal {
+    let declared = ctx.state().pool(pool).into_iter();
+    let declared = declared.flat_map(|pool| pool.platforms.keys());
+    let mut known: Vec<PlatformName> = declared.cloned().collect();
+    let hosts = ctx
+        .state()
+        .market()
+        .pool(pool)
+        .filter(|_| named)
+        .into_iter();
+    let hosts = hosts.flat_map(|pool| pool.platforms());
+    known.extend(hosts.cloned());
+    known.sort_unstable();
+    known.dedup();
+    Refusal::UnknownPlatform {
+        pool: pool.clone(),
+        platform: platform.clone(),
+        known,
+        named,
     }
+}
 
-    /// Whether a pool declares a platform or a host of it is of it.
-    fn has_platform(&self, pool: &PoolName, platform: &PlatformName) -> bool {
-        let declared = self.state.pool(pool);
-        let declared = declared.is_some_and(|pool| pool.platforms.contains_key(platform));
-        let hosts = self.state.market().pool(pool);
-        declared || hosts.is_some_and(|pool| pool.has(platform))
-    }
+/// Defaults of pools that changes are about which no pool declares: hosts come and go, and what nobody changes is not
+/// refused.
+pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Wanted]) -> Defaults {
+    let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
+    let pools = pools.filter_map(|(name, _)| ctx.state().pool(name));
+    let defaults = pools.filter_map(|pool| {
+        let default = pool.rules.default_platform.clone()?;
+        let declared = pool.platforms.contains_key(&default);
+        (!declared).then(|| (pool.name.clone(), default))
+    });
+    defaults.collect()
+}
 
-    /// What waits for platforms of which changes left no host is judged anew: by the setting of its pool it waits on, or is
-    /// rejected, unless it may pend.
-    pub(crate) fn bereft_of_platform(&self, id: &StepId, changed: &[&Wanted]) -> Option<Reason> {
-        let market = self.state.market();
-        let request = market.request(id)?;
-        let bereft = |(name, pool): &(&PoolName, &market::Pool)| {
-            let wanted = pool.wanted(request);
-            !pool.hosts().is_empty()
-                && !wanted.is_empty()
-                && !wanted.iter().any(|it| pool.has(it))
-                && !pool.awaits_platform(request)
-                && wanted.iter().any(|it| concerns(changed, name, it))
-        };
-        let candidates = market.candidates(request);
-        let foremost = candidates.first();
-        let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
-        Some(self.never_in(pool, request, Never::NoHostFits { hosts: 0 }))
+/// Whether every pool that is concerned has its default platform and not too many, once all changes are made.
+pub(crate) fn vet_platforms(
+    ctx: &Context,
+    undeclared: &Defaults,
+    changes: &[Change],
+) -> Result<(), Refused> {
+    for (at, change) in changes.iter().enumerate() {
+        let pool = about_platforms(&change.wanted);
+        let pool = pool.and_then(|(name, _)| ctx.state().pool(name));
+        let vetted = pool.map_or(Ok(()), |pool| vet_platforms_of(ctx, undeclared, pool));
+        let at = Some(at);
+        vetted.map_err(|refusal| Refused { at, refusal })?;
     }
+    Ok(())
+}
 
-    /// No host of a pool is of what a request asks for; `None` where one is, or where it takes any.
-    pub(crate) fn no_host_of_platform(&self, pool: &PoolName, request: &Request) -> Option<Reason> {
-        let market = self.state.market().pool(pool)?;
-        let asked = market.wanted(request);
-        if asked.is_empty() || asked.iter().any(|asked| market.has(asked)) {
-            return None;
-        }
-        let known = self.state.pool(pool)?;
-        let declared = asked.iter().filter(|it| known.platforms.contains_key(*it));
-        let declared: Vec<PlatformName> = declared.cloned().collect();
-        let there: Vec<PlatformName> = market.platforms().cloned().collect();
-        let message = format!(
-            "no host of pool `{pool}` is of {}{}{}",
-            spoken(asked),
-            matching_none(&declared, request.takes_default),
-            way_out(&there),
-        );
-        let reason = Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
-        Some(reason.with("platform", listed(asked).as_str()))
+fn vet_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result<(), Refusal> {
+    let count = pool.platforms.len();
+    let name = &pool.name;
+    if count > MAX_PLATFORMS {
+        let pool = name.clone();
+        return Err(Refusal::TooManyPlatforms { pool, count });
     }
+    let Some(default) = &pool.rules.default_platform else {
+        return Ok(());
+    };
+    let known = default.as_str() == platform::ANY || has_platform(ctx, name, default);
+    match known || undeclared.get(name) == Some(default) {
+        true => Ok(()),
+        false => Err(unknown_platform(ctx, name, default, true)),
+    }
+}
+
+/// Whether a pool declares a platform or a host of it is of it.
+fn has_platform(ctx: &Context, pool: &PoolName, platform: &PlatformName) -> bool {
+    let declared = ctx.state().pool(pool);
+    let declared = declared.is_some_and(|pool| pool.platforms.contains_key(platform));
+    let hosts = ctx.state().market().pool(pool);
+    declared || hosts.is_some_and(|pool| pool.has(platform))
+}
+
+/// What waits for platforms of which changes left no host is judged anew: by the setting of its pool it waits on, or is
+/// rejected, unless it may pend.
+pub(crate) fn bereft_of_platform(
+    ctx: &Context,
+    id: &StepId,
+    changed: &[&Wanted],
+) -> Option<Reason> {
+    let market = ctx.state().market();
+    let request = market.request(id)?;
+    let bereft = |(name, pool): &(&PoolName, &market::Pool)| {
+        let wanted = pool.wanted(request);
+        !pool.hosts().is_empty()
+            && !wanted.is_empty()
+            && !wanted.iter().any(|it| pool.has(it))
+            && !pool.awaits_platform(request)
+            && wanted.iter().any(|it| concerns(changed, name, it))
+    };
+    let candidates = market.candidates(request);
+    let foremost = candidates.first();
+    let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
+    Some(never_in(ctx, pool, request, Never::NoHostFits { hosts: 0 }))
+}
+
+/// No host of a pool is of what a request asks for; `None` where one is, or where it takes any.
+pub(crate) fn no_host_of_platform(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+) -> Option<Reason> {
+    let market = ctx.state().market().pool(pool)?;
+    let asked = market.wanted(request);
+    if asked.is_empty() || asked.iter().any(|asked| market.has(asked)) {
+        return None;
+    }
+    let known = ctx.state().pool(pool)?;
+    let declared = asked.iter().filter(|it| known.platforms.contains_key(*it));
+    let declared: Vec<PlatformName> = declared.cloned().collect();
+    let there: Vec<PlatformName> = market.platforms().cloned().collect();
+    let message = format!(
+        "no host of pool `{pool}` is of {}{}{}",
+        spoken(asked),
+        matching_none(&declared, request.takes_default),
+        way_out(&there),
+    );
+    let reason = Reason::new(ReasonCode::NoHostFits, message).with("pool", pool.as_str());
+    Some(reason.with("platform", listed(asked).as_str()))
 }
 
 /// The pool whose platforms a change is about, and the platform where it is about one alone.

@@ -24,12 +24,16 @@ use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::template::check::Forbidden;
 use sluice_common::time::Span;
 
+use crate::admit::never_in;
 use crate::admit::{foremost, no_policy};
 use crate::cluster::Home;
-use crate::core::Core;
+use crate::context::Context;
 use crate::market::{Before, Request};
+use crate::merged::would_merge;
 use crate::output::Refusal;
 use crate::state::{Pool, Step, request};
+use crate::templates::grounds;
+use crate::validation::invalid_in;
 pub(crate) use origins::of_settings as settings_origins;
 
 use crate::templates::{Grounds, standing_on};
@@ -89,160 +93,171 @@ enum Breach {
     Template(Forbidden),
 }
 
-impl Core {
-    /// Judges a step by the rules of pools, and by the market in those that they leave. `request` is the step as
-    /// written.
-    pub(crate) fn admit_by_rules(
-        &self,
-        request: &Request,
-        home: Home,
-        spec: StepSpec,
-        past_maintenance: bool,
-    ) -> Result<Admitted, Refusal> {
-        let mut obstacles = Vec::new();
-        for (name, pool) in self.state.market().candidates(request) {
-            let Some(terms) = self.state.pool(name) else {
-                continue;
-            };
-            let layers = self.state.layers_of(terms, request);
-            let there = standing_on(layers.first(), &spec);
-            let mut asks = request.asking(&there.request);
-            let forbidden = layers.forbid(name, &spec);
-            let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
-            if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
-                asks.guards.insert(name.clone(), guard);
-            }
-            let before = Before::of(self.state.market(), pool, &asks);
-            let never = before.and_then(|before| before.never(spec.allow_pending));
-            let invalid = || {
-                self.invalid_as_filled(terms, &asks, &spec)
-                    .map(Obstacle::Invalid)
-            };
-            let never = || never.map(|never| Obstacle::Never(self.never_in(name, &asks, never)));
-            let broken = || {
-                let rule = breach(terms, &spec);
-                let rule = rule.or_else(|| forbidden.map(Breach::Template));
-                rule.map(Obstacle::Rule)
-            };
-            let closed = || closed(terms).filter(|_| !past_maintenance);
-            // What is judged first is what the step is, then whether it could ever be granted.
-            match invalid().or_else(never).or_else(broken).or_else(closed) {
-                None => {
-                    let there = there.into_owned();
-                    return Ok(self.queued_under(terms, home, request, there, past_maintenance));
-                }
-                Some(obstacle) => obstacles.push((name.clone(), obstacle)),
-            }
-        }
-        admitted_nowhere(request, spec, obstacles)
-    }
-
-    /// Why the documents of a pool do not let a step in as it would be there.
-    fn invalid_as_filled(&self, pool: &Pool, request: &Request, spec: &StepSpec) -> Option<Reason> {
-        let mut platforms = pool.platforms.values();
-        if pool.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty())
-        {
-            return None;
-        }
-        self.invalid_in(&pool.name, request, &self.as_filled(&pool.name, spec))
-    }
-
-    /// A step as it would be in a pool, with everything filled in.
-    pub(crate) fn as_filled(&self, pool: &PoolName, spec: &StepSpec) -> StepSpec {
-        match self.state.pool(pool) {
-            Some(pool) => self.would_merge(spec, pool).0,
-            None => spec.clone(),
-        }
-    }
-
-    /// The first rule of a pool that a step breaks by what it says.
-    pub(crate) fn broken_rule(&self, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
-        let terms = self.state.pool(pool)?;
-        let request = Request::of(crate::merged::nobody(), 0, spec);
-        let layers = self.state.layers_of(terms, &request);
-        let broken = breach(terms, spec);
-        let broken = broken.or_else(|| layers.forbid(pool, spec).map(Breach::Template));
-        broken.map(|breach| breach.reason(pool))
-    }
-
-    /// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
-    fn queued_under(
-        &self,
-        preferred: &Pool,
-        home: Home,
-        request: &Request,
-        mut spec: StepSpec,
-        past_maintenance: bool,
-    ) -> Admitted {
-        let settings = origins::of_settings(preferred, &self.state, request, &spec);
-        fill(&preferred.rules, &mut spec);
-        let as_said = StepSpec {
-            unsaid: BTreeSet::new(),
-            ..spec.clone()
+/// Judges a step by the rules of pools, and by the market in those that they leave. `request` is the step as
+/// written.
+pub(crate) fn admit_by_rules(
+    ctx: &Context,
+    request: &Request,
+    home: Home,
+    spec: StepSpec,
+    past_maintenance: bool,
+) -> Result<Admitted, Refusal> {
+    let mut obstacles = Vec::new();
+    for (name, pool) in ctx.state().market().candidates(request) {
+        let Some(terms) = ctx.state().pool(name) else {
+            continue;
         };
-        let others = self.state.pools().values();
-        let others = others.filter(|pool| pool.name != preferred.name);
-        let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
-            let layers = self.state.layers_of(pool, request);
-            !past_maintenance && pool.rules.maintenance.is_some()
-                || breach(pool, &as_said).is_some()
-                || layers.forbid(&pool.name, &as_said).is_some()
-                || self.invalid_in(&pool.name, request, &as_said).is_some()
-        });
-        let open = open
-            .into_iter()
-            .filter(|pool| request.may_run_in(&pool.name, pool.made));
-        let mut grounds = self.grounds(request, &as_said, core::iter::once(preferred).chain(open));
-        grounds.settings = settings;
-        let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
-        Admitted::Queued {
-            spec,
-            barred,
-            home,
-            grounds,
+        let layers = ctx.state().layers_of(terms, request);
+        let there = standing_on(layers.first(), &spec);
+        let mut asks = request.asking(&there.request);
+        let forbidden = layers.forbid(name, &spec);
+        let guard = forbidden.is_none().then(|| layers.guard(terms, &spec));
+        if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
+            asks.guards.insert(name.clone(), guard);
+        }
+        let before = Before::of(ctx.state().market(), pool, &asks);
+        let never = before.and_then(|before| before.never(spec.allow_pending));
+        let invalid = || invalid_as_filled(ctx, terms, &asks, &spec).map(Obstacle::Invalid);
+        let never = || never.map(|never| Obstacle::Never(never_in(ctx, name, &asks, never)));
+        let broken = || {
+            let rule = breach(terms, &spec);
+            let rule = rule.or_else(|| forbidden.map(Breach::Template));
+            rule.map(Obstacle::Rule)
+        };
+        let closed = || closed(terms).filter(|_| !past_maintenance);
+        // What is judged first is what the step is, then whether it could ever be granted.
+        match invalid().or_else(never).or_else(broken).or_else(closed) {
+            None => {
+                let there = there.into_owned();
+                return Ok(queued_under(
+                    ctx,
+                    terms,
+                    home,
+                    request,
+                    there,
+                    past_maintenance,
+                ));
+            }
+            Some(obstacle) => obstacles.push((name.clone(), obstacle)),
         }
     }
+    admitted_nowhere(request, spec, obstacles)
+}
 
-    /// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
-    /// submitted; what held then holds for it.
-    pub(crate) fn barred_from(&self, step: &Step) -> Vec<(PoolName, String)> {
-        let as_said = StepSpec {
-            unsaid: BTreeSet::new(),
-            ..step.spec.clone()
-        };
-        let request = request(step);
-        let elsewhere = |pool: &PoolName| request.pool.as_ref().is_some_and(|only| only != pool);
-        let known = self.state.pools().iter();
-        let barred = known.filter(|(name, pool)| {
-            let kept_out = step.barred.contains(*name) || request.is_older_than(pool.made);
-            kept_out && !elsewhere(name)
-        });
-        let bound = barred.filter(|(name, _)| {
-            let known = self.state.market().pool(name);
-            known.is_some_and(|known| known.policy(&request.subject).is_some())
-        });
-        let why = bound.map(|(name, pool)| {
-            if request.is_older_than(pool.made) {
-                return (name.clone(), made_after(name));
-            }
-            let invalid = || self.invalid_in(name, &request, &as_said);
-            let layers = self.state.layers_of(pool, &request);
-            let forbidden = || layers.forbid(name, &as_said);
-            let rule = breach(pool, &as_said).or_else(|| forbidden().map(Breach::Template));
-            let rule = rule.map(|breach| breach.reason(name));
-            let why = match (rule.or_else(invalid), &pool.rules.maintenance) {
-                (Some(reason), _) => reason.message,
-                (None, Some(message)) => {
-                    format!("pool `{name}` takes no new steps: {message}")
-                }
-                (None, None) => format!(
-                    "a rule of pool `{name}` kept it out when it was submitted: submit it again to have it considered"
-                ),
-            };
-            (name.clone(), why)
-        });
-        why.collect()
+/// Why the documents of a pool do not let a step in as it would be there.
+fn invalid_as_filled(
+    ctx: &Context,
+    pool: &Pool,
+    request: &Request,
+    spec: &StepSpec,
+) -> Option<Reason> {
+    let mut platforms = pool.platforms.values();
+    if pool.rules.validations.is_empty() && platforms.all(|it| it.terms.validations.is_empty()) {
+        return None;
     }
+    invalid_in(ctx, &pool.name, request, &as_filled(ctx, &pool.name, spec))
+}
+
+/// A step as it would be in a pool, with everything filled in.
+pub(crate) fn as_filled(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> StepSpec {
+    match ctx.state().pool(pool) {
+        Some(pool) => would_merge(ctx, spec, pool).0,
+        None => spec.clone(),
+    }
+}
+
+/// The first rule of a pool that a step breaks by what it says.
+pub(crate) fn broken_rule(ctx: &Context, pool: &PoolName, spec: &StepSpec) -> Option<Reason> {
+    let terms = ctx.state().pool(pool)?;
+    let request = Request::of(crate::merged::nobody(), 0, spec);
+    let layers = ctx.state().layers_of(terms, &request);
+    let broken = breach(terms, spec);
+    let broken = broken.or_else(|| layers.forbid(pool, spec).map(Breach::Template));
+    broken.map(|breach| breach.reason(pool))
+}
+
+/// What holds is what the most preferred pool says that could grant it; pools that would not have it so are barred.
+fn queued_under(
+    ctx: &Context,
+    preferred: &Pool,
+    home: Home,
+    request: &Request,
+    mut spec: StepSpec,
+    past_maintenance: bool,
+) -> Admitted {
+    let settings = origins::of_settings(preferred, ctx.state(), request, &spec);
+    fill(&preferred.rules, &mut spec);
+    let as_said = StepSpec {
+        unsaid: BTreeSet::new(),
+        ..spec.clone()
+    };
+    let others = ctx.state().pools().values();
+    let others = others.filter(|pool| pool.name != preferred.name);
+    let (barred, open): (Vec<&Pool>, Vec<&Pool>) = others.partition(|pool| {
+        let layers = ctx.state().layers_of(pool, request);
+        !past_maintenance && pool.rules.maintenance.is_some()
+            || breach(pool, &as_said).is_some()
+            || layers.forbid(&pool.name, &as_said).is_some()
+            || invalid_in(ctx, &pool.name, request, &as_said).is_some()
+    });
+    let open = open
+        .into_iter()
+        .filter(|pool| request.may_run_in(&pool.name, pool.made));
+    let mut grounds = grounds(
+        ctx,
+        request,
+        &as_said,
+        core::iter::once(preferred).chain(open),
+    );
+    grounds.settings = settings;
+    let barred = barred.into_iter().map(|pool| pool.name.clone()).collect();
+    Admitted::Queued {
+        spec,
+        barred,
+        home,
+        grounds,
+    }
+}
+
+/// The pools that do not let a step in that waits for others, each with why. Rules may have changed since it was
+/// submitted; what held then holds for it.
+pub(crate) fn barred_from(ctx: &Context, step: &Step) -> Vec<(PoolName, String)> {
+    let as_said = StepSpec {
+        unsaid: BTreeSet::new(),
+        ..step.spec.clone()
+    };
+    let request = request(step);
+    let elsewhere = |pool: &PoolName| request.pool.as_ref().is_some_and(|only| only != pool);
+    let known = ctx.state().pools().iter();
+    let barred = known.filter(|(name, pool)| {
+        let kept_out = step.barred.contains(*name) || request.is_older_than(pool.made);
+        kept_out && !elsewhere(name)
+    });
+    let bound = barred.filter(|(name, _)| {
+        let known = ctx.state().market().pool(name);
+        known.is_some_and(|known| known.policy(&request.subject).is_some())
+    });
+    let why = bound.map(|(name, pool)| {
+        if request.is_older_than(pool.made) {
+            return (name.clone(), made_after(name));
+        }
+        let invalid = || invalid_in(ctx, name, &request, &as_said);
+        let layers = ctx.state().layers_of(pool, &request);
+        let forbidden = || layers.forbid(name, &as_said);
+        let rule = breach(pool, &as_said).or_else(|| forbidden().map(Breach::Template));
+        let rule = rule.map(|breach| breach.reason(name));
+        let why = match (rule.or_else(invalid), &pool.rules.maintenance) {
+            (Some(reason), _) => reason.message,
+            (None, Some(message)) => {
+                format!("pool `{name}` takes no new steps: {message}")
+            }
+            (None, None) => format!(
+                "a rule of pool `{name}` kept it out when it was submitted: submit it again to have it considered"
+            ),
+        };
+        (name.clone(), why)
+    });
+    why.collect()
 }
 
 fn made_after(pool: &PoolName) -> String {

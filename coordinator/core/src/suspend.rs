@@ -21,289 +21,290 @@ use sluice_common::state::StepState;
 use sluice_common::time::Time;
 use sluice_common::wire::{StopWhy, SuspendFailure, ToNode};
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::input::{ReplyId, Steer, TimerKey};
 use crate::output::{Answer, Refusal};
+use crate::patience::await_units;
+use crate::reconcile::stop_attempt;
 use crate::record::Record;
 use crate::state::{Step, SuspensionPhase};
+use crate::terms::never_starts;
 
-impl Core {
-    pub(crate) fn on_steer(&mut self, reply: ReplyId, id: StepId, steer: Steer) {
-        let done = self.check_steer(&id, steer).map(|()| match steer {
-            Steer::Suspend => self.hold_step(&id),
-            Steer::Resume => self.let_go(&id),
-            Steer::Requeue => self.start_anew(&id),
+pub(crate) fn on_steer(ctx: &mut Context, reply: ReplyId, id: StepId, steer: Steer) {
+    let done = check_steer(ctx, &id, steer).map(|()| match steer {
+        Steer::Suspend => hold_step(ctx, &id),
+        Steer::Resume => let_go(ctx, &id),
+        Steer::Requeue => start_anew(ctx, &id),
+    });
+    ctx.reply(reply, Answer::Steered(done.map(|()| id)));
+}
+
+fn check_steer(ctx: &Context, id: &StepId, steer: Steer) -> Result<(), Refusal> {
+    let step = id.clone();
+    let Some(known) = ctx.state().step(id) else {
+        return Err(Refusal::UnknownStep { step });
+    };
+    if known.state.is_terminal() {
+        let state = known.state;
+        return Err(Refusal::StepOver { step, state });
+    }
+    let hosts = known.spec.nodes;
+    if steer == Steer::Suspend && hosts > 1 && known.live().is_some() {
+        return Err(Refusal::CannotSuspend { step, hosts });
+    }
+    Ok(())
+}
+
+/// Somebody suspends a step: what runs is frozen, and what waits is not considered.
+fn hold_step(ctx: &mut Context, id: &StepId) {
+    let Some(step) = ctx.state().step(id).filter(|step| !step.held) else {
+        return;
+    };
+    let (state, attempt) = (step.state, latest_id(step));
+    ctx.record(Record::Held { step: id.clone() });
+    let Some(attempt) = attempt else { return };
+    match state {
+        StepState::Running => suspend_attempt(ctx, &attempt, None),
+        // Nothing is lost by starting it later.
+        StepState::Allocated | StepState::Starting => {
+            stop_attempt(ctx, &attempt, StopWhy::Requeued, None);
+        }
+        // It is frozen when it has come back.
+        StepState::Resuming
+        | StepState::Queued
+        | StepState::Suspending
+        | StepState::Suspended
+        | StepState::Stopping
+        | StepState::Succeeded
+        | StepState::Failed
+        | StepState::Cancelled
+        | StepState::Rejected
+        | StepState::Preempted => {}
+    }
+}
+
+/// What was held stood in no line while terms changed: it may be that it can never start now.
+fn judge_again(ctx: &mut Context, id: &StepId) {
+    if let Some(reason) = never_starts(ctx, id, &[]) {
+        ctx.record(Record::StepEnded {
+            step: id.clone(),
+            state: StepState::Rejected,
+            reason,
         });
-        self.reply(reply, Answer::Steered(done.map(|()| id)));
     }
+}
 
-    fn check_steer(&self, id: &StepId, steer: Steer) -> Result<(), Refusal> {
-        let step = id.clone();
-        let Some(known) = self.state.step(id) else {
-            return Err(Refusal::UnknownStep { step });
-        };
-        if known.state.is_terminal() {
-            let state = known.state;
-            return Err(Refusal::StepOver { step, state });
-        }
-        let hosts = known.spec.nodes;
-        if steer == Steer::Suspend && hosts > 1 && known.live().is_some() {
-            return Err(Refusal::CannotSuspend { step, hosts });
-        }
-        Ok(())
+/// Somebody lets a step go on that was held; what is not held goes on already.
+fn let_go(ctx: &mut Context, id: &StepId) {
+    let held = ctx.state().step(id).filter(|step| step.held);
+    let Some(attempt) = held.map(latest_id) else {
+        return;
+    };
+    ctx.record(Record::Unheld { step: id.clone() });
+    judge_again(ctx, id);
+    await_units(ctx, id);
+    if let Some(attempt) = attempt {
+        await_overdue(ctx, &attempt);
     }
+}
 
-    /// Somebody suspends a step: what runs is frozen, and what waits is not considered.
-    fn hold_step(&mut self, id: &StepId) {
-        let Some(step) = self.state.step(id).filter(|step| !step.held) else {
-            return;
-        };
-        let (state, attempt) = (step.state, latest_id(step));
-        self.record(Record::Held { step: id.clone() });
-        let Some(attempt) = attempt else { return };
-        match state {
-            StepState::Running => self.suspend_attempt(&attempt, None),
-            // Nothing is lost by starting it later.
-            StepState::Allocated | StepState::Starting => {
-                self.stop_attempt(&attempt, StopWhy::Requeued, None);
-            }
-            // It is frozen when it has come back.
-            StepState::Resuming
-            | StepState::Queued
-            | StepState::Suspending
-            | StepState::Suspended
-            | StepState::Stopping
-            | StepState::Succeeded
-            | StepState::Failed
-            | StepState::Cancelled
-            | StepState::Rejected
-            | StepState::Preempted => {}
-        }
+/// Somebody wants a step to start anew: what runs is stopped, and it waits in its old place.
+fn start_anew(ctx: &mut Context, id: &StepId) {
+    let_go(ctx, id);
+    let Some(step) = ctx.state().step(id) else {
+        return;
+    };
+    let stays = step.live().is_some_and(|live| live.stopping.is_none());
+    if let Some(attempt) = latest_id(step).filter(|_| stays) {
+        stop_attempt(ctx, &attempt, StopWhy::Requeued, None);
     }
+}
 
-    /// What was held stood in no line while terms changed: it may be that it can never start now.
-    fn judge_again(&mut self, id: &StepId) {
-        if let Some(reason) = self.never_starts(id, &[]) {
-            self.record(Record::StepEnded {
-                step: id.clone(),
-                state: StepState::Rejected,
-                reason,
-            });
+/// Records that an attempt is to be frozen, and tells its host.
+pub(crate) fn suspend_attempt(ctx: &mut Context, id: &AttemptId, by: Option<StepId>) {
+    let room_mb = room_for(ctx, id);
+    ctx.record(Record::Suspending {
+        attempt: id.clone(),
+        by,
+        room_mb,
+    });
+    send_suspension(ctx, id);
+}
+
+/// How much of its host's memory is kept for what will be moved from its GPUs: as much as they have, as far as it is
+/// free and nobody was promised it.
+fn room_for(ctx: &Context, id: &AttemptId) -> u64 {
+    let step = ctx.state().step(&id.step);
+    let attempt = step.and_then(|step| step.attempt(id.number));
+    let Some(part) = attempt.and_then(|attempt| attempt.parts.first()) else {
+        return 0;
+    };
+    let wanted = memory_of_gpus(ctx, &part.node, &part.gpus);
+    ctx.state().market().room_beside(id, &part.node, wanted)
+}
+
+/// The most that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host says was.
+pub(crate) fn memory_of_gpus(ctx: &Context, node: &NodeName, gpus: &[String]) -> u64 {
+    let node = ctx.state().node(node);
+    let all = node.into_iter().flat_map(|node| &node.inventory.gpus);
+    let held = all.filter(|gpu| gpus.contains(&gpu.uuid));
+    held.map(|gpu| megabytes_up(gpu.memory_bytes))
+        .fold(0, u64::saturating_add)
+}
+
+/// Records that a frozen attempt holds all that it asked for again, and tells its host.
+pub(crate) fn resume_attempt(
+    ctx: &mut Context,
+    id: &AttemptId,
+    backfill: alloc::collections::BTreeSet<StepId>,
+) {
+    ctx.record(Record::Resuming {
+        attempt: id.clone(),
+        backfill,
+    });
+    send_suspension(ctx, id);
+}
+
+/// Tells an attempt's host to freeze it or to bring it back, as it stands here.
+fn send_suspension(ctx: &mut Context, id: &AttemptId) {
+    let step = ctx.state().step(&id.step);
+    let Some(attempt) = step.and_then(|step| step.attempt(id.number)) else {
+        return;
+    };
+    let Some(node) = attempt.unended().next().map(|part| part.node.clone()) else {
+        return;
+    };
+    let suspension = attempt.suspension.as_ref();
+    let order = match suspension.map(|it| (it.phase, it.moved_mb)) {
+        Some((SuspensionPhase::Suspending | SuspensionPhase::Suspended, room_mb)) => {
+            let attempt = id.clone();
+            ToNode::Suspend { attempt, room_mb }
         }
-    }
-
-    /// Somebody lets a step go on that was held; what is not held goes on already.
-    fn let_go(&mut self, id: &StepId) {
-        let held = self.state.step(id).filter(|step| step.held);
-        let Some(attempt) = held.map(latest_id) else {
-            return;
-        };
-        self.record(Record::Unheld { step: id.clone() });
-        self.judge_again(id);
-        self.await_units(id);
-        if let Some(attempt) = attempt {
-            self.await_overdue(&attempt);
-        }
-    }
-
-    /// Somebody wants a step to start anew: what runs is stopped, and it waits in its old place.
-    fn start_anew(&mut self, id: &StepId) {
-        self.let_go(id);
-        let Some(step) = self.state.step(id) else {
-            return;
-        };
-        let stays = step.live().is_some_and(|live| live.stopping.is_none());
-        if let Some(attempt) = latest_id(step).filter(|_| stays) {
-            self.stop_attempt(&attempt, StopWhy::Requeued, None);
-        }
-    }
-
-    /// Records that an attempt is to be frozen, and tells its host.
-    pub(crate) fn suspend_attempt(&mut self, id: &AttemptId, by: Option<StepId>) {
-        let room_mb = self.room_for(id);
-        self.record(Record::Suspending {
+        Some((SuspensionPhase::Resuming, _)) | None => ToNode::Resume {
             attempt: id.clone(),
-            by,
-            room_mb,
-        });
-        self.send_suspension(id);
+        },
+    };
+    if let ToNode::Resume { attempt } = &order
+        && let Some(contact) = ctx.contact_mut(&node)
+    {
+        contact.thawing.insert(attempt.clone());
     }
+    ctx.send(&node, order);
+}
 
-    /// How much of its host's memory is kept for what will be moved from its GPUs: as much as they have, as far as it is
-    /// free and nobody was promised it.
-    fn room_for(&self, id: &AttemptId) -> u64 {
-        let step = self.state.step(&id.step);
-        let attempt = step.and_then(|step| step.attempt(id.number));
-        let Some(part) = attempt.and_then(|attempt| attempt.parts.first()) else {
-            return 0;
-        };
-        let wanted = self.memory_of_gpus(&part.node, &part.gpus);
-        self.state.market().room_beside(id, &part.node, wanted)
+/// A host has taken in that an attempt is to run again: whatever it says of it from now on was so after that.
+pub(crate) fn on_answer_to_resume(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+    if let Some(contact) = ctx.contact_mut(node) {
+        contact.thawing.remove(id);
     }
+}
 
-    /// The most that can be moved from GPUs of a node, in units of 10^6 bytes, whatever its host says was.
-    pub(crate) fn memory_of_gpus(&self, node: &NodeName, gpus: &[String]) -> u64 {
-        let node = self.state.node(node);
-        let all = node.into_iter().flat_map(|node| &node.inventory.gpus);
-        let held = all.filter(|gpu| gpus.contains(&gpu.uuid));
-        held.map(|gpu| megabytes_up(gpu.memory_bytes))
-            .fold(0, u64::saturating_add)
+/// A hello shows where an attempt stands: what it missed is said again. `is_frozen` is whether it is, or is on its
+/// way there.
+pub(crate) fn steer_again(ctx: &mut Context, id: &AttemptId, is_frozen: bool) {
+    let step = ctx.state().step(&id.step);
+    let attempt = step.and_then(|step| step.attempt(id.number));
+    let Some(attempt) = attempt.filter(|a| a.stopping.is_none() && !a.has_ended()) else {
+        return;
+    };
+    let wanted = match attempt.suspension() {
+        Some(SuspensionPhase::Suspending | SuspensionPhase::Suspended) => true,
+        Some(SuspensionPhase::Resuming) | None => false,
+    };
+    let is_under_way = attempt.suspension() == Some(SuspensionPhase::Suspending);
+    if wanted != is_frozen || is_under_way {
+        send_suspension(ctx, id);
     }
+}
 
-    /// Records that a frozen attempt holds all that it asked for again, and tells its host.
-    pub(crate) fn resume_attempt(
-        &mut self,
-        id: &AttemptId,
-        backfill: alloc::collections::BTreeSet<StepId>,
-    ) {
-        self.record(Record::Resuming {
-            attempt: id.clone(),
-            backfill,
-        });
-        self.send_suspension(id);
-    }
-
-    /// Tells an attempt's host to freeze it or to bring it back, as it stands here.
-    fn send_suspension(&mut self, id: &AttemptId) {
-        let step = self.state.step(&id.step);
-        let Some(attempt) = step.and_then(|step| step.attempt(id.number)) else {
-            return;
-        };
-        let Some(node) = attempt.unended().next().map(|part| part.node.clone()) else {
-            return;
-        };
-        let suspension = attempt.suspension.as_ref();
-        let order = match suspension.map(|it| (it.phase, it.moved_mb)) {
-            Some((SuspensionPhase::Suspending | SuspensionPhase::Suspended, room_mb)) => {
-                let attempt = id.clone();
-                ToNode::Suspend { attempt, room_mb }
-            }
-            Some((SuspensionPhase::Resuming, _)) | None => ToNode::Resume {
-                attempt: id.clone(),
-            },
-        };
-        if let ToNode::Resume { attempt } = &order
-            && let Some(contact) = self.contacts.get_mut(&node)
-        {
-            contact.thawing.insert(attempt.clone());
-        }
-        self.send(&node, order);
-    }
-
-    /// A host has taken in that an attempt is to run again: whatever it says of it from now on was so after that.
-    pub(crate) fn on_answer_to_resume(&mut self, node: &NodeName, id: &AttemptId) {
-        if let Some(contact) = self.contacts.get_mut(node) {
-            contact.thawing.remove(id);
-        }
-    }
-
-    /// A hello shows where an attempt stands: what it missed is said again. `is_frozen` is whether it is, or is on its
-    /// way there.
-    pub(crate) fn steer_again(&mut self, id: &AttemptId, is_frozen: bool) {
-        let step = self.state.step(&id.step);
-        let attempt = step.and_then(|step| step.attempt(id.number));
-        let Some(attempt) = attempt.filter(|a| a.stopping.is_none() && !a.has_ended()) else {
-            return;
-        };
-        let wanted = match attempt.suspension() {
-            Some(SuspensionPhase::Suspending | SuspensionPhase::Suspended) => true,
-            Some(SuspensionPhase::Resuming) | None => false,
-        };
-        let is_under_way = attempt.suspension() == Some(SuspensionPhase::Suspending);
-        if wanted != is_frozen || is_under_way {
-            self.send_suspension(id);
-        }
-    }
-
-    /// A host has frozen an attempt. One that was brought back and gives way again at once may be said to be frozen from
-    /// before.
-    pub(crate) fn on_host_suspended(&mut self, node: &NodeName, id: &AttemptId, moved_mb: u64) {
-        let contact = self.contacts.get(node);
-        let is_old = contact.is_some_and(|contact| contact.thawing.contains(id));
-        if self.suspension_of(id) == Some(SuspensionPhase::Suspending) && !is_old {
-            // More than there was room for cannot have been moved, whatever the host says.
-            let step = self.state.step(&id.step);
-            let live = step.and_then(|step| step.live());
-            let room_mb = live.and_then(|live| Some(live.suspension.as_ref()?.moved_mb));
-            let moved_mb = moved_mb.min(room_mb.unwrap_or(0));
-            self.record(Record::Suspended {
-                attempt: id.clone(),
-                node: node.clone(),
-                moved_mb,
-            });
-            self.await_overdue(id);
-        }
-    }
-
-    /// A host runs an attempt: one that was to be brought back is.
-    pub(crate) fn on_host_runs(&mut self, node: &NodeName, id: &AttemptId) {
-        if self.suspension_of(id) != Some(SuspensionPhase::Resuming) {
-            return;
-        }
-        self.record(Record::Resumed {
+/// A host has frozen an attempt. One that was brought back and gives way again at once may be said to be frozen from
+/// before.
+pub(crate) fn on_host_suspended(ctx: &mut Context, node: &NodeName, id: &AttemptId, moved_mb: u64) {
+    let contact = ctx.contact(node);
+    let is_old = contact.is_some_and(|contact| contact.thawing.contains(id));
+    if suspension_of(ctx, id) == Some(SuspensionPhase::Suspending) && !is_old {
+        // More than there was room for cannot have been moved, whatever the host says.
+        let step = ctx.state().step(&id.step);
+        let live = step.and_then(|step| step.live());
+        let room_mb = live.and_then(|live| Some(live.suspension.as_ref()?.moved_mb));
+        let moved_mb = moved_mb.min(room_mb.unwrap_or(0));
+        ctx.record(Record::Suspended {
             attempt: id.clone(),
             node: node.clone(),
+            moved_mb,
         });
-        if self.state.step(&id.step).is_some_and(|step| step.held) {
-            self.suspend_attempt(id, None);
+        await_overdue(ctx, id);
+    }
+}
+
+/// A host runs an attempt: one that was to be brought back is.
+pub(crate) fn on_host_runs(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+    if suspension_of(ctx, id) != Some(SuspensionPhase::Resuming) {
+        return;
+    }
+    ctx.record(Record::Resumed {
+        attempt: id.clone(),
+        node: node.clone(),
+    });
+    if ctx.state().step(&id.step).is_some_and(|step| step.held) {
+        suspend_attempt(ctx, id, None);
+    }
+}
+
+/// A host could not freeze an attempt, or not bring it back: it is stopped instead.
+pub(crate) fn on_host_not_suspended(
+    ctx: &mut Context,
+    node: &NodeName,
+    id: &AttemptId,
+    why: SuspendFailure,
+) {
+    let (Some(SuspensionPhase::Suspending | SuspensionPhase::Resuming), Some(step)) =
+        (suspension_of(ctx, id), ctx.state().step(&id.step))
+    else {
+        return;
+    };
+    let by = step.live().and_then(|live| live.preempted_by.clone());
+    ctx.record(Record::NotSuspended {
+        attempt: id.clone(),
+        node: node.clone(),
+        why,
+    });
+    stop_attempt(ctx, id, StopWhy::NotSuspended, by);
+}
+
+/// How an attempt that is not being stopped stands with being frozen.
+fn suspension_of(ctx: &Context, id: &AttemptId) -> Option<SuspensionPhase> {
+    let attempt = ctx.state().step(&id.step)?.attempt(id.number)?;
+    let stays = attempt.stopping.is_none() && !attempt.has_ended();
+    attempt.suspension().filter(|_| stays)
+}
+
+/// Wakes us when attempts that earlier runs saw frozen have been so for too long.
+pub(crate) fn await_all_overdue(ctx: &mut Context) {
+    let steps = ctx.state().steps().values();
+    let frozen = steps.filter(|step| step.state == StepState::Suspended);
+    for id in frozen.filter_map(latest_id).collect::<Vec<_>>() {
+        await_overdue(ctx, &id);
+    }
+}
+
+fn await_overdue(ctx: &mut Context, id: &AttemptId) {
+    let at = ctx.state().step(&id.step).and_then(overdue_at);
+    if let Some(at) = at {
+        ctx.set_timer(TimerKey::Suspension(id.clone()), at);
+    }
+}
+
+/// The timer came due; the attempt may run again by now, or have been let go later.
+pub(crate) fn on_suspension_timer(ctx: &mut Context, id: &AttemptId) {
+    let step = ctx.state().step(&id.step);
+    let same = step.filter(|step| latest_id(step).as_ref() == Some(id));
+    match same.and_then(overdue_at) {
+        Some(at) if at <= ctx.now() => {
+            stop_attempt(ctx, id, StopWhy::SuspendedTooLong, None);
         }
-    }
-
-    /// A host could not freeze an attempt, or not bring it back: it is stopped instead.
-    pub(crate) fn on_host_not_suspended(
-        &mut self,
-        node: &NodeName,
-        id: &AttemptId,
-        why: SuspendFailure,
-    ) {
-        let (Some(SuspensionPhase::Suspending | SuspensionPhase::Resuming), Some(step)) =
-            (self.suspension_of(id), self.state.step(&id.step))
-        else {
-            return;
-        };
-        let by = step.live().and_then(|live| live.preempted_by.clone());
-        self.record(Record::NotSuspended {
-            attempt: id.clone(),
-            node: node.clone(),
-            why,
-        });
-        self.stop_attempt(id, StopWhy::NotSuspended, by);
-    }
-
-    /// How an attempt that is not being stopped stands with being frozen.
-    fn suspension_of(&self, id: &AttemptId) -> Option<SuspensionPhase> {
-        let attempt = self.state.step(&id.step)?.attempt(id.number)?;
-        let stays = attempt.stopping.is_none() && !attempt.has_ended();
-        attempt.suspension().filter(|_| stays)
-    }
-
-    /// Wakes us when attempts that earlier runs saw frozen have been so for too long.
-    pub(crate) fn await_all_overdue(&mut self) {
-        let steps = self.state.steps().values();
-        let frozen = steps.filter(|step| step.state == StepState::Suspended);
-        for id in frozen.filter_map(latest_id).collect::<Vec<_>>() {
-            self.await_overdue(&id);
-        }
-    }
-
-    fn await_overdue(&mut self, id: &AttemptId) {
-        let at = self.state.step(&id.step).and_then(overdue_at);
-        if let Some(at) = at {
-            self.set_timer(TimerKey::Suspension(id.clone()), at);
-        }
-    }
-
-    /// The timer came due; the attempt may run again by now, or have been let go later.
-    pub(crate) fn on_suspension_timer(&mut self, id: &AttemptId) {
-        let step = self.state.step(&id.step);
-        let same = step.filter(|step| latest_id(step).as_ref() == Some(id));
-        match same.and_then(overdue_at) {
-            Some(at) if at <= self.now => {
-                self.stop_attempt(id, StopWhy::SuspendedTooLong, None);
-            }
-            Some(at) => self.set_timer(TimerKey::Suspension(id.clone()), at),
-            None => {}
-        }
+        Some(at) => ctx.set_timer(TimerKey::Suspension(id.clone()), at),
+        None => {}
     }
 }
 

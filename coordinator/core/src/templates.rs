@@ -23,7 +23,7 @@ use sluice_common::template::check::Forbidden;
 use sluice_common::template::origin::{Merged, Origin, Origins};
 use sluice_common::template::variable::Variable;
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::guard::{Guard, Permission};
 use crate::input::{Change, Wanted};
 use crate::market::Request;
@@ -306,111 +306,109 @@ pub(crate) fn standing_on<'a>(merged: &Merged, spec: &'a StepSpec) -> Cow<'a, St
     }
 }
 
-impl Core {
-    /// What lies under a step in each of these pools, that which it prefers first.
-    pub(crate) fn grounds<'a>(
-        &self,
-        request: &Request,
-        spec: &StepSpec,
-        pools: impl Iterator<Item = &'a Pool>,
-    ) -> Grounds {
-        let mut grounds = Grounds::default();
-        for pool in pools {
-            let layers = self.state.layers_of(pool, request);
-            let guard = layers.guard(pool, spec);
-            if !guard.is_empty() {
-                grounds.guards.insert(pool.name.clone(), guard);
-            }
-            if !layers.pool.template.is_empty() {
-                grounds.put(&pool.name, None, layers.pool);
-            }
-            for (platform, merged) in layers.platforms {
-                grounds.put(&pool.name, Some(platform), merged);
-            }
+/// What lies under a step in each of these pools, that which it prefers first.
+pub(crate) fn grounds<'a>(
+    ctx: &Context,
+    request: &Request,
+    spec: &StepSpec,
+    pools: impl Iterator<Item = &'a Pool>,
+) -> Grounds {
+    let mut grounds = Grounds::default();
+    for pool in pools {
+        let layers = ctx.state().layers_of(pool, request);
+        let guard = layers.guard(pool, spec);
+        if !guard.is_empty() {
+            grounds.guards.insert(pool.name.clone(), guard);
         }
-        grounds
-    }
-
-    /// What a template says now, and since when.
-    pub(crate) fn template_terms(&self, name: &TemplateName) -> Option<(Terms, u64)> {
-        let kept = self.state.templates().get(name)?;
-        let terms = Terms::Template(Box::new(kept.template.clone()));
-        Some((terms, kept.version))
-    }
-
-    /// Makes one change of a template.
-    pub(crate) fn put_template(&mut self, name: &TemplateName, terms: &Template) {
-        let known = self.state.templates().get(name);
-        if known.is_none_or(|kept| kept.template != *terms) {
-            self.record(Record::TemplatePut {
-                template: name.clone(),
-                terms: terms.clone(),
-            });
+        if !layers.pool.template.is_empty() {
+            grounds.put(&pool.name, None, layers.pool);
+        }
+        for (platform, merged) in layers.platforms {
+            grounds.put(&pool.name, Some(platform), merged);
         }
     }
+    grounds
+}
 
-    /// Makes one template go.
-    pub(crate) fn delete_template(&mut self, name: &TemplateName) -> Result<(), Refusal> {
-        let template = name.clone();
-        if !self.state.templates().contains_key(name) {
-            return Err(Refusal::UnknownTemplate { template });
-        }
-        self.record(Record::TemplateDeleted { template });
-        Ok(())
+/// What a template says now, and since when.
+pub(crate) fn template_terms(ctx: &Context, name: &TemplateName) -> Option<(Terms, u64)> {
+    let kept = ctx.state().templates().get(name)?;
+    let terms = Terms::Template(Box::new(kept.template.clone()));
+    Some((terms, kept.version))
+}
+
+/// Makes one change of a template.
+pub(crate) fn put_template(ctx: &mut Context, name: &TemplateName, terms: &Template) {
+    let known = ctx.state().templates().get(name);
+    if known.is_none_or(|kept| kept.template != *terms) {
+        ctx.record(Record::TemplatePut {
+            template: name.clone(),
+            terms: terms.clone(),
+        });
     }
+}
 
-    /// Whether every template is there that the pools among these changes name, once all are made.
-    pub(crate) fn vet_templates(&self, changes: &[Change]) -> Result<(), Refused> {
-        for (at, change) in changes.iter().enumerate() {
-            let Wanted::Pool { pool, terms } = &change.wanted else {
-                continue;
+/// Makes one template go.
+pub(crate) fn delete_template(ctx: &mut Context, name: &TemplateName) -> Result<(), Refusal> {
+    let template = name.clone();
+    if !ctx.state().templates().contains_key(name) {
+        return Err(Refusal::UnknownTemplate { template });
+    }
+    ctx.record(Record::TemplateDeleted { template });
+    Ok(())
+}
+
+/// Whether every template is there that the pools among these changes name, once all are made.
+pub(crate) fn vet_templates(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+    for (at, change) in changes.iter().enumerate() {
+        let Wanted::Pool { pool, terms } = &change.wanted else {
+            continue;
+        };
+        let mut named = terms.rules.templates.iter();
+        if let Some(template) = named.find(|name| !ctx.state().templates().contains_key(name)) {
+            let refusal = Refusal::PoolNamesTemplate {
+                pool: pool.clone(),
+                hint: hint_of(ctx, template),
+                template: template.clone(),
             };
-            let mut named = terms.rules.templates.iter();
-            if let Some(template) = named.find(|name| !self.state.templates().contains_key(name)) {
-                let refusal = Refusal::PoolNamesTemplate {
-                    pool: pool.clone(),
-                    hint: self.hint_of(template),
-                    template: template.clone(),
-                };
-                let at = Some(at);
-                return Err(Refused { at, refusal });
-            }
+            let at = Some(at);
+            return Err(Refused { at, refusal });
         }
-        Ok(())
     }
+    Ok(())
+}
 
-    /// Who still names a template that goes by these changes, once all are made.
-    pub(crate) fn naming_what_is_gone(&self, changes: &[Change]) -> Vec<Use> {
-        let gone = changes.iter().filter_map(|change| match &change.wanted {
-            Wanted::NoTemplate { template } => Some(template),
-            Wanted::Pool { .. }
-            | Wanted::NoPool { .. }
-            | Wanted::Policy { .. }
-            | Wanted::NoPolicy { .. }
-            | Wanted::Cluster { .. }
-            | Wanted::Template { .. }
-            | Wanted::Validation { .. }
-            | Wanted::NoValidation { .. }
-            | Wanted::Platform { .. }
-            | Wanted::Access { .. }
-            | Wanted::NoPlatform { .. } => None,
-        });
-        let uses = gone.flat_map(|name| {
-            let pools = self.state.pools().values();
-            let naming = pools.filter(|pool| pool.rules.templates.contains(name));
-            naming.map(move |pool| Use {
-                message: format!("template `{name}`: pool `{}` names it", pool.name),
-                steps: Vec::new(),
-            })
-        });
-        uses.collect()
-    }
+/// Who still names a template that goes by these changes, once all are made.
+pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[Change]) -> Vec<Use> {
+    let gone = changes.iter().filter_map(|change| match &change.wanted {
+        Wanted::NoTemplate { template } => Some(template),
+        Wanted::Pool { .. }
+        | Wanted::NoPool { .. }
+        | Wanted::Policy { .. }
+        | Wanted::NoPolicy { .. }
+        | Wanted::Cluster { .. }
+        | Wanted::Template { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Platform { .. }
+        | Wanted::Access { .. }
+        | Wanted::NoPlatform { .. } => None,
+    });
+    let uses = gone.flat_map(|name| {
+        let pools = ctx.state().pools().values();
+        let naming = pools.filter(|pool| pool.rules.templates.contains(name));
+        naming.map(move |pool| Use {
+            message: format!("template `{name}`: pool `{}` names it", pool.name),
+            steps: Vec::new(),
+        })
+    });
+    uses.collect()
+}
 
-    fn hint_of(&self, template: &TemplateName) -> String {
-        let known = self.state.templates().keys().map(TemplateName::as_str);
-        match nearest(template.as_str(), known) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => String::from("apply it too, or leave it out"),
-        }
+fn hint_of(ctx: &Context, template: &TemplateName) -> String {
+    let known = ctx.state().templates().keys().map(TemplateName::as_str);
+    match nearest(template.as_str(), known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => String::from("apply it too, or leave it out"),
     }
 }

@@ -23,7 +23,7 @@ use sluice_common::validation::{
     Asserted, Failure, NodeFacts, On, StepFacts, ValidationTerms, Verdict,
 };
 
-use crate::core::Core;
+use crate::context::Context;
 use crate::input::{Change, Wanted};
 use crate::market::Request;
 use crate::output::{Refusal, Refused, Terms};
@@ -98,195 +98,198 @@ pub enum Outcome {
     Fails(String),
 }
 
-impl Core {
-    /// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
-    /// filled in.
-    pub(crate) fn invalid_in(
-        &self,
-        pool: &PoolName,
-        request: &Request,
-        spec: &StepSpec,
-    ) -> Option<Reason> {
-        let known = self.state.pool(pool)?;
-        let mut courts = self.courts(known, request).into_iter();
-        courts.find_map(|court| self.invalid_before(&court, known, StepFacts(spec)))
-    }
+/// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
+/// filled in.
+pub(crate) fn invalid_in(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    spec: &StepSpec,
+) -> Option<Reason> {
+    let known = ctx.state().pool(pool)?;
+    let mut courts = courts(ctx, known, request).into_iter();
+    courts.find_map(|court| invalid_before(ctx, &court, known, StepFacts(spec)))
+}
 
-    /// Why a step is not let in by what is judged together.
-    fn invalid_before(
-        &self,
-        court: &Court<'_>,
-        pool: &Pool,
-        step: StepFacts<'_>,
-    ) -> Option<Reason> {
-        let mut rules = self.rules_of(pool, court.platform());
-        if court.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
-            // One host of the platform is to keep all of them.
-            let mut all = self.rules_of(pool, None);
-            all.retain(|rule| rule.asserted.is_about_hosts());
-            rules.splice(0..0, all);
-        }
-        let (about_hosts, about_step): (Vec<Rule>, Vec<Rule>) = rules
-            .into_iter()
-            .partition(|rule| rule.asserted.is_about_hosts());
-        let broken = about_step
-            .iter()
-            .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
-        if let Some((rule, failure)) = broken {
-            return Some(rule.broken_by(&failure, court));
-        }
-        self.no_host_keeps(court, pool, step, &about_hosts)
+/// Why a step is not let in by what is judged together.
+fn invalid_before(
+    ctx: &Context,
+    court: &Court<'_>,
+    pool: &Pool,
+    step: StepFacts<'_>,
+) -> Option<Reason> {
+    let mut rules = rules_of(ctx, pool, court.platform());
+    if court.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
+        // One host of the platform is to keep all of them.
+        let mut all = rules_of(ctx, pool, None);
+        all.retain(|rule| rule.asserted.is_about_hosts());
+        rules.splice(0..0, all);
     }
-
-    /// The pool's own documents first, then those of each platform that the step may be granted.
-    fn courts<'a>(&self, pool: &'a Pool, request: &Request) -> Vec<Court<'a>> {
-        let asked = self.state.asked_in(&pool.name, request);
-        let platforms = pool.platforms.iter();
-        let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
-        let gpus = request.each.gpus() > 0;
-        let may_be = strict.filter(|(name, it)| match asked.is_empty() {
-            true => it.terms.may_be_any(gpus),
-            false => asked.contains(name),
-        });
-        let of_platforms = may_be.map(|(name, _)| Court {
-            pool: &pool.name,
-            platform: Some((name, asked.is_empty())),
-            of: Vec::from([name.clone()]),
-        });
-        let own = Court {
-            pool: &pool.name,
-            platform: None,
-            of: asked.clone(),
-        };
-        core::iter::once(own).chain(of_platforms).collect()
+    let (about_hosts, about_step): (Vec<Rule>, Vec<Rule>) = rules
+        .into_iter()
+        .partition(|rule| rule.asserted.is_about_hosts());
+    let broken = about_step
+        .iter()
+        .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
+    if let Some((rule, failure)) = broken {
+        return Some(rule.broken_by(&failure, court));
     }
+    no_host_keeps(ctx, court, pool, step, &about_hosts)
+}
 
-    /// How each assertion comes out for a step: those of a pool's documents, then those of its platforms'.
-    pub fn judged_in(&self, pool: &PoolName, request: &Request, spec: &StepSpec) -> Vec<Judged> {
-        let Some(pool) = self.state.pool(pool) else {
-            return Vec::new();
-        };
-        let step = StepFacts(spec);
-        let courts = self.courts(pool, request).into_iter();
-        let judged = courts.flat_map(|court| {
-            let hosts = self.hosts_for(pool, &court.of);
-            let rules = self.rules_of(pool, court.platform()).into_iter();
-            rules.map(move |rule| Judged {
-                outcome: outcome(&rule, step, &hosts),
-                document: rule.document,
-                platform: rule.platform,
-                assert: rule.asserted.written.assert,
-            })
-        });
-        judged.collect()
+/// The pool's own documents first, then those of each platform that the step may be granted.
+fn courts<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Vec<Court<'a>> {
+    let asked = ctx.state().asked_in(&pool.name, request);
+    let platforms = pool.platforms.iter();
+    let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
+    let gpus = request.each.gpus() > 0;
+    let may_be = strict.filter(|(name, it)| match asked.is_empty() {
+        true => it.terms.may_be_any(gpus),
+        false => asked.contains(name),
+    });
+    let of_platforms = may_be.map(|(name, _)| Court {
+        pool: &pool.name,
+        platform: Some((name, asked.is_empty())),
+        of: Vec::from([name.clone()]),
+    });
+    let own = Court {
+        pool: &pool.name,
+        platform: None,
+        of: asked.clone(),
+    };
+    core::iter::once(own).chain(of_platforms).collect()
+}
+
+/// How each assertion comes out for a step: those of a pool's documents, then those of its platforms'.
+pub(crate) fn judged_in(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    spec: &StepSpec,
+) -> Vec<Judged> {
+    let Some(pool) = ctx.state().pool(pool) else {
+        return Vec::new();
+    };
+    let step = StepFacts(spec);
+    let courts = courts(ctx, pool, request).into_iter();
+    let judged = courts.flat_map(|court| {
+        let hosts = hosts_for(ctx, pool, &court.of);
+        let rules = rules_of(ctx, pool, court.platform()).into_iter();
+        rules.map(move |rule| Judged {
+            outcome: outcome(&rule, step, &hosts),
+            document: rule.document,
+            platform: rule.platform,
+            assert: rule.asserted.written.assert,
+        })
+    });
+    judged.collect()
+}
+
+/// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
+fn rules_of(ctx: &Context, pool: &Pool, platform: Option<&PlatformName>) -> Vec<Rule> {
+    let named = match platform {
+        None => Some(&pool.rules.validations),
+        Some(platform) => (pool.platforms.get(platform)).map(|it| &it.terms.validations),
+    };
+    let named = named.into_iter().flatten();
+    let documents = named.filter_map(|name| Some((name, ctx.state().validations().get(name)?)));
+    let rules = documents.flat_map(|(name, document)| {
+        let read = document.terms.read().unwrap_or_default();
+        read.into_iter().map(|asserted| Rule {
+            document: name.clone(),
+            asserted,
+            platform: platform.cloned(),
+        })
+    });
+    rules.collect()
+}
+
+/// What rules may ask of the hosts of a pool that are of one of these platforms.
+fn hosts_for(ctx: &Context, pool: &Pool, of: &[PlatformName]) -> Vec<NodeFacts> {
+    let nodes = ctx.state().nodes_of(&pool.name);
+    nodes.filter_map(|node| facts(node, pool, of)).collect()
+}
+
+fn no_host_keeps(
+    ctx: &Context,
+    court: &Court<'_>,
+    pool: &Pool,
+    step: StepFacts<'_>,
+    rules: &[Rule],
+) -> Option<Reason> {
+    if rules.is_empty() {
+        return None;
     }
-
-    /// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
-    fn rules_of(&self, pool: &Pool, platform: Option<&PlatformName>) -> Vec<Rule> {
-        let named = match platform {
-            None => Some(&pool.rules.validations),
-            Some(platform) => (pool.platforms.get(platform)).map(|it| &it.terms.validations),
-        };
-        let named = named.into_iter().flatten();
-        let documents = named.filter_map(|name| Some((name, self.state.validations().get(name)?)));
-        let rules = documents.flat_map(|(name, document)| {
-            let read = document.terms.read().unwrap_or_default();
-            read.into_iter().map(|asserted| Rule {
-                document: name.clone(),
-                asserted,
-                platform: platform.cloned(),
-            })
-        });
-        rules.collect()
-    }
-
-    /// What rules may ask of the hosts of a pool that are of one of these platforms.
-    fn hosts_for(&self, pool: &Pool, of: &[PlatformName]) -> Vec<NodeFacts> {
-        let nodes = self.state.nodes_of(&pool.name);
-        nodes.filter_map(|node| facts(node, pool, of)).collect()
-    }
-
-    fn no_host_keeps(
-        &self,
-        court: &Court<'_>,
-        pool: &Pool,
-        step: StepFacts<'_>,
-        rules: &[Rule],
-    ) -> Option<Reason> {
-        if rules.is_empty() {
+    let hosts = hosts_for(ctx, pool, &court.of);
+    let mut short = Vec::new();
+    for node in &hosts {
+        let broken = broken_on(rules, step, node);
+        if broken.is_empty() {
             return None;
         }
-        let hosts = self.hosts_for(pool, &court.of);
-        let mut short = Vec::new();
-        for node in &hosts {
-            let broken = broken_on(rules, step, node);
-            if broken.is_empty() {
-                return None;
-            }
-            short.push(Short {
-                node: &node.name,
-                broken,
-            });
-        }
-        short.sort_by_key(Short::distance);
-        (!short.is_empty()).then(|| told(court, &short))
-    }
-
-    pub(crate) fn validation_terms(&self, name: &ValidationName) -> Option<(Terms, u64)> {
-        let known = self.state.validations().get(name)?;
-        Some((Terms::Validation(known.terms.clone()), known.version))
-    }
-
-    pub(crate) fn put_validation(&mut self, name: &ValidationName, terms: &ValidationTerms) {
-        let (validation, terms) = (name.clone(), terms.clone());
-        self.record(Record::ValidationPut { validation, terms });
-    }
-
-    pub(crate) fn delete_validation(&mut self, name: &ValidationName) -> Result<(), Refusal> {
-        let validation = name.clone();
-        if !self.state.validations().contains_key(name) {
-            return Err(Refusal::UnknownValidation { validation });
-        }
-        self.record(Record::ValidationDeleted { validation });
-        Ok(())
-    }
-
-    /// Whether every document is there that a pool names, once all changes are made.
-    pub(crate) fn vet_validations(&self, changes: &[Change]) -> Result<(), Refused> {
-        let known = self.state.validations();
-        let pools = self.state.pools().values();
-        let mut named = pools.flat_map(|pool| {
-            let own = pool.rules.validations.iter().map(|name| (None, name));
-            let platforms = pool.platforms.iter();
-            let theirs = platforms.flat_map(|(platform, it)| {
-                let names = it.terms.validations.iter();
-                names.map(move |name| (Some(platform), name))
-            });
-            let all = own.chain(theirs);
-            all.map(|(platform, name)| (&pool.name, platform, name))
+        short.push(Short {
+            node: &node.name,
+            broken,
         });
-        let missing = named.find(|(_, _, name)| !known.contains_key(*name));
-        let Some((pool, platform, validation)) = missing else {
-            return Ok(());
-        };
-        let takes = |change: &Change| matches!(&change.wanted, Wanted::NoValidation { validation: gone } if gone == validation);
-        let is_platform = |change: &Change| matches!(&change.wanted, Wanted::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
-        let names = |change: &Change| pool_of(&change.wanted) == Some(pool);
-        let at = changes.iter().position(takes);
-        let at = at.or_else(|| changes.iter().position(is_platform));
-        let at = at.or_else(|| changes.iter().position(names));
-        let near = nearest(
-            validation.as_str(),
-            known.keys().map(ValidationName::as_str),
-        );
-        let refusal = Refusal::PoolNamesValidation {
-            validation: validation.clone(),
-            pool: pool.clone(),
-            platform: platform.cloned(),
-            nearest: near.map(String::from),
-        };
-        Err(Refused { at, refusal })
     }
+    short.sort_by_key(Short::distance);
+    (!short.is_empty()).then(|| told(court, &short))
+}
+
+pub(crate) fn validation_terms(ctx: &Context, name: &ValidationName) -> Option<(Terms, u64)> {
+    let known = ctx.state().validations().get(name)?;
+    Some((Terms::Validation(known.terms.clone()), known.version))
+}
+
+pub(crate) fn put_validation(ctx: &mut Context, name: &ValidationName, terms: &ValidationTerms) {
+    let (validation, terms) = (name.clone(), terms.clone());
+    ctx.record(Record::ValidationPut { validation, terms });
+}
+
+pub(crate) fn delete_validation(ctx: &mut Context, name: &ValidationName) -> Result<(), Refusal> {
+    let validation = name.clone();
+    if !ctx.state().validations().contains_key(name) {
+        return Err(Refusal::UnknownValidation { validation });
+    }
+    ctx.record(Record::ValidationDeleted { validation });
+    Ok(())
+}
+
+/// Whether every document is there that a pool names, once all changes are made.
+pub(crate) fn vet_validations(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+    let known = ctx.state().validations();
+    let pools = ctx.state().pools().values();
+    let mut named = pools.flat_map(|pool| {
+        let own = pool.rules.validations.iter().map(|name| (None, name));
+        let platforms = pool.platforms.iter();
+        let theirs = platforms.flat_map(|(platform, it)| {
+            let names = it.terms.validations.iter();
+            names.map(move |name| (Some(platform), name))
+        });
+        let all = own.chain(theirs);
+        all.map(|(platform, name)| (&pool.name, platform, name))
+    });
+    let missing = named.find(|(_, _, name)| !known.contains_key(*name));
+    let Some((pool, platform, validation)) = missing else {
+        return Ok(());
+    };
+    let takes = |change: &Change| matches!(&change.wanted, Wanted::NoValidation { validation: gone } if gone == validation);
+    let is_platform = |change: &Change| matches!(&change.wanted, Wanted::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
+    let names = |change: &Change| pool_of(&change.wanted) == Some(pool);
+    let at = changes.iter().position(takes);
+    let at = at.or_else(|| changes.iter().position(is_platform));
+    let at = at.or_else(|| changes.iter().position(names));
+    let near = nearest(
+        validation.as_str(),
+        known.keys().map(ValidationName::as_str),
+    );
+    let refusal = Refusal::PoolNamesValidation {
+        validation: validation.clone(),
+        pool: pool.clone(),
+        platform: platform.cloned(),
+        nearest: near.map(String::from),
+    };
+    Err(Refused { at, refusal })
 }
 
 impl Court<'_> {

@@ -9,82 +9,86 @@ use sluice_common::state::StepState;
 use super::answer::{Explanation, Holding, Past};
 use super::sentences;
 use super::waiting::grace_ends;
-use crate::core::Core;
+use crate::context::Context;
+use crate::explain::reason;
+use crate::explain::waiting::in_pools;
 use crate::market::Exposure;
+use crate::rules::barred_from;
 use crate::state::{Attempt, Step};
 use crate::verdict::outcome;
 
-impl Core {
-    /// Why a step is where it is, whole. `None` where it is not remembered. It is read from the state as the last
-    /// decision left it, and changes nothing.
-    pub fn explain(&self, id: &sluice_common::id::StepId) -> Option<Explanation<'_>> {
-        let step = self.state.step(id)?;
-        let reason = self.reason(step);
-        let waits = matches!(step.state, StepState::Queued | StepState::Suspended);
-        Some(Explanation {
-            step,
-            at: self.now,
-            pools: if waits {
-                self.in_pools(step)
-            } else {
-                Vec::new()
-            },
-            refused: if step.state == StepState::Rejected {
-                refused(&reason)
-            } else if waits {
-                self.barred(step)
-            } else {
-                Vec::new()
-            },
-            holding: self.holding(step),
-            past: step
-                .attempts
-                .iter()
-                .map(|attempt| Past {
-                    attempt,
-                    outcome: outcome(step, attempt),
-                })
-                .collect(),
-            reason,
-        })
-    }
+/// Why a step is where it is, whole. `None` where it is not remembered. It is read from the state as the last
+/// decision left it, and changes nothing.
+pub(crate) fn explain<'a>(
+    ctx: &'a Context,
+    id: &sluice_common::id::StepId,
+) -> Option<Explanation<'a>> {
+    let step = ctx.state().step(id)?;
+    let reason = reason(ctx, step);
+    let waits = matches!(step.state, StepState::Queued | StepState::Suspended);
+    Some(Explanation {
+        step,
+        at: ctx.now(),
+        pools: if waits {
+            in_pools(ctx, step)
+        } else {
+            Vec::new()
+        },
+        refused: if step.state == StepState::Rejected {
+            refused(&reason)
+        } else if waits {
+            barred(ctx, step)
+        } else {
+            Vec::new()
+        },
+        holding: holding(ctx, step),
+        past: step
+            .attempts
+            .iter()
+            .map(|attempt| Past {
+                attempt,
+                outcome: outcome(step, attempt),
+            })
+            .collect(),
+        reason,
+    })
+}
 
-    fn barred(&self, step: &Step) -> Vec<(String, String)> {
-        let barred = self.barred_from(step).into_iter();
-        barred.map(|(pool, why)| (pool.to_string(), why)).collect()
-    }
+fn barred(ctx: &Context, step: &Step) -> Vec<(String, String)> {
+    let barred = barred_from(ctx, step).into_iter();
+    barred.map(|(pool, why)| (pool.to_string(), why)).collect()
+}
 
-    /// What the step holds, while an attempt of it has not ended.
-    fn holding<'a>(&'a self, step: &'a Step) -> Option<Holding<'a>> {
-        let attempt = step.live()?;
-        let id = step.attempt_id(attempt.number);
-        let exposure = self.state.market().exposure(&id, self.now)?;
-        let is_stopping = attempt.stopping.is_some();
-        Some(Holding {
-            attempt,
-            in_share: exposure.in_share,
-            exposed: !is_stopping && is_exposed(&exposure),
-            spared_until: exposure.spared_until.filter(|_| exposure.preemptible),
-            exposure: self.exposure_in_words(step, attempt, &exposure),
-            beyond: exposure.beyond,
-            grace_ends: grace_ends(step, attempt),
-        })
-    }
+/// What the step holds, while an attempt of it has not ended.
+fn holding<'a>(ctx: &'a Context, step: &'a Step) -> Option<Holding<'a>> {
+    let attempt = step.live()?;
+    let id = step.attempt_id(attempt.number);
+    let exposure = ctx.state().market().exposure(&id, ctx.now())?;
+    let is_stopping = attempt.stopping.is_some();
+    Some(Holding {
+        attempt,
+        in_share: exposure.in_share,
+        exposed: !is_stopping && is_exposed(&exposure),
+        spared_until: exposure.spared_until.filter(|_| exposure.preemptible),
+        exposure: exposure_in_words(ctx, step, attempt, &exposure),
+        beyond: exposure.beyond,
+        grace_ends: grace_ends(step, attempt),
+    })
+}
 
-    fn exposure_in_words(
-        &self,
-        step: &Step,
-        attempt: &Attempt,
-        exposure: &Exposure<'_>,
-    ) -> Vec<String> {
-        match (&attempt.stopping, &attempt.preempted_by) {
-            (Some(_), Some(by)) => {
-                let waits = self.state.market().request(by).is_some();
-                Vec::from([sentences::gives_way(by, waits)])
-            }
-            (Some(_), None) => Vec::new(),
-            (None, _) => sentences::exposure(&step.spec.subject, &attempt.pool, exposure),
+fn exposure_in_words(
+    ctx: &Context,
+    step: &Step,
+    attempt: &Attempt,
+    exposure: &Exposure<'_>,
+) -> Vec<String> {
+    match (&attempt.stopping, &attempt.preempted_by) {
+        (Some(_), Some(by)) => {
+            let waits = ctx.state().market().request(by).is_some();
+            Vec::from([sentences::gives_way(by, waits)])
         }
+        (Some(_), None) => Vec::new(),
+        (None, _) => sentences::exposure(&step.spec.subject, &attempt.pool, exposure),
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a host says of itself between two hellos, taken in no faster than [`Pace`](super::pace::Pace) lets it.
+//! What a host says of itself between two hellos, taken in no faster than [`Pace`](crate::contact::pace::Pace) lets it.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -10,119 +10,123 @@ use sluice_common::id::NodeName;
 use sluice_common::inventory::Inventory;
 use sluice_common::state::NodeState;
 
-use super::pace::HostChange;
-use crate::core::Core;
+use crate::contact::pace::HostChange;
+use crate::context::Context;
+use crate::gpus::take_gpu_states;
+use crate::health::on_health;
 use crate::input::TimerKey;
+use crate::link::on_supervisor;
+use crate::link::report::{on_inventory, on_labels};
 use crate::state::Node;
 
 /// The note on a host that changes more often than is taken in.
 pub const HELD_BACK: &str = "it says so often that it has changed that the coordinator takes in one change every 2s, and the \
                              latest one at last: look at what changes in its events, labels, GPUs, health check or supervisor";
 
-impl Core {
-    /// Takes in what a host says of itself, now or later.
-    pub(super) fn on_change(&mut self, name: &NodeName, change: HostChange) {
-        let Some(contact) = self.contacts.get_mut(name) else {
-            return;
+/// Takes in what a host says of itself, now or later.
+pub(crate) fn on_change(ctx: &mut Context, name: &NodeName, change: HostChange) {
+    let Some(contact) = ctx.contact_mut(name) else {
+        return;
+    };
+    contact.pace.drop_like(&change);
+    let waits = contact.pace.is_holding() || contact.pace.next_at() > ctx.now();
+    if !waits {
+        return take_in(ctx, name, change);
+    }
+    let (urgent, rest) = match ctx.state().node(name) {
+        Some(node) => apart(node, change),
+        None => return,
+    };
+    if let Some(urgent) = urgent {
+        take_in(ctx, name, urgent);
+    }
+    if let Some(rest) = rest {
+        hold(ctx, name, rest);
+    }
+}
+
+fn take_in(ctx: &mut Context, name: &NodeName, change: HostChange) {
+    let before = ctx.state().seq();
+    match change {
+        HostChange::Supervisor(supervisor) => on_supervisor(ctx, name, supervisor),
+        HostChange::Health(health) => on_health(ctx, name, health),
+        HostChange::GpuStates(states) => take_gpu_states(ctx, name, *states),
+        HostChange::Inventory(inventory) => on_inventory(ctx, name, *inventory),
+        HostChange::Labels(labels) => on_labels(ctx, name, labels),
+    }
+    if ctx.state().seq() > before {
+        charge(ctx, name);
+    }
+}
+
+/// Counts a change of a host.
+pub(crate) fn charge(ctx: &mut Context, name: &NodeName) {
+    let now = ctx.now();
+    if let Some(contact) = ctx.contact_mut(name) {
+        contact.pace.take(now);
+    }
+}
+
+/// Whether a host may change once more now.
+pub(crate) fn may_change(ctx: &Context, name: &NodeName) -> bool {
+    let contact = ctx.contact(name);
+    contact.is_some_and(|contact| contact.pace.next_at() <= ctx.now())
+}
+
+fn hold(ctx: &mut Context, name: &NodeName, change: HostChange) {
+    let Some(contact) = ctx.contact_mut(name) else {
+        return;
+    };
+    contact.pace.hold(change);
+    let at = contact.pace.next_at();
+    if !core::mem::replace(&mut contact.pace.told, true) {
+        tell_held_back(ctx, name);
+    }
+    ctx.set_timer(TimerKey::Changes(name.clone()), at);
+}
+
+/// Tells with the host whether it is held back.
+fn tell_held_back(ctx: &mut Context, name: &NodeName) {
+    if let Some(node) = ctx.state().node(name) {
+        on_inventory(ctx, name, node.inventory.clone());
+    }
+}
+
+/// There may be one to be taken again.
+pub(crate) fn on_changes_timer(ctx: &mut Context, name: &NodeName) {
+    while may_change(ctx, name) {
+        let contact = ctx.contact_mut(name);
+        let Some(change) = contact.and_then(|contact| contact.pace.next_held()) else {
+            break;
         };
-        contact.pace.drop_like(&change);
-        let waits = contact.pace.is_holding() || contact.pace.next_at() > self.now;
-        if !waits {
-            return self.take_in(name, change);
-        }
-        let (urgent, rest) = match self.state.node(name) {
-            Some(node) => apart(node, change),
-            None => return,
-        };
-        if let Some(urgent) = urgent {
-            self.take_in(name, urgent);
-        }
-        if let Some(rest) = rest {
-            self.hold(name, rest);
-        }
+        take_in(ctx, name, change);
     }
+    let now = ctx.now();
+    let Some(contact) = ctx.contact_mut(name) else {
+        return;
+    };
+    let pace = &mut contact.pace;
+    if pace.is_holding() {
+        let at = pace.next_at();
+        return ctx.set_timer(TimerKey::Changes(name.clone()), at);
+    }
+    let at = pace.quiet_at();
+    if at > now {
+        return ctx.set_timer(TimerKey::Changes(name.clone()), at);
+    }
+    if core::mem::replace(&mut pace.told, false) {
+        tell_held_back(ctx, name);
+    }
+}
 
-    fn take_in(&mut self, name: &NodeName, change: HostChange) {
-        let before = self.state.seq();
-        match change {
-            HostChange::Supervisor(supervisor) => self.on_supervisor(name, supervisor),
-            HostChange::Health(health) => self.on_health(name, health),
-            HostChange::GpuStates(states) => self.take_gpu_states(name, *states),
-            HostChange::Inventory(inventory) => self.on_inventory(name, *inventory),
-            HostChange::Labels(labels) => self.on_labels(name, labels),
-        }
-        if self.state.seq() > before {
-            self.charge(name);
-        }
+/// What stands in the inventory of a host that is held back, beside what it says itself.
+pub(crate) fn with_note(ctx: &Context, name: &NodeName, mut inventory: Inventory) -> Inventory {
+    inventory.notes.retain(|note| note != HELD_BACK);
+    let contact = ctx.contact(name);
+    if contact.is_some_and(|contact| contact.pace.told) {
+        inventory.notes.push(String::from(HELD_BACK));
     }
-
-    /// Counts a change of a host.
-    pub(super) fn charge(&mut self, name: &NodeName) {
-        if let Some(contact) = self.contacts.get_mut(name) {
-            contact.pace.take(self.now);
-        }
-    }
-
-    /// Whether a host may change once more now.
-    pub(super) fn may_change(&self, name: &NodeName) -> bool {
-        let contact = self.contacts.get(name);
-        contact.is_some_and(|contact| contact.pace.next_at() <= self.now)
-    }
-
-    fn hold(&mut self, name: &NodeName, change: HostChange) {
-        let Some(contact) = self.contacts.get_mut(name) else {
-            return;
-        };
-        contact.pace.hold(change);
-        let at = contact.pace.next_at();
-        if !core::mem::replace(&mut contact.pace.told, true) {
-            self.tell_held_back(name);
-        }
-        self.set_timer(TimerKey::Changes(name.clone()), at);
-    }
-
-    /// Tells with the host whether it is held back.
-    fn tell_held_back(&mut self, name: &NodeName) {
-        if let Some(node) = self.state.node(name) {
-            self.on_inventory(name, node.inventory.clone());
-        }
-    }
-
-    /// There may be one to be taken again.
-    pub(crate) fn on_changes_timer(&mut self, name: &NodeName) {
-        while self.may_change(name) {
-            let contact = self.contacts.get_mut(name);
-            let Some(change) = contact.and_then(|contact| contact.pace.next_held()) else {
-                break;
-            };
-            self.take_in(name, change);
-        }
-        let Some(contact) = self.contacts.get_mut(name) else {
-            return;
-        };
-        let pace = &mut contact.pace;
-        if pace.is_holding() {
-            let at = pace.next_at();
-            return self.set_timer(TimerKey::Changes(name.clone()), at);
-        }
-        let at = pace.quiet_at();
-        if at > self.now {
-            return self.set_timer(TimerKey::Changes(name.clone()), at);
-        }
-        if core::mem::replace(&mut pace.told, false) {
-            self.tell_held_back(name);
-        }
-    }
-
-    /// What stands in the inventory of a host that is held back, beside what it says itself.
-    pub(super) fn with_note(&self, name: &NodeName, mut inventory: Inventory) -> Inventory {
-        inventory.notes.retain(|note| note != HELD_BACK);
-        let contact = self.contacts.get(name);
-        if contact.is_some_and(|contact| contact.pace.told) {
-            inventory.notes.push(String::from(HELD_BACK));
-        }
-        inventory
-    }
+    inventory
 }
 
 /// What of a change takes something away, which is told at once, and what can wait.

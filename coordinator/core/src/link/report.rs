@@ -10,37 +10,39 @@ use sluice_common::id::{NodeName, PoolName};
 use sluice_common::inventory::Inventory;
 use sluice_common::wire::{AttemptStatus, Hello};
 
-use crate::core::Core;
+use crate::context::Context;
+use crate::link::changes::with_note;
 use crate::record::Record;
 use crate::state::Node;
 
-impl Core {
-    /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
-    /// GPUs.
-    pub(super) fn report_node(
-        &mut self,
-        hello: Hello,
-        pool: PoolName,
-    ) -> (Vec<AttemptStatus>, GpuStates) {
-        let Hello {
-            protocol: _,
-            version,
-            node,
-            pool: config,
-            labels,
-            address,
-            boot_id,
-            state_dir: _,
-            highest_epoch: _,
-            inventory,
-            attempts,
-            gpu_states,
-            said_at: _,
-            supervisor: _,
-            challenge: _,
-        } = hello;
-        let inventory = self.with_note(&node, each_gpu_once(inventory));
-        self.report(Record::NodeReported {
+/// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
+/// GPUs.
+pub(crate) fn report_node(
+    ctx: &mut Context,
+    hello: Hello,
+    pool: PoolName,
+) -> (Vec<AttemptStatus>, GpuStates) {
+    let Hello {
+        protocol: _,
+        version,
+        node,
+        pool: config,
+        labels,
+        address,
+        boot_id,
+        state_dir: _,
+        highest_epoch: _,
+        inventory,
+        attempts,
+        gpu_states,
+        said_at: _,
+        supervisor: _,
+        challenge: _,
+    } = hello;
+    let inventory = with_note(ctx, &node, each_gpu_once(inventory));
+    report(
+        ctx,
+        Record::NodeReported {
             node,
             pool,
             pool_of_config: Some(config),
@@ -49,55 +51,55 @@ impl Core {
             version,
             boot_id,
             inventory,
-        });
-        (attempts, gpu_states)
-    }
+        },
+    );
+    (attempts, gpu_states)
+}
 
-    fn report(&mut self, record: Record) {
-        if !self.is_reported(&record) {
-            self.record(record);
-        }
+fn report(ctx: &mut Context, record: Record) {
+    if !is_reported(ctx, &record) {
+        ctx.record(record);
     }
+}
 
-    /// Whether a report says nothing new.
-    fn is_reported(&self, record: &Record) -> bool {
-        let Record::NodeReported {
-            node: name,
-            pool: _,
-            pool_of_config,
-            labels,
-            address,
-            version,
-            boot_id,
-            inventory,
-        } = record
-        else {
-            return false;
-        };
-        self.state.node(name).is_some_and(|node| {
-            pool_of_config.as_ref() == Some(node.configured_pool())
-                && node.labels == *labels
-                && node.address == *address
-                && node.version == *version
-                && node.boot_id == *boot_id
-                && node.inventory == *inventory
-        })
+/// Whether a report says nothing new.
+fn is_reported(ctx: &Context, record: &Record) -> bool {
+    let Record::NodeReported {
+        node: name,
+        pool: _,
+        pool_of_config,
+        labels,
+        address,
+        version,
+        boot_id,
+        inventory,
+    } = record
+    else {
+        return false;
+    };
+    ctx.state().node(name).is_some_and(|node| {
+        pool_of_config.as_ref() == Some(node.configured_pool())
+            && node.labels == *labels
+            && node.address == *address
+            && node.version == *version
+            && node.boot_id == *boot_id
+            && node.inventory == *inventory
+    })
+}
+
+pub(crate) fn on_inventory(ctx: &mut Context, node: &NodeName, inventory: Inventory) {
+    if let Some(known) = ctx.state().node(node) {
+        let labels = known.labels.clone();
+        let inventory = with_note(ctx, node, each_gpu_once(inventory));
+        let record = reported(node, known, labels, inventory);
+        report(ctx, record);
     }
+}
 
-    pub(super) fn on_inventory(&mut self, node: &NodeName, inventory: Inventory) {
-        if let Some(known) = self.state.node(node) {
-            let labels = known.labels.clone();
-            let inventory = self.with_note(node, each_gpu_once(inventory));
-            let record = reported(node, known, labels, inventory);
-            self.report(record);
-        }
-    }
-
-    pub(super) fn on_labels(&mut self, node: &NodeName, labels: BTreeMap<String, String>) {
-        if let Some(known) = self.state.node(node) {
-            let record = reported(node, known, labels, known.inventory.clone());
-            self.report(record);
-        }
+pub(crate) fn on_labels(ctx: &mut Context, node: &NodeName, labels: BTreeMap<String, String>) {
+    if let Some(known) = ctx.state().node(node) {
+        let record = reported(node, known, labels, known.inventory.clone());
+        report(ctx, record);
     }
 }
 

@@ -12,12 +12,17 @@ use sluice_common::supervision::Exit;
 use sluice_common::usage::Usage;
 use sluice_common::wire::{AttemptEnd, AttemptPhase, AttemptStatus, Started, StopWhy, ToNode};
 
-use super::Asked;
-use crate::core::Core;
+use crate::admin::empty_drained;
+use crate::contact::Asked;
+use crate::context::Context;
 use crate::input::SessionId;
+use crate::link::{on_heard, settle_node};
+use crate::reconcile::{at_least_ended, on_stray, stop_attempt, take_listed};
 use crate::record::{Placement, Record};
+use crate::recovery::{has_told, know_pool, lose_track};
 use crate::state::recovery::{FrozenOnHost, Warrant};
 use crate::state::{Attempt, Step};
+use crate::suspend::memory_of_gpus;
 
 /// What is to become of an attempt whose warrant was shown.
 enum Ruling {
@@ -27,252 +32,258 @@ enum Ruling {
     Refuse,
 }
 
-impl Core {
-    /// Whether an attempt that is not live on its host may be of after what the store knows.
-    pub(crate) fn may_be_adopted(&self, id: &AttemptId) -> bool {
-        if self.state.recovery().is_none() {
-            return false;
-        }
-        self.state.step(&id.step).is_none_or(|step| {
-            let last = step.latest().map_or(0, |last| last.number);
-            last < id.number || is_past(step)
-        })
+/// Whether an attempt that is not live on its host may be of after what the store knows.
+pub(crate) fn may_be_adopted(ctx: &Context, id: &AttemptId) -> bool {
+    if ctx.state().recovery().is_none() {
+        return false;
     }
+    ctx.state().step(&id.step).is_none_or(|step| {
+        let last = step.latest().map_or(0, |last| last.number);
+        last < id.number || is_past(step)
+    })
+}
 
-    /// Has a host show the warrant of an attempt, once; from then on its last word of it is kept.
-    pub(crate) fn ask_for_warrant(&mut self, node: &NodeName, status: AttemptStatus) {
-        let now = self.now;
-        let Some(contact) = self.contacts.get_mut(node) else {
-            return;
-        };
-        if let Some(asked) = contact.asked.get_mut(&status.attempt) {
-            asked.phase = status.phase;
-            return;
-        }
-        if contact.asked.len() >= MAX_ATTEMPTS_PER_NODE {
-            return self.on_stray(node, status);
-        }
-        let asked = Asked {
-            phase: status.phase,
-            at: now,
-            warrant: None,
-        };
-        contact.asked.insert(status.attempt.clone(), asked);
-        self.send(
-            node,
-            ToNode::Show {
-                attempt: status.attempt,
-            },
-        );
+/// Has a host show the warrant of an attempt, once; from then on its last word of it is kept.
+pub(crate) fn ask_for_warrant(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
+    let now = ctx.now();
+    let Some(contact) = ctx.contact_mut(node) else {
+        return;
+    };
+    if let Some(asked) = contact.asked.get_mut(&status.attempt) {
+        asked.phase = status.phase;
+        return;
     }
-
-    /// A host shows a warrant, or that it has none.
-    pub(crate) fn on_warrant(
-        &mut self,
-        session: SessionId,
-        node: &NodeName,
-        id: &AttemptId,
-        warrant: Option<Box<Warrant>>,
-    ) {
-        if !self.on_heard(session, node) {
-            return;
-        }
-        let contact = self.contacts.get_mut(node);
-        let Some(asked) = contact.and_then(|contact| contact.asked.get_mut(id)) else {
-            return;
-        };
-        asked.warrant = warrant;
-        self.rule(node, id);
-        self.settle_node(node);
+    if contact.asked.len() >= MAX_ATTEMPTS_PER_NODE {
+        return on_stray(ctx, node, status);
     }
+    let asked = Asked {
+        phase: status.phase,
+        at: now,
+        warrant: None,
+    };
+    contact.asked.insert(status.attempt.clone(), asked);
+    ctx.send(
+        node,
+        ToNode::Show {
+            attempt: status.attempt,
+        },
+    );
+}
 
-    /// Looks again at what waited for this host, which has come.
-    pub(crate) fn rule_again(&mut self) {
-        let waiting = self.contacts.iter().flat_map(|(node, contact)| {
-            let shown = contact
-                .asked
-                .iter()
-                .filter(|(_, asked)| asked.warrant.is_some());
-            shown.map(move |(id, _)| (node.clone(), id.clone()))
-        });
-        for (node, id) in waiting.collect::<Vec<_>>() {
-            self.rule(&node, &id);
-            self.settle_again(&node);
-        }
+/// A host shows a warrant, or that it has none.
+pub(crate) fn on_warrant(
+    ctx: &mut Context,
+    session: SessionId,
+    node: &NodeName,
+    id: &AttemptId,
+    warrant: Option<Box<Warrant>>,
+) {
+    if !on_heard(ctx, session, node) {
+        return;
     }
+    let contact = ctx.contact_mut(node);
+    let Some(asked) = contact.and_then(|contact| contact.asked.get_mut(id)) else {
+        return;
+    };
+    asked.warrant = warrant;
+    rule(ctx, node, id);
+    settle_node(ctx, node);
+}
 
-    /// One that is silent is settled when it is heard.
-    pub(super) fn settle_again(&mut self, node: &NodeName) {
-        let state = self.state.node(node).map(|node| node.state);
-        if let Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) = state {
-            self.settle_node(node);
-        }
-    }
-
-    fn rule(&mut self, node: &NodeName, id: &AttemptId) {
-        let contact = self.contacts.get(node);
-        let Some(asked) = contact.and_then(|contact| contact.asked.get(id)).cloned() else {
-            return;
-        };
-        let warrant = asked
-            .warrant
-            .map(|warrant| unheld(*warrant, node, &asked.phase));
-        let ruling = match &warrant {
-            Some(warrant) => self.judge_warrant(node, id, warrant, &asked.phase),
-            None => Ruling::Refuse,
-        };
-        match (ruling, warrant) {
-            (Ruling::Wait, _) => {}
-            (Ruling::Adopt, Some(warrant)) if self.make_way(id) => {
-                self.adopt(node, id, warrant, &asked.phase);
-            }
-            (Ruling::Adopt | Ruling::Refuse, _) => {
-                if let Some(contact) = self.contacts.get_mut(node) {
-                    contact.asked.remove(id);
-                }
-                self.on_stray(
-                    node,
-                    AttemptStatus {
-                        attempt: id.clone(),
-                        phase: asked.phase,
-                    },
-                );
-            }
-        }
-    }
-
-    fn judge_warrant(
-        &self,
-        node: &NodeName,
-        id: &AttemptId,
-        warrant: &Warrant,
-        phase: &AttemptPhase,
-    ) -> Ruling {
-        let hosts: BTreeSet<&NodeName> = warrant.placements.iter().map(|it| &it.node).collect();
-        let known = self.state.recovery().map(|recovery| recovery.known);
-        let is_later = known.is_some_and(|known| warrant.told_at > known);
-        let is_whole = hosts.contains(node) && hosts.len() == warrant.placements.len();
-        if !is_later || !is_whole || !self.may_be_adopted(id) {
-            return Ruling::Refuse;
-        }
-        // Of two steps of one name the later one counts, whatever its caller has done with it.
-        let is_another = |step: &Step| step.submitted_at < warrant.submitted_at;
-        let fits = self
-            .state
-            .step(&id.step)
-            .is_none_or(|step| match is_past(step) {
-                true => is_another(step),
-                false => step.spec == warrant.spec,
-            });
-        let is_frozen = matches!(phase, AttemptPhase::Suspended { .. });
-        if !fits || !(is_frozen || self.are_free(&warrant.placements)) {
-            return Ruling::Refuse;
-        }
-        match hosts.iter().all(|host| self.state.node(host).is_some()) {
-            true => Ruling::Adopt,
-            false => Ruling::Wait,
-        }
-    }
-
-    fn are_free(&self, placements: &[Placement]) -> bool {
-        placements.iter().all(|placement| {
-            let mut gpus = placement.gpus.iter();
-            gpus.all(|gpu| !self.state.is_granted(&placement.node, gpu))
-        })
-    }
-
-    /// The step waits, or is not there: an earlier attempt is over, for this one came after it, and an earlier step of
-    /// that name was forgotten. Whether it is so then.
-    fn make_way(&mut self, id: &AttemptId) -> bool {
-        let Some(step) = self.state.step(&id.step) else {
-            return true;
-        };
-        if is_past(step) {
-            self.record(Record::StepForgotten {
-                step: id.step.clone(),
-            });
-            return true;
-        }
-        if let Some(live) = step.live() {
-            let earlier = step.attempt_id(live.number);
-            self.end_earlier(&earlier);
-        }
-        let queued = |step: &Step| step.state == StepState::Queued;
-        self.state.step(&id.step).is_some_and(queued)
-    }
-
-    /// Ends an attempt after which there was another. What it left on its hosts is stopped when they tell of it.
-    fn end_earlier(&mut self, id: &AttemptId) {
-        let attempt = |core: &Self| core.state.step(&id.step)?.attempt(id.number).cloned();
-        if attempt(self).is_some_and(|attempt| attempt.stopping.is_none()) {
-            self.stop_attempt(id, StopWhy::Superseded, None);
-        }
-        let Some(attempt) = attempt(self) else { return };
-        for part in attempt.unended() {
-            let end = self.unseen(&attempt, part.started);
-            self.at_least_ended(&part.node, id, end);
-        }
-    }
-
-    pub(super) fn unseen(&self, attempt: &Attempt, started: Option<Started>) -> AttemptEnd {
-        AttemptEnd {
-            started,
-            exit: Exit::Unknown,
-            stopped: attempt.stopping,
-            at: self.now,
-            usage: Usage::default(),
-        }
-    }
-
-    fn adopt(&mut self, node: &NodeName, id: &AttemptId, warrant: Warrant, phase: &AttemptPhase) {
-        self.know_pool(&warrant.pool, node);
-        let hosts: Vec<NodeName> = warrant
-            .placements
+/// Looks again at what waited for this host, which has come.
+pub(crate) fn rule_again(ctx: &mut Context) {
+    let waiting = ctx.contacts().iter().flat_map(|(node, contact)| {
+        let shown = contact
+            .asked
             .iter()
-            .map(|it| it.node.clone())
-            .collect();
-        let mut here = warrant.placements.iter().filter(|it| it.node == *node);
-        let gpus = here.next().map_or(&[][..], |it| &it.gpus);
-        let frozen = frozen_in(phase, self.memory_of_gpus(node, gpus));
-        self.record(Record::Adopted {
-            attempt: id.clone(),
-            node: node.clone(),
-            warrant: Box::new(warrant),
-            frozen,
-        });
-        for host in &hosts {
-            self.take_up(host, id);
-        }
-        for host in &hosts {
-            self.empty_drained(host);
-        }
+            .filter(|(_, asked)| asked.warrant.is_some());
+        shown.map(move |(id, _)| (node.clone(), id.clone()))
+    });
+    for (node, id) in waiting.collect::<Vec<_>>() {
+        rule(ctx, &node, &id);
+        settle_again(ctx, &node);
     }
+}
 
-    /// What a host has said of an attempt before it was adopted counts now. One that has told all it runs, and not this,
-    /// has lost it.
-    fn take_up(&mut self, host: &NodeName, id: &AttemptId) {
-        let lost = self
-            .state
-            .node(host)
-            .is_some_and(|node| node.state == NodeState::Lost);
-        let has_told = self.has_told(host);
-        let Some(contact) = self.contacts.get_mut(host) else {
-            return;
-        };
-        let is_linked = contact.session.is_some() && has_told;
-        match contact.asked.remove(id) {
-            Some(asked) => self.take_listed(
-                host,
+/// One that is silent is settled when it is heard.
+pub(crate) fn settle_again(ctx: &mut Context, node: &NodeName) {
+    let state = ctx.state().node(node).map(|node| node.state);
+    if let Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) = state {
+        settle_node(ctx, node);
+    }
+}
+
+fn rule(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+    let contact = ctx.contact(node);
+    let Some(asked) = contact.and_then(|contact| contact.asked.get(id)).cloned() else {
+        return;
+    };
+    let warrant = asked
+        .warrant
+        .map(|warrant| unheld(*warrant, node, &asked.phase));
+    let ruling = match &warrant {
+        Some(warrant) => judge_warrant(ctx, node, id, warrant, &asked.phase),
+        None => Ruling::Refuse,
+    };
+    match (ruling, warrant) {
+        (Ruling::Wait, _) => {}
+        (Ruling::Adopt, Some(warrant)) if make_way(ctx, id) => {
+            adopt(ctx, node, id, warrant, &asked.phase);
+        }
+        (Ruling::Adopt | Ruling::Refuse, _) => {
+            if let Some(contact) = ctx.contact_mut(node) {
+                contact.asked.remove(id);
+            }
+            on_stray(
+                ctx,
+                node,
                 AttemptStatus {
                     attempt: id.clone(),
                     phase: asked.phase,
                 },
-            ),
-            None if is_linked || lost => self.lose_track(host, id),
-            None => {}
+            );
         }
-        self.settle_again(host);
     }
+}
+
+fn judge_warrant(
+    ctx: &Context,
+    node: &NodeName,
+    id: &AttemptId,
+    warrant: &Warrant,
+    phase: &AttemptPhase,
+) -> Ruling {
+    let hosts: BTreeSet<&NodeName> = warrant.placements.iter().map(|it| &it.node).collect();
+    let known = ctx.state().recovery().map(|recovery| recovery.known);
+    let is_later = known.is_some_and(|known| warrant.told_at > known);
+    let is_whole = hosts.contains(node) && hosts.len() == warrant.placements.len();
+    if !is_later || !is_whole || !may_be_adopted(ctx, id) {
+        return Ruling::Refuse;
+    }
+    // Of two steps of one name the later one counts, whatever its caller has done with it.
+    let is_another = |step: &Step| step.submitted_at < warrant.submitted_at;
+    let fits = ctx
+        .state()
+        .step(&id.step)
+        .is_none_or(|step| match is_past(step) {
+            true => is_another(step),
+            false => step.spec == warrant.spec,
+        });
+    let is_frozen = matches!(phase, AttemptPhase::Suspended { .. });
+    if !fits || !(is_frozen || are_free(ctx, &warrant.placements)) {
+        return Ruling::Refuse;
+    }
+    match hosts.iter().all(|host| ctx.state().node(host).is_some()) {
+        true => Ruling::Adopt,
+        false => Ruling::Wait,
+    }
+}
+
+fn are_free(ctx: &Context, placements: &[Placement]) -> bool {
+    placements.iter().all(|placement| {
+        let mut gpus = placement.gpus.iter();
+        gpus.all(|gpu| !ctx.state().is_granted(&placement.node, gpu))
+    })
+}
+
+/// The step waits, or is not there: an earlier attempt is over, for this one came after it, and an earlier step of
+/// that name was forgotten. Whether it is so then.
+fn make_way(ctx: &mut Context, id: &AttemptId) -> bool {
+    let Some(step) = ctx.state().step(&id.step) else {
+        return true;
+    };
+    if is_past(step) {
+        ctx.record(Record::StepForgotten {
+            step: id.step.clone(),
+        });
+        return true;
+    }
+    if let Some(live) = step.live() {
+        let earlier = step.attempt_id(live.number);
+        end_earlier(ctx, &earlier);
+    }
+    let queued = |step: &Step| step.state == StepState::Queued;
+    ctx.state().step(&id.step).is_some_and(queued)
+}
+
+/// Ends an attempt after which there was another. What it left on its hosts is stopped when they tell of it.
+fn end_earlier(ctx: &mut Context, id: &AttemptId) {
+    let attempt = |ctx: &Context| ctx.state().step(&id.step)?.attempt(id.number).cloned();
+    if attempt(ctx).is_some_and(|attempt| attempt.stopping.is_none()) {
+        stop_attempt(ctx, id, StopWhy::Superseded, None);
+    }
+    let Some(attempt) = attempt(ctx) else { return };
+    for part in attempt.unended() {
+        let end = unseen(ctx, &attempt, part.started);
+        at_least_ended(ctx, &part.node, id, end);
+    }
+}
+
+pub(crate) fn unseen(ctx: &Context, attempt: &Attempt, started: Option<Started>) -> AttemptEnd {
+    AttemptEnd {
+        started,
+        exit: Exit::Unknown,
+        stopped: attempt.stopping,
+        at: ctx.now(),
+        usage: Usage::default(),
+    }
+}
+
+fn adopt(
+    ctx: &mut Context,
+    node: &NodeName,
+    id: &AttemptId,
+    warrant: Warrant,
+    phase: &AttemptPhase,
+) {
+    know_pool(ctx, &warrant.pool, node);
+    let hosts: Vec<NodeName> = warrant
+        .placements
+        .iter()
+        .map(|it| it.node.clone())
+        .collect();
+    let mut here = warrant.placements.iter().filter(|it| it.node == *node);
+    let gpus = here.next().map_or(&[][..], |it| &it.gpus);
+    let frozen = frozen_in(phase, memory_of_gpus(ctx, node, gpus));
+    ctx.record(Record::Adopted {
+        attempt: id.clone(),
+        node: node.clone(),
+        warrant: Box::new(warrant),
+        frozen,
+    });
+    for host in &hosts {
+        take_up(ctx, host, id);
+    }
+    for host in &hosts {
+        empty_drained(ctx, host);
+    }
+}
+
+/// What a host has said of an attempt before it was adopted counts now. One that has told all it runs, and not this,
+/// has lost it.
+fn take_up(ctx: &mut Context, host: &NodeName, id: &AttemptId) {
+    let lost = ctx
+        .state()
+        .node(host)
+        .is_some_and(|node| node.state == NodeState::Lost);
+    let has_told = has_told(ctx, host);
+    let Some(contact) = ctx.contact_mut(host) else {
+        return;
+    };
+    let is_linked = contact.session.is_some() && has_told;
+    match contact.asked.remove(id) {
+        Some(asked) => take_listed(
+            ctx,
+            host,
+            AttemptStatus {
+                attempt: id.clone(),
+                phase: asked.phase,
+            },
+        ),
+        None if is_linked || lost => lose_track(ctx, host, id),
+        None => {}
+    }
+    settle_again(ctx, host);
 }
 
 /// Whether a step is over, and holds nothing.

@@ -225,6 +225,6 @@ fn a_host_that_makes_up_attempts_without_end_fills_no_memory() {
         .map(|number| status(&format!("x.{number}"), running()));
     let fed = rig.hello(back(made_up.collect()));
     assert_eq!(fed.orders.len(), MAX_ATTEMPTS_PER_NODE + 10);
-    let strays = &rig.core.contacts[&node("n")].strays;
+    let strays = &rig.core.context().contacts()[&node("n")].strays;
     assert_eq!(strays.len(), MAX_ATTEMPTS_PER_NODE);
 }

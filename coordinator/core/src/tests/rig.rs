@@ -408,7 +408,7 @@ impl Rig {
 
     /// The node comes into a pool as in logs of earlier releases, in which its config moved it.
     pub(super) fn moved_by_config(&mut self, words: &Hello, pool: &str) {
-        self.core.record(Record::NodeReported {
+        self.core.context_mut().record(Record::NodeReported {
             node: words.node.clone(),
             pool: PoolName::new(pool).unwrap(),
             pool_of_config: None,

@@ -19,6 +19,7 @@ use sluice_common::wire::{Assignment, ToNode};
 use super::rig::*;
 use crate::input::PoolWritten;
 use crate::market::Policy;
+use crate::merged::would_merge;
 use crate::output::Refused;
 use crate::{Answer, Change, Input, Record, Refusal, ReplyId, Submitted, Wanted};
 
@@ -539,7 +540,7 @@ fn each_value_of_a_merge_tells_where_it_came_from() {
     ];
     assert_eq!(told, expected);
     let best = rig.core.state().pool(&"best".parse().unwrap()).unwrap();
-    let (filled, would) = rig.core.would_merge(&spec, best);
+    let (filled, would) = would_merge(rig.core.context(), &spec, best);
     assert_eq!(would.origins, merged.origins, "a trial tells the same");
     assert_eq!(filled, rig.step("x").spec);
 }

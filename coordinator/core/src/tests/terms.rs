@@ -16,6 +16,7 @@ use sluice_common::wire::StopWhy;
 
 use super::rig::*;
 use crate::market::{Policy, Table};
+use crate::schedule::schedule;
 use crate::{Answer, Applied, Change, Input, Record, Refusal, Refused, ReplyId, Terms, Wanted};
 
 fn gpus(n: u64) -> Table {
@@ -444,17 +445,17 @@ fn a_trial_keeps_what_it_changes_and_nothing_else() {
         }
     }
     let before = rig.core.state().clone();
-    let trial = rig.core.begin_trial();
-    rig.core.record(Record::PolicyPut {
+    let trial = rig.core.context_mut().begin_dry_run();
+    rig.core.context_mut().record(Record::PolicyPut {
         pool: PoolName::new("default").unwrap(),
         subject: Subject::new("a").unwrap(),
         policy: policy(4, None),
     });
-    rig.core.schedule();
-    let (pools, steps) = rig.core.noted();
+    schedule(rig.core.context_mut());
+    let (pools, steps) = rig.core.context().noted();
     assert_eq!(pools, 1);
     assert!(steps <= 4, "{steps} of 16 steps were looked after");
-    rig.core.take_back(trial);
+    rig.core.context_mut().take_back(trial);
     assert_eq!(rig.core.state(), &before);
 }
 

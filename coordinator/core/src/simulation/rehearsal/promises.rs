@@ -8,6 +8,7 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{StepId, Subject};
 
 use super::Rehearsal;
+use crate::cluster::home_of;
 use crate::input::NewStep;
 use crate::market::{Before, Request};
 
@@ -41,7 +42,7 @@ impl Rehearsal {
     /// nobody, in any of its pools.
     pub(super) fn demand_in_share(&self, step: &NewStep) -> Option<Amounts> {
         let spec = &step.spec;
-        let home = self.core.home_of(spec);
+        let home = home_of(self.core.context(), spec);
         let request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
         let promised = self.promises.sums.get(&spec.subject);
         self.is_in_share(&request, promised)

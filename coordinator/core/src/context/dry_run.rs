@@ -1,46 +1,46 @@
 //! Several changes that are made as one or not at all: they are made in earnest, every record noted, and then kept or
-//! taken back. So what a trial says is what would happen, by the same code, and costs what it changes.
+//! taken back. So what a run says is what would happen, by the same code, and costs what it changes.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 
 use sluice_common::id::PoolName;
 
-use super::{Core, Outbox};
+use super::{Context, Outbox};
 use crate::state::Undo;
 
-/// What waited to be done when a trial began.
+/// What waited to be done when a run began.
 #[derive(Debug)]
-#[must_use = "a trial is kept or taken back"]
-pub(crate) struct Trial {
+#[must_use = "a run is kept or taken back"]
+pub(crate) struct DryRun {
     outbox: Outbox,
-    dirty: BTreeSet<PoolName>,
+    affected: BTreeSet<PoolName>,
 }
 
-impl Core {
-    /// From here on everything is noted. Trials do not nest.
-    pub(crate) fn begin_trial(&mut self) -> Trial {
+impl Context {
+    /// From here on everything is noted. Dry runs do not nest.
+    pub(crate) fn begin_dry_run(&mut self) -> DryRun {
         self.undo = Some(Box::new(Undo::of(&self.state)));
-        Trial {
+        DryRun {
             outbox: core::mem::take(&mut self.outbox),
-            dirty: self.dirty.clone(),
+            affected: self.affected.clone(),
         }
     }
 
-    /// What was made since the trial began stays.
-    pub(crate) fn keep(&mut self, trial: Trial) {
+    /// What was made since the run began stays.
+    pub(crate) fn keep(&mut self, run: DryRun) {
         self.undo = None;
-        let made = core::mem::replace(&mut self.outbox, trial.outbox);
+        let made = core::mem::replace(&mut self.outbox, run.outbox);
         self.outbox.append(made);
     }
 
     /// Nothing of it was ever made.
-    pub(crate) fn take_back(&mut self, trial: Trial) {
+    pub(crate) fn take_back(&mut self, run: DryRun) {
         if let Some(undo) = self.undo.take() {
             self.state.take_back(*undo);
         }
-        self.outbox = trial.outbox;
-        self.dirty = trial.dirty;
+        self.outbox = run.outbox;
+        self.affected = run.affected;
     }
 
     /// How many pools and steps would be put back.

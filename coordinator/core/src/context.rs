@@ -1,0 +1,240 @@
+//! What a handler works on. It reads the state, the links of nodes and the time; what it decides it can only push: a
+//! record, an order to a host, a reply, a timer. The driver drains what was pushed ([`Context::outputs`]).
+
+mod affected;
+mod dry_run;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::id::{Epoch, NodeName, PoolName};
+use sluice_common::supervision::BootMillis;
+use sluice_common::time::Time;
+use sluice_common::wire::{Command, Greeting, ToNode};
+
+use self::affected::affected_pools;
+use crate::contact::Contact;
+use crate::input::{Bounds, ReplyId, SessionId, Settings, TimerKey};
+use crate::output::{Answer, Output};
+use crate::record::{Record, Stamped};
+use crate::state::recovery::LogPoint;
+use crate::state::{State, Undo};
+
+/// The state, the links, and what is to be done.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    settings: Settings,
+    state: State,
+    contacts: BTreeMap<NodeName, Contact>,
+    /// Pools in which something changed that could let a step start.
+    affected: BTreeSet<PoolName>,
+    now: Time,
+    listening_since: Time,
+    began_at: LogPoint,
+    outbox: Outbox,
+    /// What there was before the changes that are being tried.
+    undo: Option<Box<Undo>>,
+}
+
+/// What is to be done, by kind: the order in which it is drained is the order in which it must be done.
+#[derive(Clone, Debug, Default)]
+struct Outbox {
+    records: Vec<Output>,
+    sends: Vec<Output>,
+    replies: Vec<Output>,
+    timers: Vec<Output>,
+}
+
+impl Context {
+    pub(crate) fn new(settings: Settings, state: State) -> Self {
+        Self {
+            settings,
+            state,
+            contacts: BTreeMap::new(),
+            affected: BTreeSet::new(),
+            now: Time::default(),
+            listening_since: Time::default(),
+            began_at: LogPoint::default(),
+            outbox: Outbox::default(),
+            undo: None,
+        }
+    }
+
+    /// This run begins.
+    pub(crate) fn begin(&mut self, now: Time) {
+        self.now = now;
+        self.listening_since = now;
+        self.began_at = self.state.log_point();
+    }
+
+    /// An input of this time is handled from here on. Time never goes back.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    /// The truth as it stands, records that were not drained yet included.
+    pub(crate) fn state(&self) -> &State {
+        &self.state
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+        self.settings.bounds = bounds;
+    }
+
+    /// The time of the input that is being handled.
+    pub(crate) fn now(&self) -> Time {
+        self.now
+    }
+
+    /// When this run began.
+    pub(crate) fn listening_since(&self) -> Time {
+        self.listening_since
+    }
+
+    /// Where the log stood when this run began.
+    pub(crate) fn began_at(&self) -> LogPoint {
+        self.began_at
+    }
+
+    pub(crate) fn epoch(&self) -> &Epoch {
+        let epoch = self.state.epoch();
+        epoch.expect("the core was started before it is driven")
+    }
+
+    /// The links of all nodes that were heard, or awaited, in this run.
+    pub(crate) fn contacts(&self) -> &BTreeMap<NodeName, Contact> {
+        &self.contacts
+    }
+
+    pub(crate) fn contact(&self, node: &NodeName) -> Option<&Contact> {
+        self.contacts.get(node)
+    }
+
+    pub(crate) fn contact_mut(&mut self, node: &NodeName) -> Option<&mut Contact> {
+        self.contacts.get_mut(node)
+    }
+
+    /// From now on a node is linked in this way. What it replaces is returned.
+    pub(crate) fn set_contact(&mut self, node: NodeName, contact: Contact) -> Option<Contact> {
+        self.contacts.insert(node, contact)
+    }
+
+    /// A pool in which something changed that could let a step start, if there is one left to look at.
+    pub(crate) fn affected_pool(&self) -> Option<&PoolName> {
+        self.affected.first()
+    }
+
+    pub(crate) fn set_affected(&mut self, pool: PoolName) {
+        self.affected.insert(pool);
+    }
+
+    /// Nothing more starts in this pool until something changes in it.
+    pub(crate) fn set_settled(&mut self, pool: &PoolName) {
+        self.affected.remove(pool);
+    }
+
+    /// Makes a fact true and has it stored. The one way in which a decision takes effect.
+    pub(crate) fn record(&mut self, record: Record) {
+        let stamped = Stamped {
+            seq: self.state.seq() + 1,
+            at: self.now,
+            record,
+        };
+        self.affected
+            .extend(affected_pools(&self.state, &stamped.record));
+        if let Some(undo) = &mut self.undo {
+            undo.note(&self.state, &stamped.record);
+        }
+        let fits = self.state.apply(&stamped);
+        fits.expect("what the core decides follows from the state it decides on");
+        self.affected
+            .extend(affected_pools(&self.state, &stamped.record));
+        self.outbox.records.push(Output::Record(stamped));
+    }
+
+    /// The facts after the one with this number that were not drained yet.
+    pub(crate) fn records_after(&self, seq: u64) -> impl Iterator<Item = &Record> {
+        self.outbox
+            .records
+            .iter()
+            .filter_map(move |output| match output {
+                Output::Record(stamped) if stamped.seq > seq => Some(&stamped.record),
+                Output::Record(_)
+                | Output::Greet { .. }
+                | Output::ToNode { .. }
+                | Output::Reply { .. }
+                | Output::LetGo { .. }
+                | Output::SetTimer { .. } => None,
+            })
+    }
+
+    pub(crate) fn greet(&mut self, session: SessionId, greeting: Greeting) {
+        self.outbox.sends.push(Output::Greet { session, greeting });
+    }
+
+    pub(crate) fn output_send(&mut self, output: Output) {
+        self.outbox.sends.push(output);
+    }
+
+    /// Tells a node, if it is linked; if not, its next hello shows what it missed.
+    pub(crate) fn send(&mut self, node: &NodeName, order: ToNode) {
+        let contact = self.contacts.get(node);
+        if let Some(session) = contact.and_then(|contact| contact.session) {
+            let command = Command {
+                epoch: self.epoch().clone(),
+                // Both are filled in when it goes out: what a dry run would say is never said.
+                number: 0,
+                heard: BootMillis(0),
+                order,
+            };
+            self.outbox.sends.push(Output::ToNode {
+                session,
+                node: node.clone(),
+                command,
+            });
+        }
+    }
+
+    /// Gives an order that goes out its place on the connection that it goes by.
+    fn number(&mut self, output: &mut Output) {
+        if let Output::ToNode {
+            session,
+            node,
+            command,
+        } = output
+            && let Some(contact) = self.contacts.get_mut(node)
+            && contact.session == Some(*session)
+        {
+            contact.hearing.say(command);
+        }
+    }
+
+    pub(crate) fn reply(&mut self, reply: ReplyId, answer: Answer) {
+        self.outbox.replies.push(Output::Reply { reply, answer });
+    }
+
+    pub(crate) fn set_timer(&mut self, key: TimerKey, at: Time) {
+        self.outbox.timers.push(Output::SetTimer { key, at });
+    }
+
+    /// What is to be done since the last drain, in the order in which it must be done. The records of one drain are
+    /// one truth and must become durable together or not at all.
+    pub(crate) fn outputs(&mut self) -> Vec<Output> {
+        let Outbox {
+            mut records,
+            mut sends,
+            replies,
+            timers,
+        } = core::mem::take(&mut self.outbox);
+        sends.iter_mut().for_each(|output| self.number(output));
+        records.extend(sends);
+        records.extend(replies);
+        records.extend(timers);
+        records
+    }
+}

@@ -1,0 +1,3 @@
+//! What each event does, one a file.
+
+pub(crate) mod start;

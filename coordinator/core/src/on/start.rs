@@ -1,0 +1,72 @@
+//! This coordinator begins to speak for the cluster.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{ClusterId, Epoch};
+use sluice_common::rules::PoolRules;
+use sluice_common::state::NodeState;
+use sluice_common::time::Span;
+
+use crate::admin::await_deadlines;
+use crate::contact::Contact;
+use crate::context::Context;
+use crate::link::watch;
+use crate::market::Policy;
+use crate::patience::await_all_units;
+use crate::record::Record;
+use crate::recovery::{await_recovery, begin_recovery};
+use crate::state::recovery::RecoveryWhy;
+use crate::state::{default_pool, default_subject};
+use crate::suspend::await_all_overdue;
+
+/// Begins an epoch one higher than the last, in a recovery if the store is of an earlier time than the hosts.
+pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<RecoveryWhy>) {
+    let before = ctx.state().epoch().map_or(0, |epoch| epoch.counter);
+    let counter = before.saturating_add(1);
+    ctx.record(Record::CoordinatorStarted {
+        epoch: Epoch { cluster, counter },
+        lost_after: ctx.settings().lost_after,
+    });
+    if ctx.state().pool(&default_pool()).is_none() {
+        ctx.record(Record::PoolPut {
+            pool: default_pool(),
+            description: String::from("nodes and steps that name no other pool"),
+            capacity: BTreeMap::new(),
+            min_runtime: Span::ZERO,
+            require: BTreeSet::new(),
+            rules: PoolRules::default(),
+        });
+        ctx.record(Record::PolicyPut {
+            pool: default_pool(),
+            subject: default_subject(),
+            policy: Policy::default(),
+        });
+    }
+    match recovers {
+        Some(why) => begin_recovery(ctx, why, ctx.began_at()),
+        None => await_recovery(ctx),
+    }
+    await_nodes(ctx);
+    await_deadlines(ctx);
+    await_all_overdue(ctx);
+    await_all_units(ctx);
+}
+
+/// No node is linked yet: each is given its whole time before it counts as lost.
+fn await_nodes(ctx: &mut Context) {
+    let nodes = ctx.state().nodes().values();
+    let nodes: Vec<_> = nodes.map(|node| (node.name.clone(), node.state)).collect();
+    for (node, state) in nodes {
+        ctx.set_contact(node.clone(), Contact::silent_since(ctx.now()));
+        match state {
+            NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised => {
+                ctx.record(Record::NodeUnreachable { node: node.clone() });
+                watch(ctx, &node);
+            }
+            NodeState::Unreachable => watch(ctx, &node),
+            NodeState::Lost => {}
+        }
+    }
+}
