@@ -11,7 +11,7 @@ const OURS: [&str; 4] = ["time", "level", "message", "target"];
 pub(crate) fn object(entry: &Entry) -> String {
     let mut text = String::from("{");
     let own = [
-        ("time", entry.time.to_string()),
+        ("time", format!("{:.3}", entry.time)),
         ("level", entry.level.to_string()),
         ("message", entry.fields.message().to_owned()),
         ("target", entry.target.to_owned()),

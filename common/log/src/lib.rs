@@ -18,7 +18,6 @@ mod format;
 mod json;
 mod line;
 mod lines;
-mod time;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};

@@ -21,7 +21,7 @@ pub(crate) fn plain(entry: &Entry, colors: bool) -> String {
     };
     write!(
         line,
-        "{faint}{}{reset} {bright}{:<5}{reset} ",
+        "{faint}{:.3}{reset} {bright}{:<5}{reset} ",
         entry.time, entry.level
     )
     .expect("a string takes all that is written");
@@ -103,11 +103,11 @@ fn priority(level: Level) -> u8 {
 mod tests {
     use super::*;
     use crate::fields::Fields;
-    use crate::time::Timestamp;
+    use jiff::Timestamp;
 
     fn entry(level: Level) -> Entry {
         Entry {
-            time: Timestamp(1_735_689_599_001),
+            time: Timestamp::new(1_735_689_599, 1_999_999).unwrap(),
             level,
             target: "sluice",
             fields: Fields::default(),

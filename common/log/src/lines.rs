@@ -1,5 +1,8 @@
 //! The end of every event: its fields and those of the spans around it are brought together and written as one line.
 
+use std::time::SystemTime;
+
+use jiff::Timestamp;
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::layer::{Context, Layer};
@@ -7,7 +10,6 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::fields::Fields;
 use crate::format::Shape;
-use crate::time::Timestamp;
 use crate::{json, line};
 
 /// An event, ready to be written.
@@ -73,12 +75,18 @@ where
             }
         }
         self.say(&Entry {
-            time: Timestamp::now(),
+            time: now(),
             level: *event.metadata().level(),
             target: event.metadata().target(),
             fields,
         });
     }
+}
+
+/// A clock that stands before 1970 counts as 1970, and so does one that stands beyond the year 9999.
+fn now() -> Timestamp {
+    let now = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
+    now.max(Timestamp::UNIX_EPOCH)
 }
 
 #[cfg(test)]
