@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use data_encoding::HEXLOWER;
+use sluice_common::hex;
 use sluice_transport::files::write_private;
 
 use super::{ConfigError, invalid};
@@ -72,7 +72,7 @@ pub(crate) fn own_token(data_dir: &Path) -> Result<(ApiToken, PathBuf), ConfigEr
     if !path.try_exists().map_err(|error| cannot(&error))? {
         let mut drawn = [0; DRAWN_BYTES];
         getrandom::fill(&mut drawn).map_err(|error| cannot(&error))?;
-        let text = format!("{}\n", HEXLOWER.encode(&drawn));
+        let text = format!("{}\n", hex::encode(&drawn));
         write_private(&path, &text).map_err(|error| cannot(&error))?;
     }
     read_token(&path).map(|token| (token, path))
