@@ -26,11 +26,11 @@ use crate::admission::revoke;
 use crate::context::Context;
 use crate::gpus::{cordon_gpus, uncordon_gpus};
 use crate::input::{NodeChange, ReplyId, TimerKey};
+use crate::model::node::{Cordon, Node};
 use crate::moving::{move_if_empty, move_node};
 use crate::output::{Answer, Refusal};
 use crate::reconcile::stop_attempt;
 use crate::record::Record;
-use crate::state::{Cordon, Node};
 
 type Labels = BTreeMap<LabelKey, Option<LabelValue>>;
 

@@ -21,13 +21,14 @@ use crate::guard::kept_off;
 use crate::input::{NewStep, ReplyId};
 use crate::link::did_you_mean;
 use crate::market::{Never, Pool, Request};
+use crate::model::step::Step;
 use crate::output::{Answer, Refusal, Submitted};
 use crate::patience::await_units;
 use crate::platforms::no_host_of_platform;
 use crate::record::Record;
 use crate::rules::Admitted;
 use crate::rules::admit_by_rules;
-use crate::state::{HOST_KEYS, Step, request};
+use crate::state::{HOST_KEYS, request};
 
 pub(crate) fn on_submit(ctx: &mut Context, reply: ReplyId, steps: Vec<NewStep>) {
     let over = over_bounds(ctx, &steps);

@@ -4,9 +4,9 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::time::Span;
 
 use crate::context::Context;
+use crate::model::step::PartPhase;
 use crate::reconcile::live_on;
 use crate::record::Record;
-use crate::state::PartPhase;
 
 /// Between two that are recorded of one attempt: a step that saves its work every second would fill the log, and a
 /// minute more or less of lost work decides nothing that matters.

@@ -3,53 +3,13 @@
 //! as if that one had submitted it; so it does if it names that pool. Who may not come into the default pool of all goes
 //! by its own policies.
 
-use serde::{Deserialize, Serialize};
-
+use crate::model::cluster::Home;
 use sluice_common::amount::GPU;
-use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::step::StepSpec;
 
 use crate::context::Context;
-use crate::market::Request;
-use crate::state::default_subject;
-
-/// The terms of the cluster, and since when.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cluster {
-    /// The terms.
-    pub terms: ClusterTerms,
-    /// The number of the record that set them last; 0 where none did.
-    pub version: u64,
-}
-
-/// Where the cluster's defaults sent a step when it was submitted. It stays so when they change.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Home {
-    /// The one pool that it may run in; absent where the step named one, or its policies choose.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<PoolName>,
-    /// Through whose policy, where not through its own subject's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subject: Option<Subject>,
-}
-
-impl Home {
-    /// Whether it was sent nowhere.
-    pub fn is_empty(&self) -> bool {
-        self.pool.is_none() && self.subject.is_none()
-    }
-
-    /// A request as it is from there.
-    pub(crate) fn send(&self, mut request: Request) -> Request {
-        request.pool = request.pool.or_else(|| self.pool.clone());
-        if let Some(subject) = &self.subject {
-            request.subject = subject.clone();
-        }
-        request
-    }
-}
+use crate::model::step::default_subject;
 
 /// Where the cluster's defaults send a step, and through whose policy.
 pub(crate) fn home_of(ctx: &Context, spec: &StepSpec) -> Home {

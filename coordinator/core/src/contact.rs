@@ -16,7 +16,7 @@ use sluice_common::wire::AttemptPhase;
 use self::hearing::Hearing;
 use crate::contact::pace::Pace;
 use crate::input::SessionId;
-use crate::state::recovery::Warrant;
+use crate::model::recovery::Warrant;
 
 /// The link of one node.
 #[derive(Clone, Debug)]

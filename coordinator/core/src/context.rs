@@ -16,9 +16,9 @@ use sluice_common::wire::{Command, Greeting, ToNode};
 use self::affected::affected_pools;
 use crate::contact::Contact;
 use crate::input::{Bounds, ReplyId, SessionId, Settings, TimerKey};
+use crate::model::recovery::LogPoint;
 use crate::output::{Answer, Output};
 use crate::record::{Record, Stamped};
-use crate::state::recovery::LogPoint;
 use crate::state::{State, Undo};
 
 /// The state, the links, and what is to be done.

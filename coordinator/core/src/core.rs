@@ -19,6 +19,8 @@ use crate::input::{Input, Settings, TimerKey};
 use crate::link::changes::on_changes_timer;
 use crate::link::{on_from_node, on_heartbeat, on_node_gone, on_node_hello, on_silence};
 use crate::merged::{MergedStep, merged_step};
+use crate::model::recovery::RecoveryWhy;
+use crate::model::step::Step;
 use crate::on::start::on_start;
 use crate::output::Output;
 use crate::patience::on_queue_timer;
@@ -29,8 +31,7 @@ use crate::recovery::adoption::on_warrant;
 use crate::recovery::{look_at_recovery, on_end_recovery};
 use crate::recovery::{recovery_lasts_until, unreported};
 use crate::schedule::schedule;
-use crate::state::recovery::RecoveryWhy;
-use crate::state::{State, Step};
+use crate::state::State;
 use crate::suspend::{on_steer, on_suspension_timer};
 use crate::terms::on_apply;
 

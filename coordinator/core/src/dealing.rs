@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 use sluice_common::id::{PlatformName, StepId};
 
 use crate::market::{GpusOf, Matching, Platforms, sees};
-use crate::record::Placement;
-use crate::state::{HostUnits, Node, State};
+use crate::model::node::Node;
+use crate::model::placement::Placement;
+use crate::state::{HostUnits, State};
 
 /// Free GPUs, by index.
 type Free = Vec<(u32, String)>;

@@ -24,8 +24,9 @@ use crate::context::Context;
 use crate::explain::held_up::reason_on_host;
 use crate::guard::kept_off;
 use crate::market::{Block, Request};
+use crate::model::node::Node;
+use crate::model::step::Step;
 use crate::recovery::recovering;
-use crate::state::{Node, Step};
 use crate::words;
 
 pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};

@@ -16,9 +16,9 @@ use sluice_common::wire::ToNode;
 
 use crate::admin::drain;
 use crate::context::Context;
+use crate::model::node::Node;
 use crate::output::Refusal;
 use crate::record::Record;
-use crate::state::Node;
 
 /// What an agent says of its GPUs now. A host that calls itself unfit is drained, once for each new cause: an admin
 /// who opens it again is not contradicted by the same words.

@@ -8,7 +8,9 @@ use alloc::vec::Vec;
 use sluice_common::id::PlatformName;
 use sluice_common::platform;
 
-use crate::state::{Attempt, Node, Part, State, Step, request};
+use crate::model::node::Node;
+use crate::model::step::{Attempt, Part, Step};
+use crate::state::{State, request};
 
 impl State {
     /// Those that the step asks for, in its order; where it takes any, or the terms have changed under it, that of the

@@ -1,7 +1,8 @@
 //! What can happen to the core.
 
+use crate::model::pool::PoolWritten;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -11,21 +12,19 @@ use sluice_common::id::{
     AttemptId, JoinTokenId, NodeName, PlatformName, PoolName, StepId, Subject, TemplateName,
     ValidationName,
 };
-use sluice_common::inventory::Capability;
 use sluice_common::label::{LabelKey, LabelValue};
-use sluice_common::platform::terms::{Declared, PlatformTerms};
+use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::proof::{Claim, SecretHash};
-use sluice_common::rules::PoolRules;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
 
-use crate::access::AccessChange;
-use crate::admission::JoinAsk;
-use crate::market::{Policy, Table};
-use crate::state::recovery::Warrant;
+use crate::market::Policy;
+use crate::model::access::AccessChange;
+use crate::model::join::JoinAsk;
+use crate::model::recovery::Warrant;
 
 /// A caller that waits for an answer; drawn by the driver, never reused within a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -286,24 +285,6 @@ pub enum Wanted {
         /// What is to be so.
         change: AccessChange,
     },
-}
-
-/// A pool's terms as somebody writes them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolWritten {
-    /// For people.
-    pub description: String,
-    /// Capacity by key, where it is declared.
-    pub capacity: Table,
-    /// For how long after its start a run is spared by others' priority and reclaim.
-    pub min_runtime: Span,
-    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
-    pub require: BTreeSet<Capability>,
-    /// Its rules over what is submitted to it.
-    pub rules: PoolRules,
-    /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
-    /// changes of their own. `None` leaves them all as they are: no document says so.
-    pub platforms: Option<Declared>,
 }
 
 /// What an admin wants of a node. The same again changes nothing.

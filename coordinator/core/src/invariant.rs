@@ -11,8 +11,10 @@ use sluice_common::state::{NodeState, StepState};
 
 use crate::contact::Contact;
 use crate::core::Core;
-use crate::record::{Placement, Record};
-use crate::state::{Attempt, HostUnits, PartPhase, State, Step, SuspensionPhase};
+use crate::model::placement::Placement;
+use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
+use crate::record::Record;
+use crate::state::{HostUnits, State};
 
 /// Something that can never be, is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,7 +16,9 @@ use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{Assignment, Gang};
 
 use crate::granted::of_model;
-use crate::state::{Attempt, Node, Part, State, Step};
+use crate::model::node::Node;
+use crate::model::step::{Attempt, Part, Step};
+use crate::state::State;
 
 /// What a NUMA program takes where nothing is known of where the GPUs are.
 const EVERY_NUMA_NODE: &str = "all";

@@ -44,6 +44,7 @@ mod launch;
 mod link;
 pub mod market;
 mod merged;
+mod model;
 mod moving;
 mod on;
 mod output;
@@ -69,34 +70,40 @@ mod words;
 pub mod written;
 
 pub use crate::core::Core;
-pub use access::{Access, AccessChange, Book, KeptToken, Written};
-pub use admission::{JoinAsk, JoinRefusal, Joined};
-pub use cluster::{Cluster, Home};
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
 pub use input::{
-    Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, PoolWritten, ReplyId, SessionId,
-    Settings, Steer, TimerKey, Wanted,
+    Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId, Settings, Steer,
+    TimerKey, Wanted,
 };
 pub use invariant::{Violation, check, check_record};
 pub use link::HELD_BACK;
 pub use merged::MergedStep;
+pub use model::access::{Access, AccessChange, KeptToken, Written};
+pub use model::admission::{
+    Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStanding, TokenUse,
+};
+pub use model::cluster::{Cluster, Home};
+pub use model::join::{JoinAsk, JoinRefusal, Joined};
+pub use model::node::{Cordon, Drain, GpuCordon, Moves, Node};
+pub use model::placement::Placement;
+pub use model::pool::{Binding, Platform, Pool, PoolWritten};
+pub use model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};
+pub use model::step::{
+    Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
+};
+pub use model::template::{Grounds, KeptTemplate};
+pub use model::validation::{Judged, Outcome as RuleOutcome, Validation};
+pub use output::preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use output::{
     Answer, Applied, Outcome, Output, QueueBound, QueueFull, Refusal, Refused, Submitted, Terms,
     Use,
 };
-pub use preview::{Line, Passage, Preview, Previewed, Stage, StageReport};
 pub use record::clock::ClockJump;
-pub use record::{About, JoinTokenMade, Placement, Record, Stamped};
+pub use record::{About, JoinTokenMade, Record, Stamped};
 pub use simulation::Rehearsal;
-pub use state::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryEnd, RecoveryWhy, Warrant};
-pub use state::{
-    Admission, Attempt, Binding, Cordon, Drain, Finished, GpuCordon, JoinToken, MAX_ATTEMPTS_KEPT,
-    MAX_JOIN_TOKENS, Misfit, Moves, Node, NodeAccess, Part, PartPhase, Platform, Pool, State, Step,
-    Suspension, SuspensionPhase, TokenStanding, TokenUse,
-};
-pub use templates::{Grounds, KeptTemplate};
+pub use state::book::Book;
+pub use state::{Misfit, State};
 pub use unenforced::Enforcement;
-pub use validation::{Judged, Outcome as RuleOutcome, Validation};
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.
 pub fn counted_by_hosts(key: &str) -> bool {

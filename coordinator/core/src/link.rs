@@ -47,12 +47,13 @@ use crate::link::changes::{charge, may_change, on_change};
 use crate::link::namesake::check_namesake;
 use crate::link::refusal::note_refusal;
 use crate::link::report::report_node;
+use crate::model::node::Node;
+use crate::model::recovery::RecoveryWhy;
+use crate::model::step::PartPhase;
 use crate::reconcile::{live_on, reconcile, stop_strays, take_status, vanish};
 use crate::record::Record;
 use crate::recovery::adoption::rule_again;
 use crate::recovery::{begin_recovery, know_pool};
-use crate::state::recovery::RecoveryWhy;
-use crate::state::{Node, PartPhase};
 use crate::words;
 
 /// `proven` tells whether the epoch that the hello shows bears the cluster's seal for this node.

@@ -13,10 +13,13 @@ use sluice_common::template::{DefaultResources, Template};
 
 use crate::context::Context;
 use crate::market::Request;
+use crate::model::pool::Pool;
+use crate::model::step::Step;
+use crate::model::template::Grounds;
 use crate::rules::{fill, settings_origins};
-use crate::state::{Pool, Step, request};
+use crate::state::request;
 use crate::templates::grounds;
-use crate::templates::{Grounds, standing_on};
+use crate::templates::standing_on;
 
 /// A step with all that lies under it.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -15,9 +15,9 @@ use sluice_common::time::Span;
 
 use crate::admin::drain;
 use crate::context::Context;
+use crate::model::node::Node;
 use crate::output::Refusal;
 use crate::record::Record;
-use crate::state::Node;
 
 pub(crate) fn move_node(
     ctx: &mut Context,

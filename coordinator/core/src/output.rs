@@ -1,5 +1,6 @@
 //! What the core wants done. Closed: whoever drives it handles these kinds and no more.
 
+pub(crate) mod preview;
 mod refusal;
 
 use alloc::{boxed::Box, string::String, vec::Vec};
@@ -13,13 +14,14 @@ use sluice_common::time::Time;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
 
-use crate::admission::{JoinRefusal, Joined};
-use crate::input::{PoolWritten, ReplyId, SessionId, TimerKey};
+use crate::input::{ReplyId, SessionId, TimerKey};
 use crate::market::Policy;
-use crate::preview::Preview;
+use crate::model::join::{JoinRefusal, Joined};
+use crate::model::pool::PoolWritten;
+use crate::output::preview::Preview;
 use crate::record::Stamped;
 
-pub use refusal::{QueueBound, QueueFull, Refusal};
+pub use refusal::{QueueBound, QueueFull, Refusal, Use};
 
 /// One thing to be done, in the order of drains: all records first, then sends, replies and timers.
 #[expect(
@@ -138,15 +140,6 @@ pub enum Terms {
     Role(RoleTerms),
     /// Of a binding.
     Binding(BindingTerms),
-}
-
-/// Somebody uses what a change takes away.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Use {
-    /// A sentence with the numbers.
-    pub message: String,
-    /// The steps that use it.
-    pub steps: Vec<StepId>,
 }
 
 /// Why changes of terms are not made, none of them.

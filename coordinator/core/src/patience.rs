@@ -11,8 +11,8 @@ use sluice_common::time::{Span, Time};
 
 use crate::context::Context;
 use crate::input::TimerKey;
+use crate::model::step::Step;
 use crate::record::Record;
-use crate::state::Step;
 use crate::words;
 
 /// Wakes us when a step that waits has waited for too long.

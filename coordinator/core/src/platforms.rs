@@ -1,6 +1,7 @@
 //! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
 //! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
 
+use crate::words::quoted;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
@@ -13,11 +14,12 @@ use sluice_common::reason::{Reason, ReasonCode};
 
 use crate::admit::never_in;
 use crate::context::Context;
-use crate::input::{Change, PoolWritten, Wanted};
+use crate::input::{Change, Wanted};
 use crate::market::{self, Never, Request};
+use crate::model::pool::Pool;
+use crate::model::pool::PoolWritten;
 use crate::output::{Refusal, Refused, Terms};
 use crate::record::Record;
-use crate::state::Pool;
 
 /// Default platforms, by pool.
 pub(crate) type Defaults = BTreeMap<PoolName, PlatformName>;
@@ -327,12 +329,6 @@ fn way_out(there: &[PlatformName]) -> String {
             quoted(there)
         ),
     }
-}
-
-/// Names in a sentence.
-pub(crate) fn quoted(names: &[PlatformName]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
 }
 
 fn listed(names: &[PlatformName]) -> String {

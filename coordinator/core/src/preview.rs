@@ -7,13 +7,18 @@
 
 mod filled;
 
+use crate::output::preview::Line;
+use crate::output::preview::Passage;
+use crate::output::preview::Preview;
+use crate::output::preview::Previewed;
+use crate::output::preview::Stage;
+use crate::output::preview::StageReport;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, PoolName, StepId};
-use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 
@@ -27,101 +32,18 @@ use crate::input::{NewStep, ReplyId};
 use crate::market::{Before, Never, Pool, Request};
 use crate::merged::MergedStep;
 use crate::merged::would_merge;
+use crate::model::pool::Pool as Terms;
+use crate::model::validation::{Judged, Outcome};
 use crate::output::{Answer, Refusal};
 use crate::record::Record;
 use crate::rules::broken_rule;
 use crate::schedule::schedule;
-use crate::state::{Pool as Terms, Step};
 use crate::validation::judged_in;
-use crate::validation::{Judged, Outcome};
 use crate::words::shortened;
 use filled::Filled;
 
 /// How many hosts a line names.
 const NAMED_HOSTS: usize = 10;
-
-/// A stage of a submit, in their order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
-    /// Who may submit it, and where.
-    Access,
-    /// What is filled in where it says nothing.
-    Merge,
-    /// Maxima and assertions, over what that makes of it.
-    Validation,
-    /// Which hosts could hold it.
-    Platform,
-    /// What it gets, and when.
-    Queue,
-}
-
-impl Stage {
-    /// All of them.
-    pub const ALL: [Stage; 5] = [
-        Stage::Access,
-        Stage::Merge,
-        Stage::Validation,
-        Stage::Platform,
-        Stage::Queue,
-    ];
-}
-
-/// How something came out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
-    /// It goes on.
-    Passed,
-    /// It ends here.
-    Failed,
-    /// It never came so far.
-    NotReached,
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
-    /// The pool that was asked.
-    pub pool: Option<PoolName>,
-    /// What it is about: a field, an assertion, a platform.
-    pub about: String,
-    /// How it came out.
-    pub passage: Passage,
-    /// In words, with the numbers.
-    pub message: String,
-}
-
-/// A stage, and what was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StageReport {
-    /// Which.
-    pub stage: Stage,
-    /// How it came out.
-    pub passage: Passage,
-    /// What was looked at, pool by pool.
-    pub lines: Vec<Line>,
-}
-
-/// What a submit would come to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preview {
-    /// Every stage, in order.
-    pub stages: Vec<StageReport>,
-    /// The step as it would be stored, or why it would not be.
-    pub outcome: Result<Previewed, Refusal>,
-}
-
-/// A step as it would stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Previewed {
-    /// The step.
-    pub step: Step,
-    /// Why it would be there.
-    pub reason: Reason,
-    /// Where it would run, wait or prefer to.
-    pub pool: Option<PoolName>,
-    /// Steps that would give way to it at once.
-    pub preempts: Vec<StepId>,
-}
 
 /// What became of a step in one pool.
 struct InPool {
@@ -383,7 +305,7 @@ fn could_hold(pool: &Pool, request: &Request) -> Vec<String> {
     hosts.map(|(node, _)| format!("`{node}`")).collect()
 }
 
-fn host_of(part: &crate::state::Part) -> String {
+fn host_of(part: &crate::model::step::Part) -> String {
     match part.gpus.len() {
         0 => format!("`{}`", part.node),
         1 => format!("`{}` with one GPU", part.node),

@@ -22,11 +22,11 @@ use sluice_common::wire::{
 use crate::admin::note_empty;
 use crate::context::Context;
 use crate::launch;
+use crate::model::step::{Attempt, Part, PartPhase, Step};
 use crate::patience::queue_again;
 use crate::record::Record;
 use crate::recovery::adoption::{ask_for_warrant, may_be_adopted};
 use crate::recovery::{follow_suspension, lose_track};
-use crate::state::{Attempt, Part, PartPhase, Step};
 use crate::suspend::{
     on_answer_to_resume, on_host_not_suspended, on_host_runs, on_host_suspended, steer_again,
 };

@@ -4,12 +4,12 @@
 mod about;
 pub(crate) mod clock;
 mod joining;
-mod placement;
 mod stamped;
 mod words;
 
-pub use {about::About, joining::JoinTokenMade, placement::Placement, stamped::Stamped};
+pub use {about::About, joining::JoinTokenMade, stamped::Stamped};
 
+use crate::model::placement::Placement;
 use words::*;
 
 /// A fact.

@@ -30,13 +30,13 @@ use sluice_common::wire::{AttemptStatus, StopWhy};
 use crate::contact::Asked;
 use crate::context::Context;
 use crate::input::{ReplyId, TimerKey};
+use crate::model::recovery::{LogPoint, RecoveryEnd, RecoveryWhy};
+use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::output::{Answer, Refusal};
 use crate::patience::queue_again;
 use crate::reconcile::{live_on, on_stray, record_released, send_stops, stop_attempt, vanish};
 use crate::record::Record;
 use crate::recovery::adoption::{settle_again, unseen};
-use crate::state::recovery::{LogPoint, RecoveryEnd, RecoveryWhy};
-use crate::state::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::suspend::memory_of_gpus;
 use crate::words;
 

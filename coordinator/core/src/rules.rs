@@ -26,17 +26,20 @@ use sluice_common::time::Span;
 
 use crate::admit::never_in;
 use crate::admit::{foremost, no_policy};
-use crate::cluster::Home;
 use crate::context::Context;
 use crate::market::{Before, Request};
 use crate::merged::would_merge;
+use crate::model::cluster::Home;
+use crate::model::pool::Pool;
+use crate::model::step::Step;
 use crate::output::Refusal;
-use crate::state::{Pool, Step, request};
+use crate::state::request;
 use crate::templates::grounds;
 use crate::validation::invalid_in;
 pub(crate) use origins::of_settings as settings_origins;
 
-use crate::templates::{Grounds, standing_on};
+use crate::model::template::Grounds;
+use crate::templates::standing_on;
 
 /// What becomes of a step that is submitted.
 #[derive(Clone, Debug, PartialEq, Eq)]

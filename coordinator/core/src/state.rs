@@ -3,14 +3,12 @@
 //!
 //! A snapshot is this type in JSON. What is derived is not stored: it is built again when a snapshot is read.
 
-mod admission;
 mod apply;
+pub(crate) mod book;
 mod index;
 mod load;
-mod node;
 mod ranks;
-pub(crate) mod recovery;
-mod step;
+mod recovery;
 mod undo;
 mod units;
 
@@ -28,24 +26,21 @@ use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 
-use crate::access::Access;
-use crate::cluster::Cluster;
 use crate::market::{Market, Nomination};
-use crate::templates::KeptTemplate;
-use crate::validation::Validation;
+use crate::model::access::Access;
+use crate::model::admission::Admission;
+use crate::model::cluster::Cluster;
+use crate::model::node::Node;
+use crate::model::pool::Pool;
+use crate::model::recovery::Recovery;
+use crate::model::step::Step;
+use crate::model::template::KeptTemplate;
+use crate::model::validation::Validation;
 
-pub(crate) use admission::MAX_REFUSALS;
-pub use admission::{Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStanding, TokenUse};
 pub use apply::Misfit;
-pub use node::{Binding, Cordon, Drain, GpuCordon, Moves, Node, Platform, Pool};
-pub use step::{
-    Attempt, Finished, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step, Suspension, SuspensionPhase,
-};
 
 pub(crate) use index::{Index, request};
 pub(crate) use ranks::Ranks;
-use recovery::Recovery;
-pub(crate) use step::{default_pool, default_subject};
 pub(crate) use undo::Undo;
 pub(crate) use units::{HOST_KEYS, HostUnits};
 

@@ -23,11 +23,11 @@ use sluice_common::wire::{StopWhy, SuspendFailure, ToNode};
 
 use crate::context::Context;
 use crate::input::{ReplyId, Steer, TimerKey};
+use crate::model::step::{Step, SuspensionPhase};
 use crate::output::{Answer, Refusal};
 use crate::patience::await_units;
 use crate::reconcile::stop_attempt;
 use crate::record::Record;
-use crate::state::{Step, SuspensionPhase};
 use crate::terms::never_starts;
 
 pub(crate) fn on_steer(ctx: &mut Context, reply: ReplyId, id: StepId, steer: Steer) {

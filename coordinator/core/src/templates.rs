@@ -4,14 +4,12 @@
 //! How layers become one is the common crate's; which layers there are, in which order, and what comes of them for a
 //! step, is here. `rules.rs` asks it when a step is submitted, `reconcile.rs` when one is assigned.
 
+use crate::model::template::Grounds;
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-
-use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{PlatformName, PoolName, TemplateName};
 use sluice_common::limit::MAX_SPEC_BYTES;
@@ -20,89 +18,18 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::template::check::Forbidden;
-use sluice_common::template::origin::{Merged, Origin, Origins};
+use sluice_common::template::origin::{Merged, Origin};
 use sluice_common::template::variable::Variable;
 
 use crate::context::Context;
 use crate::guard::{Guard, Permission};
 use crate::input::{Change, Wanted};
 use crate::market::Request;
-use crate::output::{Refusal, Refused, Terms, Use};
+use crate::model::pool::Pool;
+use crate::output::Use;
+use crate::output::{Refusal, Refused, Terms};
 use crate::record::Record;
-use crate::state::{Pool, State};
-
-/// A template, and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeptTemplate {
-    /// As it was written.
-    pub template: Template,
-    /// The number of the record that set it last.
-    pub version: u64,
-}
-
-/// What lies under a step, wherever it may be granted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(default)]
-pub struct Grounds {
-    /// Each distinct merge once.
-    merges: Vec<Merged>,
-    /// Which of them lies where.
-    places: Vec<Place>,
-    /// Where the settings came from that were filled in from the pool that it prefers, by the field.
-    pub settings: Origins,
-    /// What platforms do not allow of it, by the pool.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) guards: BTreeMap<PoolName, Guard>,
-}
-
-/// Where a merge lies.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(
-    feature = "schema",
-    derive(schemars::JsonSchema),
-    schemars(rename = "Ground")
-)]
-struct Place {
-    pool: PoolName,
-    /// The platform that overrides something; `None` is any other of the pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    platform: Option<PlatformName>,
-    merge: usize,
-}
-
-impl Grounds {
-    /// Whether nothing lies under the step.
-    pub fn is_empty(&self) -> bool {
-        self.merges.is_empty() && self.settings.is_empty() && self.guards.is_empty()
-    }
-
-    /// What lies under the step where this pool grants it hardware of these platforms: that of the first of them which
-    /// overrides something, else that of the pool.
-    pub fn at(&self, pool: &PoolName, platforms: &[PlatformName]) -> Option<&Merged> {
-        let here = |platform: Option<&PlatformName>| {
-            let mut places = self.places.iter();
-            places.find(|place| place.pool == *pool && place.platform.as_ref() == platform)
-        };
-        let exact = platforms.iter().find_map(|platform| here(Some(platform)));
-        let place = exact.or_else(|| here(None))?;
-        self.merges.get(place.merge)
-    }
-
-    fn put(&mut self, pool: &PoolName, platform: Option<PlatformName>, merged: Merged) {
-        let known = self.merges.iter().position(|it| *it == merged);
-        let merge = known.unwrap_or(self.merges.len());
-        if known.is_none() {
-            self.merges.push(merged);
-        }
-        let pool = pool.clone();
-        self.places.push(Place {
-            pool,
-            platform,
-            merge,
-        });
-    }
-}
+use crate::state::State;
 
 /// What a pool lays under a step.
 pub(crate) struct Layers {

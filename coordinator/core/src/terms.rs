@@ -9,6 +9,7 @@
 mod about;
 mod uses;
 
+use crate::access::access_terms;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -25,7 +26,9 @@ use crate::context::Context;
 use crate::counted_by_hosts;
 use crate::input::{Change, ReplyId, Wanted};
 use crate::market::{Claims, Kind, Policy};
-use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms, Use};
+use crate::model::step::default_pool;
+use crate::output::Use;
+use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms};
 use crate::platforms::listing;
 use crate::platforms::{
     bereft_of_platform, delete_platform, put_platform, put_pool, undeclared_defaults,
@@ -33,7 +36,6 @@ use crate::platforms::{
 };
 use crate::record::Record;
 use crate::schedule::schedule;
-use crate::state::default_pool;
 use crate::templates::{
     delete_template, naming_what_is_gone, put_template, template_terms, vet_templates,
 };
@@ -250,7 +252,7 @@ fn terms_of(ctx: &Context, wanted: &Wanted) -> Option<(Terms, u64)> {
         return template_terms(ctx, template);
     }
     if let Wanted::Access { change } = wanted {
-        return ctx.state().access().terms_of(change);
+        return access_terms(ctx.state().access(), change);
     }
     let Some(pool) = pool_of(wanted) else {
         let cluster = ctx.state().cluster();

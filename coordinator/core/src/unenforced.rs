@@ -13,7 +13,9 @@ use sluice_common::quantity::quantity;
 use sluice_common::state::StepState;
 
 use crate::core::Core;
-use crate::state::{Node, State, Step};
+use crate::model::node::Node;
+use crate::model::step::Step;
+use crate::state::State;
 
 /// What keeps a step to its amount of a key, and what is limited by it.
 const LIMITS: [(Capability, &str, &str); 2] = [

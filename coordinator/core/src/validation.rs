@@ -6,11 +6,12 @@
 //! one must keep all assertions about hosts together; a pool that has no such host yet asks nothing of it, for whether
 //! the step may wait for hosts is not said here.
 
+use crate::model::validation::Judged;
+use crate::model::validation::Outcome;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use serde::{Deserialize, Serialize};
 
 use sluice_common::amount::MCPU;
 use sluice_common::id::{PlatformName, PoolName, ValidationName};
@@ -26,22 +27,14 @@ use sluice_common::validation::{
 use crate::context::Context;
 use crate::input::{Change, Wanted};
 use crate::market::Request;
+use crate::model::node::Node;
+use crate::model::pool::Pool;
 use crate::output::{Refusal, Refused, Terms};
 use crate::record::Record;
-use crate::state::{Node, Pool};
 use crate::terms::pool_of;
 
 /// Most hosts that a rejection tells of: the nearest.
 const TOLD_HOSTS: usize = 10;
-
-/// A document of assertions, and since when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Validation {
-    /// What is asserted.
-    pub terms: ValidationTerms,
-    /// The number of the record that set it last.
-    pub version: u64,
-}
 
 /// An assertion, the document that it is of, and who names that.
 struct Rule {
@@ -65,37 +58,6 @@ struct Short<'a> {
     node: &'a str,
     /// Each that it does not keep.
     broken: Vec<(&'a Rule, Failure)>,
-}
-
-/// How one assertion came out, as a dry run shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Judged {
-    /// The document.
-    pub document: ValidationName,
-    /// The platform that names it; `None` where its pool does.
-    pub platform: Option<PlatformName>,
-    /// The assertion as written.
-    pub assert: String,
-    /// What keeps it: nothing is said where it holds.
-    pub outcome: Outcome,
-}
-
-/// How an assertion came out.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It holds for the step.
-    Holds,
-    /// Its `when` does not hold, so it asks for nothing.
-    Idle,
-    /// It holds on so many hosts of so many.
-    HoldsOn {
-        /// How many keep it.
-        keep: usize,
-        /// How many were looked at.
-        of: usize,
-    },
-    /// It does not hold, with the numbers.
-    Fails(String),
 }
 
 /// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything

@@ -25,7 +25,7 @@ use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptEnd, StopWhy};
 
-use crate::state::{Attempt, Part, Step};
+use crate::model::step::{Attempt, Part, Step};
 use crate::words;
 
 /// What becomes of a step.

@@ -5,6 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use sluice_common::id::PlatformName;
 
 use sluice_common::amount::show_memory;
 use sluice_common::id::{NodeName, StepId};
@@ -14,8 +15,8 @@ use sluice_common::supervision::{OutOfMemory, StorageBound, StorageExceeded};
 use sluice_common::time::Span;
 use sluice_common::wire::{Room, StopWhy, SuspendFailure};
 
-use crate::record::Placement;
-use crate::state::Attempt;
+use crate::model::placement::Placement;
+use crate::model::step::Attempt;
 
 /// The first `most` of some names, and how many more there are.
 pub(crate) fn shortened(mut names: Vec<String>, most: usize) -> String {
@@ -405,4 +406,10 @@ pub(crate) fn retry(failure: Reason, spent: u32, allowed: u32) -> Reason {
     .with("after", failure.code.as_str())
     .with("retry", u64::from(spent))
     .with("retries", u64::from(allowed))
+}
+
+/// Names in a sentence.
+pub(crate) fn quoted(names: &[PlatformName]) -> String {
+    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    names.join(", ")
 }

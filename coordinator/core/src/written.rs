@@ -27,9 +27,10 @@ use sluice_common::template::check::MAX_TEMPLATES;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 
-use crate::access::AccessChange;
-use crate::input::{Change, PoolWritten, Wanted};
+use crate::input::{Change, Wanted};
 use crate::market::{Policy, Table};
+use crate::model::access::AccessChange;
+use crate::model::pool::PoolWritten;
 
 /// A field that may not hold what it holds.
 pub fn invalid(field: &str, code: ErrorCode, error: &impl ToString) -> FieldError {

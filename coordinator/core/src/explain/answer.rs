@@ -9,7 +9,7 @@ use sluice_common::time::Time;
 use sluice_common::wire::StopWhy;
 
 use crate::market::{KeyTerms, Remedy};
-use crate::state::{Attempt, Step};
+use crate::model::step::{Attempt, Step};
 
 /// Why a step is where it is, whole.
 #[derive(Clone, Debug)]

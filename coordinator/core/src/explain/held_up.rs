@@ -9,7 +9,8 @@ use sluice_common::state::{NodeState, StepState};
 
 use crate::context::Context;
 use crate::link::lost_at;
-use crate::state::{Node, Step};
+use crate::model::node::Node;
+use crate::model::step::Step;
 
 /// The reason of a step that holds units, with the host that holds it up where there is one.
 pub(crate) fn reason_on_host(ctx: &Context, step: &Step) -> Reason {

@@ -13,8 +13,8 @@ use crate::context::Context;
 use crate::explain::reason;
 use crate::explain::waiting::in_pools;
 use crate::market::Exposure;
+use crate::model::step::{Attempt, Step};
 use crate::rules::barred_from;
-use crate::state::{Attempt, Step};
 use crate::verdict::outcome;
 
 /// Why a step is where it is, whole. `None` where it is not remembered. It is read from the state as the last

@@ -10,7 +10,7 @@ use super::sentences;
 use crate::context::Context;
 use crate::explain::in_words;
 use crate::market::{Holder, Look, Request};
-use crate::state::{Attempt, Step};
+use crate::model::step::{Attempt, Step};
 
 /// So many of the runs that hold what it is short of are listed.
 const MAX_SPARES: usize = 16;

@@ -17,7 +17,7 @@ use crate::health::on_health;
 use crate::input::TimerKey;
 use crate::link::on_supervisor;
 use crate::link::report::{on_inventory, on_labels};
-use crate::state::Node;
+use crate::model::node::Node;
 
 /// The note on a host that changes more often than is taken in.
 pub const HELD_BACK: &str = "it says so often that it has changed that the coordinator takes in one change every 2s, and the \

@@ -12,8 +12,8 @@ use sluice_common::wire::{AttemptStatus, Hello};
 
 use crate::context::Context;
 use crate::link::changes::with_note;
+use crate::model::node::Node;
 use crate::record::Record;
-use crate::state::Node;
 
 /// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
 /// GPUs.

@@ -14,11 +14,11 @@ use crate::contact::Contact;
 use crate::context::Context;
 use crate::link::watch;
 use crate::market::Policy;
+use crate::model::recovery::RecoveryWhy;
+use crate::model::step::{default_pool, default_subject};
 use crate::patience::await_all_units;
 use crate::record::Record;
 use crate::recovery::{await_recovery, begin_recovery};
-use crate::state::recovery::RecoveryWhy;
-use crate::state::{default_pool, default_subject};
 use crate::suspend::await_all_overdue;
 
 /// Begins an epoch one higher than the last, in a recovery if the store is of an earlier time than the hosts.

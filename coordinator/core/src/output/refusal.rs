@@ -11,11 +11,10 @@ use sluice_common::id::{
 use sluice_common::platform::terms::MAX_PLATFORMS;
 use sluice_common::state::StepState;
 
-use super::Use;
 use crate::market::BadPolicy;
-use crate::platforms::quoted;
-use crate::state::MAX_JOIN_TOKENS;
+use crate::model::admission::MAX_JOIN_TOKENS;
 use crate::words;
+use crate::words::quoted;
 
 use said::{
     declared, elsewhere, gpus_of, hosts, in_use, instead, named, of_platform, queue_full, standing,
@@ -383,4 +382,13 @@ pub enum Refusal {
     /// There is no recovery to be ended.
     #[error("the coordinator is not recovering: what waits may start")]
     NotRecovering,
+}
+
+/// Somebody uses what a change takes away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// A sentence with the numbers.
+    pub message: String,
+    /// The steps that use it.
+    pub steps: Vec<StepId>,
 }

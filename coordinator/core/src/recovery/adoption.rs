@@ -17,11 +17,12 @@ use crate::contact::Asked;
 use crate::context::Context;
 use crate::input::SessionId;
 use crate::link::{on_heard, settle_node};
+use crate::model::placement::Placement;
+use crate::model::recovery::{FrozenOnHost, Warrant};
+use crate::model::step::{Attempt, Step};
 use crate::reconcile::{at_least_ended, on_stray, stop_attempt, take_listed};
-use crate::record::{Placement, Record};
+use crate::record::Record;
 use crate::recovery::{has_told, know_pool, lose_track};
-use crate::state::recovery::{FrozenOnHost, Warrant};
-use crate::state::{Attempt, Step};
 use crate::suspend::memory_of_gpus;
 
 /// What is to become of an attempt whose warrant was shown.

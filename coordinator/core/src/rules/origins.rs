@@ -9,7 +9,8 @@ use sluice_common::template::origin::{Origin, Origins};
 
 use super::{cpu_mode, is_open_ended};
 use crate::market::Request;
-use crate::state::{Pool, State};
+use crate::model::pool::Pool;
+use crate::state::State;
 use crate::templates::standing_on;
 
 /// Before they are filled in.

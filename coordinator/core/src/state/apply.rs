@@ -23,12 +23,14 @@ use sluice_common::step::StepSpec;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy};
 
-use super::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
-use super::{Pool, State};
-use crate::cluster::Home;
-use crate::input::PoolWritten;
-use crate::record::{Placement, Record, Stamped};
-use crate::templates::Grounds;
+use super::State;
+use crate::model::cluster::Home;
+use crate::model::placement::Placement;
+use crate::model::pool::Pool;
+use crate::model::pool::PoolWritten;
+use crate::model::step::{Attempt, Broken, Finished, Part, PartPhase, Step};
+use crate::model::template::Grounds;
+use crate::record::{Record, Stamped};
 use crate::words;
 use attempt::{attempt_mut, attempt_of, drop_oldest_attempt, follow_parts, part_in};
 

@@ -15,9 +15,11 @@ use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 
 use super::load::Loads;
-use super::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
-use super::{HostUnits, Kept, Node, Pool};
+use super::{HostUnits, Kept};
 use crate::market::{Frozen, Hardware, Market, Nomination, Request, Run, Size};
+use crate::model::node::Node;
+use crate::model::pool::Pool;
+use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};
 
 /// Everything derived. Entries that would be empty are absent, so that equal facts give equal indexes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

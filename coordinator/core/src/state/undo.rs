@@ -10,13 +10,15 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
 
-use super::{Pool, State, Step};
-use crate::access::Access;
-use crate::cluster::Cluster;
+use super::State;
 use crate::market::Nomination;
+use crate::model::access::Access;
+use crate::model::cluster::Cluster;
+use crate::model::pool::Pool;
+use crate::model::step::Step;
+use crate::model::template::KeptTemplate;
+use crate::model::validation::Validation;
 use crate::record::Record;
-use crate::templates::KeptTemplate;
-use crate::validation::Validation;
 
 /// What was there before.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use sluice_common::access::{ApiToken, BindingTerms, RoleTerms, TokenDigest};
 use sluice_common::id::{BindingName, RoleName, TokenName};
 
 use super::rig::Rig;
-use crate::access::AccessChange;
 use crate::input::{Input, ReplyId, Wanted};
+use crate::model::access::AccessChange;
 use crate::output::{Answer, Refusal};
 
 fn role(name: &str) -> RoleName {

@@ -14,8 +14,9 @@ use sluice_common::step::StepSpec;
 use sluice_common::wire::FromNode;
 
 use super::rig::*;
-use crate::input::{NodeChange, PoolWritten, Wanted};
+use crate::input::{NodeChange, Wanted};
 use crate::market::Policy;
+use crate::model::pool::PoolWritten;
 use crate::output::{Answer, Applied, Refusal, Refused};
 
 /// A host with two A100 of 40 GB before two of 80 GB and an L4.

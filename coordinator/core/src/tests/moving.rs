@@ -12,8 +12,8 @@ use super::rig::*;
 use crate::NodeChange;
 use crate::input::Wanted;
 use crate::market::Policy;
+use crate::model::node::Node;
 use crate::output::{Answer, Refusal};
-use crate::state::Node;
 
 fn to(pool: &str) -> NodeChange {
     NodeChange::Move {

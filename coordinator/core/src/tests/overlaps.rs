@@ -17,8 +17,8 @@ use sluice_common::wire::{AttemptPhase, StopWhy};
 use super::rig::*;
 use crate::input::Wanted;
 use crate::market::{Policy, sees};
+use crate::model::step::PartPhase;
 use crate::record::Record;
-use crate::state::PartPhase;
 
 /// What is asked for.
 const LIKES: [&str; 7] = ["a", "b", "c", "wide", "any", "small, wide", "b, any"];
@@ -138,7 +138,7 @@ fn progress(rig: &mut Rig, nth: usize) {
             parts.map(move |part| {
                 let suspension = attempt.suspension.as_ref().map(|it| it.phase);
                 let phase = match suspension {
-                    Some(crate::state::SuspensionPhase::Suspending)
+                    Some(crate::model::step::SuspensionPhase::Suspending)
                         if attempt.stopping.is_none() =>
                     {
                         AttemptPhase::Suspended {
@@ -146,12 +146,14 @@ fn progress(rig: &mut Rig, nth: usize) {
                             moved_mb: 0,
                         }
                     }
-                    Some(crate::state::SuspensionPhase::Suspended)
+                    Some(crate::model::step::SuspensionPhase::Suspended)
                         if attempt.stopping.is_none() =>
                     {
                         return None;
                     }
-                    Some(crate::state::SuspensionPhase::Resuming) if attempt.stopping.is_none() => {
+                    Some(crate::model::step::SuspensionPhase::Resuming)
+                        if attempt.stopping.is_none() =>
+                    {
                         running()
                     }
                     _ => next(part.phase, attempt.stopping),

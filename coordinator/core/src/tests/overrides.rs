@@ -18,8 +18,8 @@ use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Assignment, ToNode};
 
 use super::rig::*;
-use crate::input::PoolWritten;
 use crate::market::Policy;
+use crate::model::pool::PoolWritten;
 use crate::output::Refused;
 use crate::{Answer, Input, NewStep, Passage, Refusal, ReplyId, Wanted};
 

@@ -13,8 +13,8 @@ use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationTerms};
 
 use super::rig::*;
-use crate::input::PoolWritten;
 use crate::market::Policy;
+use crate::model::pool::PoolWritten;
 use crate::{Answer, Input, NewStep, Passage, Preview, Refusal, ReplyId, Wanted};
 
 fn preview(rig: &mut Rig, spec: StepSpec) -> Preview {

@@ -21,8 +21,8 @@ use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure, ToNode};
 
 use super::rig::*;
-use crate::input::PoolWritten;
 use crate::market::{Policy, Table};
+use crate::model::pool::PoolWritten;
 use crate::{
     Answer, Change, Input, NodeChange, PartPhase, RecoveryWhy, ReplyId, Settings, State, Steer,
     SuspensionPhase, TimerKey, Wanted,

@@ -13,7 +13,8 @@ use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, Hello, ToNode};
 
 use super::rig::*;
-use crate::input::{Input, NewStep, PoolWritten, ReplyId};
+use crate::input::{Input, NewStep, ReplyId};
+use crate::model::pool::PoolWritten;
 use crate::{Enforcement, Record, Wanted};
 
 /// What `n` reports when it is held by these means.

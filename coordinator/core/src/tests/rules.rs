@@ -13,8 +13,8 @@ use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::time::Span;
 
 use super::rig::*;
-use crate::input::PoolWritten;
 use crate::market::Policy;
+use crate::model::pool::PoolWritten;
 use crate::{Answer, Input, NewStep, Refusal, ReplyId, Wanted};
 
 fn secs(secs: u64) -> Option<Span> {

@@ -17,9 +17,9 @@ use sluice_common::time::Span;
 use sluice_common::wire::{Assignment, ToNode};
 
 use super::rig::*;
-use crate::input::PoolWritten;
 use crate::market::Policy;
 use crate::merged::would_merge;
+use crate::model::pool::PoolWritten;
 use crate::output::Refused;
 use crate::{Answer, Change, Input, Record, Refusal, ReplyId, Submitted, Wanted};
 
@@ -385,7 +385,7 @@ fn a_pool_of_a_snapshot_of_before_its_making_was_kept_is_open_to_all_steps_of_it
     assert!(later.made > rig.step("x").place);
     let mut older = serde_json::to_value(later).unwrap();
     older.as_object_mut().unwrap().remove("made");
-    let older: crate::state::Pool = serde_json::from_value(older).unwrap();
+    let older: crate::model::pool::Pool = serde_json::from_value(older).unwrap();
     assert_eq!(older.made, 0);
 }
 

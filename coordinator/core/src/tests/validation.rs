@@ -12,8 +12,8 @@ use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationTerms};
 
 use super::rig::*;
-use crate::input::PoolWritten;
 use crate::market::Policy;
+use crate::model::pool::PoolWritten;
 use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
 
 fn asserting(name: &str, rules: &[(&str, &str)]) -> Wanted {

@@ -16,7 +16,7 @@ use sluice_common::time::Span;
 use sluice_common::validation::MAX_VALIDATIONS;
 
 use super::{invalid, template_names};
-use crate::input::PoolWritten;
+use crate::model::pool::PoolWritten;
 
 /// Longest message of a maintenance, in characters.
 const MAX_MESSAGE_CHARS: usize = 1000;

@@ -9,9 +9,9 @@ use sluice_common::proof::{Fingerprint, Generation};
 use sluice_common::time::Time;
 
 use super::{Fit, need};
+use crate::model::admission::{JoinToken, TokenUse};
 use crate::record::JoinTokenMade;
 use crate::state::State;
-use crate::state::admission::{JoinToken, TokenUse};
 
 impl State {
     pub(super) fn on_join_token_made(&mut self, at: Time, made: &JoinTokenMade) -> Fit {

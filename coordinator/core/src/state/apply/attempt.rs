@@ -8,7 +8,7 @@ use sluice_common::id::{AttemptId, NodeName};
 use sluice_common::state::StepState;
 
 use super::{Fit, need};
-use crate::state::step::{Attempt, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
+use crate::model::step::{Attempt, MAX_ATTEMPTS_KEPT, Part, PartPhase, Step};
 use crate::words;
 
 pub(super) fn attempt_mut<'a>(

@@ -11,8 +11,9 @@ use sluice_common::state::NodeState;
 use sluice_common::time::Time;
 
 use super::{Fit, need};
+use crate::model::node::{Cordon, Drain, GpuCordon, Moves, Node};
 use crate::record::Record;
-use crate::state::{Cordon, Drain, GpuCordon, Moves, Node, State};
+use crate::state::State;
 
 type Nodes = BTreeMap<NodeName, Node>;
 

@@ -13,12 +13,13 @@ use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
 
 use super::{Fit, Pools, need};
-use crate::cluster::Cluster;
-use crate::input::PoolWritten;
 use crate::market::Policy;
-use crate::state::{Binding, Platform, Pool, State};
-use crate::templates::KeptTemplate;
-use crate::validation::Validation;
+use crate::model::cluster::Cluster;
+use crate::model::pool::PoolWritten;
+use crate::model::pool::{Binding, Platform, Pool};
+use crate::model::template::KeptTemplate;
+use crate::model::validation::Validation;
+use crate::state::State;
 
 impl State {
     pub(super) fn on_pool_put(&mut self, name: &PoolName, terms: PoolWritten) -> Fit {

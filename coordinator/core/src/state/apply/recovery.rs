@@ -10,9 +10,9 @@ use sluice_common::time::Time;
 
 use super::attempt::drop_oldest_attempt;
 use super::{Fit, need};
+use crate::model::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryWhy, Warrant};
+use crate::model::step::{Attempt, Part, PartPhase, Step, Suspension, SuspensionPhase};
 use crate::state::State;
-use crate::state::recovery::{FrozenOnHost, LogPoint, Recovery, RecoveryWhy, Warrant};
-use crate::state::step::{Attempt, Part, PartPhase, Step, Suspension, SuspensionPhase};
 use crate::words;
 
 impl State {

@@ -10,8 +10,8 @@ use sluice_common::wire::SuspendFailure;
 
 use super::attempt::{attempt_mut, attempt_of};
 use super::{Fit, need, step_mut};
+use crate::model::step::{Attempt, Suspension, SuspensionPhase};
 use crate::state::State;
-use crate::state::step::{Attempt, Suspension, SuspensionPhase};
 use crate::words;
 
 impl State {

@@ -13,9 +13,9 @@ use sluice_common::step::{StepSpec, without_values};
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
-use crate::cluster::Home;
-use crate::record::Placement;
-use crate::templates::Grounds;
+use crate::model::cluster::Home;
+use crate::model::placement::Placement;
+use crate::model::template::Grounds;
 
 /// Attempts that are remembered of one step; beyond them the oldest whose units are free are dropped, so that a step
 /// with many retries does not grow for ever.

@@ -136,16 +136,16 @@ impl Admission {
             .map(|token| token.id.clone())
     }
 
-    pub(super) fn tokens_mut(&mut self) -> &mut BTreeMap<JoinTokenId, JoinToken> {
+    pub(crate) fn tokens_mut(&mut self) -> &mut BTreeMap<JoinTokenId, JoinToken> {
         &mut self.tokens
     }
 
-    pub(super) fn access_mut(&mut self, node: &NodeName) -> &mut NodeAccess {
+    pub(crate) fn access_mut(&mut self, node: &NodeName) -> &mut NodeAccess {
         self.access.entry(node.clone()).or_default()
     }
 
     /// Makes room for one more where there is none.
-    pub(super) fn make_room(&mut self, now: Time) {
+    pub(crate) fn make_room(&mut self, now: Time) {
         if self.tokens.len() >= MAX_JOIN_TOKENS
             && let Some(oldest) = self.oldest_closed(now)
         {

@@ -1,0 +1,13 @@
+//! What is remembered, as plain data. Records carry it, the state keeps it, and it needs nothing of them.
+
+pub(crate) mod access;
+pub(crate) mod admission;
+pub(crate) mod cluster;
+pub(crate) mod join;
+pub(crate) mod node;
+pub(crate) mod placement;
+pub(crate) mod pool;
+pub(crate) mod recovery;
+pub(crate) mod step;
+pub(crate) mod template;
+pub(crate) mod validation;

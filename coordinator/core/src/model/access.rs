@@ -1,0 +1,151 @@
+//! Who may do what, as it is kept: roles and bindings as somebody wrote them, API tokens without their secrets.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::access::{ApiToken, BindingTerms, Grant, RoleTerms, built_in};
+use sluice_common::id::{BindingName, RoleName, TokenName};
+use sluice_common::time::Time;
+
+/// What is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Access {
+    /// Roles that somebody wrote, by name.
+    pub roles: BTreeMap<RoleName, Written<RoleTerms>>,
+    /// Bindings, by name.
+    pub bindings: BTreeMap<BindingName, Written<BindingTerms>>,
+    /// API tokens, by name; those that have expired too, until somebody revokes them.
+    pub tokens: BTreeMap<TokenName, KeptToken>,
+}
+
+/// A document, and since when it is as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Written<T> {
+    /// As it was written.
+    pub terms: T,
+    /// The number of the record that set it last.
+    pub version: u64,
+}
+
+/// An API token that is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptToken {
+    /// The token.
+    #[serde(flatten)]
+    pub token: ApiToken,
+    /// When it was made.
+    pub created_at: Time,
+}
+
+/// What changes of who may do what: the wish and the fact are of one shape.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum AccessChange {
+    /// A role is this and no other.
+    RolePut {
+        /// Its name.
+        role: RoleName,
+        /// What it is.
+        terms: RoleTerms,
+    },
+    /// There is no such role.
+    RoleDeleted {
+        /// Its name.
+        role: RoleName,
+    },
+    /// A binding is this and no other.
+    BindingPut {
+        /// Its name.
+        binding: BindingName,
+        /// What it is.
+        terms: BindingTerms,
+    },
+    /// There is no such binding.
+    BindingDeleted {
+        /// Its name.
+        binding: BindingName,
+    },
+    /// A program may call by this token.
+    ApiTokenCreated {
+        /// Its name.
+        token: TokenName,
+        /// What it is.
+        terms: ApiToken,
+    },
+    /// Nobody may call by this token any more.
+    ApiTokenRevoked {
+        /// Its name.
+        token: TokenName,
+    },
+}
+
+impl AccessChange {
+    /// What it changes, as messages call it.
+    pub fn about(&self) -> String {
+        match self {
+            AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
+                format!("role `{role}`")
+            }
+            AccessChange::BindingPut { binding, .. } | AccessChange::BindingDeleted { binding } => {
+                format!("binding `{binding}`")
+            }
+            AccessChange::ApiTokenCreated { token, .. }
+            | AccessChange::ApiTokenRevoked { token } => format!("API token `{token}`"),
+        }
+    }
+}
+
+impl Access {
+    /// Whether there is nothing of it.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// What a role is: one that somebody wrote, or one that is always there.
+    pub fn role(&self, role: &RoleName, there: impl FnOnce(&str) -> bool) -> Option<RoleTerms> {
+        let written = self.roles.get(role).map(|it| it.terms.clone());
+        written.or_else(|| built_in(role, there))
+    }
+
+    /// Makes a fact of a change; `false` where it does not fit.
+    pub(crate) fn fold(&mut self, at: Time, seq: u64, change: &AccessChange) -> bool {
+        let version = seq;
+        match change.clone() {
+            AccessChange::RolePut { role, terms } => {
+                self.roles.insert(role, Written { terms, version });
+                true
+            }
+            AccessChange::RoleDeleted { role } => self.roles.remove(&role).is_some(),
+            AccessChange::BindingPut { binding, terms } => {
+                self.bindings.insert(binding, Written { terms, version });
+                true
+            }
+            AccessChange::BindingDeleted { binding } => self.bindings.remove(&binding).is_some(),
+            AccessChange::ApiTokenCreated { token, terms } => {
+                let kept = KeptToken {
+                    token: terms,
+                    created_at: at,
+                };
+                self.tokens.insert(token, kept).is_none()
+            }
+            AccessChange::ApiTokenRevoked { token } => self.tokens.remove(&token).is_some(),
+        }
+    }
+
+    /// Who gives the role to somebody: the first token or binding that names it.
+    pub(crate) fn giver_of(&self, role: &RoleName) -> Option<String> {
+        let names = |grants: &[Grant]| grants.iter().any(|grant| grant.role == *role);
+        let token = self.tokens.iter().find(|(_, it)| names(&it.token.grants));
+        let binding = || {
+            let mut all = self.bindings.iter();
+            all.find(|(_, it)| it.terms.roles.contains(role))
+        };
+        let token = token.map(|(name, _)| format!("API token `{name}`"));
+        token.or_else(|| binding().map(|(name, _)| format!("binding `{name}`")))
+    }
+}

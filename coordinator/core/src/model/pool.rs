@@ -1,0 +1,132 @@
+//! What is remembered of a pool: its terms, its policies and its platforms, as their records said last.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{PlatformName, PoolName, Subject};
+use sluice_common::inventory::Capability;
+use sluice_common::platform;
+use sluice_common::platform::terms::{Declared, PlatformTerms, UnmatchedPlatform};
+use sluice_common::rules::{PoolRules, PoolStatus};
+use sluice_common::state::NodeState;
+use sluice_common::time::Span;
+
+use crate::market::{Policy, PoolTerms, Table};
+use crate::model::node::Node;
+
+/// A pool's terms as somebody writes them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PoolWritten {
+    /// For people.
+    pub description: String,
+    /// Capacity by key, where it is declared.
+    pub capacity: Table,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    pub min_runtime: Span,
+    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
+    pub require: BTreeSet<Capability>,
+    /// Its rules over what is submitted to it.
+    pub rules: PoolRules,
+    /// The platforms that it declares, and no others; where it is to declare none, those stay of which the same call has
+    /// changes of their own. `None` leaves them all as they are: no document says so.
+    pub platforms: Option<Declared>,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: PoolName,
+    /// For people.
+    pub description: String,
+    /// Capacity by key, where it is declared; what is not is what its nodes report.
+    #[serde(default)]
+    pub capacity: Table,
+    /// For how long after its start a run is spared by others' priority and reclaim.
+    #[serde(default)]
+    pub min_runtime: Span,
+    /// What its nodes must be able to do to the processes of a step; one that cannot gets no new work.
+    #[serde(default)]
+    pub require: BTreeSet<Capability>,
+    /// Its rules over what is submitted to it.
+    #[serde(default, skip_serializing_if = "PoolRules::is_empty")]
+    pub rules: PoolRules,
+    /// The number of the record that set these terms last.
+    #[serde(default)]
+    pub version: u64,
+    /// The number of the record that made it. What was submitted before was not judged by its rules and does not run in
+    /// it. 0 in snapshots of before this was kept.
+    #[serde(default)]
+    pub made: u64,
+    /// Who may use it, and how.
+    #[serde(default)]
+    pub policies: BTreeMap<Subject, Binding>,
+    /// The platforms that it declares.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub platforms: BTreeMap<PlatformName, Platform>,
+}
+
+/// A platform that a pool declares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Platform {
+    /// The terms.
+    pub terms: PlatformTerms,
+    /// The number of the record that set them last.
+    pub version: u64,
+}
+
+/// A subject's policy in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Binding {
+    /// The terms.
+    pub policy: Policy,
+    /// The number of the record that set them last.
+    pub version: u64,
+}
+
+impl Pool {
+    /// Its terms as somebody writes them.
+    pub fn as_written(&self) -> PoolWritten {
+        PoolWritten {
+            description: self.description.clone(),
+            capacity: self.capacity.clone(),
+            min_runtime: self.min_runtime,
+            require: self.require.clone(),
+            rules: self.rules.clone(),
+            platforms: Some(self.declared()),
+        }
+    }
+
+    /// The platforms that it declares.
+    pub fn declared(&self) -> Declared {
+        let platforms = self.platforms.iter();
+        let terms = platforms.map(|(name, platform)| (name.clone(), platform.terms.clone()));
+        terms.collect()
+    }
+
+    /// How it stands for whoever submits to it; `hosts` are its nodes.
+    pub fn status<'a>(&self, mut hosts: impl Iterator<Item = &'a Node>) -> PoolStatus {
+        if self.rules.maintenance.is_some() {
+            return PoolStatus::Maintenance;
+        }
+        match hosts.any(|node| matches!(node.state, NodeState::Ready | NodeState::Reconciling)) {
+            true => PoolStatus::Online,
+            false => PoolStatus::Offline,
+        }
+    }
+
+    pub(crate) fn terms(&self) -> PoolTerms {
+        let default = self.rules.default_platform.clone();
+        let waits = self.rules.unmatched_platform == UnmatchedPlatform::Wait;
+        let awaited = self.platforms.keys().filter(|_| waits);
+        PoolTerms {
+            declared: self.capacity.clone(),
+            min_runtime: self.min_runtime,
+            default_platform: default.filter(|name| name.as_str() != platform::ANY),
+            awaited_platforms: awaited.cloned().collect(),
+            made: self.made,
+        }
+    }
+}

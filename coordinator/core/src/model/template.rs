@@ -1,0 +1,85 @@
+//! What is remembered of a template, and of what lies under a step.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::template::Template;
+use sluice_common::template::origin::{Merged, Origins};
+
+use crate::guard::Guard;
+
+/// A template, and since when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptTemplate {
+    /// As it was written.
+    pub template: Template,
+    /// The number of the record that set it last.
+    pub version: u64,
+}
+
+/// What lies under a step, wherever it may be granted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Grounds {
+    /// Each distinct merge once.
+    merges: Vec<Merged>,
+    /// Which of them lies where.
+    places: Vec<Place>,
+    /// Where the settings came from that were filled in from the pool that it prefers, by the field.
+    pub settings: Origins,
+    /// What platforms do not allow of it, by the pool.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) guards: BTreeMap<PoolName, Guard>,
+}
+
+/// Where a merge lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(
+    feature = "schema",
+    derive(schemars::JsonSchema),
+    schemars(rename = "Ground")
+)]
+struct Place {
+    pool: PoolName,
+    /// The platform that overrides something; `None` is any other of the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    platform: Option<PlatformName>,
+    merge: usize,
+}
+
+impl Grounds {
+    /// Whether nothing lies under the step.
+    pub fn is_empty(&self) -> bool {
+        self.merges.is_empty() && self.settings.is_empty() && self.guards.is_empty()
+    }
+
+    /// What lies under the step where this pool grants it hardware of these platforms: that of the first of them which
+    /// overrides something, else that of the pool.
+    pub fn at(&self, pool: &PoolName, platforms: &[PlatformName]) -> Option<&Merged> {
+        let here = |platform: Option<&PlatformName>| {
+            let mut places = self.places.iter();
+            places.find(|place| place.pool == *pool && place.platform.as_ref() == platform)
+        };
+        let exact = platforms.iter().find_map(|platform| here(Some(platform)));
+        let place = exact.or_else(|| here(None))?;
+        self.merges.get(place.merge)
+    }
+
+    pub(crate) fn put(&mut self, pool: &PoolName, platform: Option<PlatformName>, merged: Merged) {
+        let known = self.merges.iter().position(|it| *it == merged);
+        let merge = known.unwrap_or(self.merges.len());
+        if known.is_none() {
+            self.merges.push(merged);
+        }
+        let pool = pool.clone();
+        self.places.push(Place {
+            pool,
+            platform,
+            merge,
+        });
+    }
+}

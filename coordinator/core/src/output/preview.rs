@@ -1,0 +1,93 @@
+//! What a dry run of a submit tells.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{PoolName, StepId};
+use sluice_common::reason::Reason;
+
+use super::Refusal;
+use crate::model::step::Step;
+
+/// A stage of a submit, in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// Who may submit it, and where.
+    Access,
+    /// What is filled in where it says nothing.
+    Merge,
+    /// Maxima and assertions, over what that makes of it.
+    Validation,
+    /// Which hosts could hold it.
+    Platform,
+    /// What it gets, and when.
+    Queue,
+}
+
+impl Stage {
+    /// All of them.
+    pub const ALL: [Stage; 5] = [
+        Stage::Access,
+        Stage::Merge,
+        Stage::Validation,
+        Stage::Platform,
+        Stage::Queue,
+    ];
+}
+
+/// How something came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// It goes on.
+    Passed,
+    /// It ends here.
+    Failed,
+    /// It never came so far.
+    NotReached,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The pool that was asked.
+    pub pool: Option<PoolName>,
+    /// What it is about: a field, an assertion, a platform.
+    pub about: String,
+    /// How it came out.
+    pub passage: Passage,
+    /// In words, with the numbers.
+    pub message: String,
+}
+
+/// A stage, and what was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageReport {
+    /// Which.
+    pub stage: Stage,
+    /// How it came out.
+    pub passage: Passage,
+    /// What was looked at, pool by pool.
+    pub lines: Vec<Line>,
+}
+
+/// What a submit would come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    /// Every stage, in order.
+    pub stages: Vec<StageReport>,
+    /// The step as it would be stored, or why it would not be.
+    pub outcome: Result<Previewed, Refusal>,
+}
+
+/// A step as it would stand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Previewed {
+    /// The step.
+    pub step: Step,
+    /// Why it would be there.
+    pub reason: Reason,
+    /// Where it would run, wait or prefer to.
+    pub pool: Option<PoolName>,
+    /// Steps that would give way to it at once.
+    pub preempts: Vec<StepId>,
+}
