@@ -3,6 +3,8 @@
 
 use std::io;
 
+use sluice_simulator::Unreadable;
+
 use crate::client::ApiError;
 use crate::context::ContextError;
 use crate::out::Out;
@@ -68,5 +70,11 @@ impl Failure {
             | Failure::Data(_)
             | Failure::Output(_) => None,
         }
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(unreadable: Unreadable) -> Self {
+        Failure::Usage(unreadable.to_string())
     }
 }

@@ -1,18 +1,12 @@
 //! `sluice simulate`: what the scheduler would do, asked of the scheduler itself. No cluster is needed, none is touched.
 //!
-//! `scenario` plays files of cases and says in what their ends differ from those that were written. The rest runs a
-//! trace of jobs: `trace`, `hosts` and `cluster` read it and what it runs on (by `csv`), `shuffle` takes its times away,
-//! `driver` runs it, `report` and `plot` say what came of it. All decisions are those of `coordinator_core`; nothing here takes one.
+//! `scenario` plays files of cases and says in what their ends differ from those that were written. The rest has
+//! `sluice-simulator` run a trace of jobs: `hosts` and `cluster` read what it runs on, `text` says what came of it.
 
 mod cluster;
-mod csv;
-mod driver;
 mod hosts;
-mod plot;
-mod report;
 mod scenario;
-mod shuffle;
-mod trace;
+mod text;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,6 +14,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use sluice_common::time::Time;
+use sluice_simulator::{
+    Asked, ClusterFigures, Driver, Log, Report, Sheet, Trace, TraceJob, arrivals, svg,
+};
 
 use crate::args::{Format, SimulateArgs, TraceFlags};
 use crate::failure::Failure;
@@ -28,10 +25,6 @@ use crate::render::safe;
 use crate::show;
 
 use self::cluster::Cluster;
-use self::csv::Sheet;
-use self::driver::{Asked, Driver, Log};
-use self::report::{ClusterFigures, Report};
-use self::trace::{Trace, TraceJob};
 
 /// Runs the command.
 pub(crate) fn run(args: &SimulateArgs, out: Out) -> Result<u8, Failure> {
@@ -51,7 +44,7 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
     let cluster = Cluster::read(&flags.hosts, flags.policies.as_deref())?;
     let mut trace = Trace::of(&Sheet::read(path)?)?;
     if let Some(of_hundred) = flags.arrivals {
-        trace.jobs = shuffle::arrivals(&trace.jobs, cluster.gpus(), of_hundred, flags.seed);
+        trace.jobs = arrivals(&trace.jobs, cluster.gpus(), of_hundred, flags.seed);
     }
     let asked = asked(&trace.jobs, &cluster, flags);
     let figures = ClusterFigures {
@@ -71,14 +64,14 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
     let report = Report::new(figures, &asked, &log, notes, took);
     let title = title(path, &report);
     if let Some(path) = &flags.plot {
-        let svg = plot::svg(&title, &report.allocation.series);
+        let svg = svg(&title, &report.allocation.series);
         let written = fs::write(path, svg);
         written
             .map_err(|e| Failure::Failed(format!("{}: cannot be written: {e}", path.display())))?;
     }
     match out.format() {
         Format::Table | Format::Wide | Format::Name => {
-            out.result(&report::text(&report, &title, out))?
+            out.result(&text::text(&report, &title, out))?
         }
         Format::Json | Format::Yaml => show::value(&report, out)?,
     }
@@ -90,7 +83,7 @@ fn title(path: &Path, report: &Report) -> String {
         .file_name()
         .unwrap_or(path.as_os_str())
         .to_string_lossy();
-    format!("{} on {}", safe(&file), report::cluster(report))
+    format!("{} on {}", safe(&file), text::cluster(report))
 }
 
 /// Jobs as they are submitted: one that asks for more GPUs than a host has runs on as few hosts as it can.
@@ -128,7 +121,7 @@ fn notes(
         let open = "without --policies one pool is open to every subject, and nothing is reserved";
         notes.push(open.to_owned());
     }
-    if log.fates.iter().any(|fate| fate.preempted > 0) {
+    if log.has_preemptions() {
         let over = "a job that gave way starts over: nothing is known of its checkpoints";
         notes.push(over.to_owned());
     }
@@ -172,7 +165,7 @@ fn notes(
 /// How many jobs a text tells of, for hostile texts.
 #[cfg(test)]
 pub(crate) fn jobs_in(file: &str, text: &str) -> Result<usize, Failure> {
-    let sheet = csv::Sheet::parse(file.to_owned(), text).map_err(Failure::Usage)?;
+    let sheet = Sheet::parse(file.to_owned(), text)?;
     Ok(Trace::of(&sheet)?.jobs.len())
 }
 

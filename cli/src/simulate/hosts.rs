@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use sluice_common::id::PoolName;
+use sluice_simulator::{Row, Sheet, megabytes};
 
-use super::csv::{Row, Sheet};
-use super::trace::megabytes;
 use crate::dev::{HostRequest, MadeHost};
 use crate::failure::Failure;
 
@@ -126,7 +125,7 @@ fn listed(path: &Path) -> Result<Vec<Host>, Failure> {
             OPENB.join(",")
         )));
     }
-    sheet.each(host)
+    Ok(sheet.each(host)?)
 }
 
 fn host(row: Row<'_>) -> Result<Host, String> {

@@ -55,7 +55,11 @@ const ARROWS: &[(&str, &[&str])] = &[
             "sluice-transport",
         ],
     ),
-    ("sluice", &["coordinator-core", "sluice-common"]),
+    ("sluice-simulator", &["coordinator-core", "sluice-common"]),
+    (
+        "sluice",
+        &["coordinator-core", "sluice-common", "sluice-simulator"],
+    ),
     ("sluice-tests", &["sluice-common"]),
     ("sluice-cuda-standin", &[]),
     ("sluice-fuzz", &[]),
@@ -123,7 +127,7 @@ fn metadata() -> Value {
 /// Every Rust file of the workspace with its path from the root.
 fn sources() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    for top in ["common", "coordinator", "agent", "cli", "tests"] {
+    for top in ["common", "coordinator", "agent", "cli", "tests", "tools"] {
         collect(&root().join(top), &mut found);
     }
     assert!(

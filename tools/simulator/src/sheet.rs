@@ -7,14 +7,17 @@ use std::str::FromStr;
 
 use csv::{ReaderBuilder, StringRecord, Trim};
 
-use crate::failure::Failure;
-
 /// Mistakes that are told at once: more are not read by anybody.
 const MOST_MISTAKES: usize = 20;
 
+/// What is wrong in a file, for people: a sentence on each line.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub(crate) String);
+
 /// A table.
 #[derive(Debug)]
-pub(super) struct Sheet {
+pub struct Sheet {
     file: String,
     columns: StringRecord,
     /// With the number of the line that each begins on.
@@ -23,7 +26,7 @@ pub(super) struct Sheet {
 
 /// A row of a table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row<'a> {
+pub struct Row<'a> {
     sheet: &'a Sheet,
     line: u64,
     cells: &'a StringRecord,
@@ -31,22 +34,28 @@ pub(super) struct Row<'a> {
 
 impl Sheet {
     /// Reads a file.
-    pub(super) fn read(path: &Path) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Where it cannot be read, or is no table.
+    pub fn read(path: &Path) -> Result<Self, Unreadable> {
         let file = path.display().to_string();
         let text = fs::read_to_string(path)
-            .map_err(|e| Failure::Usage(format!("{file}: cannot be read: {e}")))?;
-        Self::parse(file, &text).map_err(Failure::Usage)
+            .map_err(|e| Unreadable(format!("{file}: cannot be read: {e}")))?;
+        Self::parse(file, &text)
     }
 
     /// Reads a text; `file` is what mistakes in it are told of.
-    pub(super) fn parse(file: String, text: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// Where it is no table.
+    pub fn parse(file: String, text: &str) -> Result<Self, Unreadable> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         // Rows of another length are told in our own words.
         let mut reader = ReaderBuilder::new()
             .trim(Trim::All)
             .flexible(true)
             .from_reader(text.as_bytes());
-        let wrong = |error: csv::Error| format!("{file}: {error}");
+        let wrong = |error: csv::Error| Unreadable(format!("{file}: {error}"));
         let columns = reader.headers().map_err(wrong)?.clone();
         let mut rows = Vec::new();
         for row in reader.records() {
@@ -56,11 +65,11 @@ impl Sheet {
             }
             let line = row.position().map_or(0, |at| line_of(text, at));
             if row.len() != columns.len() {
-                return Err(format!(
+                return Err(Unreadable(format!(
                     "{file}, line {line}: it has {} columns and the header has {}",
                     row.len(),
                     columns.len()
-                ));
+                )));
             }
             rows.push((line, row));
         }
@@ -72,17 +81,17 @@ impl Sheet {
     }
 
     /// The file that it was read from.
-    pub(super) fn file(&self) -> &str {
+    pub fn file(&self) -> &str {
         &self.file
     }
 
     /// Whether it has all of these columns.
-    pub(super) fn has(&self, columns: &[&str]) -> bool {
+    pub fn has(&self, columns: &[&str]) -> bool {
         columns.iter().all(|column| self.at(column).is_some())
     }
 
     /// The columns, as they are written.
-    pub(super) fn header(&self) -> String {
+    pub fn header(&self) -> String {
         self.columns.iter().collect::<Vec<_>>().join(",")
     }
 
@@ -91,10 +100,13 @@ impl Sheet {
     }
 
     /// Reads every row, and tells every mistake at once.
-    pub(super) fn each<T>(
+    ///
+    /// # Errors
+    /// Where some row has one.
+    pub fn each<T>(
         &self,
         read: impl Fn(Row<'_>) -> Result<T, String>,
-    ) -> Result<Vec<T>, Failure> {
+    ) -> Result<Vec<T>, Unreadable> {
         let mut found = Vec::with_capacity(self.rows.len());
         let mut mistakes = Vec::new();
         for (line, cells) in &self.rows {
@@ -114,7 +126,7 @@ impl Sheet {
         if mistakes.is_empty() {
             return Ok(found);
         }
-        Err(Failure::Usage(mistakes.join("\n")))
+        Err(Unreadable(mistakes.join("\n")))
     }
 }
 
@@ -130,25 +142,31 @@ fn line_of(text: &str, at: &csv::Position) -> u64 {
 
 impl Row<'_> {
     /// What stands in a column; nothing where there is no such column.
-    pub(super) fn text(&self, column: &str) -> &str {
+    pub fn text(&self, column: &str) -> &str {
         let at = self.sheet.at(column);
         at.and_then(|at| self.cells.get(at)).unwrap_or("")
     }
 
     /// A value of a column.
-    pub(super) fn value<T: FromStr>(&self, column: &str, what: &str) -> Result<T, String> {
+    ///
+    /// # Errors
+    /// Where it is not `what` it should be.
+    pub fn value<T: FromStr>(&self, column: &str, what: &str) -> Result<T, String> {
         let text = self.text(column);
         text.parse()
             .map_err(|_| self.wrong(column, format!("`{}` is not {what}", text.escape_debug())))
     }
 
     /// A whole number from 0.
-    pub(super) fn number(&self, column: &str) -> Result<u64, String> {
+    ///
+    /// # Errors
+    /// Where it is something else.
+    pub fn number(&self, column: &str) -> Result<u64, String> {
         self.value(column, "a whole number from 0")
     }
 
     /// What is wrong with a column of this row.
-    pub(super) fn wrong(&self, column: &str, why: impl Display) -> String {
+    pub fn wrong(&self, column: &str, why: impl Display) -> String {
         let Self { sheet, line, .. } = self;
         format!("{}, line {line}, column `{column}`: {why}", sheet.file)
     }
@@ -159,8 +177,9 @@ mod tests {
     use super::*;
 
     fn numbers(text: &str) -> Result<Vec<u64>, String> {
-        let sheet = Sheet::parse("f.csv".to_owned(), text)?;
-        sheet.each(|row| row.number("n")).map_err(|e| e.to_string())
+        let sheet = Sheet::parse("f.csv".to_owned(), text);
+        let read = sheet.and_then(|sheet| sheet.each(|row| row.number("n")));
+        read.map_err(|e| e.to_string())
     }
 
     #[test]

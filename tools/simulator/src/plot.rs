@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::Point;
-use crate::render::safe;
+use crate::report::Point;
 
 const WIDTH: f64 = 960.0;
 const HEIGHT: f64 = 480.0;
@@ -25,8 +24,8 @@ struct Panel {
     height: f64,
 }
 
-/// A drawing of a run.
-pub(super) fn svg(title: &str, points: &[Point]) -> String {
+/// A drawing of a run. Characters that steer a terminal or turn a line are the caller's to escape in `title`.
+pub fn svg(title: &str, points: &[Point]) -> String {
     let hours = points
         .last()
         .map_or(1.0, |point| point.hours)
@@ -118,7 +117,7 @@ fn round_up(value: f64) -> f64 {
 }
 
 fn escaped(text: &str) -> String {
-    let text = safe(text).replace('&', "&amp;");
+    let text = text.replace('&', "&amp;");
     text.replace('<', "&lt;").replace('>', "&gt;")
 }
 

@@ -10,7 +10,7 @@ use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopWhy;
 
-use super::trace::TraceJob;
+use crate::trace::TraceJob;
 
 /// What a refusal to take a job at all is counted under.
 const IN_MAINTENANCE: &str = "pool_in_maintenance";
@@ -20,17 +20,20 @@ const COMMAND: &str = "job";
 
 /// A job as it is submitted: on how many hosts, and what of each.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
-    pub(super) job: TraceJob,
-    pub(super) nodes: u32,
+pub struct Asked {
+    /// What the trace says of it.
+    pub job: TraceJob,
+    /// On how many hosts it runs at once.
+    pub nodes: u32,
     /// Of each host.
-    pub(super) gpus: u64,
-    pub(super) preemptible: bool,
+    pub gpus: u64,
+    /// Whether it may be made to give way.
+    pub preemptible: bool,
 }
 
 /// Where a job stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Stands {
+pub(crate) enum Stands {
     /// It has not come, or was not taken.
     #[default]
     Outside,
@@ -43,24 +46,24 @@ pub(super) enum Stands {
 
 /// What became of a job.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Fate {
-    pub(super) stands: Stands,
+pub(crate) struct Fate {
+    pub(crate) stands: Stands,
     /// Why it was rejected.
-    pub(super) rejected: Option<&'static str>,
+    pub(crate) rejected: Option<&'static str>,
     /// Why it failed.
-    pub(super) failed: Option<&'static str>,
+    pub(crate) failed: Option<&'static str>,
     /// When it came.
-    pub(super) came: Option<Time>,
+    pub(crate) came: Option<Time>,
     /// Whether it asked for GPUs within its subject's reserved share then.
-    pub(super) in_share: bool,
+    pub(crate) in_share: bool,
     /// When it was started first.
-    pub(super) started: Option<Time>,
+    pub(crate) started: Option<Time>,
     /// How long it waited while what it asked for was unused of that share.
-    pub(super) kept_waiting: Span,
+    pub(crate) kept_waiting: Span,
     /// How often it gave way.
-    pub(super) preempted: u32,
+    pub(crate) preempted: u32,
     /// What that cost, in milliseconds of a GPU.
-    pub(super) lost: u128,
+    pub(crate) lost: u128,
     /// What its attempt had done before it was frozen last.
     done: Span,
     /// Since when it works.
@@ -69,27 +72,29 @@ pub(super) struct Fate {
 
 /// How it stood from a time on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Level {
-    pub(super) at: Time,
+pub(crate) struct Level {
+    pub(crate) at: Time,
     /// GPUs granted.
-    pub(super) gpus: u64,
+    pub(crate) gpus: u64,
     /// Jobs that wait.
-    pub(super) waiting: u64,
+    pub(crate) waiting: u64,
 }
 
 /// What happened.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Log {
-    pub(super) fates: Vec<Fate>,
-    pub(super) levels: Vec<Level>,
+pub struct Log {
+    pub(crate) fates: Vec<Fate>,
+    pub(crate) levels: Vec<Level>,
     /// When the last job came that was looked at.
-    pub(super) last_arrival: Time,
-    pub(super) end: Time,
+    pub(crate) last_arrival: Time,
+    pub(crate) end: Time,
     /// Arrivals and ends.
-    pub(super) events: u64,
+    pub(crate) events: u64,
 }
 
-pub(super) struct Driver<'a> {
+/// Runs jobs on a simulated cluster.
+#[derive(Debug)]
+pub struct Driver<'a> {
     rehearsal: Rehearsal,
     jobs: &'a [Asked],
     /// The next one to come.
@@ -100,7 +105,7 @@ pub(super) struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// `jobs` are in the order of arrival.
-    pub(super) fn new(rehearsal: Rehearsal, jobs: &'a [Asked]) -> Self {
+    pub fn new(rehearsal: Rehearsal, jobs: &'a [Asked]) -> Self {
         let level = Level {
             at: rehearsal.now(),
             gpus: 0,
@@ -123,7 +128,7 @@ impl<'a> Driver<'a> {
     ///
     /// # Errors
     /// The first job that nobody could submit.
-    pub(super) fn run(mut self, until: Option<Time>) -> Result<Log, FieldError> {
+    pub fn run(mut self, until: Option<Time>) -> Result<Log, FieldError> {
         while let Some(now) = self.next_time() {
             if until.is_some_and(|until| now > until) {
                 break;
@@ -272,7 +277,7 @@ fn arrival(asked: &Asked) -> Time {
 
 impl Asked {
     /// Over all of its hosts, with what is rounded up on each.
-    pub(super) fn gpus_held(&self) -> u64 {
+    pub(crate) fn gpus_held(&self) -> u64 {
         self.gpus * u64::from(self.nodes)
     }
 
@@ -311,29 +316,34 @@ fn number(step: &StepId) -> usize {
 
 impl Fate {
     /// Whether it runs.
-    pub(super) fn runs(&self) -> bool {
+    pub(crate) fn runs(&self) -> bool {
         self.stands == Stands::Runs
     }
 
     /// Whether it did what it was to do.
-    pub(super) fn finished(&self) -> bool {
+    pub(crate) fn finished(&self) -> bool {
         self.stands == Stands::Over && self.failed.is_none()
     }
 
     /// From its arrival to its first start.
-    pub(super) fn waited(&self) -> Option<Span> {
+    pub(crate) fn waited(&self) -> Option<Span> {
         Some(self.started?.since(self.came?))
     }
 }
 
 impl Log {
+    /// Whether any job gave way.
+    pub fn has_preemptions(&self) -> bool {
+        self.fates.iter().any(|fate| fate.preempted > 0)
+    }
+
     /// How many jobs were rejected, by reason.
-    pub(super) fn rejected(&self) -> BTreeMap<&'static str, usize> {
+    pub(crate) fn rejected(&self) -> BTreeMap<&'static str, usize> {
         counted(self.fates.iter().filter_map(|fate| fate.rejected))
     }
 
     /// How many jobs failed, by reason.
-    pub(super) fn failed(&self) -> BTreeMap<&'static str, usize> {
+    pub(crate) fn failed(&self) -> BTreeMap<&'static str, usize> {
         counted(self.fates.iter().filter_map(|fate| fate.failed))
     }
 }

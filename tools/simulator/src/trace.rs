@@ -11,8 +11,7 @@ use sluice_common::id::Subject;
 use sluice_common::platform::slug;
 use sluice_common::time::Span;
 
-use super::csv::{Row, Sheet};
-use crate::failure::Failure;
+use crate::sheet::{Row, Sheet, Unreadable};
 
 const OPENB: [&str; 5] = ["name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"];
 const PHILLY: [&str; 4] = ["timestamp", "duration", "num_gpus", "cluster"];
@@ -24,38 +23,45 @@ const WHOLE: u64 = 1000;
 
 /// One job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TraceJob {
+pub struct TraceJob {
     /// When it came, after the beginning of the trace.
-    pub(super) at: Span,
+    pub at: Span,
     /// How long it runs; `None`: for ever.
-    pub(super) lasts: Option<Span>,
-    pub(super) subject: Subject,
+    pub lasts: Option<Span>,
+    /// On whose behalf.
+    pub subject: Subject,
     /// Over all of its hosts.
-    pub(super) gpus: u64,
-    pub(super) mcpu: u64,
-    pub(super) memory_mb: u64,
+    pub gpus: u64,
+    /// Thousandths of a core, over all of its hosts.
+    pub mcpu: u64,
+    /// Memory in units of 10^6 bytes, over all of its hosts.
+    pub memory_mb: u64,
     /// The platforms of the GPU models that it names, any of which will do; none: any at all.
-    pub(super) platforms: Vec<String>,
+    pub platforms: Vec<String>,
 }
 
 /// A trace, in the order of arrival.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trace {
-    pub(super) jobs: Vec<TraceJob>,
+pub struct Trace {
+    /// Its jobs.
+    pub jobs: Vec<TraceJob>,
     /// Jobs that asked for a part of a GPU, and get a whole one here.
-    pub(super) rounded_up: usize,
+    pub rounded_up: usize,
 }
 
 impl Trace {
     /// Reads a trace of either form.
-    pub(super) fn of(sheet: &Sheet) -> Result<Self, Failure> {
+    ///
+    /// # Errors
+    /// Where it is of neither, or some row has a mistake.
+    pub fn of(sheet: &Sheet) -> Result<Self, Unreadable> {
         if sheet.has(&PHILLY) {
             return philly(sheet);
         }
         if sheet.has(&OPENB) {
             return openb(sheet);
         }
-        Err(Failure::Usage(format!(
+        Err(Unreadable(format!(
             "{}: its header `{}` is of no trace that is known: write `{}` or `{}`",
             sheet.file(),
             sheet.header().escape_debug(),
@@ -77,7 +83,7 @@ impl Trace {
     }
 }
 
-fn openb(sheet: &Sheet) -> Result<Trace, Failure> {
+fn openb(sheet: &Sheet) -> Result<Trace, Unreadable> {
     let rows = sheet.each(|row| {
         let part = row.number("gpu_milli")?;
         let gpus = row.number("num_gpu")?;
@@ -121,7 +127,7 @@ fn lifetime(row: Row<'_>) -> Result<Option<Span>, String> {
     Ok(Some(end - start))
 }
 
-fn philly(sheet: &Sheet) -> Result<Trace, Failure> {
+fn philly(sheet: &Sheet) -> Result<Trace, Unreadable> {
     let jobs = sheet.each(|row| {
         let at: DateTime = row.value("timestamp", "a time such as 2017-10-09 07:01:55")?;
         let since = at.duration_since(DateTime::constant(1970, 1, 1, 0, 0, 0, 0));
@@ -160,7 +166,7 @@ fn subject(row: Row<'_>, column: &str) -> Result<Subject, String> {
 }
 
 /// Units of 2^20 bytes in units of 10^6, rounded up.
-pub(super) fn megabytes(mib: u64) -> u64 {
+pub fn megabytes(mib: u64) -> u64 {
     mib.saturating_mul(1 << 20).div_ceil(1_000_000)
 }
 
@@ -169,8 +175,9 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Result<Trace, String> {
-        let sheet = Sheet::parse("t.csv".to_owned(), text)?;
-        Trace::of(&sheet).map_err(|e| e.to_string())
+        let sheet = Sheet::parse("t.csv".to_owned(), text);
+        let read = sheet.and_then(|sheet| Trace::of(&sheet));
+        read.map_err(|e| e.to_string())
     }
 
     #[test]

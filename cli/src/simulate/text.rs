@@ -1,11 +1,12 @@
-//! The report as text: what a platform lead would paste into a mail.
+//! A report as text: what a platform lead would paste into a mail.
 
 use std::collections::BTreeMap;
 
-use super::{Report, Waiting};
+use sluice_simulator::{Report, Waiting};
+
 use crate::out::Out;
-use crate::render::age;
 use crate::render::table::{Cell, Column, Table};
+use crate::render::{age, safe};
 
 const COLUMNS: [Column; 8] = [
     Column::new("SUBJECT", 9),
@@ -19,7 +20,7 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// The whole of it.
-pub(in crate::simulate) fn text(report: &Report, title: &str, out: Out) -> String {
+pub(super) fn text(report: &Report, title: &str, out: Out) -> String {
     let mut text = format!("{title}\n\n");
     for (name, words) in lines(report) {
         text += &format!("{name:16}  {words}\n");
@@ -49,7 +50,7 @@ fn lines(report: &Report) -> [(&'static str, String); 6] {
 }
 
 /// How large it is.
-pub(in crate::simulate) fn cluster(report: &Report) -> String {
+pub(super) fn cluster(report: &Report) -> String {
     let cluster = &report.cluster;
     let hosts = counted(cluster.hosts, "host");
     format!("{hosts} with {}", gpus(cluster.gpus))
@@ -141,7 +142,7 @@ fn simulated(report: &Report) -> String {
 fn row(subject: &str, waiting: &Waiting) -> Vec<Cell> {
     let at_once = 100.0 * waiting.at_once as f64 / waiting.jobs.max(1) as f64;
     let texts = [
-        crate::render::safe(subject),
+        safe(subject),
         waiting.jobs.to_string(),
         format!("{at_once:.1}%"),
         time(waiting.p50_s),

@@ -3,10 +3,10 @@
 
 use sluice_common::time::Span;
 
-use super::trace::TraceJob;
+use crate::trace::TraceJob;
 
 /// The jobs that come. Where the trace asks for less, it comes again in another order.
-pub(super) fn arrivals(jobs: &[TraceJob], gpus: u64, of_hundred: u64, seed: u64) -> Vec<TraceJob> {
+pub fn arrivals(jobs: &[TraceJob], gpus: u64, of_hundred: u64, seed: u64) -> Vec<TraceJob> {
     let wanted = gpus.saturating_mul(of_hundred) / 100;
     let mut random = Random(seed);
     let mut found: Vec<TraceJob> = Vec::new();

@@ -1,125 +1,123 @@
 //! What a run of a trace comes to: allocation over time, waiting by subject, what preemption cost and whether promises
-//! were kept. As data, and as a text for people who were not there.
+//! were kept. As data; the text is its caller's.
 
 mod series;
-mod text;
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 use sluice_common::time::{Span, Time};
 
-use super::driver::{Asked, Fate, Level, Log};
+use crate::driver::{Asked, Fate, Level, Log};
 
-pub(super) use series::Point;
-pub(super) use text::{cluster, text};
+pub use series::Point;
 
 const MILLIS_PER_HOUR: f64 = 3_600_000.0;
 
 /// The figures of a run.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Report {
-    pub(super) cluster: ClusterFigures,
-    pub(super) jobs: JobFigures,
-    pub(super) allocation: Allocation,
+pub struct Report {
+    pub cluster: ClusterFigures,
+    pub jobs: JobFigures,
+    pub allocation: Allocation,
     /// All subjects together.
-    pub(super) waiting: Waiting,
-    pub(super) waiting_by_subject: BTreeMap<String, Waiting>,
-    pub(super) preemptions: Preemptions,
-    pub(super) in_share: Promises,
+    pub waiting: Waiting,
+    pub waiting_by_subject: BTreeMap<String, Waiting>,
+    pub preemptions: Preemptions,
+    pub in_share: Promises,
     /// What the figures rest on.
-    pub(super) notes: Vec<String>,
-    pub(super) run: Run,
+    pub notes: Vec<String>,
+    pub run: Run,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct ClusterFigures {
-    pub(super) hosts: usize,
-    pub(super) gpus: u64,
+pub struct ClusterFigures {
+    pub hosts: usize,
+    pub gpus: u64,
 }
 
 /// Where the jobs stand at the end.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct JobFigures {
-    pub(super) arrived: usize,
-    pub(super) finished: usize,
-    pub(super) running: usize,
-    pub(super) waiting: usize,
+pub struct JobFigures {
+    pub arrived: usize,
+    pub finished: usize,
+    pub running: usize,
+    pub waiting: usize,
     /// By reason.
-    pub(super) rejected: BTreeMap<&'static str, usize>,
+    pub rejected: BTreeMap<&'static str, usize>,
     /// What ran over its time, or waited too long, by reason.
-    pub(super) failed: BTreeMap<&'static str, usize>,
+    pub failed: BTreeMap<&'static str, usize>,
     /// Between the first arrival and the last.
-    pub(super) arrivals_s: f64,
+    pub arrivals_s: f64,
     /// Until nothing more happened, or the end that was asked for.
-    pub(super) simulated_s: f64,
+    pub simulated_s: f64,
 }
 
 /// How much of the GPUs was granted.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Allocation {
+pub struct Allocation {
     /// Between the first arrival and the last.
-    pub(super) mean_pct: f64,
-    pub(super) peak_pct: f64,
-    pub(super) peak_gpus: u64,
+    pub mean_pct: f64,
+    pub peak_pct: f64,
+    pub peak_gpus: u64,
     /// When the last job had come.
-    pub(super) at_last_arrival_pct: f64,
-    pub(super) series: Vec<Point>,
+    pub at_last_arrival_pct: f64,
+    pub series: Vec<Point>,
 }
 
 /// From arrival to the first start, over the jobs that were started.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Waiting {
-    pub(super) jobs: usize,
-    pub(super) started: usize,
+pub struct Waiting {
+    pub jobs: usize,
+    pub started: usize,
     /// Started in the instant in which they came.
-    pub(super) at_once: usize,
-    pub(super) p50_s: f64,
-    pub(super) p95_s: f64,
-    pub(super) p99_s: f64,
-    pub(super) longest_s: f64,
+    pub at_once: usize,
+    pub p50_s: f64,
+    pub p95_s: f64,
+    pub p99_s: f64,
+    pub longest_s: f64,
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Preemptions {
-    pub(super) count: u64,
+pub struct Preemptions {
+    pub count: u64,
     /// How many jobs gave way at least once.
-    pub(super) jobs: usize,
+    pub jobs: usize,
     /// What they had done, if nothing of it was kept.
-    pub(super) gpu_hours_lost: f64,
+    pub gpu_hours_lost: f64,
     /// The same as a part of all that was granted.
-    pub(super) lost_pct: f64,
+    pub lost_pct: f64,
 }
 
 /// Jobs that were within what is reserved for their subject when they came.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Promises {
-    pub(super) jobs: usize,
+pub struct Promises {
+    pub jobs: usize,
     /// Of these, those that were not started in that instant.
-    pub(super) late: usize,
+    pub late: usize,
     /// Of these, those that never were.
-    pub(super) never: usize,
+    pub never: usize,
     /// From arrival to start of those that were late.
-    pub(super) late_p50_s: f64,
-    pub(super) late_p95_s: f64,
-    pub(super) late_longest_s: f64,
+    pub late_p50_s: f64,
+    pub late_p95_s: f64,
+    pub late_longest_s: f64,
     /// The part of that in which what they asked for was unused of the share: otherwise their subject had it for others.
-    pub(super) kept_p50_s: f64,
-    pub(super) kept_p95_s: f64,
-    pub(super) kept_longest_s: f64,
+    pub kept_p50_s: f64,
+    pub kept_p95_s: f64,
+    pub kept_longest_s: f64,
 }
 
 /// How long it took.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Run {
-    pub(super) seconds: f64,
-    pub(super) events: u64,
-    pub(super) events_per_second: f64,
+pub struct Run {
+    pub seconds: f64,
+    pub events: u64,
+    pub events_per_second: f64,
 }
 
 impl Report {
     /// Adds up a log.
-    pub(super) fn new(
+    pub fn new(
         cluster: ClusterFigures,
         asked: &[Asked],
         log: &Log,

@@ -4,21 +4,21 @@ use serde::Serialize;
 use sluice_common::time::Time;
 
 use super::MILLIS_PER_HOUR;
-use crate::simulate::driver::Log;
+use crate::driver::Log;
 
 /// How many pieces the time is cut into.
 const POINTS: u64 = 240;
 
 /// Means over one piece of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub(in crate::simulate) struct Point {
+pub struct Point {
     /// Where the piece begins, after the first arrival.
-    pub(in crate::simulate) hours: f64,
+    pub hours: f64,
     /// GPUs granted.
-    pub(in crate::simulate) gpus: f64,
-    pub(in crate::simulate) pct: f64,
+    pub gpus: f64,
+    pub pct: f64,
     /// Jobs that waited.
-    pub(in crate::simulate) waiting: f64,
+    pub waiting: f64,
 }
 
 /// From the first arrival to the end.
@@ -61,7 +61,7 @@ pub(super) fn series(log: &Log, gpus: u64) -> Vec<Point> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulate::driver::Level;
+    use crate::driver::Level;
 
     #[test]
     fn points_are_means_over_their_pieces() {
