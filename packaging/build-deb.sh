@@ -14,7 +14,7 @@ done
 binaries=${SLUICE_BINARIES:-}
 if [ -z "$binaries" ]; then
     cargo build --release --locked --manifest-path "$repo/Cargo.toml" \
-        -p sluice-coordinator -p sluice-agent -p sluice-supervisor -p sluice
+        -p sluice-coordinator -p sluice-agent -p sluice-supervisor -p sluice-helper -p sluice
     binaries=${CARGO_TARGET_DIR:-$repo/target}/release
 fi
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$repo/Cargo.toml" | head -1)
@@ -53,12 +53,13 @@ lay sluice-coordinator 644 "$repo/packaging/config/coordinator.toml" etc/sluice
 # The package makes that token.
 sed -i 's/^# api_token_file = /api_token_file = /' "$src/root/sluice-coordinator/etc/sluice/coordinator.toml"
 page sluice-coordinator sluice-coordinator "decide for a cluster of GPU hosts what runs where"
-lay sluice-agent 755 "$binaries/sluice-agent" "$binaries/sluice-supervisor" usr/bin
+lay sluice-agent 755 "$binaries"/sluice-{agent,supervisor,helper} usr/bin
 lay sluice-agent 644 "$repo"/packaging/config/{agent,supervisor}.toml etc/sluice
 # The package makes that user.
 sed -i 's/^# agent_user = .*/agent_user = "sluice-agent"/' "$src/root/sluice-agent/etc/sluice/supervisor.toml"
 page sluice-agent sluice-agent "speak for a GPU host in a Sluice cluster"
 page sluice-agent sluice-supervisor "start, watch and stop the steps of a host"
+page sluice-agent sluice-helper "do for the supervisor what needs no root"
 lay sluice 755 "$binaries/sluice" usr/bin
 lay sluice 644 "$repo"/README.md "$repo"/docs/*.md usr/share/doc/sluice
 mkdir -p "$src/root/sluice/usr/share/doc/sluice"

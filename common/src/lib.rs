@@ -24,6 +24,7 @@ pub mod error_code;
 pub mod exec;
 pub mod facts;
 pub mod gpu_state;
+pub mod helper;
 pub mod hex;
 pub mod host_health;
 pub mod id;

@@ -22,7 +22,7 @@ fail() { echo "run: $*" >&2; exit 2; }
     "$(cd "$here/tests/guest/scenarios" && printf '%s ' *.sh | sed 's/\.sh//g')"
 command -v qemu-system-x86_64 >/dev/null ||
     fail "install what is missing: apt-get install --no-install-recommends qemu-system-x86"
-for name in sluice sluice-agent sluice-coordinator sluice-supervisor; do
+for name in sluice sluice-agent sluice-coordinator sluice-supervisor sluice-helper; do
     [ -x "$binaries/$name" ] || fail "$binaries/$name is not there: cargo build --workspace, or set GUEST_BINARIES"
 done
 "$here/tests/guest/image.sh" "$release"
@@ -43,7 +43,7 @@ trap 'exit 130' INT TERM HUP
 # The second disk of `packages`: two builds of the packages, of which the second is newer.
 build_packages() {
     mkdir -p "$work/bin"
-    for name in sluice sluice-agent sluice-coordinator sluice-supervisor; do strip -o "$work/bin/$name" "$binaries/$name"; done
+    for name in sluice sluice-agent sluice-coordinator sluice-supervisor sluice-helper; do strip -o "$work/bin/$name" "$binaries/$name"; done
     for revision in 1 2; do
         SLUICE_BINARIES=$work/bin SLUICE_REVISION=$revision \
             "$here/packaging/build-deb.sh" "$work/payload/deb/$revision" >/dev/null
@@ -54,7 +54,7 @@ build_packages() {
 install_tree() {
     local root=$work/payload/root
     mkdir -p "$root"/usr/bin "$root"/usr/lib/{systemd/system,sysusers.d,tmpfiles.d} "$root"/etc/sluice
-    for name in sluice sluice-agent sluice-coordinator sluice-supervisor; do
+    for name in sluice sluice-agent sluice-coordinator sluice-supervisor sluice-helper; do
         strip -o "$root/usr/bin/$name" "$binaries/$name"
         chmod 755 "$root/usr/bin/$name"
     done

@@ -39,7 +39,7 @@ until_true() {
 }
 
 say "build"
-(cd "$root" && cargo build --locked -q -p sluice-coordinator -p sluice-agent -p sluice-supervisor -p sluice)
+(cd "$root" && cargo build --locked -q -p sluice-coordinator -p sluice-agent -p sluice-supervisor -p sluice-helper -p sluice)
 bin=${CARGO_TARGET_DIR:-$root/target}/debug
 
 say "a network with three hosts on it: $net.0/24"

@@ -102,6 +102,7 @@ pub fn ordinary_user_binaries(to: &Path) -> PathBuf {
         "sluice-coordinator",
         "sluice-agent",
         "sluice-supervisor",
+        "sluice-helper",
     ] {
         fs::copy(crate::binaries().join(name), bin.join(name)).expect("a binary can be copied");
     }

@@ -38,6 +38,7 @@ pub fn binaries() -> PathBuf {
         "sluice-coordinator",
         "sluice-agent",
         "sluice-supervisor",
+        "sluice-helper",
     ] {
         assert!(
             dir.join(name).exists(),

@@ -18,6 +18,7 @@
 //! | [`lease`] | deadlines |
 //! | [`keeper`] | ending what a supervisor should have ended and has not |
 //! | [`oom`] | whom the kernel kills first for want of memory |
+//! | [`helper_program`] | the program that does what needs no root |
 //! | [`moving`] | how an attempt stands with what it holds on GPUs |
 //! | [`spool`] | what survives the supervisor's death |
 //! | [`groups`] | the control groups of attempts |
@@ -25,7 +26,6 @@
 //! | [`upgrade`] | becoming a newer supervisor in the same process |
 //! | [`handover`] | what is left to it |
 //! | [`spawn`] | making a process of an attempt |
-//! | [`checkpoint`] | moving what is on GPUs away and back, in a process of its own |
 //! | [`fence`] | keeping an attempt from the GPUs of others |
 //! | [`notice`] | what a step is told of its stop |
 //! | [`owner`] | whose process is this |
@@ -39,7 +39,6 @@
 //! | [`sys`] | the calls that need `unsafe` |
 
 pub mod attempt;
-pub mod checkpoint;
 pub mod clock;
 pub mod config;
 pub mod connection;
@@ -49,6 +48,7 @@ mod fuzz;
 pub mod groups;
 pub mod handover;
 pub mod helper;
+pub mod helper_program;
 pub mod hooks;
 pub mod identity;
 pub mod keeper;

@@ -6,7 +6,6 @@ use std::process::ExitCode;
 
 use sluice_common::chain::chain;
 use sluice_log::{Filter, Format, LogError};
-use sluice_supervisor::checkpoint::helper;
 use sluice_supervisor::keeper::command as keeper;
 use sluice_supervisor::options::{self, Command};
 use sluice_supervisor::server::{Server, ServerError};
@@ -16,12 +15,6 @@ use tracing::error;
 const USAGE_ERROR: u8 = 2;
 
 fn main() -> ExitCode {
-    if std::env::args_os()
-        .nth(1)
-        .is_some_and(|mode| mode == helper::MODE)
-    {
-        return checkpoint();
-    }
     if std::env::args_os()
         .nth(1)
         .is_some_and(|mode| mode == keeper::MODE)
@@ -55,14 +48,6 @@ fn main() -> ExitCode {
         Ok(Ok(())) => ExitCode::SUCCESS,
         Ok(Err(e)) => fail(&e, ExitCode::FAILURE),
         Err(e) => fail(&e, ExitCode::from(USAGE_ERROR)),
-    }
-}
-
-/// The helper writes no log: what it prints is read by the supervisor, or by whoever started it.
-fn checkpoint() -> ExitCode {
-    match helper::run(std::env::args_os().skip(2)) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => refused(&e),
     }
 }
 

@@ -1,5 +1,5 @@
-//! How one attempt stands with what it holds on GPUs. Pure data: `table` drives it, [`crate::checkpoint`] does the
-//! moving in a process of its own.
+//! How one attempt stands with what it holds on GPUs. Pure data: `table` drives it, `sluice-helper` does the
+//! moving.
 //!
 //! ```text
 //!            helper: suspend          moved              thaw, helper: resume

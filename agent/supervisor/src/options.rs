@@ -54,7 +54,7 @@ form where --log-format does not. SLUICE_SUPERVISOR_CONFIG names the config wher
 and SLUICE_SUPERVISOR_CUDA_CHECKPOINT go before `cuda_library` and `cuda_checkpoint` of the config.
 
 `sluice-supervisor keep --help` tells of the mode that ends steps whose lease has passed if no supervisor does.
-`sluice-supervisor checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved here.
+`sluice-helper checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved here.
 ";
 
 /// What the supervisor was asked to do.

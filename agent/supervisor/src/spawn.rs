@@ -36,6 +36,7 @@ use sluice_common::id::AttemptId;
 use sluice_common::supervision::{Exit, Process, SpawnSpec};
 
 use crate::groups::entrance::Entrance;
+use crate::helper_program::HelperProgram;
 use crate::hooks::run::Run;
 use crate::hooks::{self, Hooks};
 use crate::identity::{Behalf, Identities, Identity, Nobody};
@@ -244,6 +245,7 @@ pub struct Spawner {
     open_files: (rlim_t, rlim_t),
     /// Where this program is, to be run behind wrappers.
     own_program: PathBuf,
+    helper_program: HelperProgram,
 }
 
 /// Whose an attempt's directory is beside its own: everybody may pass through where its user is not the supervisor's.
@@ -261,6 +263,7 @@ impl Spawner {
         reader_uid: Option<u32>,
         identities: Identities,
         hooks: Hooks,
+        helper_program: HelperProgram,
     ) -> io::Result<Self> {
         let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
         // Each attempt that is being started or was taken over takes a descriptor. Where this is refused, the old
@@ -274,6 +277,7 @@ impl Spawner {
             hooks,
             open_files: (soft, hard),
             own_program: std::env::current_exe()?,
+            helper_program,
         })
     }
 

@@ -11,7 +11,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{fs, io};
 
 use nix::errno::Errno;
-use nix::sys::socket::ControlMessageOwned;
 use nix::unistd::{ForkResult, Gid, Uid, fork, setgroups, setresgid, setresuid};
 use sluice_common::usage::Usage;
 
@@ -192,52 +191,6 @@ pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     Errno::result(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;
     // SAFETY: it is open, and what is named on the command line of an upgrade was opened by no object of this program.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Moves what a pipe holds now, at most so many bytes, to a place in a file, which it moves on by as many: their number, or
-/// none where nobody can write to the pipe any more. Whoever is killed meanwhile has moved a byte or has not.
-///
-/// # Errors
-/// `EAGAIN` where the pipe is empty, `EINVAL` where the file system cannot do it.
-#[expect(
-    unsafe_code,
-    reason = "splice has no wrapper without another feature of nix"
-)]
-pub fn splice(
-    pipe: BorrowedFd<'_>,
-    file: BorrowedFd<'_>,
-    at: &mut libc::loff_t,
-    most: usize,
-) -> nix::Result<usize> {
-    let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
-    // SAFETY: both descriptors are open for the call, a pipe has no place of its own, and `at` is valid to read and write.
-    let moved = unsafe {
-        libc::splice(
-            pipe.as_raw_fd(),
-            std::ptr::null_mut(),
-            file.as_raw_fd(),
-            at,
-            most,
-            flags,
-        )
-    };
-    Errno::result(moved).map(isize::cast_unsigned)
-}
-
-/// The descriptors that have come with a message.
-#[expect(unsafe_code, reason = "numbers become descriptors")]
-pub fn received(messages: impl Iterator<Item = ControlMessageOwned>) -> Vec<OwnedFd> {
-    let mut fds = Vec::new();
-    for message in messages {
-        if let ControlMessageOwned::ScmRights(numbers) = message {
-            // SAFETY: the kernel has just opened them for this process, and nobody else has their numbers.
-            let owned = numbers
-                .into_iter()
-                .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-            fds.extend(owned);
-        }
-    }
-    fds
 }
 
 /// Closes every descriptor above the standard three but `keep`. Only for a child that is about to become another

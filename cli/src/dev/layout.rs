@@ -101,9 +101,13 @@ impl Programs {
                 dir: dir.to_owned(),
             })
         };
+        let coordinator = find("sluice-coordinator")?;
+        let supervisor = find("sluice-supervisor")?;
+        // The supervisor looks for it itself.
+        find("sluice-helper")?;
         Ok(Self {
-            coordinator: find("sluice-coordinator")?,
-            supervisor: find("sluice-supervisor")?,
+            coordinator,
+            supervisor,
             agent: find("sluice-agent")?,
         })
     }

@@ -6,5 +6,5 @@ for controller in cpuset cpu io memory pids; do
     grep -qw "$controller" /sys/fs/cgroup/cgroup.controllers
 done
 echo "units: $(systemctl is-system-running || true)"
-for program in sluice sluice-agent sluice-coordinator sluice-supervisor; do "$program" --version; done
+for program in sluice sluice-agent sluice-coordinator sluice-supervisor sluice-helper; do "$program" --version; done
 sluice-agent detect

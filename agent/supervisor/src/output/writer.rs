@@ -10,13 +10,12 @@
 //! goes on, and leaves when the last pipe is closed. The next supervisor opens the pipes of all attempts that are not gone,
 //! kills that writer, which a lock on a file names, and starts its own. The kernel moves bytes from a pipe to a file whole
 //! or not at all, so whoever is killed in between loses none. While a writer is replaced, the supervisor holds the pipes
-//! open, so that a step that ends just then loses nothing either. [`copy`] is the process itself, [`streams`] the pipes and
-//! files.
+//! open, so that a step that ends just then loses nothing either. The process itself is `sluice-helper`; [`streams`] are the
+//! pipes and files.
 //!
 //! The end of an attempt is told only when the writer has said that all that it gave is written. A writer that does not
 //! answer is replaced. `table` drives it.
 
-mod copy;
 mod streams;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -25,18 +24,23 @@ use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::poll::PollFlags;
+use nix::sys::prctl::set_no_new_privs;
 use nix::sys::resource::{Resource, getrlimit};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
 };
-use nix::unistd::{Pid, Uid};
+use nix::unistd::{Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, geteuid, setsid};
+use sluice_common::helper::kind::{BEGIN, END, FLUSH, FLUSHED, LOST, STALLED, WRITTEN};
+use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, WRITE_OUTPUT, message, understood};
 use sluice_common::id::AttemptId;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use tracing::{error, info, warn};
 
+use crate::helper_program::HelperProgram;
 use crate::whole_file::open_in_place;
 use crate::{clock, lock, sys};
 pub use streams::Streams;
@@ -54,39 +58,12 @@ const ANSWER_LIMIT: Span = Span::from_secs(10);
 /// Descriptors of a writer beside those of its jobs.
 const OWN_FDS: u64 = 64;
 
-/// Bytes of a message: its kind, and which job it is about.
-const MESSAGE_BYTES: usize = 9;
-/// What a message to the writer is: a job begins, with the descriptors of its streams.
-const BEGIN: u8 = b'b';
-/// The same: what has been given to a job by now is to be written.
-const FLUSH: u8 = b'f';
-/// The same: all has been given to a job.
-const END: u8 = b'e';
-/// What the writer answers to [`FLUSH`]: it is written, or its file takes nothing now.
-const FLUSHED: u8 = b'd';
-/// The same to [`END`]: all that was given is written.
-const WRITTEN: u8 = b'w';
-/// The same: some of it could not be.
-const LOST: u8 = b'l';
-/// What the writer says by itself: the file of a job takes nothing.
-const STALLED: u8 = b's';
-
-fn message(kind: u8, job: u64) -> [u8; MESSAGE_BYTES] {
-    let mut bytes = [kind; MESSAGE_BYTES];
-    bytes[1..].copy_from_slice(&job.to_le_bytes());
-    bytes
-}
-
-fn understood(bytes: &[u8]) -> Option<(u8, u64)> {
-    let (kind, job) = bytes.split_first()?;
-    Some((*kind, u64::from_le_bytes(job.try_into().ok()?)))
-}
-
 /// The writer, as the supervisor has it.
 #[derive(Debug)]
 pub struct Writer {
     lock: PathBuf,
     attempts_dir: PathBuf,
+    program: HelperProgram,
     /// Who it runs as, where that is not the supervisor's own user.
     uid: Option<Uid>,
     child: Option<Child>,
@@ -129,8 +106,14 @@ enum Message {
 
 impl Writer {
     /// For the attempts below `attempts_dir` of a state directory. Nothing is started before there is something to write.
-    pub fn new(state_dir: &Path, attempts_dir: &Path, uid: Option<Uid>) -> Self {
+    pub fn new(
+        state_dir: &Path,
+        attempts_dir: &Path,
+        program: HelperProgram,
+        uid: Option<Uid>,
+    ) -> Self {
         Self {
+            program,
             lock: state_dir.join(LOCK),
             attempts_dir: attempts_dir.to_owned(),
             uid,
@@ -149,7 +132,7 @@ impl Writer {
     /// How many attempts it can serve.
     pub fn has_room(&self) -> Result<(), u64> {
         let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap_or((u64::MAX, 0));
-        let most = soft.saturating_sub(OWN_FDS) / copy::FDS as u64;
+        let most = soft.saturating_sub(OWN_FDS) / JOB_FDS as u64;
         match (self.jobs.len() as u64) < most {
             true => Ok(()),
             false => Err(most),
@@ -329,14 +312,48 @@ impl Writer {
             None,
             SockFlag::SOCK_CLOEXEC,
         )?;
-        let (uid, keep) = (self.uid, [theirs.as_raw_fd(), lock.as_raw_fd()]);
+        let argv = HelperProgram::arguments([WRITE_OUTPUT])?;
         let pid = sys::fork_into(|| {
-            if sys::close_all_but(&keep).is_ok() {
-                copy::run(&theirs, &lock, uid);
+            if self.prepare(&theirs, &lock).is_ok() {
+                self.program.execute(&argv, &[]);
             }
         })?;
         info!(pid, "a process writes the output of steps");
         Ok(Child { pid, link })
+    }
+
+    /// In the child: lets go of what is the supervisor's, gives up every right that writing does not need, and takes the
+    /// lock, which the program keeps.
+    fn prepare(&self, link: &OwnedFd, lock: &File) -> io::Result<()> {
+        // Whoever reads the supervisor's log waits for its end, and this process outlives it.
+        let null = File::options().write(true).open("/dev/null")?;
+        dup2_stdin(link)?;
+        dup2_stdout(lock)?;
+        dup2_stderr(null)?;
+        sys::close_all_but(&[self.program.as_raw_fd()])?;
+        // Whoever stops the supervisor does not mean the last words of steps.
+        sys::default_signals();
+        let spared = [
+            Signal::SIGTERM,
+            Signal::SIGINT,
+            Signal::SIGHUP,
+            Signal::SIGPIPE,
+        ];
+        let spared = SigSet::from_iter(spared);
+        sigprocmask(SigmaskHow::SIG_SETMASK, Some(&spared), None)?;
+        setsid()?;
+        chdir("/")?;
+        if geteuid().is_root() {
+            sys::drop_bounding_set()?;
+            if let Some(uid) = self.uid {
+                // Root may use the part of a file system that is kept for it; output shall not.
+                sys::become_user(uid)?;
+            }
+            sys::drop_capabilities()?;
+        }
+        set_no_new_privs()?;
+        // The one before this was killed, and may need a moment.
+        Ok(fcntl(io::stdout(), FcntlArg::F_SETLKW(&lock::whole())).map(drop)?)
     }
 
     /// A child has ended: whether it was the writer. What attempts give is kept in their pipes until the next one reads.

@@ -4,9 +4,11 @@ use std::os::fd::AsFd;
 
 use super::{Server, ServerError};
 use crate::handover::{self, FORMAT, Handover, HandoverError};
+use crate::helper_program::HelperProgram;
 use crate::identity::Identities;
 use crate::options::Options;
 use crate::state_dir::StateDir;
+use crate::table::TableError;
 
 impl Server {
     /// Looks at all that [`Server::open`] could stumble over, and touches nothing.
@@ -17,6 +19,7 @@ impl Server {
         if form != FORMAT {
             return Err(HandoverError::Format { theirs: form }.into());
         }
+        HelperProgram::beside_us().map_err(TableError::Spawner)?;
         Identities::resolve(options.rules, options.agent_uid)?;
         Ok(StateDir::check(&options.state_dir)?)
     }

@@ -1,24 +1,20 @@
-//! Making a helper's process: this very program in its mode `checkpoint`, as a step's user and in the step's groups. It
-//! gets nothing of the step's own, neither its environment nor its directory, and dies with the supervisor.
+//! Making the process that moves what a step holds on GPUs: `sluice-helper` as the step's user and in the step's groups. It gets nothing of the step's own, neither its environment nor its directory, and dies with the
+//! supervisor.
 
-use std::ffi::{CStr, CString, OsStr};
-use std::fs::File;
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io::{PipeReader, PipeWriter, Read};
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use nix::fcntl::AtFlags;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
-use nix::unistd::{Pid, Uid, chdir, execveat, getpid, getppid};
+use nix::unistd::{Pid, Uid, chdir, getpid, getppid};
+use sluice_common::helper::{Action, CHECKPOINT, LIBRARY, LOCK_TIMEOUT, Line, TOOL};
 
 use super::{SpawnError, Spawner, child, confine, host, kill_child, nonblocking, pipe};
-use crate::checkpoint::helper::{LIBRARY, LOCK_TIMEOUT, MODE, TOOL};
-use crate::checkpoint::{Action, Line};
 use crate::config::Cuda;
 use crate::groups::entrance::Entrance;
+use crate::helper_program::HelperProgram;
 use crate::identity::{Behalf, Identity};
 
 /// Where it finds the tool that the config does not name.
@@ -81,17 +77,13 @@ impl Spawner {
         entrance: &Entrance,
         errand: &Errand<'_>,
     ) -> Result<Helper, SpawnError> {
-        let program = std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH)
-            .open("/proc/self/exe");
         let (words, to_words) = pipe()?;
         nonblocking(&words)?;
         let child = Child {
             spawner: self,
             identity: &*self.identity(behalf, own, Path::new("/"))?,
             entrance,
-            program: &host(|| "open this program".to_owned(), program)?,
+            program: &self.helper_program,
             argv: &arguments(errand)?,
             words: &to_words,
             parent: getpid(),
@@ -105,40 +97,30 @@ impl Spawner {
 }
 
 fn arguments(errand: &Errand<'_>) -> Result<Vec<CString>, SpawnError> {
-    let named = |name: &str, value: &OsStr| {
-        [
-            OsStr::new(&format!("--{name}")).to_owned(),
-            value.to_owned(),
-        ]
-    };
+    let named = |name: &str, value: &OsStr| [format!("--{name}").into(), value.to_owned()];
     let cuda = errand.cuda;
-    let library = cuda
-        .library
-        .iter()
-        .flat_map(|path| named(LIBRARY, path.as_os_str()));
-    let tool = cuda
-        .tool
-        .iter()
-        .flat_map(|path| named(TOOL, path.as_os_str()));
+    let library = cuda.library.iter();
+    let library = library.flat_map(|path| named(LIBRARY, path.as_os_str()));
+    let tool = cuda.tool.iter();
+    let tool = tool.flat_map(|path| named(TOOL, path.as_os_str()));
     let timeout = errand.lock_timeout_ms.to_string();
     let timeout = named(LOCK_TIMEOUT, OsStr::new(&timeout));
-    let mode = ["sluice-supervisor", MODE].map(Into::into);
+    let action = [errand.action.as_str().into()];
     let pids = errand.pids.iter().map(|pid| pid.to_string().into());
-    let all = mode.into_iter().chain(library).chain(tool).chain(timeout);
-    let all = all.chain([errand.action.as_str().into()]).chain(pids);
-    let c_string = |text: std::ffi::OsString| {
-        CString::new(text.as_bytes()).map_err(|_| SpawnError::Nul {
-            field: "the config's path of what moves GPU memory".to_owned(),
-        })
-    };
-    all.map(c_string).collect()
+    let all = std::iter::once(CHECKPOINT.into())
+        .chain(library)
+        .chain(tool);
+    let all: Vec<OsString> = all.chain(timeout).chain(action).chain(pids).collect();
+    HelperProgram::arguments(all).map_err(|_| SpawnError::Nul {
+        field: "the config's path of what moves GPU memory".to_owned(),
+    })
 }
 
 struct Child<'a> {
     spawner: &'a Spawner,
     identity: &'a Identity,
     entrance: &'a Entrance,
-    program: &'a File,
+    program: &'a HelperProgram,
     argv: &'a [CString],
     words: &'a PipeWriter,
     parent: Pid,
@@ -154,13 +136,7 @@ impl Child<'_> {
             .and_then(|()| confine::become_user(self.identity, &self.spawner.identities.rules));
         // A change of user takes the signal away, so it is asked for last; and the parent may have died before.
         if ready.is_ok() && set_pdeathsig(Signal::SIGKILL).is_ok() && getppid() == self.parent {
-            let _said_by_silence = execveat(
-                self.program,
-                c"",
-                self.argv,
-                &[PATH],
-                AtFlags::AT_EMPTY_PATH,
-            );
+            self.program.execute(self.argv, &[PATH]);
         }
     }
 

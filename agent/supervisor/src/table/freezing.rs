@@ -1,10 +1,10 @@
 //! Freezing and thawing on the agent's word. Each word is answered by a view, also where nothing changes; where the
 //! kernel takes its time, a second view follows when it is done.
 
+use sluice_common::helper::Action;
 use sluice_common::supervision::{BootMillis, FreezerState};
 
 use super::{AttemptId, Phase, Table, clock, info, warn};
-use crate::checkpoint::Action;
 use crate::groups::Groups;
 
 impl Table {

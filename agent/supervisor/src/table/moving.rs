@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use sluice_common::chain::chain;
+use sluice_common::helper::{Action, CallError, Line, State};
 use sluice_common::supervision::{BootMillis, FreezeRefusal, FreezerState};
 use sluice_common::time::Span;
 use tracing::{info, warn};
 
 use super::{Attempt, AttemptId, Phase, Table};
-use crate::checkpoint::{Action, CallError, Line, State};
 use crate::clock;
 use crate::moving::{Away, Moving, Next, Order, Sent, Stage};
 use crate::spawn::helper::Errand;

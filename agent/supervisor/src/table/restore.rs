@@ -23,6 +23,7 @@ use crate::config::Cuda;
 use crate::groups::Groups;
 use crate::groups::choice::GroupOptions;
 use crate::groups::name;
+use crate::helper_program::HelperProgram;
 use crate::hooks::Hooks;
 use crate::identity::Identities;
 use crate::keeper::places;
@@ -77,6 +78,7 @@ impl Table {
                 source,
             })?;
         let boot_id = process::boot_id()?;
+        let helper = HelperProgram::beside_us().map_err(TableError::Spawner)?;
         let spool = Spool::open(state_dir)?;
         let seals = Seals::open(state_dir, setup.leases)?;
         // What was written before this supervisor is no longer than the host allows either, here and for keepers.
@@ -113,9 +115,7 @@ impl Table {
         let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
         writing.for_each(|(id, _)| cap.on_begun(id));
         let uid = uids::of_writer(setup.identities.own_range());
-        let mut writer = Writer::new(state_dir, &attempts_dir, uid);
-        let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
-        alive.for_each(|(id, _)| writer.take_over(id));
+        let mut writer = take_over_output(state_dir, &attempts_dir, &helper, uid, &attempts);
         // An end that was told stays told.
         let untold = attempts.iter().filter(|(_, a)| a.is_ended() && !a.end_told);
         let flushing: BTreeSet<AttemptId> = untold.map(|(id, _)| id.clone()).collect();
@@ -141,6 +141,7 @@ impl Table {
                 setup.reader_uid,
                 setup.identities,
                 setup.hooks,
+                helper,
             )
             .map_err(TableError::Spawner)?,
             cap,
@@ -173,6 +174,20 @@ impl Table {
         table.take_up_moves(clock::boot_now());
         Ok(table)
     }
+}
+
+/// A writer of output that is to write what all attempts give that are not gone.
+fn take_over_output(
+    state_dir: &Path,
+    attempts_dir: &Path,
+    helper: &HelperProgram,
+    uid: Option<Uid>,
+    attempts: &BTreeMap<AttemptId, Attempt>,
+) -> Writer {
+    let mut writer = Writer::new(state_dir, attempts_dir, helper.clone(), uid);
+    let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
+    alive.for_each(|(id, _)| writer.take_over(id));
+    writer
 }
 
 /// No lease is longer than this host allows, also if an earlier release gave none.

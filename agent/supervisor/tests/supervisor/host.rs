@@ -19,6 +19,17 @@ use crate::client::{Client, DEADLINE};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_sluice-supervisor");
 
+/// The program that lies beside it.
+pub(crate) fn helper() -> PathBuf {
+    let path = Path::new(BINARY).with_file_name("sluice-helper");
+    let built = path.exists();
+    assert!(
+        built,
+        "{path:?} is not there: run `cargo build -p sluice-helper` first"
+    );
+    path
+}
+
 /// What root must say before steps may run as root, as most of these tests have it.
 const AS_ROOT: &str = "default_user = 0\nallow_root = true\n";
 
@@ -81,6 +92,7 @@ impl Host {
     }
 
     fn new(args: &[&str]) -> Self {
+        helper();
         Self {
             dir: tempfile::tempdir().unwrap(),
             config: tempfile::NamedTempFile::new().unwrap(),
@@ -317,6 +329,7 @@ pub(crate) fn readable_binary(dir: &Path) -> PathBuf {
     use std::os::unix::fs::PermissionsExt;
     let copy = dir.join("sluice-supervisor");
     copy_file(Path::new(BINARY), &copy);
+    copy_file(&helper(), &dir.join("sluice-helper"));
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).unwrap();
     copy

@@ -16,7 +16,7 @@ use sluice_common::time::Span;
 use sluice_supervisor::clock::{after, boot_now};
 
 use crate::client::sh;
-use crate::host::{BINARY, Host, copy_file, lives, open_files, until};
+use crate::host::{BINARY, Host, copy_file, helper, lives, open_files, until};
 
 #[test]
 fn a_hundred_steps_run_through_ten_upgrades_and_each_end_is_seen() {
@@ -204,6 +204,7 @@ fn exchangeable() -> (Host, tempfile::TempDir) {
     host.kill();
     host.binary = place.path().join("supervisor");
     copy_file(Path::new(BINARY), &host.binary);
+    copy_file(&helper(), &place.path().join("sluice-helper"));
     host.restart();
     (host, place)
 }
@@ -248,7 +249,8 @@ fn where_the_new_program_or_its_config_is_no_good_the_old_goes_on() {
     let process = client.wait_running(&spec.attempt);
     let good = host.binary.with_extension("good");
     copy_file(Path::new(BINARY), &good);
-    let broken: [&dyn Fn(&mut Host); 5] = [
+    let beside = host.binary.with_file_name("sluice-helper");
+    let broken: [&dyn Fn(&mut Host); 6] = [
         &|host| fs::remove_file(&host.binary).unwrap(),
         &|host| install(&host.binary, "no program"),
         &|host| install(&host.binary, "#!/no/such/interpreter\n"),
@@ -256,6 +258,10 @@ fn where_the_new_program_or_its_config_is_no_good_the_old_goes_on() {
         &|host| install(&host.binary, "#!/bin/sh\nexit 2\n"),
         &|host| {
             copy_file(&good, &host.binary);
+            fs::remove_file(&beside).unwrap();
+        },
+        &|host| {
+            copy_file(&helper(), &beside);
             host.configure("default_usr = 0\n");
         },
     ];

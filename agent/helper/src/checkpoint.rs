@@ -1,7 +1,7 @@
-//! Moving what a process holds on GPUs to the host's memory and back, by NVIDIA's process checkpointing. This is the
-//! *helper*: a mode of this program that the supervisor starts as the step's user, in the step's groups, with a time
-//! limit, so that no library of a vendor is ever loaded into the supervisor itself. [`library`] and [`tool`] are the two
-//! ways of doing it; `table` decides when, and what follows.
+//! Moving what a process holds on GPUs to the host's memory and back, by NVIDIA's process checkpointing. The
+//! supervisor starts it as the step's user, in the step's groups, with a time limit, so that no library of a vendor is ever
+//! loaded into the supervisor itself. [`library`] and [`tool`] are the two ways of doing it; the supervisor decides when, and
+//! what follows.
 //!
 //! ```text
 //! running --lock--> locked --checkpoint--> checkpointed --restore--> locked --unlock--> running
@@ -11,46 +11,14 @@
 //! of several processes is moved as a whole or not at all, and processes with links to each other, which drivers before
 //! 610 refuse, run on.
 
-pub mod helper;
-pub mod library;
-pub mod tool;
+pub(crate) mod command;
+mod library;
+mod tool;
 
-use std::fmt;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
-
-/// How a process stands with its GPUs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// It may use them.
-    Running,
-    /// It waits as soon as it calls them.
-    Locked,
-    /// It holds nothing on them.
-    Checkpointed,
-    /// It has come to harm on the way, and can go nowhere from here.
-    Failed,
-}
-
-/// Why a call was in vain.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "snake_case")]
-pub enum CallError {
-    /// This host has no way to do it.
-    #[error("{0}")]
-    Unsupported(String),
-    /// The driver could and would not.
-    #[error("{0}")]
-    Refused(String),
-    /// It was not done in the time that was given to it.
-    #[error("process {0} did not come to rest in time")]
-    TimedOut(u32),
-}
+use sluice_common::helper::{Action, CallError, Line, State};
 
 /// One way of checkpointing processes.
-pub trait Checkpointing {
+trait Checkpointing {
     /// How a process stands; `None` where this way cannot tell.
     ///
     /// # Errors
@@ -82,63 +50,8 @@ pub trait Checkpointing {
     fn unlock(&self, pid: u32) -> Result<(), CallError>;
 }
 
-/// What the helper is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Tell how processes stand.
-    Probe,
-    /// Move what they hold away from GPUs.
-    Suspend,
-    /// Move back what was moved.
-    Resume,
-    /// The same, where nobody knows how far it had come.
-    Undo,
-}
-
-impl Action {
-    const ALL: [Self; 4] = [Self::Probe, Self::Suspend, Self::Resume, Self::Undo];
-
-    /// As it is written on the command line.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Probe => "probe",
-            Self::Suspend => "suspend",
-            Self::Resume => "resume",
-            Self::Undo => "undo",
-        }
-    }
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Action {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
-        found.ok_or_else(|| format!("`{text}` is none of probe, suspend, resume, undo"))
-    }
-}
-
-/// What became of one process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
-    /// Which.
-    pub pid: u32,
-    /// How it stands now, where that is known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub state: Option<State>,
-    /// Why it could not be done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failed: Option<CallError>,
-}
-
 /// Does it, to all of them.
-pub fn act(way: &dyn Checkpointing, action: Action, pids: &[u32]) -> Vec<Line> {
+fn act(way: &dyn Checkpointing, action: Action, pids: &[u32]) -> Vec<Line> {
     match action {
         Action::Probe => pids.iter().map(|pid| probed(way, *pid)).collect(),
         Action::Suspend => suspend(way, pids),

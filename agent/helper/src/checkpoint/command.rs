@@ -1,4 +1,4 @@
-//! The helper's command line and what it prints: a line of JSON for each process. Started by the supervisor; by hand,
+//! The command line of the mode `checkpoint` and what it prints: a line of JSON for each process. Started by the supervisor; by hand,
 //! `probe` tells an admin whether a host can do it.
 
 use std::ffi::OsString;
@@ -8,19 +8,11 @@ use std::path::PathBuf;
 use lexopt::ValueExt;
 use lexopt::prelude::{Long, Value};
 use nix::sys::signal::{SigHandler, Signal};
+use sluice_common::helper::{Action, CallError, LIBRARY, LOCK_TIMEOUT, Line, TOOL};
 
 use super::library::Library;
 use super::tool::Tool;
-use super::{Action, CallError, Checkpointing, Line, act};
-
-/// What follows the program's name where it is the helper.
-pub const MODE: &str = "checkpoint";
-/// Replaces the loader's choice of the driver's library.
-pub const LIBRARY: &str = "library";
-/// Replaces the search for the tool.
-pub const TOOL: &str = "tool";
-/// How long a process may take to come to rest.
-pub const LOCK_TIMEOUT: &str = "lock-timeout-ms";
+use super::{Checkpointing, act};
 
 /// How long, where nobody says.
 const DEFAULT_LOCK_TIMEOUT_MS: u32 = 10_000;
@@ -37,10 +29,10 @@ struct Request {
 
 /// Why it did nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum HelperError {
+pub(crate) enum HelperError {
     /// The command line is wrong.
     #[error(
-        "{0}; usage: sluice-supervisor checkpoint [--library FILE] [--tool FILE] [--lock-timeout-ms N] probe|suspend|resume|undo PID..."
+        "{0}; usage: sluice-helper checkpoint [--library FILE] [--tool FILE] [--lock-timeout-ms N] probe|suspend|resume|undo PID..."
     )]
     Usage(#[from] lexopt::Error),
     /// Nobody reads what it prints.
@@ -52,7 +44,7 @@ pub enum HelperError {
 ///
 /// # Errors
 /// Where it is not understood; what becomes of processes is in what is printed.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
+pub(crate) fn run(args: impl IntoIterator<Item = OsString>) -> Result<(), HelperError> {
     let request = parse(args)?;
     heed_no_stop();
     let lines = match way(&request) {

@@ -108,28 +108,3 @@ fn where_nobody_can_tell_only_what_is_known_to_be_moved_is_brought_back() {
     act(&paper, Action::Resume, &[1]);
     assert_eq!(paper.calls(), "restore 1, unlock 1");
 }
-
-#[test]
-fn lines_are_read_as_they_are_written() {
-    let line = |failed| Line {
-        pid: 7,
-        state: None,
-        failed,
-    };
-    for (line, json) in [
-        (
-            Line {
-                state: Some(State::Checkpointed),
-                ..line(None)
-            },
-            r#"{"pid":7,"state":"checkpointed"}"#,
-        ),
-        (
-            line(Some(CallError::TimedOut(7))),
-            r#"{"pid":7,"failed":{"timed_out":7}}"#,
-        ),
-    ] {
-        assert_eq!(serde_json::to_string(&line).unwrap(), json);
-        assert_eq!(serde_json::from_str::<Line>(json).unwrap(), line);
-    }
-}

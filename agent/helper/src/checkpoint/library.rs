@@ -5,10 +5,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::{CallError, Checkpointing, State};
+use sluice_common::helper::{CallError, State};
+
+use super::Checkpointing;
 
 /// The name by which the loader finds the driver's library.
-pub const LIBRARY: &str = "libcuda.so.1";
+pub(super) const LIBRARY: &str = "libcuda.so.1";
 
 /// `CUresult`, as far as it means something of its own here.
 const SUCCESS: c_int = 0;
@@ -37,7 +39,7 @@ type Init = unsafe extern "C" fn(c_uint) -> c_int;
 type ErrorString = unsafe extern "C" fn(c_int, *mut *const c_char) -> c_int;
 
 /// The library, never closed: this process ends soon.
-pub struct Library {
+pub(super) struct Library {
     lock: Lock,
     checkpoint: Call,
     restore: Call,
@@ -54,7 +56,7 @@ impl Library {
     ///
     /// # Errors
     /// Where it is not there, or lacks what this needs.
-    pub fn open(path: Option<&Path>, lock_timeout_ms: u32) -> Result<Self, CallError> {
+    pub(super) fn open(path: Option<&Path>, lock_timeout_ms: u32) -> Result<Self, CallError> {
         let path = path.unwrap_or(Path::new(LIBRARY));
         let opened = Opened::open(path)?;
         Ok(Self {

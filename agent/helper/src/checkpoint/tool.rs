@@ -4,16 +4,18 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use super::{CallError, Checkpointing, State};
+use sluice_common::helper::{CallError, State};
+
+use super::Checkpointing;
 
 /// The name by which it is looked for.
-pub const TOOL: &str = "cuda-checkpoint";
+pub(super) const TOOL: &str = "cuda-checkpoint";
 
 /// Most of what it says that is handed on.
 const MAX_WORDS_BYTES: usize = 200;
 
 /// The tool.
-pub struct Tool {
+pub(super) struct Tool {
     path: PathBuf,
 }
 
@@ -22,7 +24,7 @@ impl Tool {
     ///
     /// # Errors
     /// Where it is not there.
-    pub fn find(path: Option<&Path>) -> Result<Self, CallError> {
+    pub(super) fn find(path: Option<&Path>) -> Result<Self, CallError> {
         let path = path.unwrap_or(Path::new(TOOL)).to_owned();
         let tool = Self { path };
         tool.run(&["--help"]).map(|_| tool)

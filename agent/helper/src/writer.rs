@@ -1,35 +1,27 @@
-//! The process that writes: moves what comes out of pipes into files, and knows nothing else. It has no right that it does
-//! not need: its descriptors were opened by the supervisor.
+//! The process that writes the output of steps: moves what comes out of pipes into files, and knows nothing else. Its
+//! descriptors were opened by the supervisor, which has also taken every right from it; standard input is the socket on which
+//! the supervisor speaks, standard output the file whose lock names this process and which is never written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{IoSliceMut, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::io::{self, IoSliceMut, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl, open};
+use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::prctl::{set_name, set_no_new_privs};
-use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
-use nix::sys::socket::{MsgFlags, recvmsg, send};
-use nix::sys::stat::Mode;
-use nix::unistd::{Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, geteuid, setsid};
+use nix::sys::prctl::set_name;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
+use sluice_common::helper::kind::{BEGIN, END, FLUSH, FLUSHED, LOST, STALLED, WRITTEN};
+use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, message, understood};
 use sluice_common::output::STREAMS;
-
-use super::{
-    BEGIN, END, FLUSH, FLUSHED, LOST, MESSAGE_BYTES, STALLED, WRITTEN, message, understood,
-};
-use crate::{lock, sys};
 
 /// Moved of one stream before the next has its turn.
 const TURN_BYTES: usize = 1 << 20;
 
 /// Between two tries to write to a disk that takes nothing.
 const TRY_AGAIN_MS: u16 = 1_000;
-
-/// Descriptors that come with a job.
-pub(super) const FDS: usize = 2 * STREAMS.len();
 
 /// Under which the link is waited for; no stream's.
 const LINK: u64 = u64::MAX;
@@ -38,10 +30,10 @@ const LINK: u64 = u64::MAX;
 const MAX_EVENTS: usize = 64;
 
 /// Works until its supervisor is gone and no pipe has anybody who could write to it. Comes back only to exit.
-pub(super) fn run(link: &OwnedFd, lock: &File, uid: Option<Uid>) {
-    if prepare(lock, uid).is_err() {
-        return;
-    }
+pub(crate) fn run() {
+    let _it_is_a_name = set_name(c"sluice-writer");
+    let stdin = io::stdin();
+    let link = stdin.as_fd();
     let Ok(epoll) = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC) else {
         return;
     };
@@ -57,43 +49,9 @@ pub(super) fn run(link: &OwnedFd, lock: &File, uid: Option<Uid>) {
     }
 }
 
-fn prepare(lock: &File, uid: Option<Uid>) -> nix::Result<()> {
-    // Whoever reads the supervisor's log waits for its end, and this process outlives it.
-    let null = open("/dev/null", OFlag::O_RDWR | OFlag::O_CLOEXEC, Mode::empty())?;
-    dup2_stdin(&null)?;
-    dup2_stdout(&null)?;
-    dup2_stderr(&null)?;
-    // Whoever stops the supervisor does not mean the last words of steps.
-    sys::default_signals();
-    let mut spared = SigSet::empty();
-    for signal in [
-        Signal::SIGTERM,
-        Signal::SIGINT,
-        Signal::SIGHUP,
-        Signal::SIGPIPE,
-    ] {
-        spared.add(signal);
-    }
-    sigprocmask(SigmaskHow::SIG_SETMASK, Some(&spared), None)?;
-    setsid()?;
-    chdir("/")?;
-    set_name(c"sluice-writer")?;
-    if geteuid().is_root() {
-        sys::drop_bounding_set()?;
-        if let Some(uid) = uid {
-            // Root may use the part of a file system that is kept for it; output shall not.
-            sys::become_user(uid)?;
-        }
-        sys::drop_capabilities()?;
-    }
-    set_no_new_privs()?;
-    // The one before this was killed, and may need a moment.
-    fcntl(lock, FcntlArg::F_SETLKW(&lock::whole())).map(drop)
-}
-
 struct Copier<'a> {
     epoll: Epoll,
-    link: Option<&'a OwnedFd>,
+    link: Option<BorrowedFd<'a>>,
     jobs: BTreeMap<u64, Job>,
     /// Streams whose files take nothing now.
     stalled: BTreeSet<u64>,
@@ -160,13 +118,13 @@ impl Copier<'_> {
             return Ok(());
         };
         let mut bytes = [0; MESSAGE_BYTES];
-        let mut space = nix::cmsg_space!([RawFd; FDS]);
+        let mut space = nix::cmsg_space!([RawFd; JOB_FDS]);
         let (len, fds) = {
             let mut parts = [IoSliceMut::new(&mut bytes)];
             let flags = MsgFlags::MSG_CMSG_CLOEXEC;
             let got = recvmsg::<()>(link.as_raw_fd(), &mut parts, Some(&mut space), flags);
             match got {
-                Ok(got) => (got.bytes, sys::received(got.cmsgs()?)),
+                Ok(got) => (got.bytes, received(got.cmsgs()?)),
                 Err(Errno::EINTR) => return Ok(()),
                 Err(_) => (0, Vec::new()),
             }
@@ -199,7 +157,7 @@ impl Copier<'_> {
     fn begin(&mut self, number: u64, fds: Vec<OwnedFd>) -> nix::Result<()> {
         // Without all of them, which a process with too many open files is not given, it could not do its work: the
         // supervisor starts another.
-        let Ok([out, of_out, err, of_err]) = <[OwnedFd; FDS]>::try_from(fds) else {
+        let Ok([out, of_out, err, of_err]) = <[OwnedFd; JOB_FDS]>::try_from(fds) else {
             return Err(Errno::EMFILE);
         };
         let mut job = Job::default();
@@ -315,7 +273,7 @@ impl Stream {
         if !self.unwritten.is_empty() {
             return self.write();
         }
-        match sys::splice(self.pipe.as_fd(), self.file.as_fd(), &mut self.at, most) {
+        match splice(self.pipe.as_fd(), self.file.as_fd(), &mut self.at, most) {
             Ok(0) => Moved::Closed,
             Ok(count) => Moved::Some(count),
             Err(Errno::EAGAIN) => Moved::Nothing,
@@ -355,12 +313,58 @@ impl Stream {
 }
 
 /// The supervisor may be gone; then nobody asks.
-fn answer(link: &OwnedFd, kind: u8, job: u64) {
+fn answer(link: BorrowedFd<'_>, kind: u8, job: u64) {
     let _nobody_asks = send(
         link.as_raw_fd(),
         &message(kind, job),
         MsgFlags::MSG_NOSIGNAL,
     );
+}
+
+/// Moves what a pipe holds now, at most so many bytes, to a place in a file, which it moves on by as many: their number, or
+/// none where nobody can write to the pipe any more. Whoever is killed meanwhile has moved a byte or has not.
+///
+/// # Errors
+/// `EAGAIN` where the pipe is empty, `EINVAL` where the file system cannot do it.
+#[expect(
+    unsafe_code,
+    reason = "splice has no wrapper without another feature of nix"
+)]
+fn splice(
+    pipe: BorrowedFd<'_>,
+    file: BorrowedFd<'_>,
+    at: &mut libc::loff_t,
+    most: usize,
+) -> nix::Result<usize> {
+    let flags = libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK;
+    // SAFETY: both descriptors are open for the call, a pipe has no place of its own, and `at` is valid to read and write.
+    let moved = unsafe {
+        libc::splice(
+            pipe.as_raw_fd(),
+            std::ptr::null_mut(),
+            file.as_raw_fd(),
+            at,
+            most,
+            flags,
+        )
+    };
+    Errno::result(moved).map(isize::cast_unsigned)
+}
+
+/// The descriptors that have come with a message.
+#[expect(unsafe_code, reason = "numbers become descriptors")]
+fn received(messages: impl Iterator<Item = ControlMessageOwned>) -> Vec<OwnedFd> {
+    let mut fds = Vec::new();
+    for message in messages {
+        if let ControlMessageOwned::ScmRights(numbers) = message {
+            // SAFETY: the kernel has just opened them for this process, and nobody else has their numbers.
+            let owned = numbers
+                .into_iter()
+                .map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+            fds.extend(owned);
+        }
+    }
+    fds
 }
 
 fn key(job: u64, stream: usize) -> u64 {

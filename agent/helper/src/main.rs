@@ -1,0 +1,74 @@
+//! The binary `sluice-helper`: work for the supervisor that needs no root. Each mode is a process of its own, which the
+//! supervisor has made another user, without capabilities, before this program begins.
+//!
+//! | mode | what it does | as whom |
+//! |---|---|---|
+//! | `checkpoint` | moves what a step holds on GPUs to the host's memory and back ([`checkpoint`]) | the step's user |
+//! | `write-output` | writes the output of all steps ([`writer`]) | the last id of the reserved range |
+
+mod checkpoint;
+mod writer;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use sluice_common::chain::chain;
+use sluice_common::helper::{CHECKPOINT, WRITE_OUTPUT};
+
+const USAGE_ERROR: u8 = 2;
+
+const HELP: &str = "\
+Does for sluice-supervisor what needs no root. The supervisor starts it.
+
+Usage: sluice-helper MODE [ARGUMENTS]
+
+Modes:
+  checkpoint      move what processes hold on GPUs: [--library FILE] [--tool FILE] [--lock-timeout-ms N]
+                  probe|suspend|resume|undo PID...
+  write-output    write the output of steps; standard input is a socket of the supervisor
+
+Options:
+  -h, --help      print this
+  -V, --version   print the version
+
+`sluice-helper checkpoint probe PID...` tells whether the memory that processes hold on GPUs can be moved on this host.
+";
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    let mode = args.next().unwrap_or_default();
+    match mode.to_str() {
+        Some(CHECKPOINT) => checkpoint(args),
+        Some(WRITE_OUTPUT) => {
+            writer::run();
+            ExitCode::SUCCESS
+        }
+        Some("--help" | "-h") => print(HELP),
+        Some("--version" | "-V") => {
+            print(concat!("sluice-helper ", env!("CARGO_PKG_VERSION"), "\n"))
+        }
+        _ => {
+            let _nobody_reads_it = io::stderr().write_all(HELP.as_bytes());
+            ExitCode::from(USAGE_ERROR)
+        }
+    }
+}
+
+/// Writes no log: what is printed is read by the supervisor, or by whoever started it.
+fn checkpoint(args: impl Iterator<Item = OsString>) -> ExitCode {
+    match checkpoint::command::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            let _nobody_reads_it = writeln!(io::stderr(), "error: {}", chain(&e));
+            ExitCode::from(USAGE_ERROR)
+        }
+    }
+}
+
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}

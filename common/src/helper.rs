@@ -1,0 +1,184 @@
+//! What the supervisor and `sluice-helper` say to each other. Both are of one installation, so nothing here is kept for an
+//! older one.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::output::STREAMS;
+
+/// The mode that moves what processes hold on GPUs.
+pub const CHECKPOINT: &str = "checkpoint";
+/// The mode that writes the output of steps.
+pub const WRITE_OUTPUT: &str = "write-output";
+
+/// Option of [`CHECKPOINT`]: replaces the loader's choice of the driver's library.
+pub const LIBRARY: &str = "library";
+/// Option of [`CHECKPOINT`]: replaces the search for the tool.
+pub const TOOL: &str = "tool";
+/// Option of [`CHECKPOINT`]: how long a process may take to come to rest.
+pub const LOCK_TIMEOUT: &str = "lock-timeout-ms";
+
+/// How a process stands with its GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It may use them.
+    Running,
+    /// It waits as soon as it calls them.
+    Locked,
+    /// It holds nothing on them.
+    Checkpointed,
+    /// It has come to harm on the way, and can go nowhere from here.
+    Failed,
+}
+
+/// Why a call was in vain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum CallError {
+    /// This host has no way to do it.
+    #[error("{0}")]
+    Unsupported(String),
+    /// The driver could and would not.
+    #[error("{0}")]
+    Refused(String),
+    /// It was not done in the time that was given to it.
+    #[error("process {0} did not come to rest in time")]
+    TimedOut(u32),
+}
+
+/// What [`CHECKPOINT`] is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Tell how processes stand.
+    Probe,
+    /// Move what they hold away from GPUs.
+    Suspend,
+    /// Move back what was moved.
+    Resume,
+    /// The same, where nobody knows how far it had come.
+    Undo,
+}
+
+impl Action {
+    const ALL: [Self; 4] = [Self::Probe, Self::Suspend, Self::Resume, Self::Undo];
+
+    /// As it is written on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Probe => "probe",
+            Self::Suspend => "suspend",
+            Self::Resume => "resume",
+            Self::Undo => "undo",
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Action {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|action| action.as_str() == text);
+        found.ok_or_else(|| format!("`{text}` is none of probe, suspend, resume, undo"))
+    }
+}
+
+/// What became of one process: a line that [`CHECKPOINT`] prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// Which.
+    pub pid: u32,
+    /// How it stands now, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<State>,
+    /// Why it could not be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<CallError>,
+}
+
+/// Bytes of a message between supervisor and [`WRITE_OUTPUT`].
+pub const MESSAGE_BYTES: usize = 9;
+
+/// Descriptors that come with the beginning of a job: pipe and file of each stream.
+pub const JOB_FDS: usize = 2 * STREAMS.len();
+
+/// Kinds of these messages. Each is about a job: the output of one attempt.
+pub mod kind {
+    /// To the writer: a job begins. Its pipe and file of each stream come with the message.
+    pub const BEGIN: u8 = b'b';
+    /// To the writer: what has been given to the job by now is to be written.
+    pub const FLUSH: u8 = b'f';
+    /// To the writer: all has been given to the job.
+    pub const END: u8 = b'e';
+    /// The writer's answer to [`FLUSH`]: it is written, or its file takes nothing now.
+    pub const FLUSHED: u8 = b'd';
+    /// The writer's answer to [`END`]: all that was given is written.
+    pub const WRITTEN: u8 = b'w';
+    /// The writer's answer to [`END`]: some of it could not be written.
+    pub const LOST: u8 = b'l';
+    /// Of the writer's own accord: the file of a job takes nothing.
+    pub const STALLED: u8 = b's';
+}
+
+/// The bytes of a message.
+pub fn message(kind: u8, job: u64) -> [u8; MESSAGE_BYTES] {
+    let mut bytes = [kind; MESSAGE_BYTES];
+    bytes[1..].copy_from_slice(&job.to_le_bytes());
+    bytes
+}
+
+/// Kind and job of a message; `None` if it has another length.
+pub fn understood(bytes: &[u8]) -> Option<(u8, u64)> {
+    let (kind, job) = bytes.split_first()?;
+    Some((*kind, u64::from_le_bytes(job.try_into().ok()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn lines_are_read_as_they_are_written() {
+        let line = |failed| Line {
+            pid: 7,
+            state: None,
+            failed,
+        };
+        for (line, json) in [
+            (
+                Line {
+                    state: Some(State::Checkpointed),
+                    ..line(None)
+                },
+                r#"{"pid":7,"state":"checkpointed"}"#,
+            ),
+            (
+                line(Some(CallError::TimedOut(7))),
+                r#"{"pid":7,"failed":{"timed_out":7}}"#,
+            ),
+        ] {
+            assert_eq!(serde_json::to_string(&line).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Line>(json).unwrap(), line);
+        }
+    }
+
+    #[test]
+    fn messages_and_actions_are_read_as_they_are_written() {
+        assert_eq!(understood(&message(kind::END, 7)), Some((kind::END, 7)));
+        assert_eq!(understood(&message(kind::END, 7)[1..]), None);
+        for action in Action::ALL {
+            assert_eq!(action.to_string().parse(), Ok(action));
+        }
+    }
+}
