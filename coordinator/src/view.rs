@@ -8,7 +8,8 @@ mod template;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Step, market};
+use coordinator_core::{Attempt, Cordon, Core, Enforcement, Node, Part, Pool, Step};
+
 use jiff::Timestamp;
 use sluice_common::amount::{Amounts, Key};
 use sluice_common::api::{
@@ -302,7 +303,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         capacity: capped(state.capacity_of(&pool.name), &pool.capacity),
         detected: state.capacity_of(&pool.name),
         used: state.used_of(&pool.name),
-        free: market.map(market::Pool::free).unwrap_or_default(),
+        free: market.map(sluice_scheduler::Pool::free).unwrap_or_default(),
         in_share: shares.in_share,
         borrowed: shares.borrowed,
         asked,
@@ -312,7 +313,7 @@ pub fn pool(core: &Core, pool: &Pool) -> PoolView {
         running: state.holding_of(&pool.name) as u64,
         min_runtime: duration(pool.min_runtime),
         require: pool.require.clone(),
-        overcommitted: market.is_some_and(market::Pool::is_overcommitted),
+        overcommitted: market.is_some_and(sluice_scheduler::Pool::is_overcommitted),
         version: pool.version,
         status: status(core, pool),
         maintenance: rules.maintenance,
@@ -372,7 +373,11 @@ struct Shares {
     borrowed: Amounts,
 }
 
-fn shares(pool: &market::Pool, policy: &market::Policy, used: &Amounts) -> Shares {
+fn shares(
+    pool: &sluice_scheduler::Pool,
+    policy: &sluice_scheduler::Policy,
+    used: &Amounts,
+) -> Shares {
     let mut shares = Shares::default();
     for (key, n) in used.iter().filter(|(key, _)| pool.is_metered(key.as_str())) {
         if let Some(reserved) = policy.reserved(key.as_str()) {
@@ -383,7 +388,7 @@ fn shares(pool: &market::Pool, policy: &market::Policy, used: &Amounts) -> Share
     shares
 }
 
-fn shares_of_all(pool: &market::Pool) -> Shares {
+fn shares_of_all(pool: &sluice_scheduler::Pool) -> Shares {
     let mut sum = Shares::default();
     for (subject, policy) in pool.policies() {
         if let Some((used, _)) = pool.used_by(subject) {

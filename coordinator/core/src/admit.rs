@@ -13,6 +13,7 @@ use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::request::ResourceSettings;
 use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
+use sluice_scheduler::{HOST_KEYS, Never, Pool, Request};
 
 use crate::bounds::over_bounds;
 use crate::cluster::home_of;
@@ -20,7 +21,6 @@ use crate::context::Context;
 use crate::guard::kept_off;
 use crate::input::{NewStep, ReplyId};
 use crate::link::did_you_mean;
-use crate::market::{Never, Pool, Request};
 use crate::model::step::Step;
 use crate::output::{Answer, Refusal, Submitted};
 use crate::patience::await_units;
@@ -28,7 +28,7 @@ use crate::platforms::no_host_of_platform;
 use crate::record::Record;
 use crate::rules::Admitted;
 use crate::rules::admit_by_rules;
-use crate::state::{HOST_KEYS, request};
+use crate::state::request;
 
 pub(crate) fn on_submit(ctx: &mut Context, reply: ReplyId, steps: Vec<NewStep>) {
     let over = over_bounds(ctx, &steps);
@@ -210,10 +210,8 @@ pub(crate) fn no_host_fits(
     if let Some(kept_off) = kept_off {
         return reason(format!("no host of pool `{pool}` lets it in: {kept_off}"));
     }
-    let view = known.and_then(|known| known.wanted(request).first());
-    let closest = known.and_then(|pool| pool.shelf(view).known.closest(request.each, |_| true));
-    let miss = closest.and_then(|(node, has)| Some((node, has.first_shortage(request.each)?)));
-    let Some((node, (key, asked, has))) = miss else {
+    let closest = known.and_then(|pool| pool.closest(request));
+    let Some((node, key, asked, has)) = closest else {
         return reason(format!("no host of pool `{pool}` is large enough"));
     };
     let message = format!(

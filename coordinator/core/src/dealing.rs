@@ -6,11 +6,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use sluice_common::id::{PlatformName, StepId};
+use sluice_scheduler::{GpusOf, HostUnits, Matching, Platforms, sees};
 
-use crate::market::{GpusOf, Matching, Platforms, sees};
 use crate::model::node::Node;
 use crate::model::placement::Placement;
-use crate::state::{HostUnits, State};
+use crate::state::State;
 
 /// Free GPUs, by index.
 type Free = Vec<(u32, String)>;
@@ -118,7 +118,7 @@ fn only(all: &GpusOf, takes: impl Fn(&Platforms) -> bool) -> Vec<bool> {
 }
 
 /// The free and fit GPUs of a node by kind.
-fn free_gpus(state: &State, node: &Node) -> BTreeMap<Platforms, Free> {
+pub(crate) fn free_gpus(state: &State, node: &Node) -> BTreeMap<Platforms, Free> {
     let mut of: BTreeMap<Platforms, Free> = BTreeMap::new();
     let hardware = state.index().hardware(node);
     for gpu in &node.inventory.gpus {

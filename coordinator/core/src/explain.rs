@@ -18,12 +18,12 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::quantity::{figure, quantity};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
+use sluice_scheduler::{Block, Request};
 
 use crate::admit::never_in;
 use crate::context::Context;
 use crate::explain::held_up::reason_on_host;
 use crate::guard::kept_off;
-use crate::market::{Block, Request};
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::recovery::recovering;

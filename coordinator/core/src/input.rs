@@ -20,8 +20,8 @@ use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{FromNode, Heartbeat, Hello};
+use sluice_scheduler::Policy;
 
-use crate::market::Policy;
 use crate::model::access::AccessChange;
 use crate::model::join::JoinAsk;
 use crate::model::recovery::Warrant;

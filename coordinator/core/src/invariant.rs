@@ -8,13 +8,14 @@ use alloc::string::String;
 use sluice_common::id::NodeName;
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
+use sluice_scheduler::HostUnits;
 
 use crate::contact::Contact;
 use crate::core::Core;
 use crate::model::placement::Placement;
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
 use crate::record::Record;
-use crate::state::{HostUnits, State};
+use crate::state::State;
 
 /// Something that can never be, is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -42,7 +42,6 @@ mod input;
 mod invariant;
 mod launch;
 mod link;
-pub mod market;
 mod merged;
 mod model;
 mod moving;
@@ -107,5 +106,5 @@ pub use unenforced::Enforcement;
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.
 pub fn counted_by_hosts(key: &str) -> bool {
-    state::HOST_KEYS.contains(&key)
+    sluice_scheduler::HOST_KEYS.contains(&key)
 }

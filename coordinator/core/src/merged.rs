@@ -10,9 +10,9 @@ use sluice_common::rules::Setting;
 use sluice_common::step::StepSpec;
 use sluice_common::template::origin::{Merged, Origin, Origins};
 use sluice_common::template::{DefaultResources, Template};
+use sluice_scheduler::Request;
 
 use crate::context::Context;
-use crate::market::Request;
 use crate::model::pool::Pool;
 use crate::model::step::Step;
 use crate::model::template::Grounds;

@@ -13,9 +13,9 @@ use sluice_common::template::Template;
 use sluice_common::time::Time;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Command, Greeting};
+use sluice_scheduler::Policy;
 
 use crate::input::{ReplyId, SessionId, TimerKey};
-use crate::market::Policy;
 use crate::model::join::{JoinRefusal, Joined};
 use crate::model::pool::PoolWritten;
 use crate::output::preview::Preview;

@@ -11,11 +11,11 @@ use sluice_common::id::{PlatformName, PoolName, StepId};
 use sluice_common::platform;
 use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
 use sluice_common::reason::{Reason, ReasonCode};
+use sluice_scheduler::{Never, Request};
 
 use crate::admit::never_in;
 use crate::context::Context;
 use crate::input::{Change, Wanted};
-use crate::market::{self, Never, Request};
 use crate::model::pool::Pool;
 use crate::model::pool::PoolWritten;
 use crate::output::{Refusal, Refused, Terms};
@@ -231,9 +231,9 @@ pub(crate) fn bereft_of_platform(
 ) -> Option<Reason> {
     let market = ctx.state().market();
     let request = market.request(id)?;
-    let bereft = |(name, pool): &(&PoolName, &market::Pool)| {
+    let bereft = |(name, pool): &(&PoolName, &sluice_scheduler::Pool)| {
         let wanted = pool.wanted(request);
-        !pool.hosts().is_empty()
+        pool.nodes().len() > 0
             && !wanted.is_empty()
             && !wanted.iter().any(|it| pool.has(it))
             && !pool.awaits_platform(request)

@@ -18,9 +18,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::id::{PoolName, StepId};
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
+use sluice_scheduler::{Never, Pool, Request};
 
 use crate::admit::no_policy;
 use crate::admit::{admit_pool, never_in, submit};
@@ -29,7 +30,6 @@ use crate::context::Context;
 use crate::explain::holding::explain;
 use crate::explain::reason;
 use crate::input::{NewStep, ReplyId};
-use crate::market::{Before, Never, Pool, Request};
 use crate::merged::MergedStep;
 use crate::merged::would_merge;
 use crate::model::pool::Pool as Terms;
@@ -93,8 +93,7 @@ fn asked_pools(ctx: &Context, new: &NewStep) -> InPool {
         };
         let (filled, merged) = would_merge(ctx, &new.spec, known);
         let asks = request.asking(&filled.request);
-        let before = Before::of(market, pool, &asks);
-        let never = before.and_then(|before| before.never(new.spec.allow_pending));
+        let never = market.never(pool, &asks, new.spec.allow_pending);
         let its = asked(ctx, known, &asks, new, (&filled, &merged), never);
         all.lines.extend(its.lines);
         all.failed_at = match (all.failed_at, its.failed_at) {
@@ -293,16 +292,10 @@ fn closed_pool(pool: &Terms, past_maintenance: bool) -> Option<Line> {
 
 /// The hosts that could hold a request, were they empty, those first that it likes best.
 fn could_hold(pool: &Pool, request: &Request) -> Vec<String> {
-    let views: Vec<Option<&PlatformName>> = match pool.wanted(request) {
-        [] => Vec::from([None]),
-        asked => asked.iter().map(Some).collect(),
-    };
     let mut seen = BTreeSet::new();
-    let hosts = views
-        .into_iter()
-        .flat_map(|view| pool.shelf(view).known.covering(request.each));
-    let hosts = hosts.filter(|(node, _)| seen.insert(*node));
-    hosts.map(|(node, _)| format!("`{node}`")).collect()
+    let hosts = pool.large_hosts(request);
+    let hosts = hosts.filter(|node| seen.insert(*node));
+    hosts.map(|node| format!("`{node}`")).collect()
 }
 
 fn host_of(part: &crate::model::step::Part) -> String {

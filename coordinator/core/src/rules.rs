@@ -23,11 +23,11 @@ use sluice_common::rules::{PoolRules, Setting};
 use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::template::check::Forbidden;
 use sluice_common::time::Span;
+use sluice_scheduler::Request;
 
 use crate::admit::never_in;
 use crate::admit::{foremost, no_policy};
 use crate::context::Context;
-use crate::market::{Before, Request};
 use crate::merged::would_merge;
 use crate::model::cluster::Home;
 use crate::model::pool::Pool;
@@ -118,8 +118,8 @@ pub(crate) fn admit_by_rules(
         if let Some(guard) = guard.filter(|guard| !guard.is_empty()) {
             asks.guards.insert(name.clone(), guard);
         }
-        let before = Before::of(ctx.state().market(), pool, &asks);
-        let never = before.and_then(|before| before.never(spec.allow_pending));
+        let market = ctx.state().market();
+        let never = market.never(pool, &asks, spec.allow_pending);
         let invalid = || invalid_as_filled(ctx, terms, &asks, &spec).map(Obstacle::Invalid);
         let never = || never.map(|never| Obstacle::Never(never_in(ctx, name, &asks, never)));
         let broken = || {

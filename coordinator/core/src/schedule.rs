@@ -7,15 +7,14 @@ use core::ops::RangeInclusive;
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId};
 use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::StopWhy;
+use sluice_scheduler::{HostUnits, Move};
 
 use crate::context::Context;
 use crate::dealing;
 use crate::input::TimerKey;
-use crate::market::Move;
 use crate::model::step::Step;
 use crate::reconcile::{send_assignment, stop_attempt};
 use crate::record::Record;
-use crate::state::HostUnits;
 use crate::suspend::{resume_attempt, suspend_attempt};
 
 /// Ports at which gangs meet: from the one that PyTorch's launcher takes where it is told none, as many as a host holds

@@ -26,11 +26,10 @@ use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Sub
 use sluice_common::reason::ReasonCode;
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
-
-use crate::market::{
-    BadPolicy, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
+use sluice_scheduler::{
+    BadPolicy, HostUnits, Market, Move, Never, Policy, PoolTerms, Request, Run, Size, demand,
 };
-use crate::state::HostUnits;
+
 use life::Life;
 
 pub use host::HostSize;
@@ -292,12 +291,6 @@ impl Simulation {
         let pools = self.market.pools();
         let spared = pools.filter_map(|(name, _)| self.market.spared_until(name, self.now));
         spared.chain(self.overdue_at()).min()
-    }
-
-    /// The market itself, for tests that change it otherwise.
-    #[cfg(test)]
-    pub(crate) fn market_mut(&mut self) -> &mut Market {
-        &mut self.market
     }
 
     /// Makes every move that there is.

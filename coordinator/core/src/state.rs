@@ -7,10 +7,8 @@ mod apply;
 pub(crate) mod book;
 mod index;
 mod load;
-mod ranks;
 mod recovery;
 mod undo;
-mod units;
 
 use core::ops::Bound;
 
@@ -25,8 +23,8 @@ use sluice_common::id::{
 use sluice_common::inventory::Capability;
 use sluice_common::state::StepState;
 use sluice_common::time::{Span, Time};
+use sluice_scheduler::{Market, Nomination};
 
-use crate::market::{Market, Nomination};
 use crate::model::access::Access;
 use crate::model::admission::Admission;
 use crate::model::cluster::Cluster;
@@ -40,9 +38,7 @@ use crate::model::validation::Validation;
 pub use apply::Misfit;
 
 pub(crate) use index::{Index, request};
-pub(crate) use ranks::Ranks;
 pub(crate) use undo::Undo;
-pub(crate) use units::{HOST_KEYS, HostUnits};
 
 /// Everything that outlives the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -210,7 +206,7 @@ impl State {
     /// The nodes that joined a pool, by name.
     pub fn nodes_of<'a>(&'a self, pool: &PoolName) -> impl Iterator<Item = &'a Node> + use<'a> {
         let hosts = self.market().pool(pool).into_iter();
-        let names = hosts.flat_map(|pool| pool.hosts().keys());
+        let names = hosts.flat_map(|pool| pool.nodes());
         names.filter_map(|name| self.kept.nodes.get(name))
     }
 

@@ -20,11 +20,11 @@ use sluice_common::template::Template;
 use sluice_common::template::check::Forbidden;
 use sluice_common::template::origin::{Merged, Origin};
 use sluice_common::template::variable::Variable;
+use sluice_scheduler::{Guard, Request};
 
 use crate::context::Context;
-use crate::guard::{Guard, Permission};
+use crate::guard::Permission;
 use crate::input::{Change, Wanted};
-use crate::market::Request;
 use crate::model::pool::Pool;
 use crate::output::Use;
 use crate::output::{Refusal, Refused, Terms};

@@ -19,13 +19,13 @@ use sluice_common::amount::{GPU, Key};
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::reason::Reason;
 use sluice_common::state::StepState;
+use sluice_scheduler::{Claims, Kind, Policy};
 
 use crate::access::{change_access, vet_access};
 use crate::admit::admit_by_terms;
 use crate::context::Context;
 use crate::counted_by_hosts;
 use crate::input::{Change, ReplyId, Wanted};
-use crate::market::{Claims, Kind, Policy};
 use crate::model::step::default_pool;
 use crate::output::Use;
 use crate::output::{Answer, Applied, Outcome, Refusal, Refused, Terms};

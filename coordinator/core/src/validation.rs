@@ -23,10 +23,10 @@ use sluice_common::step::StepSpec;
 use sluice_common::validation::{
     Asserted, Failure, NodeFacts, On, StepFacts, ValidationTerms, Verdict,
 };
+use sluice_scheduler::Request;
 
 use crate::context::Context;
 use crate::input::{Change, Wanted};
-use crate::market::Request;
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::output::{Refusal, Refused, Terms};

@@ -26,9 +26,9 @@ use sluice_common::template::Template;
 use sluice_common::template::check::MAX_TEMPLATES;
 use sluice_common::time::Span;
 use sluice_common::validation::ValidationTerms;
+use sluice_scheduler::{Policy, Table};
 
 use crate::input::{Change, Wanted};
-use crate::market::{Policy, Table};
 use crate::model::access::AccessChange;
 use crate::model::pool::PoolWritten;
 

@@ -1,6 +1,5 @@
 //! Explanations in the words of the API.
 
-use coordinator_core::market::{Change, KeyTerms, Start};
 use coordinator_core::{Awaited, Core, Holding, InPool, Past, Promised, Spare, WouldStart};
 use sluice_common::amount::Key;
 use sluice_common::api::{
@@ -8,6 +7,7 @@ use sluice_common::api::{
     OutcomeView, PromiseView, RefusalView, RemedyChange, RemedyKind, RemedyView, timestamp,
 };
 use sluice_common::id::StepId;
+use sluice_scheduler::{Change, KeyTerms, Start};
 
 /// Why a step is where it is, if it is remembered.
 pub fn explain(core: &Core, id: &StepId) -> Option<ExplainView> {

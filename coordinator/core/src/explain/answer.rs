@@ -7,8 +7,8 @@ use sluice_common::id::{AttemptId, NodeName, PoolName, StepId, Subject};
 use sluice_common::reason::Reason;
 use sluice_common::time::Time;
 use sluice_common::wire::StopWhy;
+use sluice_scheduler::{KeyTerms, Remedy};
 
-use crate::market::{KeyTerms, Remedy};
 use crate::model::step::{Attempt, Step};
 
 /// Why a step is where it is, whole.

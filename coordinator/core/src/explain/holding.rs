@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use sluice_common::reason::Detail;
 use sluice_common::state::StepState;
+use sluice_scheduler::Exposure;
 
 use super::answer::{Explanation, Holding, Past};
 use super::sentences;
@@ -12,7 +13,6 @@ use super::waiting::grace_ends;
 use crate::context::Context;
 use crate::explain::reason;
 use crate::explain::waiting::in_pools;
-use crate::market::Exposure;
 use crate::model::step::{Attempt, Step};
 use crate::rules::barred_from;
 use crate::verdict::outcome;

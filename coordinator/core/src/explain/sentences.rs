@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use sluice_common::api::timestamp;
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::{self, figure, what};
-
-use crate::market::{
+use sluice_scheduler::{
     Change, Exposure, Hindrance, Holder, Look, Remedy, Request, Spared, Start, Stops,
 };
+
 use crate::words;
 
 /// Names of a list that are written out.

@@ -4,8 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::id::{PoolName, Subject};
-
-use crate::market::Request;
+use sluice_scheduler::Request;
 
 /// The terms of the cluster, and since when.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,8 +12,8 @@ use sluice_common::platform::terms::{Declared, PlatformTerms, UnmatchedPlatform}
 use sluice_common::rules::{PoolRules, PoolStatus};
 use sluice_common::state::NodeState;
 use sluice_common::time::Span;
+use sluice_scheduler::{Policy, PoolTerms, Table};
 
-use crate::market::{Policy, PoolTerms, Table};
 use crate::model::node::Node;
 
 /// A pool's terms as somebody writes them.

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 use sluice_common::id::{PlatformName, PoolName};
 use sluice_common::template::Template;
 use sluice_common::template::origin::{Merged, Origins};
-
-use crate::guard::Guard;
+use sluice_scheduler::Guard;
 
 /// A template, and since when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,12 +8,12 @@ use sluice_common::id::{ClusterId, Epoch};
 use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
 use sluice_common::time::Span;
+use sluice_scheduler::Policy;
 
 use crate::admin::await_deadlines;
 use crate::contact::Contact;
 use crate::context::Context;
 use crate::link::watch;
-use crate::market::Policy;
 use crate::model::recovery::RecoveryWhy;
 use crate::model::step::{default_pool, default_subject};
 use crate::patience::await_all_units;

@@ -10,8 +10,8 @@ use sluice_common::id::{
 };
 use sluice_common::platform::terms::MAX_PLATFORMS;
 use sluice_common::state::StepState;
+use sluice_scheduler::BadPolicy;
 
-use crate::market::BadPolicy;
 use crate::model::admission::MAX_JOIN_TOKENS;
 use crate::words;
 use crate::words::quoted;

@@ -27,10 +27,10 @@ pub(super) use sluice_common::time::{Span, Time};
 pub(super) use sluice_common::validation::ValidationTerms;
 pub(super) use sluice_common::wire::{AttemptEnd, Started, StopWhy, SuspendFailure};
 
-pub(super) use crate::market::{Nomination, Policy, Table};
 pub(super) use crate::model::access::AccessChange;
 pub(super) use crate::model::cluster::Home;
 pub(super) use crate::model::recovery::{
     FrozenOnHost, LogPoint, RecoveryEnd, RecoveryWhy, Warrant,
 };
 pub(super) use crate::model::template::Grounds;
+pub(super) use sluice_scheduler::{Nomination, Policy, Table};

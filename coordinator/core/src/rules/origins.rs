@@ -6,9 +6,9 @@ use alloc::string::String;
 use sluice_common::rules::Setting;
 use sluice_common::step::{StepSpec, Work};
 use sluice_common::template::origin::{Origin, Origins};
+use sluice_scheduler::Request;
 
 use super::{cpu_mode, is_open_ended};
-use crate::market::Request;
 use crate::model::pool::Pool;
 use crate::state::State;
 use crate::templates::standing_on;

@@ -3,9 +3,7 @@
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::PoolName;
 use sluice_common::platform;
-
-use crate::market::Hardware;
-use crate::state::HostUnits;
+use sluice_scheduler::{Hardware, HostUnits};
 
 /// More of a key than anything asks for, and little enough to be added up over many hosts.
 const UNLIMITED: u64 = 1 << 44;

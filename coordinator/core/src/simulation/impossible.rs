@@ -4,9 +4,9 @@
 use alloc::string::{String, ToString};
 use sluice_common::id::{NameError, NodeName, PoolName, StepId};
 use sluice_common::limit::{MAX_AMOUNT, MAX_GANG_NODES};
+use sluice_scheduler::Table;
 
 use super::HostSize;
-use crate::market::Table;
 
 /// Why something cannot happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -16,8 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::step::OnPreempt;
-
-use crate::market::Table;
+use sluice_scheduler::Table;
 
 pub use expected::{Difference, End, Expected};
 pub use play::{Fault, Place};

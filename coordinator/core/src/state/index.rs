@@ -13,10 +13,10 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::platform::terms::{self, Declared};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
+use sluice_scheduler::{Frozen, Hardware, HostUnits, Market, Nomination, Request, Run, Size};
 
+use super::Kept;
 use super::load::Loads;
-use super::{HostUnits, Kept};
-use crate::market::{Frozen, Hardware, Market, Nomination, Request, Run, Size};
 use crate::model::node::Node;
 use crate::model::pool::Pool;
 use crate::model::step::{Attempt, Part, PartPhase, Step, SuspensionPhase};

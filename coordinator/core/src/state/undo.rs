@@ -9,9 +9,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use sluice_common::id::{NodeName, PoolName, StepId, TemplateName, ValidationName};
+use sluice_scheduler::Nomination;
 
 use super::State;
-use crate::market::Nomination;
 use crate::model::access::Access;
 use crate::model::cluster::Cluster;
 use crate::model::pool::Pool;
@@ -76,7 +76,7 @@ impl Undo {
         if let Record::Nominated { nomination, .. } = record {
             // A pool keeps one soft promise, which this may replace.
             let pool = state.market().pool(&nomination.pool);
-            if let Some(soft) = pool.and_then(|pool| pool.soft.clone()) {
+            if let Some(soft) = pool.and_then(|pool| pool.soft().cloned()) {
                 self.note_promise(state, &soft);
             }
         }

@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 use sluice_common::id::{PoolName, StepId, Subject};
 use sluice_common::quantity::figure;
+use sluice_scheduler::{Policy, Table};
 
 use crate::input::Wanted;
-use crate::market::{Policy, Table};
 use crate::output::Use;
 use crate::state::State;
 

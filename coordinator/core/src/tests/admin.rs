@@ -12,9 +12,9 @@ use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{FromNode, StopWhy};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::{Answer, Input, Node, NodeChange, Refusal, TimerKey};
 
 const REBOOT: &str = "a new kernel";

@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 use std::string::{String, ToString};
 
 use sluice_common::step::StepSpec;
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::{Answer, Bounds, Input, NewStep, QueueBound, Refusal, ReplyId, Settings, State};
 
 fn bounded(queued_steps: u64, queued_bytes: u64, keep_finished_bytes: u64) -> Rig {

@@ -8,9 +8,9 @@ use sluice_common::id::Subject;
 use sluice_common::state::StepState;
 use sluice_common::time::Span;
 use sluice_common::wire::FromNode;
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 
 fn saved(attempt: &str, secs_ago: u64) -> FromNode {
     FromNode::Checkpoint {

@@ -8,9 +8,9 @@ use sluice_common::id::PoolName;
 use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::{Answer, Change, Input, Refusal, ReplyId, Wanted};
 
 fn of(subject: &str, spec: StepSpec) -> StepSpec {

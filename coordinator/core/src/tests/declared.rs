@@ -12,10 +12,10 @@ use sluice_common::rules::PoolRules;
 use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::wire::FromNode;
+use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::{NodeChange, Wanted};
-use crate::market::Policy;
 use crate::model::pool::PoolWritten;
 use crate::output::{Answer, Applied, Refusal, Refused};
 

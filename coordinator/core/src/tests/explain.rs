@@ -12,9 +12,9 @@ use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::{Explanation, InPool, NodeChange, PoolWritten, Wanted};
 
 fn terms(priority: u64, reserved: &[(&str, u64)], limit: &[(&str, u64)]) -> Policy {

@@ -12,10 +12,10 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, StopWhy, ToNode};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::input::NodeChange;
-use crate::market::Policy;
 use crate::output::{Answer, Refusal};
 
 fn held(pid: u32) -> GpuFault {

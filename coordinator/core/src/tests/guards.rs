@@ -10,11 +10,11 @@ use sluice_common::reason::ReasonCode;
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::FromNode;
+use sluice_scheduler::Policy;
 
 use super::overrides::{applied, asks, named, platform, pool};
 use super::rig::*;
 use crate::Wanted;
-use crate::market::Policy;
 
 const SHUT: &str = r#"{"selector":{"gpu_model":"a100"},"override":{"privileged_allowed":false}}"#;
 const OPEN: &str = r#"{"selector":{"gpu_model":"l40s"},"override":{"privileged_allowed":true}}"#;

@@ -7,11 +7,11 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::StopWhy;
+use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::NodeChange;
 use crate::input::Wanted;
-use crate::market::Policy;
 use crate::model::node::Node;
 use crate::output::{Answer, Refusal};
 

@@ -7,16 +7,17 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use proptest::prelude::*;
-use sluice_common::id::PlatformName;
+use sluice_common::id::{PlatformName, StepId};
 use sluice_common::platform;
 use sluice_common::state::NodeState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, StopWhy};
+use sluice_scheduler::{GpusOf, Policy, sees};
 
 use super::rig::*;
+use crate::dealing::free_gpus;
 use crate::input::Wanted;
-use crate::market::{Policy, sees};
 use crate::model::step::PartPhase;
 use crate::record::Record;
 
@@ -237,7 +238,12 @@ fn check_grants(rig: &Rig, mark: usize) {
 fn check_promises(rig: &Rig) {
     let nodes = rig.core.state().nodes().values();
     for node in nodes.filter(|node| node.state == NodeState::Ready) {
-        let missing = rig.core.state().market().unserved_on(&node.name);
+        let state = rig.core.state();
+        let free = free_gpus(state, node).into_iter();
+        let free: GpusOf = free.map(|(kind, gpus)| (kind, gpus.len() as u64)).collect();
+        let nobody = StepId::new("nobody").unwrap();
+        let [_, firm] = state.market().promised_on(&node.name, &nobody);
+        let (_, missing) = firm.dealt(&free, None);
         assert_eq!(missing, 0, "{}", node.name);
     }
 }

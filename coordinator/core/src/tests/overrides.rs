@@ -16,9 +16,9 @@ use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
 use sluice_common::wire::{Assignment, ToNode};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::model::pool::PoolWritten;
 use crate::output::Refused;
 use crate::{Answer, Input, NewStep, Passage, Refusal, ReplyId, Wanted};

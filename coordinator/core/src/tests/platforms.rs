@@ -11,10 +11,10 @@ use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{AttemptPhase, FromNode};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
 use crate::Steer;
-use crate::market::Policy;
 
 /// A host with three A100 before three H100.
 fn mixed() -> Rig {

@@ -11,9 +11,9 @@ use sluice_common::state::StepState;
 use sluice_common::step::StepSpec;
 use sluice_common::time::Span;
 use sluice_common::validation::{Assertion, ValidationTerms};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::model::pool::PoolWritten;
 use crate::{Answer, Input, NewStep, Passage, Preview, Refusal, ReplyId, Wanted};
 

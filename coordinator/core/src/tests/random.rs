@@ -19,9 +19,9 @@ use sluice_common::step::OnPreempt;
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, AttemptStatus, FromNode, StopWhy, SuspendFailure, ToNode};
+use sluice_scheduler::{Policy, Table};
 
 use super::rig::*;
-use crate::market::{Policy, Table};
 use crate::model::pool::PoolWritten;
 use crate::{
     Answer, Change, Input, NodeChange, PartPhase, RecoveryWhy, ReplyId, Settings, State, Steer,

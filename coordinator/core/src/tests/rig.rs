@@ -24,8 +24,8 @@ use sluice_common::wire::{
     AttemptEnd, AttemptPhase, AttemptStatus, FromNode, Greeting, Heartbeat, Hello,
     PROTOCOL_VERSION, Started, StopWhy, ToNode, Welcome,
 };
+use sluice_scheduler::Policy;
 
-use crate::market::Policy;
 use crate::{
     Answer, Change, Core, Input, Misfit, NewStep, NodeChange, Output, PoolWritten, Record,
     RecoveryWhy, Refusal, ReplyId, SessionId, Settings, Stamped, State, Steer, Step, Submitted,

@@ -11,9 +11,9 @@ use sluice_common::rules::{PoolRules, Setting, StepDefaults, StepMaxima};
 use sluice_common::state::StepState;
 use sluice_common::step::{OnPreempt, StepSpec, Work};
 use sluice_common::time::Span;
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::model::pool::PoolWritten;
 use crate::{Answer, Input, NewStep, Refusal, ReplyId, Wanted};
 

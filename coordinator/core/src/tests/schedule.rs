@@ -13,9 +13,9 @@ use sluice_common::reason::{Detail, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_common::supervision::Exit;
 use sluice_common::wire::{FromNode, StopWhy, ToNode};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 
 #[test]
 fn an_assignment_says_all_that_the_host_needs() {

@@ -11,9 +11,9 @@ use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::{AttemptPhase, StopWhy, SuspendFailure};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::{Answer, NodeChange, Refusal, Steer};
 
 /// One that gives way frozen.

@@ -15,9 +15,9 @@ use sluice_common::step::StepSpec;
 use sluice_common::template::Template;
 use sluice_common::time::Span;
 use sluice_common::wire::{Assignment, ToNode};
+use sluice_scheduler::Policy;
 
 use super::rig::*;
-use crate::market::Policy;
 use crate::merged::would_merge;
 use crate::model::pool::PoolWritten;
 use crate::output::Refused;

@@ -13,9 +13,9 @@ use sluice_common::step::{OnPreempt, StepSpec};
 use sluice_common::supervision::Exit;
 use sluice_common::time::Span;
 use sluice_common::wire::StopWhy;
+use sluice_scheduler::{Policy, Table};
 
 use super::rig::*;
-use crate::market::{Policy, Table};
 use crate::schedule::schedule;
 use crate::{Answer, Applied, Change, Input, Record, Refusal, Refused, ReplyId, Terms, Wanted};
 

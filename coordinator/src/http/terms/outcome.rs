@@ -1,6 +1,5 @@
 //! What came of changes of terms, in the words of the API: each with what was there before and is after.
 
-use coordinator_core::market::Policy;
 use coordinator_core::{Applied, Outcome, PoolWritten, Terms, Wanted};
 use sluice_common::api::{
     ApplyView, ChangeOutcome, PreemptedView, TermsChangeView, TermsKind, TermsView, UseView,
@@ -9,6 +8,7 @@ use sluice_common::api::{
 use sluice_common::cluster::ClusterTerms;
 use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::validation::ValidationTerms;
+use sluice_scheduler::Policy;
 
 use super::super::rules;
 use super::rights;

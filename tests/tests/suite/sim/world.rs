@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use agent_core::{
     GpuLook, Input as HostInput, LinkId, Output as HostOutput, TimerKey as HostTimer,
 };
-use coordinator_core::market::Policy;
 use coordinator_core::{
     Answer, Change, Core, Input, NewStep, Node, NodeChange, Output, RecoveryWhy, ReplyId,
     SessionId, Settings, Stamped, State, Steer, Step, TimerKey, Wanted, check_record,
@@ -27,6 +26,7 @@ use sluice_common::warrant::SealedWarrant;
 use sluice_common::wire::{
     Command, FromNode, Greeting, Heartbeat, Hello, PROTOCOL_VERSION, ToNode,
 };
+use sluice_scheduler::Policy;
 
 use super::chance::Chance;
 use super::freezer::{Fate, Group};

@@ -6,11 +6,11 @@ use alloc::vec::Vec;
 
 use sluice_common::amount::Amounts;
 use sluice_common::id::{StepId, Subject};
+use sluice_scheduler::Request;
 
 use super::Rehearsal;
 use crate::cluster::home_of;
 use crate::input::NewStep;
-use crate::market::{Before, Request};
 
 /// What was promised to steps that wait: those that came within their subject's reserved share.
 #[derive(Debug, Default)]
@@ -76,8 +76,6 @@ impl Rehearsal {
         }
         let market = self.state().market();
         let mut pools = market.candidates(&asked).into_iter();
-        pools.any(|(_, pool)| {
-            Before::of(market, pool, &asked).is_some_and(|before| before.is_in_share())
-        })
+        pools.any(|(_, pool)| market.is_in_share(pool, &asked))
     }
 }

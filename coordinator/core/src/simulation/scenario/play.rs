@@ -9,10 +9,10 @@ use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};
 use sluice_common::platform;
 use sluice_common::time::{Span, Time};
+use sluice_scheduler::{Policy, PoolTerms, Table};
 
 use super::expected::names;
 use super::{Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent};
-use crate::market::{Policy, PoolTerms, Table};
 use crate::simulation::{Happening, HostSize, Impossible, Job, Simulation, impossible};
 
 /// Any time will do that is not the beginning of the epoch.

@@ -11,9 +11,9 @@ use sluice_common::id::{
 use sluice_common::platform::terms::PlatformTerms;
 use sluice_common::template::Template;
 use sluice_common::validation::ValidationTerms;
+use sluice_scheduler::Policy;
 
 use super::{Fit, Pools, need};
-use crate::market::Policy;
 use crate::model::cluster::Cluster;
 use crate::model::pool::PoolWritten;
 use crate::model::pool::{Binding, Platform, Pool};
@@ -59,7 +59,7 @@ impl State {
     /// Finds out anew of which platforms the nodes of a pool are, and ranks them.
     pub(in crate::state) fn sort_nodes_of(&mut self, name: &PoolName) {
         let hosts = self.index.market().pool(name);
-        let hosts = hosts.map(|pool| pool.hosts().keys());
+        let hosts = hosts.map(|pool| pool.nodes());
         let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
         for node in hosts.iter().filter_map(|host| self.kept.nodes.get(host)) {
             self.index.sort_node(node);
@@ -69,11 +69,7 @@ impl State {
 
     /// Ranks the nodes of a pool anew that requires something else of them than before.
     pub(in crate::state) fn place_nodes_of(&mut self, name: &PoolName) {
-        let hosts = self
-            .index
-            .market()
-            .pool(name)
-            .map(|pool| pool.hosts().keys());
+        let hosts = self.index.market().pool(name).map(|pool| pool.nodes());
         let hosts: Vec<NodeName> = hosts.into_iter().flatten().cloned().collect();
         for node in hosts.iter().filter_map(|host| self.kept.nodes.get(host)) {
             self.index.place_node(node);

@@ -4,9 +4,9 @@ use alloc::format;
 
 use sluice_common::id::StepId;
 use sluice_common::state::StepState;
+use sluice_scheduler::Nomination;
 
 use super::{Fit, need, step_mut};
-use crate::market::Nomination;
 use crate::state::State;
 
 impl State {
@@ -21,7 +21,7 @@ impl State {
         if !nomination.is_firm() {
             // A pool keeps one soft promise.
             let pool = self.index.market().pool(&nomination.pool);
-            if let Some(replaced) = pool.and_then(|pool| pool.soft.as_ref()) {
+            if let Some(replaced) = pool.and_then(|pool| pool.soft()) {
                 self.kept.nominations.remove(replaced);
             }
         }

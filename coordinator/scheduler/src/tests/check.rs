@@ -1,0 +1,51 @@
+//! What must hold after every move, and what once nothing more can be done.
+
+use crate::units::HostUnits;
+use crate::{Market, Pool};
+
+/// Nothing is granted that is not there, and what is promised in share is kept.
+pub(super) fn check(market: &Market) {
+    for (name, pool) in &market.pools {
+        check_hosts(market, pool);
+        for (key, used) in pool.used().iter() {
+            let declared = pool.declared(key.as_str());
+            assert!(declared.is_none_or(|d| used <= d), "{name}: {used} {key}");
+        }
+        check_policies(pool);
+    }
+}
+
+fn check_hosts(market: &Market, pool: &Pool) {
+    for (node, host) in pool.hosts() {
+        let held = host.runs.iter().map(|id| market.run(id).unwrap().each());
+        let held = held.fold(HostUnits::default(), HostUnits::plus);
+        assert!(host.capacity.cover(held), "{node} holds {held:?}");
+    }
+}
+
+fn check_policies(pool: &Pool) {
+    for (subject, policy) in pool.policies() {
+        let (used, firm) = pool.used_by(subject).unwrap();
+        for (key, limit) in &policy.limit {
+            let used = used.get(key.as_str());
+            assert!(used <= *limit, "{subject} over its limit of {key}");
+        }
+        for (key, reserved) in &policy.reserved {
+            let firm = firm.get(key.as_str());
+            assert!(firm <= *reserved, "{subject}: firm above reserved {key}");
+        }
+    }
+}
+
+/// What must hold once nothing more can be done: nobody was stopped in vain.
+pub(super) fn check_settled(market: &Market) {
+    for (step, nomination) in &market.nominations {
+        assert!(!nomination.firm, "{step} waits for nobody: {nomination:?}");
+    }
+    for (name, pool) in &market.pools {
+        assert!(pool.firm.is_empty() && pool.leaving.is_empty(), "{name}");
+        let soft = pool.soft.as_ref();
+        let promised = soft.is_none_or(|step| market.nomination(step).is_some());
+        assert!(promised, "{name}: {:?}", pool.soft);
+    }
+}

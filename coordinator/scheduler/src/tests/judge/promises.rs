@@ -1,0 +1,125 @@
+//! What holds once nothing more can be done: the promises at the end of the semantics.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+
+use sluice_common::id::PoolName;
+
+use super::facts::{Gone, Kept};
+use super::units::OF_HOSTS;
+use super::{Ask, Judge, Promise, Verdict, rule};
+
+impl Judge {
+    /// Judges what is left when there is no move any more.
+    pub(in crate::tests) fn judge_rest(&self) -> Verdict {
+        self.no_host_is_overfull()?;
+        self.victims_go_for_somebody()?;
+        self.one_head_is_promised_units()?;
+        for ask in self.waiting.values() {
+            for pool in self.pools_of(ask) {
+                self.nobody_waits_who_could_start(ask, &pool)?;
+                self.in_share_does_not_wait_for_victims(ask, &pool)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// "Units granted never exceed capacity, on any host, for any key."
+    fn no_host_is_overfull(&self) -> Verdict {
+        for (node, host) in &self.hosts {
+            let there = self.runs.values().filter(|run| run.holding.contains(node));
+            for key in 0..OF_HOSTS {
+                let held: u64 = there.clone().map(|run| run.each()[key]).sum();
+                rule("no_host_is_overfull", held <= host.has[key], || {
+                    format!("{node}: {held} of {:?}", host.has)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// "The waiter stays `queued` with a nomination until its victims are released": while some are not.
+    fn victims_go_for_somebody(&self) -> Verdict {
+        let mut firm = self.promises.iter().filter(|(_, promise)| promise.firm);
+        let idle = firm.find(|(_, promise)| {
+            let mut awaited = promise.awaits.iter().filter_map(|id| self.runs.get(id));
+            !awaited.any(|run| run.stopping)
+        });
+        rule("victims_go_for_somebody", idle.is_none(), || {
+            format!("{idle:?} awaits nothing and does not start")
+        })
+    }
+
+    /// A pool has one head.
+    fn one_head_is_promised_units(&self) -> Verdict {
+        let mut heads: BTreeMap<&PoolName, usize> = BTreeMap::new();
+        for promise in self.promises.values().filter(|promise| !promise.firm) {
+            *heads.entry(&promise.pool).or_default() += 1;
+        }
+        let kept = heads.values().all(|heads| *heads == 1);
+        rule("one_head_is_promised_units", kept, || format!("{heads:?}"))
+    }
+
+    /// "The head never starves and hosts never idle."
+    fn nobody_waits_who_could_start(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+        let could = self.could_start(pool, ask);
+        rule("nobody_waits_who_could_start", !could, || {
+            format!("{ask:?} in {pool}")
+        })
+    }
+
+    /// "An in-share request that some set of victims could satisfy does not wait, except behind the nominated units of
+    /// an earlier in-share request, `min_runtime`, or a release under way."
+    fn in_share_does_not_wait_for_victims(&self, ask: &Ask, pool: &PoolName) -> Verdict {
+        // In whichever of its pools: what comes free by itself in one may spare a run in another.
+        let pools = self.pools_of(ask);
+        let under_way = pools
+            .iter()
+            .any(|pool| self.runs_of(pool).any(|(_, run)| run.stopping));
+        // "It does not move elsewhere meanwhile": its victims go in one pool, so it waits in the others for a release too.
+        let promised = self.promises.get(&ask.step);
+        let under_way = under_way || promised.is_some_and(|promise| promise.firm);
+        if under_way || !self.is_in_share(pool, ask) {
+            return Ok(());
+        }
+        // "Own ... come before all others, whatever the excess": what they cure is no ground for taking somebody else's
+        // any more, so a set that leaves them out is not one that the order of victims leads to.
+        let mut runs = self.runs_of(pool);
+        if !ask.preemptible
+            && runs.any(|(_, run)| run.ask.subject == ask.subject && run.ask.preemptible)
+        {
+            return Ok(());
+        }
+        let help = self.some_victims_help_with(pool, ask, Self::promised_in_share);
+        rule("in_share_does_not_wait_for_victims", help.is_none(), || {
+            format!("{} could have {help:?} in {pool}", ask.step)
+        })
+    }
+
+    /// What is promised to in-share requests that go before it.
+    fn promised_in_share(&self, pool: &PoolName, ask: &Ask, gone: &Gone) -> Kept {
+        let mut kept = self.firm_promises(pool, ask, gone);
+        let head = self.head_before(pool, ask);
+        if let Some(head) = head.filter(|head| self.is_in_share(pool, &self.waiting[*head])) {
+            self.keep(&mut kept, head, gone);
+            // Those of the runs that it awaits are among its units.
+            let promise = &self.promises[head];
+            if !gone.is_disjoint(&promise.awaits) {
+                let all = self.hosts.keys().map(|node| (node.clone(), [1 << 40; 7]));
+                kept.hosts.extend(all);
+            }
+        }
+        kept
+    }
+
+    /// A promise that the market made, for the facts.
+    pub(in crate::tests) fn promise_of(nomination: &crate::Nomination) -> Promise {
+        Promise {
+            pool: nomination.pool.clone(),
+            hosts: nomination.hosts.clone(),
+            awaits: nomination.awaits.clone(),
+            firm: nomination.is_firm(),
+            disturbed: false,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Random pools, policies and requests, and what must hold whatever they are. Victims wait again for free, so that two
+//! requests that could take each other's units for ever would be seen to.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+use sluice_common::id::{NodeName, PoolName, Subject};
+
+use super::check::{check, check_settled};
+use super::judge::{GPU, LIC, MCPU, Units};
+use super::trial::{Trial, Wish};
+
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    declared: Option<u64>,
+    licences: u64,
+    hosts: Vec<u64>,
+    policies: Vec<(u64, u64, u64, u64)>,
+    pub(super) events: Vec<Event>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Submit {
+        subject: usize,
+        gpus: u64,
+        licences: u64,
+        preemptible: bool,
+        nodes: u32,
+        priority: i64,
+    },
+    Finish {
+        nth: usize,
+    },
+    Lose {
+        host: usize,
+    },
+    Back {
+        host: usize,
+    },
+    Advance {
+        seconds: u64,
+    },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => (0usize..3, 0u64..5, prop_oneof![4 => Just(0u64), 1 => 1u64..3], any::<bool>(),
+              prop_oneof![6 => Just(1u32), 1 => Just(2u32)], prop_oneof![4 => Just(0i64), 1 => -1i64..3])
+            .prop_map(|(subject, gpus, licences, preemptible, nodes, priority)| Event::Submit {
+                subject, gpus, licences, preemptible, nodes, priority,
+            }),
+        4 => (0usize..32).prop_map(|nth| Event::Finish { nth }),
+        1 => (0usize..3).prop_map(|host| Event::Lose { host }),
+        2 => (0usize..3).prop_map(|host| Event::Back { host }),
+        1 => (0u64..100).prop_map(|seconds| Event::Advance { seconds }),
+    ]
+}
+
+pub(super) fn world() -> impl Strategy<Value = World> {
+    let policy = (0u64..3, 0u64..5, 0u64..5, 0u64..3);
+    (
+        proptest::option::of(1u64..13),
+        0u64..4,
+        proptest::collection::vec(1u64..6, 1..4),
+        proptest::collection::vec(policy, 3),
+        proptest::collection::vec(event(), 1..40),
+    )
+        .prop_map(|(declared, licences, hosts, policies, events)| World {
+            declared,
+            licences,
+            hosts,
+            policies,
+            events,
+        })
+}
+
+pub(super) fn pool() -> PoolName {
+    PoolName::new("p").unwrap()
+}
+
+fn node(n: usize, world: &World) -> NodeName {
+    NodeName::new(format!("n{}", n % world.hosts.len())).unwrap()
+}
+
+fn subject(n: usize) -> Subject {
+    Subject::new(format!("s{n}")).unwrap()
+}
+
+pub(super) fn set_up(world: &World) -> Trial {
+    let mut trial = Trial::new(false);
+    let mut declared = Vec::from([(LIC, world.licences)]);
+    declared.extend(world.declared.map(|gpus| (GPU, gpus)));
+    trial.put_pool(&pool(), &declared, 0);
+    for (n, gpus) in world.hosts.iter().enumerate() {
+        let mut has = Units::default();
+        (has[GPU], has[MCPU]) = (*gpus, 64_000);
+        trial.put_host(&node(n, world), &pool(), has, true);
+    }
+    for (n, (priority, reserved, above, licences)) in world.policies.iter().enumerate() {
+        let limit = (*above > 0).then(|| (GPU, reserved + above));
+        let reserved = [(GPU, *reserved), (LIC, *licences)];
+        // One that the pool cannot keep leaves its subject without.
+        trial.put_policy(&pool(), &subject(n), *priority, &reserved, limit.as_slice());
+    }
+    trial
+}
+
+pub(super) fn play(trial: &mut Trial, n: usize, event: &Event, world: &World) {
+    match event {
+        Event::Submit {
+            subject,
+            gpus,
+            licences,
+            preemptible,
+            nodes,
+            priority,
+        } => {
+            let mut each = Units::default();
+            (each[GPU], each[MCPU], each[LIC]) = (*gpus, 1000, *licences);
+            // One that could never run is no part of what follows.
+            let _ = trial.submit(&Wish {
+                subject: self::subject(*subject),
+                each,
+                nodes: *nodes,
+                priority: *priority,
+                preemptible: *preemptible,
+                pool: None,
+                suspends: n.is_multiple_of(3),
+                platforms: Vec::new(),
+            });
+        }
+        Event::Finish { nth } => {
+            let running = trial.market.runs().count();
+            let nth = nth.checked_rem(running);
+            let run = nth.and_then(|nth| trial.market.runs().nth(nth));
+            if let Some(id) = run.map(|(id, _)| id.clone()) {
+                trial.finish(&id);
+            }
+        }
+        Event::Lose { host } => trial.lose(&node(*host, world)),
+        Event::Back { host } => trial.open(&node(*host, world), true),
+        Event::Advance { seconds } => {
+            let passed = trial.pass(seconds * 1000);
+            assert!(passed.is_ok(), "{passed:?} of {}", trial.story);
+        }
+    }
+}
+
+pub(super) fn settle(trial: &mut Trial) {
+    check(&trial.market);
+    let settled = trial.settle_with(check);
+    assert!(settled.is_ok(), "{settled:?} of {}", trial.story);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    /// It settles after every event, over nobody's capacity, limit or reservation, and every victim's waiter starts.
+    #[test]
+    fn it_settles_and_keeps_its_promises(world in world()) {
+        let mut trial = set_up(&world);
+        for (n, event) in world.events.iter().enumerate() {
+            play(&mut trial, n, event, &world);
+            settle(&mut trial);
+            check_settled(&trial.market);
+        }
+    }
+}
+
+/// More by hand: `SLUICE_MARKET_CASES=100000`.
+pub(super) fn cases() -> u32 {
+    std::env::var("SLUICE_MARKET_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(500)
+}

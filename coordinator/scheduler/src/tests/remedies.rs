@@ -1,0 +1,134 @@
+//! What is said of those that wait is true: the rule that is named holds, and what is said to let them start does.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use proptest::prelude::*;
+use sluice_common::id::StepId;
+
+use super::random::{cases, play, pool, set_up, settle, world};
+use super::trial::Trial;
+use crate::excerpt::Others;
+use crate::fit::Before;
+use crate::{Block, Change, Market, Remedy, Start};
+
+/// Whether a rule blocks a request as it is said to.
+fn holds(market: &Market, step: &StepId, block: &Block<'_>) -> bool {
+    let request = market.request(step).unwrap();
+    let pool = market.pool(&pool()).unwrap();
+    let before = Before::of(market, pool, request).unwrap();
+    let asked = |key: &str| request.demand.get(key);
+    match block {
+        Block::PoolEmpty => pool.hosts().is_empty(),
+        Block::Never(never) => before.never(false).as_ref() == Some(never),
+        Block::Release { runs } => market.nomination(step).unwrap().awaits.len() == *runs,
+        Block::Limit { key, used, limit } => used + asked(key) > *limit,
+        Block::Reserved {
+            key,
+            used,
+            reserved,
+        } => !request.preemptible && used + asked(key) > *reserved,
+        Block::NoOpenHost { nearest } => !pool.hosts()[*nearest].open,
+        Block::Turn { behind } => market.nomination(behind).is_some(),
+        Block::Pool { key, free } => asked(key) > *free,
+        Block::Hosts { closest } => closest
+            .is_none_or(|(_, key, asked, free)| asked > free && request.each.get(key) == asked),
+    }
+}
+
+/// Whether a request starts once the changes are made, in all of the market.
+fn starts(trial: &Trial, step: &StepId, remedy: &Remedy, changes: &[Change]) -> bool {
+    let mut trial = trial.clone();
+    if remedy.after_others {
+        let order = trial.market.in_order(&pool()).into_iter();
+        let ahead = order.take_while(|id| *id != step);
+        let ahead = ahead.filter(|id| trial.market.nomination(id).is_none());
+        for id in ahead.cloned().collect::<Vec<StepId>>() {
+            trial.cancel(&id);
+        }
+    }
+    trial.change(step, &pool(), changes);
+    trial.granted.clear();
+    settle(&mut trial);
+    trial.granted.contains(step)
+}
+
+/// The same change by one less.
+fn by_one_less(change: &Change) -> Option<Change> {
+    let mut less = change.clone();
+    match &mut less {
+        Change::Free { more, .. } | Change::Declared { more, .. } => *more -= 1,
+        Change::Limit { to, .. } | Change::Reserved { to, .. } => *to -= 1,
+        Change::Ask { to, .. } => *to += 1,
+        Change::Open { .. } | Change::Preemptible => return None,
+    }
+    Some(less)
+}
+
+/// What is less than these changes: one of them by one less where there is one, else all but one.
+fn smaller(changes: &[Change]) -> Vec<Vec<Change>> {
+    if let [only] = changes {
+        return by_one_less(only)
+            .into_iter()
+            .map(|less| vec![less])
+            .collect();
+    }
+    let without = |n: usize| {
+        let mut fewer = changes.to_vec();
+        fewer.remove(n);
+        fewer
+    };
+    (0..changes.len()).map(without).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases() / 3, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Every request that waits is blocked by a rule that holds; what would let it start does, in the whole market.
+    /// Where those before it are said to be left out, they are.
+    #[test]
+    fn what_blocks_holds_and_what_would_help_helps(world in world()) {
+        let mut trial = set_up(&world);
+        for (n, event) in world.events.iter().enumerate() {
+            play(&mut trial, n, event, &world);
+            settle(&mut trial);
+        }
+        let market = &trial.market;
+        let waiting: Vec<StepId> = market.requests().map(|request| request.step.clone()).collect();
+        for step in &waiting {
+            let block = market.block(step, &pool());
+            prop_assert!(block.as_ref().is_some_and(|block| holds(market, step, block)), "{step}: {block:?}");
+            for remedy in market.remedies(step, &pool(), trial.now()) {
+                // Who goes away gives others of its subject another place, where these have priorities of their own.
+                if remedy.after_others && market.requests().any(|request| request.priority != 0) {
+                    continue;
+                }
+                prop_assert!(starts(&trial, step, &remedy, &remedy.changes), "{step}: {remedy:?}");
+            }
+        }
+    }
+
+    /// Where changes let a request start at once, none can be left out, and one alone does not do it by one less.
+    #[test]
+    fn no_change_is_needless_or_larger_than_it_must_be(world in world()) {
+        let mut trial = set_up(&world);
+        for (n, event) in world.events.iter().enumerate() {
+            play(&mut trial, n, event, &world);
+            settle(&mut trial);
+        }
+        let market = &trial.market;
+        for request in market.requests() {
+            let remedies = market.remedies(&request.step, &pool(), trial.now());
+            for remedy in remedies.iter().filter(|remedy| remedy.start == Start::AtOnce) {
+                let others = if remedy.after_others { Others::After } else { Others::All };
+                for less in smaller(&remedy.changes) {
+                    let mut excerpt = market.excerpt(&request.step, &pool(), others).unwrap();
+                    if excerpt.change(&request.step, &pool(), &less).is_some() {
+                        let start = excerpt.would_start(&request.step, &pool(), trial.now());
+                        prop_assert_ne!(start, Some(Start::AtOnce), "{:?}", remedy);
+                    }
+                }
+            }
+        }
+    }
+}

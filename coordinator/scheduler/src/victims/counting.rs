@@ -1,0 +1,168 @@
+//! Counting off: who of the candidates goes so that a request fits on given hosts, and who of these is spared after all.
+
+use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName};
+
+use super::Field;
+use crate::candidates::{Candidate, Ground};
+use crate::scene::{Scene, Shortage};
+
+/// How many of those that stand in the way are left out in turn: of one candidate, and of the next where of one it is fewer.
+const WAYS: usize = 2;
+/// How often counting is begun again elsewhere when it has come to an end short: a bound on what a request costs that
+/// nobody makes room for, as most that are blocked are.
+const DETOURS: usize = 8;
+
+/// Takes candidates in their order until the request would fit on `hosts`, counted off as one set for all of them; `None`
+/// where it never does. A small run that goes first may bring its subject down to its share, or be enough of the one key for
+/// which a large one may go, and so spare the large one that would have been enough of all: then the small one is left
+/// out, and they are counted again. Where several stand in the way and what is left without one is not enough, it is
+/// another that is left out.
+pub(super) fn fill<'a, 'c>(
+    scene: &mut Scene<'a>,
+    field: &Field<'a, 'c>,
+    hosts: &[NodeName],
+) -> Option<Vec<&'c Candidate<'a>>> {
+    let mut detours = DETOURS;
+    let mut untried = Vec::from([BTreeSet::new()]);
+    let mut was_short_end = false;
+    while let Some(left_out) = untried.pop() {
+        if was_short_end {
+            detours = detours.checked_sub(1)?;
+        }
+        match count_off(scene, field, hosts, &left_out) {
+            Counted::Enough(taken) => return Some(taken),
+            Counted::Short { in_the_way } => {
+                was_short_end = in_the_way.is_empty();
+                let ways = in_the_way.into_iter().rev().map(|one| {
+                    let mut left_out = left_out.clone();
+                    left_out.insert(one);
+                    left_out
+                });
+                untried.extend(ways);
+            }
+        }
+    }
+    None
+}
+
+/// What came of taking candidates in their order.
+enum Counted<'a, 'c> {
+    Enough(Vec<&'c Candidate<'a>>),
+    /// Nobody was taken after all. Where a run was spared only because others went first: those others, in victim order.
+    Short {
+        in_the_way: Vec<&'a AttemptId>,
+    },
+}
+
+/// A subject is counted down by each run that is taken, so it is not pushed below its share but by the one that straddles
+/// the line.
+fn count_off<'a, 'c>(
+    scene: &mut Scene<'a>,
+    field: &Field<'a, 'c>,
+    hosts: &[NodeName],
+    left_out: &BTreeSet<&'a AttemptId>,
+) -> Counted<'a, 'c> {
+    let mut taken: Vec<&'c Candidate<'a>> = Vec::new();
+    let mut in_the_way = Vec::new();
+    let whole = scene.shortage(hosts);
+    let mut shortage = whole.clone();
+    // A shortage only shrinks by what is taken, so who does not help now never does.
+    let helpful = match shortage.is_of_hosts_alone() {
+        true => field.on_any(hosts),
+        false => Cow::Borrowed(&*field.all),
+    };
+    for candidate in helpful.iter() {
+        if shortage.is_none() {
+            break;
+        }
+        let awaited = scene.is_awaited_by_others(candidate.id);
+        if awaited || scene.has(candidate.id) || left_out.contains(candidate.id) {
+            continue;
+        }
+        if may_go(scene, &shortage, candidate) {
+            scene.take(candidate.id, candidate.run);
+            taken.push(*candidate);
+            scene.shrink(&mut shortage, candidate.run);
+        } else if in_the_way.len() < WAYS
+            && shortage.helped(scene, false, candidate.id, candidate.run)
+        {
+            for shield in shields(scene, hosts, candidate, &taken, &whole) {
+                if !in_the_way.contains(&shield) {
+                    in_the_way.push(shield);
+                }
+            }
+        }
+    }
+    if shortage.is_none() {
+        return Counted::Enough(taken);
+    }
+    for candidate in taken {
+        scene.spare(candidate.id);
+    }
+    Counted::Short { in_the_way }
+}
+
+/// Whether the loss of a run would help, on the ground on which it may be taken.
+fn may_go(scene: &Scene<'_>, shortage: &Shortage<'_>, candidate: &Candidate<'_>) -> bool {
+    let (id, run) = (candidate.id, candidate.run);
+    match candidate.ground {
+        Ground::Own => shortage.helped(scene, true, id, run),
+        Ground::TakeBack => shortage.helped_back(scene, id, run),
+        Ground::Excess => shortage.helped_beyond_share(scene, id, run),
+    }
+}
+
+/// The first of those taken but for any of whom a run could be taken too: others of its subject, or those whose loss was
+/// enough of the key of which its subject holds more than its share. Where no single one is, the first of its subject.
+fn shields<'a>(
+    scene: &mut Scene<'a>,
+    hosts: &[NodeName],
+    spared: &Candidate<'a>,
+    taken: &[&Candidate<'a>],
+    whole: &Shortage<'a>,
+) -> Vec<&'a AttemptId> {
+    let others = taken.iter().filter(|other| other.ground != Ground::Own);
+    let subject = &spared.run.request.subject;
+    let mut same = others
+        .clone()
+        .filter(|other| other.run.request.subject == *subject);
+    let same = same.next().map(|other| other.id);
+    if same.is_none() && !may_go(scene, whole, spared) {
+        return Vec::new();
+    }
+    let alone = others.filter(|other| {
+        scene.spare(other.id);
+        let shortage = scene.shortage(hosts);
+        let goes = may_go(scene, &shortage, spared);
+        scene.take(other.id, other.run);
+        goes
+    });
+    let alone: Vec<&AttemptId> = alone.map(|other| other.id).take(WAYS).collect();
+    match alone.is_empty() {
+        true => same.into_iter().collect(),
+        false => alone,
+    }
+}
+
+/// Spares every victim without which the request still fits, the last in victim order first.
+pub(super) fn prune<'a>(
+    scene: &mut Scene<'a>,
+    hosts: &[NodeName],
+    taken: &mut Vec<&Candidate<'a>>,
+) {
+    taken.sort_unstable_by_key(|candidate| candidate.turn);
+    let mut needed = Vec::new();
+    while let Some(candidate) = taken.pop() {
+        scene.spare(candidate.id);
+        if !scene.can_do_with(hosts, candidate.run) {
+            scene.take(candidate.id, candidate.run);
+            needed.push(candidate);
+        }
+    }
+    needed.reverse();
+    *taken = needed;
+}
