@@ -20,13 +20,13 @@ use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::state::StepState;
 use sluice_scheduler::{Block, Request};
 
-use crate::admit::never_in;
 use crate::context::Context;
 use crate::explain::held_up::reason_on_host;
 use crate::guard::kept_off;
 use crate::model::node::Node;
 use crate::model::step::Step;
 use crate::recovery::recovering;
+use crate::submit::feasible::never_in;
 use crate::words;
 
 pub use answer::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};

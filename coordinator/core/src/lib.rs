@@ -21,62 +21,39 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
-mod access;
-mod admin;
-mod admission;
-mod admit;
-mod bounds;
-mod cancel;
-mod checkpoint;
-mod cluster;
+mod attempts;
 mod contact;
 mod context;
 mod core;
-mod dealing;
 mod explain;
-mod gpus;
-mod granted;
 mod guard;
-mod health;
+mod hosts;
 mod input;
 mod invariant;
-mod launch;
-mod link;
-mod merged;
 mod model;
-mod moving;
 mod on;
 mod output;
-mod patience;
-mod platforms;
-mod preview;
-mod reconcile;
 mod record;
 mod recovery;
-mod rules;
 mod schedule;
 pub mod simulation;
 mod state;
-mod suspend;
-mod templates;
+mod submit;
 mod terms;
 #[cfg(test)]
 mod tests;
 mod unenforced;
-mod validation;
-mod verdict;
 mod words;
 pub mod written;
 
 pub use crate::core::Core;
 pub use explain::{Awaited, Explanation, Holding, InPool, Past, Promised, Spare, WouldStart};
+pub use hosts::report::HELD_BACK;
 pub use input::{
     Bounds, Change, Input, NewJoinToken, NewStep, NodeChange, ReplyId, SessionId, Settings, Steer,
     TimerKey, Wanted,
 };
 pub use invariant::{Violation, check, check_record};
-pub use link::HELD_BACK;
-pub use merged::MergedStep;
 pub use model::access::{Access, AccessChange, KeptToken, Written};
 pub use model::admission::{
     Admission, JoinToken, MAX_JOIN_TOKENS, NodeAccess, TokenStanding, TokenUse,
@@ -102,6 +79,7 @@ pub use record::{About, JoinTokenMade, Record, Stamped};
 pub use simulation::Rehearsal;
 pub use state::book::Book;
 pub use state::{Misfit, State};
+pub use submit::effective_spec::MergedStep;
 pub use unenforced::Enforcement;
 
 /// Whether hosts count a resource key, so that what there is of it is what they have.

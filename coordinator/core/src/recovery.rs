@@ -12,6 +12,8 @@
 //! over, or never began: its step waits again, for free.
 
 pub(crate) mod adoption;
+pub(crate) mod end;
+pub(crate) mod warrants;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -25,23 +27,19 @@ use sluice_common::rules::PoolRules;
 use sluice_common::state::NodeState;
 use sluice_common::supervision::Exit;
 use sluice_common::time::{Span, Time};
-use sluice_common::wire::{AttemptStatus, StopWhy};
+use sluice_common::wire::StopWhy;
 
-use crate::contact::Asked;
+use crate::attempts::live::live_on;
+use crate::attempts::orders::{send_stops, stop_attempt};
+use crate::attempts::progress::{record_released, unseen, vanish};
+use crate::attempts::queue_timeout::queue_again;
+use crate::attempts::suspension::memory_of_gpus;
 use crate::context::Context;
-use crate::input::{ReplyId, TimerKey};
-use crate::model::recovery::{LogPoint, RecoveryEnd, RecoveryWhy};
+use crate::input::TimerKey;
+use crate::model::recovery::{LogPoint, RecoveryWhy};
 use crate::model::step::{Attempt, PartPhase, Step, SuspensionPhase};
-use crate::output::{Answer, Refusal};
-use crate::patience::queue_again;
-use crate::reconcile::{live_on, on_stray, record_released, send_stops, stop_attempt, vanish};
 use crate::record::Record;
-use crate::recovery::adoption::{settle_again, unseen};
-use crate::suspend::memory_of_gpus;
 use crate::words;
-
-/// How long a host that was asked for warrants holds up the end of a recovery. They are files that it reads.
-const ANSWER_LIMIT: Span = Span::from_secs(30);
 
 /// How many of the nodes that are waited for are named.
 const NAMED_NODES: usize = 5;
@@ -86,54 +84,6 @@ pub(super) fn has_told(ctx: &Context, node: &NodeName) -> bool {
     })
 }
 
-/// Ends the recovery when it has come to its end; asked after every input.
-pub(crate) fn look_at_recovery(ctx: &mut Context) {
-    let over = ctx.state().recovery().is_some() && ctx.now() >= recovery_lasts_until(ctx);
-    if !over || unreported(ctx).next().is_some() {
-        return;
-    }
-    match answers_due_at(ctx) {
-        Some(at) if at > ctx.now() => ctx.set_timer(TimerKey::Recovery, at),
-        Some(_) | None => end_recovery(ctx, RecoveryEnd::Complete),
-    }
-}
-
-/// Until when answers of hosts are waited for.
-fn answers_due_at(ctx: &Context) -> Option<Time> {
-    let asked = ctx
-        .contacts()
-        .values()
-        .flat_map(|contact| contact.asked.values());
-    let unanswered = asked.filter(|asked| asked.warrant.is_none());
-    unanswered.map(|asked| asked.at + ANSWER_LIMIT).max()
-}
-
-/// What was not adopted by now is not known here, and is stopped.
-fn end_recovery(ctx: &mut Context, end: RecoveryEnd) {
-    ctx.record(Record::RecoveryEnded { end });
-    let nodes: Vec<NodeName> = ctx.contacts().keys().cloned().collect();
-    for node in nodes {
-        for (id, asked) in take_asked(ctx, &node) {
-            on_stray(
-                ctx,
-                &node,
-                AttemptStatus {
-                    attempt: id,
-                    phase: asked.phase,
-                },
-            );
-        }
-        settle_again(ctx, &node);
-    }
-}
-
-fn take_asked(ctx: &mut Context, node: &NodeName) -> BTreeMap<AttemptId, Asked> {
-    let contact = ctx.contact_mut(node);
-    contact
-        .map(|contact| core::mem::take(&mut contact.asked))
-        .unwrap_or_default()
-}
-
 /// Why nothing starts.
 pub(crate) fn recovering(ctx: &Context) -> Reason {
     let nodes: Vec<String> = unreported(ctx).map(|node| format!("`{node}`")).collect();
@@ -150,18 +100,6 @@ pub(crate) fn recovering(ctx: &Context) -> Reason {
          in {left} at the latest, and `sluice recovery end` does not wait for it"
     );
     Reason::new(ReasonCode::Recovering, message)
-}
-
-/// An admin does not wait for hosts that have not reported.
-pub(crate) fn on_end_recovery(ctx: &mut Context, reply: ReplyId) {
-    let changed = match ctx.state().recovery() {
-        Some(_) => {
-            end_recovery(ctx, RecoveryEnd::Ordered);
-            Ok(())
-        }
-        None => Err(Refusal::NotRecovering),
-    };
-    ctx.reply(reply, Answer::Changed(changed));
 }
 
 /// A host of a pool that the store does not know: others of the cluster made it after the time of the store.

@@ -9,13 +9,13 @@ use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::wire::StopWhy;
 use sluice_scheduler::{HostUnits, Move};
 
+use crate::attempts::gpu_assignment::place;
+use crate::attempts::orders::{send_assignment, stop_attempt};
+use crate::attempts::suspension::{resume_attempt, suspend_attempt};
 use crate::context::Context;
-use crate::dealing;
 use crate::input::TimerKey;
 use crate::model::step::Step;
-use crate::reconcile::{send_assignment, stop_attempt};
 use crate::record::Record;
-use crate::suspend::{resume_attempt, suspend_attempt};
 
 /// Ports at which gangs meet: from the one that PyTorch's launcher takes where it is told none, as many as a host holds
 /// attempts.
@@ -84,7 +84,7 @@ fn grant(
     let request = HostUnits::of(&step.spec.request);
     let nodes = hosts.iter().filter_map(|host| ctx.state().node(host));
     let placements = nodes
-        .map(|node| dealing::place(ctx.state(), node, id, request, platform))
+        .map(|node| place(ctx.state(), node, id, request, platform))
         .collect();
     let port = meeting_port(ctx, hosts);
     ctx.record(Record::Allocated {

@@ -5,6 +5,7 @@
 
 mod apply;
 pub(crate) mod book;
+pub(crate) mod granted;
 mod index;
 mod load;
 mod recovery;

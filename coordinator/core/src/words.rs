@@ -1,15 +1,17 @@
 //! The sentences of reasons that come with records: what is said of a step that moves on, stops or ends. What a queued
-//! step waits for is said in `explain.rs`, why one is rejected in `admit.rs`.
+//! step waits for is said in `explain.rs`, why one is rejected in `submit/feasible.rs`.
 
+use crate::model::pool::Pool;
+use alloc::collections::BTreeMap;
 use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use sluice_common::id::PlatformName;
 
 use sluice_common::amount::show_memory;
-use sluice_common::id::{NodeName, StepId};
+use sluice_common::id::{NodeName, PlatformName, PoolName, StepId};
 use sluice_common::inventory::Capability;
+use sluice_common::nearest::nearest;
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_common::supervision::{OutOfMemory, StorageBound, StorageExceeded};
 use sluice_common::time::Span;
@@ -412,4 +414,18 @@ pub(crate) fn retry(failure: Reason, spent: u32, allowed: u32) -> Reason {
 pub(crate) fn quoted(names: &[PlatformName]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     names.join(", ")
+}
+
+/// `, did you mean ...` or, where no name is near, the names there are.
+pub(crate) fn did_you_mean(pools: &BTreeMap<PoolName, Pool>, pool: &PoolName) -> String {
+    let names = pools.keys().map(PoolName::as_str);
+    match nearest(pool.as_str(), names.clone()) {
+        Some(near) => format!(", did you mean `{near}`?"),
+        None => format!(" among `{}`", names.collect::<Vec<_>>().join("`, `")),
+    }
+}
+
+pub(crate) fn listed(names: &[PlatformName]) -> String {
+    let names: Vec<&str> = names.iter().map(PlatformName::as_str).collect();
+    names.join(",")
 }

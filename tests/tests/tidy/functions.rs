@@ -16,7 +16,10 @@ const P99: usize = 50;
 const LONGER: &[(&str, usize)] = &[
     ("agent/src/engine.rs on_event", 81),
     ("agent/supervisor/src/table/restore.rs open", 108),
-    ("coordinator/core/src/admit.rs first_difference", 88),
+    (
+        "coordinator/core/src/submit/difference.rs first_difference",
+        88,
+    ),
     ("coordinator/core/src/explain.rs block_in_words", 100),
     ("coordinator/core/src/state/apply.rs fold", 151),
     ("coordinator/core/src/written.rs change", 132),

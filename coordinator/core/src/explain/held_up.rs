@@ -8,7 +8,7 @@ use sluice_common::reason::Reason;
 use sluice_common::state::{NodeState, StepState};
 
 use crate::context::Context;
-use crate::link::lost_at;
+use crate::hosts::link::lost_at;
 use crate::model::node::Node;
 use crate::model::step::Step;
 

@@ -7,15 +7,16 @@ use sluice_common::reason::Detail;
 use sluice_common::state::StepState;
 use sluice_scheduler::Exposure;
 
-use super::answer::{Explanation, Holding, Past};
-use super::sentences;
-use super::waiting::grace_ends;
+use crate::attempts::retry_policy::outcome;
 use crate::context::Context;
 use crate::explain::reason;
 use crate::explain::waiting::in_pools;
 use crate::model::step::{Attempt, Step};
-use crate::rules::barred_from;
-use crate::verdict::outcome;
+use crate::submit::rules::barred_from;
+
+use super::answer::{Explanation, Holding, Past};
+use super::sentences;
+use super::waiting::grace_ends;
 
 /// Why a step is where it is, whole. `None` where it is not remembered. It is read from the state as the last
 /// decision left it, and changes nothing.

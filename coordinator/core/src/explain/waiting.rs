@@ -6,11 +6,12 @@ use sluice_common::id::{AttemptId, PoolName, StepId};
 use sluice_common::reason::{Reason, ReasonCode};
 use sluice_scheduler::{Holder, Look, Request};
 
-use super::answer::{Awaited, InPool, Promised, Spare, WouldStart};
-use super::sentences;
 use crate::context::Context;
 use crate::explain::in_words;
 use crate::model::step::{Attempt, Step};
+
+use super::answer::{Awaited, InPool, Promised, Spare, WouldStart};
+use super::sentences;
 
 /// So many of the runs that hold what it is short of are listed.
 const MAX_SPARES: usize = 16;

@@ -10,16 +10,16 @@ use sluice_common::state::NodeState;
 use sluice_common::time::Span;
 use sluice_scheduler::Policy;
 
-use crate::admin::await_deadlines;
+use crate::attempts::queue_timeout::await_all_units;
+use crate::attempts::suspension::await_all_overdue;
 use crate::contact::Contact;
 use crate::context::Context;
-use crate::link::watch;
+use crate::hosts::drain::await_deadlines;
+use crate::hosts::link::watch;
 use crate::model::recovery::RecoveryWhy;
 use crate::model::step::{default_pool, default_subject};
-use crate::patience::await_all_units;
 use crate::record::Record;
 use crate::recovery::{await_recovery, begin_recovery};
-use crate::suspend::await_all_overdue;
 
 /// Begins an epoch one higher than the last, in a recovery if the store is of an earlier time than the hosts.
 pub(crate) fn on_start(ctx: &mut Context, cluster: ClusterId, recovers: Option<RecoveryWhy>) {

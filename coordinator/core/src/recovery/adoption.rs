@@ -6,24 +6,23 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use sluice_common::id::{AttemptId, NodeName};
-use sluice_common::limit::MAX_ATTEMPTS_PER_NODE;
 use sluice_common::state::{NodeState, StepState};
-use sluice_common::supervision::Exit;
-use sluice_common::usage::Usage;
-use sluice_common::wire::{AttemptEnd, AttemptPhase, AttemptStatus, Started, StopWhy, ToNode};
+use sluice_common::wire::{AttemptPhase, AttemptStatus, StopWhy};
 
-use crate::admin::empty_drained;
-use crate::contact::Asked;
+use crate::attempts::orders::stop_attempt;
+use crate::attempts::progress::{at_least_ended, unseen};
+use crate::attempts::strays::on_stray;
+use crate::attempts::suspension::memory_of_gpus;
 use crate::context::Context;
-use crate::input::SessionId;
-use crate::link::{on_heard, settle_node};
+use crate::hosts::drain::empty_drained;
+use crate::hosts::link::settle_again;
+use crate::hosts::statuses::take_listed;
 use crate::model::placement::Placement;
 use crate::model::recovery::{FrozenOnHost, Warrant};
-use crate::model::step::{Attempt, Step};
-use crate::reconcile::{at_least_ended, on_stray, stop_attempt, take_listed};
+use crate::model::step::Step;
 use crate::record::Record;
+use crate::recovery::warrants::{is_past, may_be_adopted};
 use crate::recovery::{has_told, know_pool, lose_track};
-use crate::suspend::memory_of_gpus;
 
 /// What is to become of an attempt whose warrant was shown.
 enum Ruling {
@@ -31,64 +30,6 @@ enum Ruling {
     /// Another host of it is not known yet.
     Wait,
     Refuse,
-}
-
-/// Whether an attempt that is not live on its host may be of after what the store knows.
-pub(crate) fn may_be_adopted(ctx: &Context, id: &AttemptId) -> bool {
-    if ctx.state().recovery().is_none() {
-        return false;
-    }
-    ctx.state().step(&id.step).is_none_or(|step| {
-        let last = step.latest().map_or(0, |last| last.number);
-        last < id.number || is_past(step)
-    })
-}
-
-/// Has a host show the warrant of an attempt, once; from then on its last word of it is kept.
-pub(crate) fn ask_for_warrant(ctx: &mut Context, node: &NodeName, status: AttemptStatus) {
-    let now = ctx.now();
-    let Some(contact) = ctx.contact_mut(node) else {
-        return;
-    };
-    if let Some(asked) = contact.asked.get_mut(&status.attempt) {
-        asked.phase = status.phase;
-        return;
-    }
-    if contact.asked.len() >= MAX_ATTEMPTS_PER_NODE {
-        return on_stray(ctx, node, status);
-    }
-    let asked = Asked {
-        phase: status.phase,
-        at: now,
-        warrant: None,
-    };
-    contact.asked.insert(status.attempt.clone(), asked);
-    ctx.send(
-        node,
-        ToNode::Show {
-            attempt: status.attempt,
-        },
-    );
-}
-
-/// A host shows a warrant, or that it has none.
-pub(crate) fn on_warrant(
-    ctx: &mut Context,
-    session: SessionId,
-    node: &NodeName,
-    id: &AttemptId,
-    warrant: Option<Box<Warrant>>,
-) {
-    if !on_heard(ctx, session, node) {
-        return;
-    }
-    let contact = ctx.contact_mut(node);
-    let Some(asked) = contact.and_then(|contact| contact.asked.get_mut(id)) else {
-        return;
-    };
-    asked.warrant = warrant;
-    rule(ctx, node, id);
-    settle_node(ctx, node);
 }
 
 /// Looks again at what waited for this host, which has come.
@@ -106,15 +47,7 @@ pub(crate) fn rule_again(ctx: &mut Context) {
     }
 }
 
-/// One that is silent is settled when it is heard.
-pub(crate) fn settle_again(ctx: &mut Context, node: &NodeName) {
-    let state = ctx.state().node(node).map(|node| node.state);
-    if let Some(NodeState::Ready | NodeState::Reconciling | NodeState::Unsupervised) = state {
-        settle_node(ctx, node);
-    }
-}
-
-fn rule(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+pub(crate) fn rule(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
     let contact = ctx.contact(node);
     let Some(asked) = contact.and_then(|contact| contact.asked.get(id)).cloned() else {
         return;
@@ -220,16 +153,6 @@ fn end_earlier(ctx: &mut Context, id: &AttemptId) {
     }
 }
 
-pub(crate) fn unseen(ctx: &Context, attempt: &Attempt, started: Option<Started>) -> AttemptEnd {
-    AttemptEnd {
-        started,
-        exit: Exit::Unknown,
-        stopped: attempt.stopping,
-        at: ctx.now(),
-        usage: Usage::default(),
-    }
-}
-
 fn adopt(
     ctx: &mut Context,
     node: &NodeName,
@@ -285,11 +208,6 @@ fn take_up(ctx: &mut Context, host: &NodeName, id: &AttemptId) {
         None => {}
     }
     settle_again(ctx, host);
-}
-
-/// Whether a step is over, and holds nothing.
-fn is_past(step: &Step) -> bool {
-    step.state.is_terminal() && !step.holds_units()
 }
 
 /// What has returned its units holds none: its GPUs may be another's by now.

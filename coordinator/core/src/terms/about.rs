@@ -8,7 +8,7 @@ use sluice_common::id::{PoolName, Subject};
 use crate::input::Wanted;
 
 /// What is made first: what others need. What is taken away goes last.
-pub(super) fn rank(wanted: &Wanted) -> u8 {
+pub(crate) fn rank(wanted: &Wanted) -> u8 {
     match wanted {
         Wanted::Pool { .. } | Wanted::Validation { .. } | Wanted::Template { .. } => 0,
         Wanted::Policy { .. } | Wanted::Platform { .. } => 1,
@@ -38,7 +38,7 @@ pub(crate) fn pool_of(wanted: &Wanted) -> Option<&PoolName> {
 }
 
 /// The subject whose policy a change is about, where it is about one.
-pub(super) fn subject_of(wanted: &Wanted) -> Option<&Subject> {
+pub(crate) fn subject_of(wanted: &Wanted) -> Option<&Subject> {
     match wanted {
         Wanted::Policy { subject, .. } | Wanted::NoPolicy { subject, .. } => Some(subject),
         Wanted::Pool { .. }
@@ -55,7 +55,7 @@ pub(super) fn subject_of(wanted: &Wanted) -> Option<&Subject> {
 }
 
 /// As messages call what a change is about.
-pub(super) fn name_of(wanted: &Wanted) -> String {
+pub(crate) fn name_of(wanted: &Wanted) -> String {
     match wanted {
         Wanted::Cluster { .. } => "the cluster".to_string(),
         Wanted::Template { template, .. } | Wanted::NoTemplate { template } => {

@@ -14,7 +14,7 @@ use crate::output::Use;
 use crate::state::State;
 
 /// Who uses what a change takes away.
-pub(super) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
+pub(crate) fn uses(before: &State, wanted: &Wanted) -> Vec<Use> {
     match wanted {
         Wanted::Cluster { .. }
         | Wanted::Validation { .. }
@@ -121,7 +121,7 @@ fn use_of(
     }
 }
 
-pub(super) fn waiting(rejected: &[StepId]) -> Use {
+pub(crate) fn waiting(rejected: &[StepId]) -> Use {
     let message = match rejected.len() {
         1 => "a step that waits could never start and would be rejected".to_string(),
         n => format!("{n} steps that wait could never start and would be rejected"),

@@ -16,7 +16,7 @@ use sluice_common::wire::{AttemptPhase, StopWhy};
 use sluice_scheduler::{GpusOf, Policy, sees};
 
 use super::rig::*;
-use crate::dealing::free_gpus;
+use crate::attempts::gpu_assignment::free_gpus;
 use crate::input::Wanted;
 use crate::model::step::PartPhase;
 use crate::record::Record;

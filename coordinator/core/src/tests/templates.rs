@@ -1,10 +1,9 @@
 //! Templates: what they lay under steps, in which order, for which steps, and what is told to hosts of it.
 
 use alloc::boxed::Box;
-use std::format;
 use std::string::{String, ToString};
-use std::vec;
 use std::vec::Vec;
+use std::{format, vec};
 
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::reason::ReasonCode;
@@ -17,11 +16,12 @@ use sluice_common::time::Span;
 use sluice_common::wire::{Assignment, ToNode};
 use sluice_scheduler::Policy;
 
-use super::rig::*;
-use crate::merged::would_merge;
 use crate::model::pool::PoolWritten;
 use crate::output::Refused;
+use crate::submit::effective_spec::would_merge;
 use crate::{Answer, Change, Input, Record, Refusal, ReplyId, Submitted, Wanted};
+
+use super::rig::*;
 
 fn template(name: &str, json: &str) -> Wanted {
     let terms: Template = serde_json::from_str(json).unwrap();

@@ -1,4 +1,4 @@
-//! The rules of a pool as they are written in a document, checked. What they mean for steps is in `rules.rs`.
+//! The rules of a pool as they are written in a document, checked. What they mean for steps is in `submit/rules.rs`.
 
 use alloc::collections::BTreeSet;
 use alloc::format;

@@ -8,9 +8,10 @@ use sluice_common::amount::Amounts;
 use sluice_common::id::{StepId, Subject};
 use sluice_scheduler::Request;
 
-use super::Rehearsal;
-use crate::cluster::home_of;
 use crate::input::NewStep;
+use crate::submit::route::home_of;
+
+use super::Rehearsal;
 
 /// What was promised to steps that wait: those that came within their subject's reserved share.
 #[derive(Debug, Default)]

@@ -1,0 +1,12 @@
+//! The life of attempts: what hosts are told of them, how they come on, and how they are frozen and thawed.
+
+pub(crate) mod checkpoint;
+pub(crate) mod gpu_assignment;
+pub(crate) mod launch;
+pub(crate) mod live;
+pub(crate) mod orders;
+pub(crate) mod progress;
+pub(crate) mod queue_timeout;
+pub(crate) mod retry_policy;
+pub(crate) mod strays;
+pub(crate) mod suspension;

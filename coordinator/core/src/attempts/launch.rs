@@ -1,0 +1,159 @@
+//! What is told to a host to start: a step's own command, environment and directory on what templates lay under it
+//! where it was granted, with all filled in that is known by now.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::amount::{BYTES_A_MEGABYTE, GPU, MCPU, MEMORY_MB, STORAGE_MB};
+use sluice_common::id::AttemptId;
+use sluice_common::inventory::Gpu;
+use sluice_common::submitter::Submitter;
+use sluice_common::template::origin::Merged;
+use sluice_common::template::variable::Variable;
+use sluice_common::warrant::SealedWarrant;
+use sluice_common::wire::{Assignment, Gang};
+
+use crate::model::node::Node;
+use crate::model::step::{Attempt, Part, Step};
+use crate::state::State;
+use crate::state::granted::of_model;
+
+/// What a NUMA program takes where nothing is known of where the GPUs are.
+const EVERY_NUMA_NODE: &str = "all";
+
+/// The part of an attempt that a host is to run.
+pub(crate) fn assignment(
+    id: &AttemptId,
+    (step, attempt, part): (&Step, &Attempt, &Part),
+    state: &State,
+    gang: Gang,
+) -> Assignment {
+    let spec = &step.spec;
+    let node = state.node(&part.node);
+    let platforms = state.granted(step, attempt, part);
+    let ground = step.grounds.at(&attempt.pool, &platforms);
+    let nothing = Merged::default();
+    let template = &ground.unwrap_or(&nothing).template;
+    let platform = platforms.first().cloned();
+    let platform = platform.or_else(|| node.map(|node| of_model(part, node)));
+    let cluster = state.epoch().map(|epoch| epoch.cluster.to_string());
+    let value = |variable| match variable == Variable::Platform {
+        true => platform.as_ref().map(ToString::to_string),
+        false if variable == Variable::Cluster => cluster.clone(),
+        false => value(variable, id, (step, attempt, part), node, &gang),
+    };
+    let workdir = template.workdir_of(spec, value);
+    let value = |variable| match variable == Variable::Workdir {
+        true => workdir.clone(),
+        false => value(variable),
+    };
+    let launch = template.launch(spec, value);
+    Assignment {
+        attempt: id.clone(),
+        pool: attempt.pool.clone(),
+        command: spec.command.clone(),
+        env: spec.env.clone(),
+        gpus: part.gpus.clone(),
+        timeout: spec.timeout,
+        grace: spec.grace,
+        subject: spec.subject.clone(),
+        // Whoever drives the core seals it.
+        submitter: spec.submitted_by.clone().map(Submitter::from),
+        units: spec.request.clone(),
+        cpu_mode: spec.cpu_mode,
+        workdir,
+        gang,
+        launch,
+        // Whoever drives the core seals it: see `State::warrant`.
+        warrant: SealedWarrant::default(),
+    }
+}
+
+fn granted_gpus<'a>(part: &'a Part, node: &'a Node) -> impl Iterator<Item = &'a Gpu> {
+    let gpus = node.inventory.gpus.iter();
+    gpus.filter(|gpu| part.gpus.contains(&gpu.uuid))
+}
+
+/// What a variable stands for; `None` is what this side does not know.
+fn value(
+    variable: Variable,
+    id: &AttemptId,
+    (step, attempt, part): (&Step, &Attempt, &Part),
+    node: Option<&Node>,
+    gang: &Gang,
+) -> Option<String> {
+    let spec = &step.spec;
+    let bytes = |key: &str| {
+        let megabytes = spec.request.get(key);
+        megabytes.saturating_mul(BYTES_A_MEGABYTE).to_string()
+    };
+    Some(match variable {
+        Variable::Step => id.step.to_string(),
+        Variable::Attempt => id.number.to_string(),
+        Variable::Name => spec.name.clone(),
+        Variable::Subject => spec.subject.to_string(),
+        Variable::Pool => attempt.pool.to_string(),
+        Variable::Node => part.node.to_string(),
+        Variable::Rank => gang.rank.to_string(),
+        Variable::Nodes => gang.hosts.len().to_string(),
+        Variable::Gpus => part.gpus.join(","),
+        Variable::GpuCount => spec.request.get(GPU).to_string(),
+        Variable::CpuCount => cores(spec.request.get(MCPU)),
+        Variable::Memory => bytes(MEMORY_MB),
+        Variable::Storage => bytes(STORAGE_MB),
+        Variable::Numa => numa(part, node),
+        // What was said before, the host's to know, the wrapper's, or a mount's.
+        Variable::Cluster
+        | Variable::Platform
+        | Variable::Workdir
+        | Variable::EnvFile
+        | Variable::Mounts
+        | Variable::Privileged
+        | Variable::HostNetwork
+        | Variable::Source
+        | Variable::Target
+        | Variable::Mode => return None,
+    })
+}
+
+/// Thousandths as a decimal: `1.5`, `2`.
+fn cores(mcpu: u64) -> String {
+    let (whole, rest) = (mcpu / 1000, mcpu % 1000);
+    match rest {
+        0 => whole.to_string(),
+        rest => {
+            let decimal = format!("{whole}.{rest:03}");
+            decimal.trim_end_matches('0').to_string()
+        }
+    }
+}
+
+fn numa(part: &Part, node: Option<&Node>) -> String {
+    let gpus = node.into_iter().flat_map(|node| granted_gpus(part, node));
+    let nodes: Option<BTreeSet<u32>> = gpus.map(|gpu| gpu.numa_node).collect();
+    let nodes: Vec<String> = nodes.iter().flatten().map(ToString::to_string).collect();
+    match nodes.is_empty() {
+        true => EVERY_NUMA_NODE.to_string(),
+        false => nodes.join(","),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cores_are_written_as_a_decimal() {
+        for (mcpu, text) in [
+            (0, "0"),
+            (500, "0.5"),
+            (1500, "1.5"),
+            (2000, "2"),
+            (1001, "1.001"),
+        ] {
+            assert_eq!(cores(mcpu), text);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! How an attempt comes on: each step of its life is recorded once, whatever was missed before, and at its end the step
+//! is over or waits again.
+
+use sluice_common::id::{AttemptId, NodeName, StepId};
+use sluice_common::supervision::Exit;
+use sluice_common::usage::Usage;
+use sluice_common::wire::{AttemptEnd, Started, StopWhy};
+
+use crate::attempts::live::{live_on, phase_on};
+use crate::attempts::orders::{send_stops, stop_attempt};
+use crate::attempts::queue_timeout::queue_again;
+use crate::attempts::retry_policy::{Verdict, verdict};
+use crate::context::Context;
+use crate::hosts::drain::note_empty;
+use crate::model::step::{Attempt, PartPhase};
+use crate::record::Record;
+use crate::words;
+
+/// Ends an attempt of which nothing is left, by our own clock and word.
+pub(crate) fn vanish(ctx: &mut Context, node: &NodeName, id: &AttemptId, exit: Exit) {
+    let Some((_, attempt, part)) = live_on(ctx, node, id) else {
+        return;
+    };
+    let end = AttemptEnd {
+        started: part.started,
+        exit,
+        stopped: attempt.stopping,
+        at: ctx.now(),
+        usage: Usage::default(),
+    };
+    at_least_ended(ctx, node, id, end);
+    record_released(ctx, node, id);
+}
+
+pub(crate) fn at_least_starting(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+    if phase_on(ctx, node, id) == Some(PartPhase::Allocated) {
+        ctx.record(Record::Starting {
+            attempt: id.clone(),
+            node: node.clone(),
+        });
+    }
+}
+
+pub(crate) fn at_least_running(
+    ctx: &mut Context,
+    node: &NodeName,
+    id: &AttemptId,
+    process: Started,
+) {
+    at_least_starting(ctx, node, id);
+    if phase_on(ctx, node, id) == Some(PartPhase::Starting) {
+        ctx.record(Record::Started {
+            attempt: id.clone(),
+            node: node.clone(),
+            process,
+        });
+    }
+}
+
+pub(crate) fn at_least_stopping(
+    ctx: &mut Context,
+    node: &NodeName,
+    id: &AttemptId,
+    started: Option<Started>,
+    why: StopWhy,
+) {
+    match started {
+        Some(process) => at_least_running(ctx, node, id, process),
+        None => at_least_starting(ctx, node, id),
+    }
+    let live = live_on(ctx, node, id);
+    let untold = live.is_some_and(|(_, attempt, part)| {
+        part.phase < PartPhase::Ended && attempt.stopping.is_none()
+    });
+    if untold {
+        ctx.record(Record::Stopping {
+            attempt: id.clone(),
+            why,
+            by: None,
+            grace: None,
+        });
+        // What a host stops by itself is stopped on the others too.
+        send_stops(ctx, id, why, Some(node));
+    }
+}
+
+pub(crate) fn at_least_ended(ctx: &mut Context, node: &NodeName, id: &AttemptId, end: AttemptEnd) {
+    if let Some(process) = end.started {
+        at_least_running(ctx, node, id, process);
+    }
+    if phase_on(ctx, node, id).is_none_or(|p| p >= PartPhase::Ended) {
+        return;
+    }
+    let failed = match &end.exit {
+        Exit::HostFailed(sentence) => Some(sentence.clone()),
+        Exit::Code(_)
+        | Exit::Signal(_)
+        | Exit::PrologFailed(_)
+        | Exit::NotBegun(_)
+        | Exit::StartFailed(_)
+        | Exit::LeaseExpired
+        | Exit::HostRebooted
+        | Exit::OutOfMemory(_)
+        | Exit::StorageExceeded(_)
+        | Exit::Unknown => None,
+    };
+    let stopped = end.stopped;
+    ctx.record(Record::Ended {
+        attempt: id.clone(),
+        node: node.clone(),
+        end,
+    });
+    if let Some(sentence) = failed {
+        close_failing(ctx, node, &id.step, &sentence);
+    }
+    end_as_one(ctx, id, stopped);
+    conclude(ctx, id);
+}
+
+/// A host that cannot start a step cannot start the next one either: it would take the queue and fail it, step by
+/// step. It is closed until an admin has seen to it.
+pub(crate) fn close_failing(ctx: &mut Context, node: &NodeName, step: &StepId, sentence: &str) {
+    let open = ctx
+        .state()
+        .node(node)
+        .is_some_and(|node| node.cordon.is_none());
+    if open {
+        ctx.record(Record::NodeCordoned {
+            node: node.clone(),
+            reason: words::closed_for(step, sentence),
+        });
+    }
+}
+
+/// A gang of which one part failed or was lost is stopped on its other hosts; `stopped` is why the part was being
+/// stopped by its own host, where it was.
+pub(crate) fn end_as_one(ctx: &mut Context, id: &AttemptId, stopped: Option<StopWhy>) {
+    let step = ctx.state().step(&id.step);
+    let attempt = step.and_then(|step| step.attempt(id.number));
+    let broken = attempt.is_some_and(|attempt| {
+        attempt.broken_by.is_some()
+            && attempt.stopping.is_none()
+            && attempt.unended().next().is_some()
+    });
+    if broken {
+        let why = stopped.unwrap_or(StopWhy::PeerEnded);
+        stop_attempt(ctx, id, why, None);
+    }
+}
+
+/// The step goes on as soon as its attempt has ended on every host: users see the end at once, while the units
+/// come back when the hosts have seen them free.
+pub(crate) fn conclude(ctx: &mut Context, id: &AttemptId) {
+    let Some(step) = ctx.state().step(&id.step) else {
+        return;
+    };
+    let Some(attempt) = step.attempt(id.number).filter(|a| a.has_ended()) else {
+        return;
+    };
+    let step_id = id.step.clone();
+    let mut hosts = attempt.parts.iter().map(|part| &part.node);
+    let drained = hosts.find(|host| {
+        let node = ctx.state().node(host);
+        node.is_some_and(|node| node.drain().is_some())
+    });
+    match verdict(step, attempt, drained) {
+        Verdict::Over(state, reason) => ctx.record(Record::StepEnded {
+            step: step_id,
+            state,
+            reason,
+        }),
+        Verdict::Again(reason) => queue_again(
+            ctx,
+            Record::Requeued {
+                step: step_id,
+                reason,
+            },
+        ),
+    }
+}
+
+pub(crate) fn record_released(ctx: &mut Context, node: &NodeName, id: &AttemptId) {
+    ctx.record(Record::Released {
+        attempt: id.clone(),
+        node: node.clone(),
+    });
+    note_empty(ctx, node);
+}
+
+pub(crate) fn unseen(ctx: &Context, attempt: &Attempt, started: Option<Started>) -> AttemptEnd {
+    AttemptEnd {
+        started,
+        exit: Exit::Unknown,
+        stopped: attempt.stopping,
+        at: ctx.now(),
+        usage: Usage::default(),
+    }
+}

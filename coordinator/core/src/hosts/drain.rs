@@ -1,0 +1,113 @@
+//! How a host becomes empty: what can give way is stopped at once, the rest at a deadline; and what follows once nothing
+//! is left.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::{AttemptId, NodeName};
+use sluice_common::time::Span;
+use sluice_common::wire::StopWhy;
+
+use crate::attempts::orders::stop_attempt;
+use crate::context::Context;
+use crate::input::TimerKey;
+use crate::model::node::{Cordon, Node};
+use crate::record::Record;
+
+pub(crate) fn cordon_of<'a>(ctx: &'a Context, name: &NodeName) -> Option<&'a Cordon> {
+    ctx.state().node(name)?.cordon.as_ref()
+}
+
+pub(crate) fn drain(
+    ctx: &mut Context,
+    name: &NodeName,
+    reason: Option<String>,
+    deadline: Option<Span>,
+) {
+    let before = cordon_of(ctx, name);
+    let reason = or_before(reason, before);
+    let drain = before.and_then(|before| before.drain);
+    let deadline = deadline.map(|span| ctx.now() + span);
+    let deadline = deadline.or(drain.and_then(|drain| drain.deadline));
+    let other = drain.is_none_or(|drain| drain.deadline != deadline);
+    if other || before.is_none_or(|before| before.reason != reason) {
+        ctx.record(Record::NodeDraining {
+            node: name.clone(),
+            reason,
+            deadline,
+        });
+    }
+    empty(ctx, name, false);
+    await_deadline(ctx, name);
+    note_empty(ctx, name);
+}
+
+/// Notes that a node which is to become empty is.
+pub(crate) fn note_empty(ctx: &mut Context, name: &NodeName) {
+    let drain = ctx.state().node(name).and_then(Node::drain);
+    let waited_for = drain.is_some_and(|drain| drain.empty_since.is_none());
+    if waited_for && ctx.state().attempts_on(name).next().is_none() {
+        ctx.record(Record::NodeDrained { node: name.clone() });
+    }
+    move_if_empty(ctx, name);
+}
+
+/// What came to a node that is to become empty leaves it like what was there before.
+pub(crate) fn empty_drained(ctx: &mut Context, name: &NodeName) {
+    if ctx.state().node(name).and_then(Node::drain).is_some() {
+        empty(ctx, name, false);
+        note_empty(ctx, name);
+    }
+}
+
+/// Stops what can be made to give way on a node, or all that is there. How it is stopped is what preemption does;
+/// what is on its way out already is left to it.
+pub(crate) fn empty(ctx: &mut Context, name: &NodeName, all: bool) {
+    let held = ctx.state().attempts_on(name).cloned();
+    let stays: Vec<AttemptId> = held.filter(|id| may_stop(ctx, id, all)).collect();
+    for attempt in stays {
+        stop_attempt(ctx, &attempt, StopWhy::Drained, None);
+    }
+}
+
+pub(crate) fn may_stop(ctx: &Context, id: &AttemptId, all: bool) -> bool {
+    let step = ctx.state().step(&id.step);
+    step.is_some_and(|step| {
+        let attempt = step.attempt(id.number);
+        let stays = attempt.is_some_and(|a| !a.has_ended() && a.stopping.is_none());
+        stays && (all || step.spec.preemptible)
+    })
+}
+
+/// Wakes us at the deadlines that earlier runs have set.
+pub(crate) fn await_deadlines(ctx: &mut Context) {
+    let nodes = ctx.state().nodes().values();
+    let drained = nodes.filter(|node| node.drain().is_some());
+    let drained: Vec<NodeName> = drained.map(|node| node.name.clone()).collect();
+    for node in drained {
+        await_deadline(ctx, &node);
+    }
+}
+
+pub(crate) fn await_deadline(ctx: &mut Context, name: &NodeName) {
+    let drain = ctx.state().node(name).and_then(Node::drain);
+    if let Some(deadline) = drain.and_then(|drain| drain.deadline) {
+        ctx.set_timer(TimerKey::DrainDeadline(name.clone()), deadline);
+    }
+}
+
+/// What is to be the reason: what was given now, or before.
+pub(crate) fn or_before(reason: Option<String>, before: Option<&Cordon>) -> String {
+    let before = || before.map(|before| before.reason.clone());
+    reason.or_else(before).unwrap_or_default()
+}
+
+/// A node that was to move and holds nothing any more does.
+pub(crate) fn move_if_empty(ctx: &mut Context, name: &NodeName) {
+    let to = ctx.state().node(name).and_then(Node::moves_to).cloned();
+    let empty = ctx.state().attempts_on(name).next().is_none();
+    if let Some(pool) = to.filter(|_| empty) {
+        let node = name.clone();
+        ctx.record(Record::NodeMoved { node, pool });
+    }
+}

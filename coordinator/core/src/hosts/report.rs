@@ -1,0 +1,156 @@
+//! What a host says of itself: stored where it is new.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::gpu_state::GpuStates;
+use sluice_common::id::{NodeName, PoolName};
+use sluice_common::inventory::Inventory;
+use sluice_common::wire::{AttemptStatus, Hello};
+
+use crate::context::Context;
+use crate::model::node::Node;
+use crate::record::Record;
+
+/// Stores what a hello says of the node where it is new; gives back what it says of attempts and of the fitness of
+/// GPUs.
+pub(crate) fn report_node(
+    ctx: &mut Context,
+    hello: Hello,
+    pool: PoolName,
+) -> (Vec<AttemptStatus>, GpuStates) {
+    let Hello {
+        protocol: _,
+        version,
+        node,
+        pool: config,
+        labels,
+        address,
+        boot_id,
+        state_dir: _,
+        highest_epoch: _,
+        inventory,
+        attempts,
+        gpu_states,
+        said_at: _,
+        supervisor: _,
+        challenge: _,
+    } = hello;
+    let inventory = with_note(ctx, &node, each_gpu_once(inventory));
+    report(
+        ctx,
+        Record::NodeReported {
+            node,
+            pool,
+            pool_of_config: Some(config),
+            labels,
+            address,
+            version,
+            boot_id,
+            inventory,
+        },
+    );
+    (attempts, gpu_states)
+}
+
+fn report(ctx: &mut Context, record: Record) {
+    if !is_reported(ctx, &record) {
+        ctx.record(record);
+    }
+}
+
+/// Whether a report says nothing new.
+fn is_reported(ctx: &Context, record: &Record) -> bool {
+    let Record::NodeReported {
+        node: name,
+        pool: _,
+        pool_of_config,
+        labels,
+        address,
+        version,
+        boot_id,
+        inventory,
+    } = record
+    else {
+        return false;
+    };
+    ctx.state().node(name).is_some_and(|node| {
+        pool_of_config.as_ref() == Some(node.configured_pool())
+            && node.labels == *labels
+            && node.address == *address
+            && node.version == *version
+            && node.boot_id == *boot_id
+            && node.inventory == *inventory
+    })
+}
+
+pub(crate) fn on_inventory(ctx: &mut Context, node: &NodeName, inventory: Inventory) {
+    if let Some(known) = ctx.state().node(node) {
+        let labels = known.labels.clone();
+        let inventory = with_note(ctx, node, each_gpu_once(inventory));
+        let record = reported(node, known, labels, inventory);
+        report(ctx, record);
+    }
+}
+
+pub(crate) fn on_labels(ctx: &mut Context, node: &NodeName, labels: BTreeMap<String, String>) {
+    if let Some(known) = ctx.state().node(node) {
+        let record = reported(node, known, labels, known.inventory.clone());
+        report(ctx, record);
+    }
+}
+
+/// What is known of a node, but for what has changed of it.
+fn reported(
+    node: &NodeName,
+    known: &Node,
+    labels: BTreeMap<String, String>,
+    inventory: Inventory,
+) -> Record {
+    Record::NodeReported {
+        node: node.clone(),
+        pool: known.pool.clone(),
+        pool_of_config: Some(known.configured_pool().clone()),
+        labels,
+        address: known.address.clone(),
+        version: known.version.clone(),
+        boot_id: known.boot_id.clone(),
+        inventory,
+    }
+}
+
+/// GPUs are granted by UUID. Where a host lists one twice the first counts, and a note tells the admin.
+fn each_gpu_once(mut inventory: Inventory) -> Inventory {
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let mut notes = Vec::new();
+    inventory.gpus.retain(|gpu| {
+        let first = seen.get(&gpu.uuid).copied();
+        if let Some(first) = first {
+            let uuid = gpu.uuid.escape_default();
+            notes.push(format!(
+                "GPU {} has the UUID `{uuid}` of GPU {first} and is not used",
+                gpu.index
+            ));
+        }
+        seen.entry(gpu.uuid.clone()).or_insert(gpu.index);
+        first.is_none()
+    });
+    inventory.notes.extend(notes);
+    inventory
+}
+
+/// The note on a host that changes more often than is taken in.
+pub const HELD_BACK: &str = "it says so often that it has changed that the coordinator takes in one change every 2s, and the \
+                             latest one at last: look at what changes in its events, labels, GPUs, health check or supervisor";
+
+/// What stands in the inventory of a host that is held back, beside what it says itself.
+pub(crate) fn with_note(ctx: &Context, name: &NodeName, mut inventory: Inventory) -> Inventory {
+    inventory.notes.retain(|note| note != HELD_BACK);
+    let contact = ctx.contact(name);
+    if contact.is_some_and(|contact| contact.pace.told) {
+        inventory.notes.push(String::from(HELD_BACK));
+    }
+    inventory
+}

@@ -1,0 +1,22 @@
+//! A step may have waited for its units for too long.
+
+use sluice_common::id::StepId;
+use sluice_common::state::StepState;
+
+use crate::attempts::queue_timeout::{await_units, patience_ends};
+use crate::context::Context;
+use crate::record::Record;
+use crate::words;
+
+/// The timer came due; the step may run by now, or wait again since.
+pub(crate) fn on_queue_timer(ctx: &mut Context, id: &StepId) {
+    match ctx.state().step(id).and_then(patience_ends) {
+        Some((at, queue_timeout)) if at <= ctx.now() => ctx.record(Record::StepEnded {
+            step: id.clone(),
+            state: StepState::Failed,
+            reason: words::waited_too_long(queue_timeout),
+        }),
+        Some(_) => await_units(ctx, id),
+        None => {}
+    }
+}

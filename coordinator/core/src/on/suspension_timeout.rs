@@ -1,0 +1,22 @@
+//! A frozen attempt may have been so for too long.
+
+use sluice_common::id::AttemptId;
+use sluice_common::wire::StopWhy;
+
+use crate::attempts::orders::stop_attempt;
+use crate::attempts::suspension::{latest_id, overdue_at};
+use crate::context::Context;
+use crate::input::TimerKey;
+
+/// The timer came due; the attempt may run again by now, or have been let go later.
+pub(crate) fn on_suspension_timer(ctx: &mut Context, id: &AttemptId) {
+    let step = ctx.state().step(&id.step);
+    let same = step.filter(|step| latest_id(step).as_ref() == Some(id));
+    match same.and_then(overdue_at) {
+        Some(at) if at <= ctx.now() => {
+            stop_attempt(ctx, id, StopWhy::SuspendedTooLong, None);
+        }
+        Some(at) => ctx.set_timer(TimerKey::Suspension(id.clone()), at),
+        None => {}
+    }
+}

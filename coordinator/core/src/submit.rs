@@ -1,0 +1,12 @@
+//! What becomes of a step that is submitted: where it goes, what pools fill in, and what is rejected.
+
+pub(crate) mod bounds;
+pub(crate) mod difference;
+pub(crate) mod effective_spec;
+pub(crate) mod feasible;
+pub(crate) mod fill;
+pub(crate) mod layers;
+pub(crate) mod origins;
+pub(crate) mod route;
+pub(crate) mod rules;
+pub(crate) mod validation;

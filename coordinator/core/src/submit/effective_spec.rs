@@ -1,0 +1,170 @@
+//! A step with all that lies under it, and where each value came from: for whoever shows a step, and for whoever judges
+//! one before it is submitted. Nothing is decided here.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::slice;
+
+use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::rules::Setting;
+use sluice_common::step::StepSpec;
+use sluice_common::template::origin::{Merged, Origin, Origins};
+use sluice_common::template::{DefaultResources, Template};
+use sluice_scheduler::Request;
+
+use crate::context::Context;
+use crate::model::pool::Pool;
+use crate::model::step::Step;
+use crate::model::template::Grounds;
+use crate::state::request;
+use crate::submit::fill::fill;
+use crate::submit::layers::{grounds, standing_on};
+use crate::submit::origins::of_settings;
+
+/// A step with all that lies under it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MergedStep {
+    /// The pool for which this is told.
+    pub pool: Option<PoolName>,
+    /// The hardware that it was granted there, where it is known.
+    pub platform: Option<PlatformName>,
+    /// What is started and what it takes. Variables stand as they are written.
+    pub template: Template,
+    /// Where each value came from, by the field. What is absent says nothing.
+    pub origins: Origins,
+}
+
+/// What a step is where it was granted last, else in `pool`, which it would be granted by.
+pub(crate) fn merged_step(ctx: &Context, step: &Step, pool: Option<&PoolName>) -> MergedStep {
+    let latest = step.latest();
+    let part = latest.and_then(|attempt| attempt.parts.first());
+    let granted = latest.zip(part);
+    let granted = granted.map(|(attempt, part)| ctx.state().granted(step, attempt, part));
+    let pool = latest.map(|attempt| &attempt.pool).or(pool);
+    let asked = || {
+        let asked = pool.map(|pool| ctx.state().asked_in(pool, &request(step)));
+        asked.into_iter().flatten().take(1).collect()
+    };
+    let platform = granted.as_ref().and_then(|of| of.first().cloned());
+    let there: Vec<PlatformName> = granted.unwrap_or_else(asked);
+    let ground = pool.and_then(|pool| step.grounds.at(pool, &there));
+    MergedStep {
+        pool: pool.cloned(),
+        ..merged(&step.spec, ground, &step.grounds, platform)
+    }
+}
+
+/// What a step would be in a pool if it were submitted now, and that step with all filled in that the pool has a say
+/// in. It may be barred there all the same: [`Core`] tells when it is submitted.
+pub(crate) fn would_merge(ctx: &Context, spec: &StepSpec, pool: &Pool) -> (StepSpec, MergedStep) {
+    let request = Request::of(nobody(), 0, spec);
+    let layers = ctx.state().layers_of(pool, &request);
+    let ground = layers.first();
+    let settings = of_settings(pool, ctx.state(), &request, spec);
+    let mut filled = standing_on(ground, spec).into_owned();
+    fill(&pool.rules, &mut filled);
+    let mut grounds = grounds(ctx, &request, spec, core::iter::once(pool));
+    grounds.settings = settings;
+    let merged = MergedStep {
+        pool: Some(pool.name.clone()),
+        ..merged(&filled, Some(ground), &grounds, None)
+    };
+    (filled, merged)
+}
+
+/// The id of a step that is none yet.
+pub(crate) fn nobody() -> StepId {
+    StepId::new("none").expect("the word is a well-formed name")
+}
+
+fn merged(
+    spec: &StepSpec,
+    ground: Option<&Merged>,
+    grounds: &Grounds,
+    platform: Option<PlatformName>,
+) -> MergedStep {
+    let mut all = ground.cloned().unwrap_or_default();
+    // Amounts are those of the pool that it preferred, wherever it is granted.
+    all.template.resources = DefaultResources::default();
+    all.origins
+        .retain(|field, _| !field.starts_with("resources."));
+    all.put(&own(spec), &Origin::Step);
+    fill_resources(&mut all.template.resources, grounds);
+    let mut origins = all.origins;
+    note_settings(&mut origins, spec);
+    origins.extend(grounds.settings.clone());
+    for field in &spec.inherited {
+        if let Some(origin) = origins.get_mut(field) {
+            *origin = Origin::Pipeline;
+        }
+    }
+    MergedStep {
+        pool: None,
+        platform,
+        template: all.template,
+        origins,
+    }
+}
+
+/// What a step says itself, as a layer.
+fn own(spec: &StepSpec) -> Template {
+    Template {
+        env: spec.env.clone(),
+        workdir: spec.workdir.clone(),
+        resources: DefaultResources {
+            gpu_count: spec.resources.gpu_count,
+            cpu_count: spec.resources.cpu_count,
+            memory: spec.resources.memory.clone(),
+            storage: spec.resources.storage.clone(),
+        },
+        mounts: spec.mounts.clone(),
+        ..Template::default()
+    }
+}
+
+/// With the amounts that it took from a template.
+fn fill_resources(resources: &mut DefaultResources, grounds: &Grounds) {
+    let from = |field: &str| {
+        let origin = grounds.settings.get(field)?;
+        let ground = match origin {
+            Origin::Template { pool, .. } => grounds.at(pool, &[]),
+            Origin::Override { pool, platform } => grounds.at(pool, slice::from_ref(platform)),
+            Origin::Step
+            | Origin::Pipeline
+            | Origin::Work
+            | Origin::Pool { .. }
+            | Origin::BuiltIn => None,
+        };
+        Some(&ground?.template.resources)
+    };
+    if let Some(below) = from("resources.gpu_count") {
+        resources.gpu_count = resources.gpu_count.or(below.gpu_count);
+    }
+    if let Some(below) = from("resources.cpu_count") {
+        resources.cpu_count = resources.cpu_count.or(below.cpu_count);
+    }
+    if let Some(below) = from("resources.memory") {
+        resources.memory = resources.memory.take().or_else(|| below.memory.clone());
+    }
+    if let Some(below) = from("resources.storage") {
+        resources.storage = resources.storage.take().or_else(|| below.storage.clone());
+    }
+}
+
+/// Said by the step, else built in; what a pool said is noted over it.
+fn note_settings(origins: &mut Origins, spec: &StepSpec) {
+    for setting in Setting::ALL {
+        let origin = match spec.unsaid.contains(&setting) {
+            true => Origin::BuiltIn,
+            false => Origin::Step,
+        };
+        origins.insert(String::from(setting.as_str()), origin);
+    }
+    let says = spec.resources.preemptible.is_some() || spec.priority_class.is_some();
+    let gives_way = match (says, spec.work) {
+        (true, _) => Origin::Step,
+        (false, Some(_)) => Origin::Work,
+        (false, None) => Origin::BuiltIn,
+    };
+    origins.insert(String::from("preemptible"), gives_way);
+}

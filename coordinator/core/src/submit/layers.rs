@@ -1,0 +1,247 @@
+//! Which layers of templates lie under a step, and what comes of them.
+
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::id::{PlatformName, PoolName};
+use sluice_common::limit::MAX_SPEC_BYTES;
+use sluice_common::reason::ReasonCode;
+use sluice_common::step::StepSpec;
+use sluice_common::template::check::Forbidden;
+use sluice_common::template::origin::{Merged, Origin};
+use sluice_common::template::variable::Variable;
+use sluice_scheduler::{Guard, Request};
+
+use crate::context::Context;
+use crate::guard::Permission;
+use crate::model::pool::Pool;
+use crate::model::template::Grounds;
+use crate::state::State;
+
+/// What a pool lays under a step.
+pub(crate) struct Layers {
+    /// On hardware that nothing is overridden for.
+    pool: Merged,
+    /// On platforms that override something, of those that it may be granted.
+    platforms: Vec<(PlatformName, Merged)>,
+    /// On the other platforms that override something, on whose hosts it may run all the same: a host may be of several,
+    /// and a step without GPUs that names none runs on hosts of any kind.
+    others: Vec<(PlatformName, Merged)>,
+    /// The platforms that the step asks for there, the one that it likes best first; none where it takes any.
+    asked: Vec<PlatformName>,
+}
+
+impl State {
+    /// The platforms that a request asks for in a pool, or takes there because it names none.
+    pub(crate) fn asked_in(&self, pool: &PoolName, request: &Request) -> Vec<PlatformName> {
+        let known = self.market().pool(pool);
+        known.map_or_else(Vec::new, |known| known.wanted(request).to_vec())
+    }
+
+    /// What a pool lays under a step that is submitted now.
+    pub(crate) fn layers_of(&self, pool: &Pool, request: &Request) -> Layers {
+        let mut merged = Merged::default();
+        for name in &pool.rules.templates {
+            if let Some(kept) = self.templates().get(name) {
+                let origin = Origin::Template {
+                    pool: pool.name.clone(),
+                    template: name.clone(),
+                };
+                merged.put(&kept.template, &origin);
+            }
+        }
+        let asked = self.asked_in(&pool.name, request);
+        // A step that says nothing of GPUs is given those that the templates say.
+        let below = merged.template.resources.gpu_count.unwrap_or(0);
+        let gpus = request.each.gpus().max(below) > 0;
+        let overriding = pool.platforms.iter().filter_map(|(name, platform)| {
+            let template = platform.terms.overrides.as_ref()?;
+            let origin = Origin::Override {
+                pool: pool.name.clone(),
+                platform: name.clone(),
+            };
+            let mut merged = merged.clone();
+            merged.put(template, &origin);
+            Some((name.clone(), merged))
+        });
+        let may_be_granted = |(name, _): &(PlatformName, Merged)| match asked.is_empty() {
+            true => pool
+                .platforms
+                .get(name)
+                .is_some_and(|it| it.terms.may_be_any(gpus)),
+            false => asked.contains(name),
+        };
+        let (platforms, others): (Vec<_>, Vec<_>) = overriding.partition(may_be_granted);
+        Layers {
+            platforms,
+            others,
+            pool: merged,
+            asked,
+        }
+    }
+}
+
+impl Layers {
+    /// On the hardware that the step asks for first; where it takes any, nothing is overridden.
+    pub(crate) fn first(&self) -> &Merged {
+        let overridden = self
+            .asked
+            .first()
+            .and_then(|first| self.platforms.iter().find(|(name, _)| name == first));
+        overridden.map_or(&self.pool, |(_, merged)| merged)
+    }
+
+    /// On all hardware that the step may be granted.
+    fn all(&self) -> impl Iterator<Item = (Option<&PlatformName>, &Merged)> {
+        let overridden = self.platforms.iter();
+        let overridden = overridden.map(|(name, merged)| (Some(name), merged));
+        // Nothing else is left where each that it asks for is overridden.
+        let every = |name: &PlatformName| self.platforms.iter().any(|(it, _)| it == name);
+        let rest = self.asked.is_empty() || !self.asked.iter().all(every);
+        rest.then_some((None, &self.pool))
+            .into_iter()
+            .chain(overridden)
+    }
+
+    /// The first thing of a step that they do not let be, wherever it may be granted.
+    pub(crate) fn forbid(&self, pool: &PoolName, spec: &StepSpec) -> Option<Forbidden> {
+        let known = known_of(pool, spec);
+        let granted = self.all().find_map(|(platform, merged)| {
+            let found = merged.template.forbids(spec, &known);
+            let found = found.or_else(|| too_large(merged, spec))?;
+            let message = match platform {
+                Some(platform) => format!("{} on platform `{platform}`", found.message),
+                None => found.message,
+            };
+            Some(Forbidden { message, ..found })
+        });
+        granted.or_else(|| self.forbid_by_host(spec, &known))
+    }
+
+    /// What is forbidden on the hosts of a platform is so for whoever runs there, not for those alone who are granted it. A
+    /// step that names a platform is kept off those hosts instead, by its guard.
+    fn forbid_by_host(
+        &self,
+        spec: &StepSpec,
+        known: impl Fn(Variable) -> Option<String>,
+    ) -> Option<Forbidden> {
+        let mut others = self.others.iter().filter(|_| self.asked.is_empty());
+        others.find_map(|(platform, merged)| {
+            let found = merged.template.forbids(spec, &known)?;
+            let message = format!(
+                "{} on hosts of platform `{platform}`, where it may run because it names no platform: name one that \
+                 allows it",
+                found.message
+            );
+            Some(Forbidden { message, ..found })
+        })
+    }
+
+    /// What platforms of the pool do not allow of a step that is let in: it is kept off hosts of such hardware.
+    pub(crate) fn guard(&self, pool: &Pool, spec: &StepSpec) -> Guard {
+        let mut guard = Guard::default();
+        let overriding = || self.platforms.iter().chain(&self.others);
+        for permission in Permission::ALL {
+            let says = |(name, _): &&(PlatformName, Merged)| {
+                let platform = pool.platforms.get(name);
+                let own = platform.and_then(|it| it.terms.overrides.as_deref());
+                own.is_some_and(|own| permission.is_said_by(own))
+            };
+            // What lies under the step is that of what it is granted, and what it may ask for there is up to all.
+            let forbidden = |other: &Merged| {
+                self.all().find_map(|(_, merged)| {
+                    let judged = permission.taken_from(&other.template, &merged.template);
+                    judged.forbids(spec, known_of(&pool.name, spec))
+                })
+            };
+            let saying: Vec<_> = overriding().filter(says).collect();
+            if saying.is_empty() {
+                // Then all are as the pool is, which lets it in.
+                continue;
+            }
+            let judged = saying.into_iter();
+            let judged = judged.map(|(name, merged)| (name, forbidden(merged)));
+            let (forbid, allow): (Vec<_>, Vec<_>) = judged.partition(|(_, found)| found.is_some());
+            for (platform, found) in forbid {
+                found
+                    .into_iter()
+                    .for_each(|it| guard.forbid(platform, it.field));
+            }
+            if let Some(found) = forbidden(&self.pool) {
+                let allow = allow.into_iter().map(|(platform, _)| platform.clone());
+                guard.allow_only(found.field, allow.collect());
+            }
+        }
+        guard
+    }
+}
+
+/// What is known of a step before there is a host: what may be mounted hangs on nothing else.
+pub(crate) fn known_of(pool: &PoolName, spec: &StepSpec) -> impl Fn(Variable) -> Option<String> {
+    move |variable| {
+        let subject = (variable == Variable::Subject).then(|| spec.subject.to_string());
+        subject.or_else(|| (variable == Variable::Pool).then(|| pool.to_string()))
+    }
+}
+
+pub(crate) fn too_large(merged: &Merged, spec: &StepSpec) -> Option<Forbidden> {
+    if merged.template.is_empty() {
+        return None;
+    }
+    let own = spec.command.iter().map(String::len).sum::<usize>()
+        + spec
+            .env
+            .iter()
+            .map(|(k, v)| k.len() + v.len())
+            .sum::<usize>();
+    let bytes = own + merged.template.launch(spec, |_| None).bytes();
+    (bytes > MAX_SPEC_BYTES).then(|| Forbidden {
+        code: ReasonCode::MergeTooLarge,
+        field: String::from("command"),
+        message: format!(
+            "with what templates add, its command and environment take {bytes} bytes, and the most is {MAX_SPEC_BYTES}"
+        ),
+    })
+}
+
+/// A step with the amounts that it takes where these layers lie under it.
+pub(crate) fn standing_on<'a>(merged: &Merged, spec: &'a StepSpec) -> Cow<'a, StepSpec> {
+    let below = &merged.template.resources;
+    if below.is_empty() {
+        return Cow::Borrowed(spec);
+    }
+    // What was stored and what was submitted were each checked.
+    match below.under(&spec.resources).demand() {
+        Ok(request) => Cow::Owned(StepSpec {
+            request,
+            ..spec.clone()
+        }),
+        Err(_) => Cow::Borrowed(spec),
+    }
+}
+
+/// What lies under a step in each of these pools, that which it prefers first.
+pub(crate) fn grounds<'a>(
+    ctx: &Context,
+    request: &Request,
+    spec: &StepSpec,
+    pools: impl Iterator<Item = &'a Pool>,
+) -> Grounds {
+    let mut grounds = Grounds::default();
+    for pool in pools {
+        let layers = ctx.state().layers_of(pool, request);
+        let guard = layers.guard(pool, spec);
+        if !guard.is_empty() {
+            grounds.guards.insert(pool.name.clone(), guard);
+        }
+        if !layers.pool.template.is_empty() {
+            grounds.put(&pool.name, None, layers.pool);
+        }
+        for (platform, merged) in layers.platforms {
+            grounds.put(&pool.name, Some(platform), merged);
+        }
+    }
+    grounds
+}

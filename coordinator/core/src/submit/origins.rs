@@ -1,0 +1,75 @@
+//! Where a step's settings came from that its pool has a say in: noted when they are filled in, for what says so may
+//! change later. What it says itself is told by its own fields, and what is noted nowhere is built in.
+
+use alloc::string::String;
+
+use sluice_common::rules::Setting;
+use sluice_common::step::{StepSpec, Work};
+use sluice_common::template::origin::{Origin, Origins};
+use sluice_scheduler::Request;
+
+use crate::model::pool::Pool;
+use crate::state::State;
+use crate::submit::fill::{cpu_mode, is_open_ended};
+use crate::submit::layers::standing_on;
+
+/// Before they are filled in.
+pub(crate) fn of_settings(
+    pool: &Pool,
+    state: &State,
+    request: &Request,
+    spec: &StepSpec,
+) -> Origins {
+    let layers = state.layers_of(pool, request);
+    let below = layers.first();
+    let there = standing_on(below, spec);
+    let unsaid = spec.unsaid.iter();
+    let settings = unsaid.filter_map(|setting| {
+        let origin = of_setting(pool, &there, *setting)?;
+        Some((String::from(setting.as_str()), origin))
+    });
+    let mut found: Origins = settings.collect();
+    let said = [
+        ("resources.gpu_count", spec.resources.gpu_count.is_some()),
+        ("resources.cpu_count", spec.resources.cpu_count.is_some()),
+        ("resources.memory", spec.resources.memory.is_some()),
+        ("resources.storage", spec.resources.storage.is_some()),
+    ];
+    for (field, _) in said.into_iter().filter(|(_, said)| !said) {
+        if let Some(origin) = below.origins.get(field) {
+            found.insert(String::from(field), origin.clone());
+        }
+    }
+    found
+}
+
+fn of_setting(pool: &Pool, spec: &StepSpec, setting: Setting) -> Option<Origin> {
+    let (defaults, max) = (&pool.rules.defaults, &pool.rules.max);
+    let has_say = match setting {
+        Setting::Timeout => {
+            defaults.timeout.is_some() && !is_open_ended(spec.work) || max.timeout.is_some()
+        }
+        Setting::QueueTimeout => defaults.queue_timeout.is_some() || max.queue_timeout.is_some(),
+        Setting::GracePeriod => {
+            defaults.grace_period.is_some()
+                || max.grace_period.is_some_and(|most| spec.grace > most)
+        }
+        Setting::Retries => {
+            defaults.retries.is_some() && spec.work.is_none()
+                || max.retries.is_some_and(|most| spec.retries > most)
+        }
+        Setting::OnPreempt => defaults.on_preempt.is_some() || !pool.rules.allows(spec.on_preempt),
+        Setting::CpuMode => cpu_mode(&pool.rules, spec).is_some(),
+    };
+    if has_say {
+        let pool = pool.name.clone();
+        return Some(Origin::Pool { pool });
+    }
+    let by_work = setting == Setting::Retries && spec.work.is_some_and(has_retries);
+    by_work.then_some(Origin::Work)
+}
+
+/// Whether that many are not what holds anywhere.
+fn has_retries(work: Work) -> bool {
+    work.retries() != 0
+}

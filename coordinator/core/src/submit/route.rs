@@ -1,0 +1,53 @@
+//! Where steps go that name no pool: the cluster's defaults, a subject's own before those of all, each for steps with GPUs
+//! and for those without. There a step goes through its subject's policy, or else through that of the subject `default`,
+//! as if that one had submitted it; so it does if it names that pool. Who may not come into the default pool of all goes
+//! by its own policies.
+
+use sluice_common::amount::GPU;
+use sluice_common::id::{PoolName, Subject};
+use sluice_common::step::StepSpec;
+
+use crate::context::Context;
+use crate::model::cluster::Home;
+use crate::model::step::default_subject;
+
+/// Where the cluster's defaults send a step, and through whose policy.
+pub(crate) fn home_of(ctx: &Context, spec: &StepSpec) -> Home {
+    let terms = &ctx.state().cluster().terms;
+    let default = terms.pool_of(&spec.subject, spec.request.get(GPU) > 0);
+    match (&spec.pool, default) {
+        (None, Some(pool)) if goes_by_its_policies(ctx, spec, pool) => Home::default(),
+        (None, Some(pool)) => Home {
+            pool: Some(pool.clone()),
+            subject: lender(ctx, &spec.subject, pool),
+        },
+        (Some(named), Some(pool)) if named == pool => Home {
+            pool: None,
+            subject: lender(ctx, &spec.subject, pool),
+        },
+        (Some(_), _) | (None, None) => Home::default(),
+    }
+}
+
+/// Whether a step is left to the policies of its subject: the pool for all lets it in by none, and others do.
+fn goes_by_its_policies(ctx: &Context, spec: &StepSpec, pool: &PoolName) -> bool {
+    let subject = &spec.subject;
+    let sent = ctx.state().cluster().terms.subjects.get(subject);
+    let sent = sent.and_then(|its| its.pool_of(spec.request.get(GPU) > 0));
+    let may = |pool: &PoolName| has_policy(ctx, pool, subject);
+    let mut pools = ctx.state().pools().keys();
+    let lets_in = may(pool) || lender(ctx, subject, pool).is_some();
+    sent.is_none() && !lets_in && pools.any(may)
+}
+
+/// The subject `default` in its default pool, for one who has no policy there.
+fn lender(ctx: &Context, subject: &Subject, pool: &PoolName) -> Option<Subject> {
+    let lent = default_subject();
+    let lends = !has_policy(ctx, pool, subject) && has_policy(ctx, pool, &lent);
+    lends.then_some(lent)
+}
+
+fn has_policy(ctx: &Context, pool: &PoolName, subject: &Subject) -> bool {
+    let pool = ctx.state().market().pool(pool);
+    pool.is_some_and(|it| it.policy(subject).is_some())
+}

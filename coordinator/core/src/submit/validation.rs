@@ -1,0 +1,358 @@
+//! How the documents of assertions of a pool judge a step, as it will be with everything filled in.
+//!
+//! An assertion about a step alone must hold. Of the hosts of the pool that are of a platform which the step asks for,
+//! one must keep all assertions about hosts together; a pool that has no such host yet asks nothing of it, for whether
+//! the step may wait for hosts is not said here.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use sluice_common::amount::MCPU;
+use sluice_common::id::{PlatformName, PoolName, ValidationName};
+use sluice_common::inventory::Gpu;
+use sluice_common::platform::{self, terms};
+use sluice_common::reason::{Reason, ReasonCode};
+use sluice_common::step::StepSpec;
+use sluice_common::validation::{Asserted, Failure, NodeFacts, On, StepFacts, Verdict};
+use sluice_scheduler::Request;
+
+use crate::context::Context;
+use crate::model::node::Node;
+use crate::model::pool::Pool;
+use crate::model::validation::{Judged, Outcome};
+
+/// Most hosts that a rejection tells of: the nearest.
+pub(crate) const TOLD_HOSTS: usize = 10;
+
+/// An assertion, the document that it is of, and who names that.
+pub(crate) struct Rule {
+    document: ValidationName,
+    asserted: Asserted,
+    /// The platform that names it; `None` where its pool does.
+    platform: Option<PlatformName>,
+}
+
+/// What is judged together: a pool's own documents, or with them those of a platform that a step may be granted there.
+pub(crate) struct Court<'a> {
+    pool: &'a PoolName,
+    /// The platform, and whether the step may be granted it only because it takes any.
+    platform: Option<(&'a PlatformName, bool)>,
+    /// The platforms whose hosts are asked; any where there are none.
+    of: Vec<PlatformName>,
+}
+
+/// A host that does not keep all assertions about hosts.
+pub(crate) struct Short<'a> {
+    node: &'a str,
+    /// Each that it does not keep.
+    broken: Vec<(&'a Rule, Failure)>,
+}
+
+/// Why the documents of a pool do not let a step in; `None` where they do. `spec` is the step with everything
+/// filled in.
+pub(crate) fn invalid_in(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    spec: &StepSpec,
+) -> Option<Reason> {
+    let known = ctx.state().pool(pool)?;
+    let mut courts = courts(ctx, known, request).into_iter();
+    courts.find_map(|court| invalid_before(ctx, &court, known, StepFacts(spec)))
+}
+
+/// Why a step is not let in by what is judged together.
+pub(crate) fn invalid_before(
+    ctx: &Context,
+    court: &Court<'_>,
+    pool: &Pool,
+    step: StepFacts<'_>,
+) -> Option<Reason> {
+    let mut rules = rules_of(ctx, pool, court.platform());
+    if court.platform.is_some() && rules.iter().any(|rule| rule.asserted.is_about_hosts()) {
+        // One host of the platform is to keep all of them.
+        let mut all = rules_of(ctx, pool, None);
+        all.retain(|rule| rule.asserted.is_about_hosts());
+        rules.splice(0..0, all);
+    }
+    let (about_hosts, about_step): (Vec<Rule>, Vec<Rule>) = rules
+        .into_iter()
+        .partition(|rule| rule.asserted.is_about_hosts());
+    let broken = about_step
+        .iter()
+        .find_map(|rule| Some((rule, failure(rule.asserted.judge(&step))?)));
+    if let Some((rule, failure)) = broken {
+        return Some(rule.broken_by(&failure, court));
+    }
+    no_host_keeps(ctx, court, pool, step, &about_hosts)
+}
+
+/// The pool's own documents first, then those of each platform that the step may be granted.
+pub(crate) fn courts<'a>(ctx: &Context, pool: &'a Pool, request: &Request) -> Vec<Court<'a>> {
+    let asked = ctx.state().asked_in(&pool.name, request);
+    let platforms = pool.platforms.iter();
+    let strict = platforms.filter(|(_, platform)| !platform.terms.validations.is_empty());
+    let gpus = request.each.gpus() > 0;
+    let may_be = strict.filter(|(name, it)| match asked.is_empty() {
+        true => it.terms.may_be_any(gpus),
+        false => asked.contains(name),
+    });
+    let of_platforms = may_be.map(|(name, _)| Court {
+        pool: &pool.name,
+        platform: Some((name, asked.is_empty())),
+        of: Vec::from([name.clone()]),
+    });
+    let own = Court {
+        pool: &pool.name,
+        platform: None,
+        of: asked.clone(),
+    };
+    core::iter::once(own).chain(of_platforms).collect()
+}
+
+/// How each assertion comes out for a step: those of a pool's documents, then those of its platforms'.
+pub(crate) fn judged_in(
+    ctx: &Context,
+    pool: &PoolName,
+    request: &Request,
+    spec: &StepSpec,
+) -> Vec<Judged> {
+    let Some(pool) = ctx.state().pool(pool) else {
+        return Vec::new();
+    };
+    let step = StepFacts(spec);
+    let courts = courts(ctx, pool, request).into_iter();
+    let judged = courts.flat_map(|court| {
+        let hosts = hosts_for(ctx, pool, &court.of);
+        let rules = rules_of(ctx, pool, court.platform()).into_iter();
+        rules.map(move |rule| Judged {
+            outcome: outcome(&rule, step, &hosts),
+            document: rule.document,
+            platform: rule.platform,
+            assert: rule.asserted.written.assert,
+        })
+    });
+    judged.collect()
+}
+
+/// Those of the documents that a pool names, or a platform of it. Each was read when it was applied.
+pub(crate) fn rules_of(ctx: &Context, pool: &Pool, platform: Option<&PlatformName>) -> Vec<Rule> {
+    let named = match platform {
+        None => Some(&pool.rules.validations),
+        Some(platform) => (pool.platforms.get(platform)).map(|it| &it.terms.validations),
+    };
+    let named = named.into_iter().flatten();
+    let documents = named.filter_map(|name| Some((name, ctx.state().validations().get(name)?)));
+    let rules = documents.flat_map(|(name, document)| {
+        let read = document.terms.read().unwrap_or_default();
+        read.into_iter().map(|asserted| Rule {
+            document: name.clone(),
+            asserted,
+            platform: platform.cloned(),
+        })
+    });
+    rules.collect()
+}
+
+/// What rules may ask of the hosts of a pool that are of one of these platforms.
+pub(crate) fn hosts_for(ctx: &Context, pool: &Pool, of: &[PlatformName]) -> Vec<NodeFacts> {
+    let nodes = ctx.state().nodes_of(&pool.name);
+    nodes.filter_map(|node| facts(node, pool, of)).collect()
+}
+
+pub(crate) fn no_host_keeps(
+    ctx: &Context,
+    court: &Court<'_>,
+    pool: &Pool,
+    step: StepFacts<'_>,
+    rules: &[Rule],
+) -> Option<Reason> {
+    if rules.is_empty() {
+        return None;
+    }
+    let hosts = hosts_for(ctx, pool, &court.of);
+    let mut short = Vec::new();
+    for node in &hosts {
+        let broken = broken_on(rules, step, node);
+        if broken.is_empty() {
+            return None;
+        }
+        short.push(Short {
+            node: &node.name,
+            broken,
+        });
+    }
+    short.sort_by_key(Short::distance);
+    (!short.is_empty()).then(|| told(court, &short))
+}
+
+impl Court<'_> {
+    fn platform(&self) -> Option<&PlatformName> {
+        self.platform.map(|(name, _)| name)
+    }
+
+    /// As messages call it.
+    fn name(&self) -> String {
+        let pool = self.pool;
+        match self.platform {
+            None => format!("pool `{pool}`"),
+            Some((name, false)) => format!("platform `{name}` of pool `{pool}`"),
+            Some((name, true)) => format!(
+                "platform `{name}` of pool `{pool}`, which it may be granted as it takes any"
+            ),
+        }
+    }
+
+    fn reason(&self, message: String) -> Reason {
+        let reason = Reason::new(ReasonCode::ValidationFailed, message);
+        let reason = reason.with("pool", self.pool.as_str());
+        match self.platform() {
+            Some(platform) => reason.with("platform", platform.as_str()),
+            None => reason,
+        }
+    }
+}
+
+impl Rule {
+    /// Of a step that does not keep it.
+    fn broken_by(&self, failure: &Failure, court: &Court<'_>) -> Reason {
+        let written = &self.asserted.written;
+        let message = format!(
+            "{} (validation `{}` of {}: {}; {})",
+            written.message,
+            self.document,
+            court.name(),
+            written.assert,
+            failure.found
+        );
+        let reason = court.reason(message);
+        reason
+            .with("validation", self.document.as_str())
+            .with("assert", written.assert.as_str())
+            .with("found", failure.found.as_str())
+    }
+}
+
+impl Short<'_> {
+    /// The fewest that it does not keep come first, then the closest.
+    fn distance(&self) -> (usize, u64, String) {
+        let gaps = self.broken.iter().map(|(_, failure)| failure.gap);
+        (self.broken.len(), gaps.sum(), self.node.to_string())
+    }
+
+    fn shown(&self) -> String {
+        let broken = self.broken.iter();
+        let broken: Vec<String> = broken
+            .map(|(rule, failure)| format!("{} ({})", rule.asserted.written.assert, failure.found))
+            .collect();
+        format!("`{}`: {}", self.node, broken.join("; "))
+    }
+}
+
+/// That no host keeps all assertions about hosts, with the nearest. The message is that of the first assertion that the
+/// nearest host breaks.
+pub(crate) fn told(court: &Court<'_>, short: &[Short<'_>]) -> Reason {
+    let hosts: Vec<String> = short.iter().take(TOLD_HOSTS).map(Short::shown).collect();
+    let first = short.first().and_then(|host| host.broken.first());
+    let (advice, document) = first.map_or(("", ""), |(rule, _)| {
+        let advice = rule.asserted.written.message.as_str();
+        (advice, rule.document.as_str())
+    });
+    let more = match short.len() - hosts.len() {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    let message = format!(
+        "{advice} (no host of {} keeps all of its validations: {}{more})",
+        court.name(),
+        hosts.join("; ")
+    );
+    let reason = court.reason(message);
+    let reason = reason
+        .with("validation", document)
+        .with("hosts", short.len() as u64);
+    // Names of details are in the order of their bytes, so numbers of two digits keep the order of the hosts.
+    (1..).zip(hosts).fold(reason, |reason, (at, host)| {
+        reason.with(&format!("host {at:02}"), host.as_str())
+    })
+}
+
+pub(crate) fn failure(verdict: Verdict) -> Option<Failure> {
+    match verdict {
+        Verdict::Holds => None,
+        Verdict::Fails(failure) => Some(failure),
+    }
+}
+
+pub(crate) fn broken_on<'a>(
+    rules: &'a [Rule],
+    step: StepFacts<'_>,
+    node: &NodeFacts,
+) -> Vec<(&'a Rule, Failure)> {
+    let on = On { step, node };
+    let rules = rules.iter();
+    rules
+        .filter_map(|rule| Some((rule, failure(rule.asserted.judge(&on))?)))
+        .collect()
+}
+
+pub(crate) fn outcome(rule: &Rule, step: StepFacts<'_>, hosts: &[NodeFacts]) -> Outcome {
+    if rule.asserted.is_idle(&step) {
+        return Outcome::Idle;
+    }
+    if !rule.asserted.is_about_hosts() {
+        let failure = failure(rule.asserted.judge(&step));
+        return failure.map_or(Outcome::Holds, |failure| Outcome::Fails(failure.found));
+    }
+    let judged = hosts.iter().map(|node| {
+        let on = On { step, node };
+        (node, failure(rule.asserted.judge(&on)))
+    });
+    let broken: Vec<(&NodeFacts, Failure)> = judged
+        .filter_map(|(node, failure)| Some((node, failure?)))
+        .collect();
+    let keep = hosts.len() - broken.len();
+    let nearest = broken.into_iter().min_by_key(|(_, failure)| failure.gap);
+    match nearest.filter(|_| keep == 0) {
+        Some((node, failure)) => Outcome::Fails(format!("`{}`: {}", node.name, failure.found)),
+        None => Outcome::HoldsOn {
+            keep,
+            of: hosts.len(),
+        },
+    }
+}
+
+/// What rules may ask of a host; `None` where it is of no platform that is wanted.
+pub(crate) fn facts(node: &Node, pool: &Pool, wanted: &[PlatformName]) -> Option<NodeFacts> {
+    let labels = node.labels_in_force();
+    let host = node.as_host(&labels);
+    let is_wanted = |gpu: Option<&Gpu>| {
+        let declared = pool.platforms.iter();
+        let declared = declared.map(|(name, platform)| (name, &platform.terms));
+        let kinds = || terms::of(declared.clone(), &host, gpu);
+        wanted.is_empty() || wanted.iter().any(|wanted| kinds().contains(wanted))
+    };
+    let gpus = &node.inventory.gpus;
+    let seen: Vec<&Gpu> = gpus.iter().filter(|gpu| is_wanted(Some(gpu))).collect();
+    let bare = gpus.is_empty() && is_wanted(None);
+    if !wanted.is_empty() && seen.is_empty() && !bare {
+        return None;
+    }
+    let models: BTreeSet<String> = seen
+        .iter()
+        .map(|gpu| platform::of_slug(&gpu.platform).to_string())
+        .collect();
+    Some(NodeFacts {
+        name: node.name.to_string(),
+        memory: node.inventory.memory_bytes,
+        storage: node.inventory.storage_bytes,
+        mcpu: node.capacity().get(MCPU),
+        gpus: seen.len() as u64,
+        gpu_memory: seen.iter().map(|gpu| gpu.memory_bytes).min(),
+        gpu_models: models.into_iter().collect(),
+        arch: node.inventory.arch.clone(),
+        labels,
+    })
+}

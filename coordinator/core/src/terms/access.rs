@@ -1,0 +1,140 @@
+//! Changes of who may do what. The core keeps roles, bindings and tokens in order and judges nothing by them: whoever calls
+//! is judged by the edge, before it asks the core.
+
+use alloc::string::ToString;
+
+use sluice_common::access::{ApiToken, is_reserved};
+use sluice_common::id::{PoolName, RoleName, TokenName};
+
+use crate::context::Context;
+use crate::input::{Change, Wanted};
+use crate::model::access::{Access, AccessChange};
+use crate::output::{Refusal, Refused, Terms};
+use crate::record::Record;
+use crate::state::State;
+
+/// API tokens that there may be: a bound on what a caller can have kept.
+const MAX_TOKENS: usize = 10_000;
+
+fn has_role(state: &State, role: &RoleName) -> bool {
+    let there = |pool: &str| {
+        let pool = PoolName::new(pool);
+        pool.is_ok_and(|pool| state.pool(&pool).is_some())
+    };
+    state.access().role(role, there).is_some()
+}
+
+fn missing_role<'a>(
+    state: &State,
+    mut roles: impl Iterator<Item = &'a RoleName>,
+) -> Option<Refusal> {
+    let role = roles.find(|role| !has_role(state, role))?.clone();
+    Some(Refusal::UnknownRole { role })
+}
+
+/// What is written now of what a change is about, with its version.
+pub(crate) fn access_terms(access: &Access, change: &AccessChange) -> Option<(Terms, u64)> {
+    match change {
+        AccessChange::RolePut { role, .. } | AccessChange::RoleDeleted { role } => {
+            let it = access.roles.get(role)?;
+            Some((Terms::Role(it.terms.clone()), it.version))
+        }
+        AccessChange::BindingPut { binding, .. } | AccessChange::BindingDeleted { binding } => {
+            let it = access.bindings.get(binding)?;
+            Some((Terms::Binding(it.terms.clone()), it.version))
+        }
+        AccessChange::ApiTokenCreated { .. } | AccessChange::ApiTokenRevoked { .. } => None,
+    }
+}
+
+/// Makes a change that is not so already.
+pub(crate) fn change_access(ctx: &mut Context, change: &AccessChange) -> Result<(), Refusal> {
+    let access = ctx.state().access();
+    let same = match change {
+        AccessChange::RolePut { role, terms } => {
+            if is_reserved(role) {
+                return Err(Refusal::ReservedRole { role: role.clone() });
+            }
+            access.roles.get(role).is_some_and(|it| it.terms == *terms)
+        }
+        AccessChange::RoleDeleted { role } => {
+            if is_reserved(role) {
+                return Err(Refusal::ReservedRole { role: role.clone() });
+            }
+            if !access.roles.contains_key(role) {
+                return Err(Refusal::UnknownRole { role: role.clone() });
+            }
+            false
+        }
+        AccessChange::BindingPut { binding, terms } => {
+            let it = access.bindings.get(binding);
+            it.is_some_and(|it| it.terms == *terms)
+        }
+        AccessChange::BindingDeleted { binding } => {
+            if !access.bindings.contains_key(binding) {
+                let binding = binding.clone();
+                return Err(Refusal::UnknownBinding { binding });
+            }
+            false
+        }
+        AccessChange::ApiTokenCreated { token, terms } => {
+            vet_token(ctx, token, terms)?;
+            false
+        }
+        AccessChange::ApiTokenRevoked { token } => {
+            if !access.tokens.contains_key(token) {
+                let token = token.to_string();
+                return Err(Refusal::UnknownApiToken { token });
+            }
+            false
+        }
+    };
+    if !same {
+        let change = change.clone();
+        ctx.record(Record::AccessChanged { change });
+    }
+    Ok(())
+}
+
+fn vet_token(ctx: &Context, token: &TokenName, terms: &ApiToken) -> Result<(), Refusal> {
+    let tokens = &ctx.state().access().tokens;
+    if tokens.contains_key(token) {
+        let token = token.clone();
+        return Err(Refusal::ApiTokenExists { token });
+    }
+    if tokens.len() >= MAX_TOKENS {
+        let limit = MAX_TOKENS;
+        return Err(Refusal::TooManyApiTokens { limit });
+    }
+    let roles = terms.grants.iter().map(|grant| &grant.role);
+    missing_role(ctx.state(), roles).map_or(Ok(()), Err)
+}
+
+/// Whether every role is there that a binding gives, once all changes are made, and none is gone that somebody has.
+pub(crate) fn vet_access(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+    for (at, change) in changes.iter().enumerate() {
+        let Wanted::Access { change } = &change.wanted else {
+            continue;
+        };
+        if let Some(refusal) = misfit(ctx, change) {
+            let at = Some(at);
+            return Err(Refused { at, refusal });
+        }
+    }
+    Ok(())
+}
+
+fn misfit(ctx: &Context, change: &AccessChange) -> Option<Refusal> {
+    match change {
+        AccessChange::BindingPut { terms, .. } => missing_role(ctx.state(), terms.roles.iter()),
+        AccessChange::RoleDeleted { role } => {
+            let by = ctx.state().access().giver_of(role)?;
+            let role = role.clone();
+            Some(Refusal::RoleInUse { role, by })
+        }
+        AccessChange::RolePut { .. }
+        | AccessChange::BindingDeleted { .. }
+        | AccessChange::ApiTokenCreated { .. }
+        | AccessChange::ApiTokenRevoked { .. } => None,
+    }
+}

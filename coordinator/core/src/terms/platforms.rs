@@ -1,0 +1,287 @@
+//! Platforms that pools declare: how they are put and taken away with the other terms, what a pool could not keep, and what
+//! is said to who asks for one that no host is of. Which GPUs are of which, `state/index.rs` finds out.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use sluice_common::id::{PlatformName, PoolName, StepId};
+use sluice_common::platform;
+use sluice_common::platform::terms::{Declared, MAX_PLATFORMS, PlatformTerms};
+use sluice_common::reason::Reason;
+use sluice_scheduler::{self, Never};
+
+use crate::context::Context;
+use crate::input::{Change, Wanted};
+use crate::model::pool::{Pool, PoolWritten};
+use crate::output::{Refusal, Refused, Terms};
+use crate::record::Record;
+use crate::submit::feasible::never_in;
+
+/// Default platforms, by pool.
+pub(crate) type Defaults = BTreeMap<PoolName, PlatformName>;
+
+/// Terms of a pool beside its platforms, which are recorded one by one.
+fn apart(terms: &PoolWritten) -> PoolWritten {
+    PoolWritten {
+        platforms: None,
+        ..terms.clone()
+    }
+}
+
+pub(crate) fn put_pool(
+    ctx: &mut Context,
+    pool: &PoolName,
+    terms: &PoolWritten,
+    before: Option<&Terms>,
+) -> Result<(), Refusal> {
+    let before = match before {
+        Some(Terms::Pool(before)) => Some(apart(before)),
+        Some(
+            Terms::Policy(_)
+            | Terms::Cluster(_)
+            | Terms::Platform(_)
+            | Terms::Validation(_)
+            | Terms::Template(_)
+            | Terms::Role(_)
+            | Terms::Binding(_),
+        )
+        | None => None,
+    };
+    if before != Some(apart(terms)) {
+        ctx.record(Record::PoolPut {
+            pool: pool.clone(),
+            description: terms.description.clone(),
+            capacity: terms.capacity.clone(),
+            min_runtime: terms.min_runtime,
+            require: terms.require.clone(),
+            rules: terms.rules.clone(),
+        });
+    }
+    match &terms.platforms {
+        Some(declared) => declare(ctx, pool, declared),
+        None => Ok(()),
+    }
+}
+
+/// Changes in which a pool that is to declare no platform keeps those of which the same call has changes of their own.
+pub(crate) fn with_platforms(ctx: &Context, changes: &[Change]) -> Vec<Change> {
+    let mut own: BTreeSet<(&PoolName, &PlatformName)> = BTreeSet::new();
+    let about = changes.iter().filter_map(|it| about_platforms(&it.wanted));
+    own.extend(about.filter_map(|(pool, platform)| Some((pool, platform?))));
+    let mut whole = changes.to_vec();
+    for change in &mut whole {
+        let Wanted::Pool { pool, terms } = &mut change.wanted else {
+            continue;
+        };
+        if terms.platforms.as_ref().is_some_and(Declared::is_empty) {
+            let mut declared = ctx
+                .state()
+                .pool(pool)
+                .map(Pool::declared)
+                .unwrap_or_default();
+            declared.retain(|platform, _| own.contains(&(&*pool, platform)));
+            terms.platforms = Some(declared);
+        }
+    }
+    whole
+}
+
+/// These platforms and no others.
+fn declare(ctx: &mut Context, pool: &PoolName, declared: &Declared) -> Result<(), Refusal> {
+    for (platform, terms) in declared {
+        put_platform(ctx, pool, platform, terms)?;
+    }
+    let known = ctx.state().pool(pool).into_iter();
+    let known = known.flat_map(|pool| pool.platforms.keys());
+    let gone = known.filter(|known| !declared.contains_key(*known));
+    for platform in gone.cloned().collect::<Vec<_>>() {
+        let pool = pool.clone();
+        ctx.record(Record::PlatformDeleted { pool, platform });
+    }
+    Ok(())
+}
+
+pub(crate) fn put_platform(
+    ctx: &mut Context,
+    pool: &PoolName,
+    platform: &PlatformName,
+    terms: &PlatformTerms,
+) -> Result<(), Refusal> {
+    if platform.as_str() == platform::ANY {
+        let platform = platform.clone();
+        return Err(Refusal::ReservedPlatform { platform });
+    }
+    let known = ctx.state().pool(pool);
+    let known = known.and_then(|pool| pool.platforms.get(platform));
+    if known.is_none_or(|known| known.terms != *terms) {
+        ctx.record(Record::PlatformPut {
+            pool: pool.clone(),
+            platform: platform.clone(),
+            terms: terms.clone(),
+        });
+    }
+    Ok(())
+}
+
+pub(crate) fn delete_platform(
+    ctx: &mut Context,
+    pool: &PoolName,
+    platform: &PlatformName,
+) -> Result<(), Refusal> {
+    let known = ctx.state().pool(pool);
+    if !known.is_some_and(|known| known.platforms.contains_key(platform)) {
+        return Err(unknown_platform(ctx, pool, platform, false));
+    }
+    let (pool, platform) = (pool.clone(), platform.clone());
+    ctx.record(Record::PlatformDeleted { pool, platform });
+    Ok(())
+}
+
+fn unknown_platform(
+    ctx: &Context,
+    pool: &PoolName,
+    platform: &PlatformName,
+    named: bool,
+) -> Refusal {
+    let declared = ctx.state().pool(pool).into_iter();
+    let declared = declared.flat_map(|pool| pool.platforms.keys());
+    let mut known: Vec<PlatformName> = declared.cloned().collect();
+    let hosts = ctx
+        .state()
+        .market()
+        .pool(pool)
+        .filter(|_| named)
+        .into_iter();
+    let hosts = hosts.flat_map(|pool| pool.platforms());
+    known.extend(hosts.cloned());
+    known.sort_unstable();
+    known.dedup();
+    Refusal::UnknownPlatform {
+        pool: pool.clone(),
+        platform: platform.clone(),
+        known,
+        named,
+    }
+}
+
+/// Defaults of pools that changes are about which no pool declares: hosts come and go, and what nobody changes is not
+/// refused.
+pub(crate) fn undeclared_defaults(ctx: &Context, changed: &[&Wanted]) -> Defaults {
+    let pools = changed.iter().filter_map(|wanted| about_platforms(wanted));
+    let pools = pools.filter_map(|(name, _)| ctx.state().pool(name));
+    let defaults = pools.filter_map(|pool| {
+        let default = pool.rules.default_platform.clone()?;
+        let declared = pool.platforms.contains_key(&default);
+        (!declared).then(|| (pool.name.clone(), default))
+    });
+    defaults.collect()
+}
+
+/// Whether every pool that is concerned has its default platform and not too many, once all changes are made.
+pub(crate) fn vet_platforms(
+    ctx: &Context,
+    undeclared: &Defaults,
+    changes: &[Change],
+) -> Result<(), Refused> {
+    for (at, change) in changes.iter().enumerate() {
+        let pool = about_platforms(&change.wanted);
+        let pool = pool.and_then(|(name, _)| ctx.state().pool(name));
+        let vetted = pool.map_or(Ok(()), |pool| vet_platforms_of(ctx, undeclared, pool));
+        let at = Some(at);
+        vetted.map_err(|refusal| Refused { at, refusal })?;
+    }
+    Ok(())
+}
+
+fn vet_platforms_of(ctx: &Context, undeclared: &Defaults, pool: &Pool) -> Result<(), Refusal> {
+    let count = pool.platforms.len();
+    let name = &pool.name;
+    if count > MAX_PLATFORMS {
+        let pool = name.clone();
+        return Err(Refusal::TooManyPlatforms { pool, count });
+    }
+    let Some(default) = &pool.rules.default_platform else {
+        return Ok(());
+    };
+    let known = default.as_str() == platform::ANY || has_platform(ctx, name, default);
+    match known || undeclared.get(name) == Some(default) {
+        true => Ok(()),
+        false => Err(unknown_platform(ctx, name, default, true)),
+    }
+}
+
+/// Whether a pool declares a platform or a host of it is of it.
+fn has_platform(ctx: &Context, pool: &PoolName, platform: &PlatformName) -> bool {
+    let declared = ctx.state().pool(pool);
+    let declared = declared.is_some_and(|pool| pool.platforms.contains_key(platform));
+    let hosts = ctx.state().market().pool(pool);
+    declared || hosts.is_some_and(|pool| pool.has(platform))
+}
+
+/// What waits for platforms of which changes left no host is judged anew: by the setting of its pool it waits on, or is
+/// rejected, unless it may pend.
+pub(crate) fn bereft_of_platform(
+    ctx: &Context,
+    id: &StepId,
+    changed: &[&Wanted],
+) -> Option<Reason> {
+    let market = ctx.state().market();
+    let request = market.request(id)?;
+    let bereft = |(name, pool): &(&PoolName, &sluice_scheduler::Pool)| {
+        let wanted = pool.wanted(request);
+        pool.nodes().len() > 0
+            && !wanted.is_empty()
+            && !wanted.iter().any(|it| pool.has(it))
+            && !pool.awaits_platform(request)
+            && wanted.iter().any(|it| concerns(changed, name, it))
+    };
+    let candidates = market.candidates(request);
+    let foremost = candidates.first();
+    let (pool, _) = foremost.filter(|_| candidates.iter().all(bereft))?;
+    Some(never_in(ctx, pool, request, Never::NoHostFits { hosts: 0 }))
+}
+
+/// The pool whose platforms a change is about, and the platform where it is about one alone.
+fn about_platforms(wanted: &Wanted) -> Option<(&PoolName, Option<&PlatformName>)> {
+    match wanted {
+        Wanted::Pool { pool, .. } => Some((pool, None)),
+        Wanted::Platform { pool, platform, .. } | Wanted::NoPlatform { pool, platform } => {
+            Some((pool, Some(platform)))
+        }
+        Wanted::Policy { .. }
+        | Wanted::NoPolicy { .. }
+        | Wanted::NoPool { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Template { .. }
+        | Wanted::NoTemplate { .. }
+        | Wanted::Access { .. }
+        | Wanted::Cluster { .. } => None,
+    }
+}
+
+/// The change of a pool that lists all its platforms, where `wanted` is about one of them.
+pub(crate) fn listing(changes: &[Change], wanted: &Wanted) -> Option<usize> {
+    let (Wanted::Platform { pool: of, .. } | Wanted::NoPlatform { pool: of, .. }) = wanted else {
+        return None;
+    };
+    let lists = |change: &Change| matches!(&change.wanted, Wanted::Pool { pool, terms } if pool == of && terms.platforms.as_ref().is_some_and(|all| !all.is_empty()));
+    changes.iter().position(lists)
+}
+
+/// Whether changes are of a platform, or of all of a pool.
+fn concerns(changed: &[&Wanted], name: &PoolName, platform: &PlatformName) -> bool {
+    let mut about = changed.iter().filter_map(|wanted| about_platforms(wanted));
+    about.any(|(pool, one)| pool == name && one.is_none_or(|it| it == platform))
+}
+
+impl Pool {
+    /// Its platforms' terms with its own, or its own alone, as the one who writes it says.
+    pub(crate) fn as_written_by(&self, terms: Option<&PoolWritten>) -> PoolWritten {
+        let written = self.as_written();
+        match terms {
+            Some(terms) if terms.platforms.is_none() => apart(&written),
+            Some(_) | None => written,
+        }
+    }
+}

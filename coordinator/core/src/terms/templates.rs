@@ -1,0 +1,102 @@
+//! Templates: kept by name, named by pools, and laid under steps when these are submitted. What was merged for each pool
+//! that could grant a step is kept with it, each distinct merge once, so a change concerns what is submitted after it.
+//!
+//! How layers become one is the common crate's; which layers there are, in which order, and what comes of them for a
+//! step, is in `submit/layers.rs`.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use sluice_common::id::TemplateName;
+use sluice_common::nearest::nearest;
+use sluice_common::template::Template;
+
+use crate::context::Context;
+use crate::input::{Change, Wanted};
+use crate::output::{Refusal, Refused, Terms, Use};
+use crate::record::Record;
+
+/// What a template says now, and since when.
+pub(crate) fn template_terms(ctx: &Context, name: &TemplateName) -> Option<(Terms, u64)> {
+    let kept = ctx.state().templates().get(name)?;
+    let terms = Terms::Template(Box::new(kept.template.clone()));
+    Some((terms, kept.version))
+}
+
+/// Makes one change of a template.
+pub(crate) fn put_template(ctx: &mut Context, name: &TemplateName, terms: &Template) {
+    let known = ctx.state().templates().get(name);
+    if known.is_none_or(|kept| kept.template != *terms) {
+        ctx.record(Record::TemplatePut {
+            template: name.clone(),
+            terms: terms.clone(),
+        });
+    }
+}
+
+/// Makes one template go.
+pub(crate) fn delete_template(ctx: &mut Context, name: &TemplateName) -> Result<(), Refusal> {
+    let template = name.clone();
+    if !ctx.state().templates().contains_key(name) {
+        return Err(Refusal::UnknownTemplate { template });
+    }
+    ctx.record(Record::TemplateDeleted { template });
+    Ok(())
+}
+
+/// Whether every template is there that the pools among these changes name, once all are made.
+pub(crate) fn vet_templates(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+    for (at, change) in changes.iter().enumerate() {
+        let Wanted::Pool { pool, terms } = &change.wanted else {
+            continue;
+        };
+        let mut named = terms.rules.templates.iter();
+        if let Some(template) = named.find(|name| !ctx.state().templates().contains_key(name)) {
+            let refusal = Refusal::PoolNamesTemplate {
+                pool: pool.clone(),
+                hint: hint_of(ctx, template),
+                template: template.clone(),
+            };
+            let at = Some(at);
+            return Err(Refused { at, refusal });
+        }
+    }
+    Ok(())
+}
+
+/// Who still names a template that goes by these changes, once all are made.
+pub(crate) fn naming_what_is_gone(ctx: &Context, changes: &[Change]) -> Vec<Use> {
+    let gone = changes.iter().filter_map(|change| match &change.wanted {
+        Wanted::NoTemplate { template } => Some(template),
+        Wanted::Pool { .. }
+        | Wanted::NoPool { .. }
+        | Wanted::Policy { .. }
+        | Wanted::NoPolicy { .. }
+        | Wanted::Cluster { .. }
+        | Wanted::Template { .. }
+        | Wanted::Validation { .. }
+        | Wanted::NoValidation { .. }
+        | Wanted::Platform { .. }
+        | Wanted::Access { .. }
+        | Wanted::NoPlatform { .. } => None,
+    });
+    let uses = gone.flat_map(|name| {
+        let pools = ctx.state().pools().values();
+        let naming = pools.filter(|pool| pool.rules.templates.contains(name));
+        naming.map(move |pool| Use {
+            message: format!("template `{name}`: pool `{}` names it", pool.name),
+            steps: Vec::new(),
+        })
+    });
+    uses.collect()
+}
+
+fn hint_of(ctx: &Context, template: &TemplateName) -> String {
+    let known = ctx.state().templates().keys().map(TemplateName::as_str);
+    match nearest(template.as_str(), known) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => String::from("apply it too, or leave it out"),
+    }
+}

@@ -1,0 +1,72 @@
+//! Documents of assertions: kept by name, named by pools, and judged for each step that is submitted, as it will be with
+//! everything filled in. What an assertion may say, and when it holds, is [`sluice_common::validation`]'s. Steps that
+//! wait or run already are not judged again when a document changes.
+//! How they judge a step is in `submit/validation.rs`.
+
+use alloc::string::String;
+
+use sluice_common::id::ValidationName;
+use sluice_common::nearest::nearest;
+use sluice_common::validation::ValidationTerms;
+
+use crate::context::Context;
+use crate::input::{Change, Wanted};
+use crate::output::{Refusal, Refused, Terms};
+use crate::record::Record;
+use crate::terms::about::pool_of;
+
+pub(crate) fn validation_terms(ctx: &Context, name: &ValidationName) -> Option<(Terms, u64)> {
+    let known = ctx.state().validations().get(name)?;
+    Some((Terms::Validation(known.terms.clone()), known.version))
+}
+
+pub(crate) fn put_validation(ctx: &mut Context, name: &ValidationName, terms: &ValidationTerms) {
+    let (validation, terms) = (name.clone(), terms.clone());
+    ctx.record(Record::ValidationPut { validation, terms });
+}
+
+pub(crate) fn delete_validation(ctx: &mut Context, name: &ValidationName) -> Result<(), Refusal> {
+    let validation = name.clone();
+    if !ctx.state().validations().contains_key(name) {
+        return Err(Refusal::UnknownValidation { validation });
+    }
+    ctx.record(Record::ValidationDeleted { validation });
+    Ok(())
+}
+
+/// Whether every document is there that a pool names, once all changes are made.
+pub(crate) fn vet_validations(ctx: &Context, changes: &[Change]) -> Result<(), Refused> {
+    let known = ctx.state().validations();
+    let pools = ctx.state().pools().values();
+    let mut named = pools.flat_map(|pool| {
+        let own = pool.rules.validations.iter().map(|name| (None, name));
+        let platforms = pool.platforms.iter();
+        let theirs = platforms.flat_map(|(platform, it)| {
+            let names = it.terms.validations.iter();
+            names.map(move |name| (Some(platform), name))
+        });
+        let all = own.chain(theirs);
+        all.map(|(platform, name)| (&pool.name, platform, name))
+    });
+    let missing = named.find(|(_, _, name)| !known.contains_key(*name));
+    let Some((pool, platform, validation)) = missing else {
+        return Ok(());
+    };
+    let takes = |change: &Change| matches!(&change.wanted, Wanted::NoValidation { validation: gone } if gone == validation);
+    let is_platform = |change: &Change| matches!(&change.wanted, Wanted::Platform { pool: of, platform: it, .. } if of == pool && Some(it) == platform);
+    let names = |change: &Change| pool_of(&change.wanted) == Some(pool);
+    let at = changes.iter().position(takes);
+    let at = at.or_else(|| changes.iter().position(is_platform));
+    let at = at.or_else(|| changes.iter().position(names));
+    let near = nearest(
+        validation.as_str(),
+        known.keys().map(ValidationName::as_str),
+    );
+    let refusal = Refusal::PoolNamesValidation {
+        validation: validation.clone(),
+        pool: pool.clone(),
+        platform: platform.cloned(),
+        nearest: near.map(String::from),
+    };
+    Err(Refused { at, refusal })
+}
