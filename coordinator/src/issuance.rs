@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use sluice_common::id::{ClusterId, NodeName};
 use sluice_common::join::{CertificateWord, Credentials, Secret};
@@ -231,11 +231,6 @@ impl Issuance {
             certificate,
             authorities: trust.authorities.clone(),
         })
-    }
-
-    /// When a certificate that is issued now is over.
-    pub fn over_at(&self) -> SystemTime {
-        SystemTime::now() + self.0.terms.ttl
     }
 
     fn addresses(&self) -> Vec<String> {

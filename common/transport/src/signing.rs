@@ -2,8 +2,8 @@
 //! read by who issues.
 
 use rcgen::{
-    CertificateParams, CertificateSigningRequestParams, DistinguishedName, PKCS_ECDSA_P256_SHA256,
-    PKCS_ED25519, PublicKey, PublicKeyData,
+    CertificateParams, CertificateSigningRequestParams, DistinguishedName, KeyPair,
+    PKCS_ECDSA_P256_SHA256, PKCS_ED25519, PublicKey, PublicKeyData,
 };
 use rustls::pki_types::CertificateSigningRequestDer;
 use sluice_common::proof::Fingerprint;
@@ -35,26 +35,7 @@ impl SigningRequest {
     /// Where there is no randomness to be had.
     pub fn make() -> Result<(String, Vec<u8>), AuthorityError> {
         let key = new_key()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        let request = params
-            .serialize_request(&key)
-            .map_err(AuthorityError::Issue)?;
-        Ok((key.serialize_pem(), request.der().to_vec()))
-    }
-
-    /// The request for a key that is there already, in PEM form.
-    ///
-    /// # Errors
-    /// Where that is no key.
-    pub fn make_with(key_pem: &str) -> Result<Vec<u8>, AuthorityError> {
-        let key = rcgen::KeyPair::from_pem(key_pem).map_err(AuthorityError::Issue)?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        let request = params
-            .serialize_request(&key)
-            .map_err(AuthorityError::Issue)?;
-        Ok(request.der().to_vec())
+        Ok((key.serialize_pem(), request_for(&key)?))
     }
 
     /// Reads a request and checks that it is signed by the key that it is for.
@@ -82,6 +63,15 @@ impl SigningRequest {
     }
 }
 
+fn request_for(key: &KeyPair) -> Result<Vec<u8>, AuthorityError> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let request = params
+        .serialize_request(key)
+        .map_err(AuthorityError::Issue)?;
+    Ok(request.der().to_vec())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +80,7 @@ mod tests {
     fn a_request_is_for_the_key_that_signed_it_and_no_other() {
         let (key, request) = SigningRequest::make().unwrap();
         let read = SigningRequest::read(&request).unwrap();
-        let again = SigningRequest::make_with(&key).unwrap();
+        let again = request_for(&KeyPair::from_pem(&key).unwrap()).unwrap();
         let again = SigningRequest::read(&again).unwrap();
         assert_eq!(again.fingerprint(), read.fingerprint());
         let (_, other) = SigningRequest::make().unwrap();
