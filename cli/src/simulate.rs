@@ -54,10 +54,10 @@ fn run_trace(path: &Path, flags: &TraceFlags, out: Out) -> Result<u8, Failure> {
     let mut notes = cluster.notes();
     let blind = !cluster.says_models();
     let subjects: BTreeSet<_> = trace.jobs.iter().map(|job| &job.subject).collect();
-    let rehearsal = cluster.build(subjects)?;
+    let run = cluster.build(subjects)?;
     let begin = Instant::now();
     let until = flags.until.map(|until| Time::default() + until);
-    let log = Driver::new(rehearsal, &asked).run(until);
+    let log = Driver::new(run, &asked).run(until);
     let log = log.map_err(|e| Failure::Usage(format!("{}: {e}", path.display())))?;
     let took = begin.elapsed();
     notes.splice(0..0, self::notes(&trace, &asked, &log, flags, blind));

@@ -15,12 +15,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use coordinator_core::simulation::{HostSize, Job, Simulation};
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB};
 use sluice_common::id::{NodeName, PoolName, StepId, Subject};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
 use sluice_scheduler::{Policy, PoolTerms};
+use sluice_simulator::{HostSize, Job, Simulation};
 use sluice_tests::say;
 
 const SEEDS: u64 = 10;

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use coordinator_core::{Change, Refused, Rehearsal, written};
 use sluice_common::api::{PolicyRequest, PoolRequest, PutDocument};
 use sluice_common::id::{PoolName, Subject};
 use sluice_common::step::OnPreempt;
 use sluice_common::time::Time;
+use sluice_simulator::{NotPut, TraceRun};
 
 use super::hosts::{self, Host};
 use crate::documents::{self, Apart, Place, Placed};
@@ -122,26 +122,19 @@ impl Cluster {
         told.map(|(_, sentence)| sentence.to_owned()).collect()
     }
 
-    /// The cluster on paper. Without policies, each of `subjects` may use all of it.
-    pub(super) fn build(mut self, subjects: BTreeSet<&Subject>) -> Result<Rehearsal, Failure> {
+    /// The simulated cluster. Without policies, each of `subjects` may use all of it.
+    pub(super) fn build(self, subjects: BTreeSet<&Subject>) -> Result<TraceRun, Failure> {
         let pools = self.pools();
         let has_policies = (self.documents.iter())
             .any(|(document, _)| matches!(document, PutDocument::Policy { .. }));
-        let mut rehearsal = Rehearsal::new(Time::default());
+        let mut run = TraceRun::new(Time::default());
         // Hosts join first: what a pool says of platforms may be about them.
-        let made = pools.iter().map(|pool| bare(pool));
-        make(&mut rehearsal, made.collect(), &[])?;
+        let bare = |pool: &String| PutDocument::pool(pool.as_str(), PoolRequest::default());
+        make(&mut run, pools.iter().map(bare).collect(), &[])?;
         for host in self.hosts {
-            join(&mut rehearsal, host, &pools)?;
+            join(&mut run, host, &pools)?;
         }
-        let (mut changes, mut places) = (Vec::new(), Vec::new());
-        for (document, place) in self.documents.drain(..) {
-            changes.push(written::change(document).map_err(|error| {
-                let place = place.of(Some(&error.field), &error.message);
-                Failure::Usage(format!("{place}: {error}"))
-            })?);
-            places.push(place);
-        }
+        let (mut documents, places): (Vec<_>, Vec<_>) = self.documents.into_iter().unzip();
         if !has_policies {
             let all = subjects.into_iter().flat_map(|subject| {
                 let policy = |pool: &String| {
@@ -149,14 +142,10 @@ impl Cluster {
                 };
                 pools.iter().map(policy)
             });
-            let all = all.map(written::change);
-            changes.extend(
-                all.collect::<Result<Vec<_>, _>>()
-                    .map_err(|error| Failure::Usage(format!("--jobs: {error}")))?,
-            );
+            documents.extend(all);
         }
-        make(&mut rehearsal, changes, &places)?;
-        Ok(rehearsal)
+        make(&mut run, documents, &places)?;
+        Ok(run)
     }
 
     /// The pools that are declared, or the one that is always there.
@@ -176,24 +165,26 @@ impl Cluster {
     }
 }
 
-/// A pool of which no more is said than its name.
-fn bare(pool: &str) -> Change {
-    let document = PutDocument::pool(pool, PoolRequest::default());
-    written::change(document).expect("the name was read as one, and nothing else is said")
-}
-
-fn make(rehearsal: &mut Rehearsal, changes: Vec<Change>, places: &[Place]) -> Result<(), Failure> {
-    let made = rehearsal.apply(changes);
-    made.map(|_| ()).map_err(|Refused { at, refusal }| {
-        let why = refusal.to_string();
-        match at.and_then(|at| places.get(at)) {
-            Some(place) => Failure::Usage(format!("{}: {why}", place.of(None, &why))),
-            None => Failure::Usage(why),
-        }
+/// Makes what documents declare; those beyond `places` are of the subjects of jobs.
+fn make(run: &mut TraceRun, documents: Vec<PutDocument>, places: &[Place]) -> Result<(), Failure> {
+    run.put(documents).map_err(|not_put| {
+        let place = match &not_put {
+            NotPut::Malformed { at, error } => Some(places.get(*at).map_or_else(
+                || "--jobs".to_owned(),
+                |place| place.of(Some(&error.field), &error.message).to_string(),
+            )),
+            NotPut::Refused { at, why } => at
+                .and_then(|at| places.get(at))
+                .map(|place| place.of(None, why).to_string()),
+        };
+        Failure::Usage(match place {
+            Some(place) => format!("{place}: {not_put}"),
+            None => not_put.to_string(),
+        })
     })
 }
 
-fn join(rehearsal: &mut Rehearsal, host: Host, pools: &[String]) -> Result<(), Failure> {
+fn join(run: &mut TraceRun, host: Host, pools: &[String]) -> Result<(), Failure> {
     let made = host.made;
     let name = made.name.clone();
     let wrong = |why: String| Failure::Usage(format!("host `{name}`: {why}"));
@@ -202,13 +193,13 @@ fn join(rehearsal: &mut Rehearsal, host: Host, pools: &[String]) -> Result<(), F
         (false, [only]) => PoolName::new(only.as_str()).map_err(|e| wrong(e.to_string()))?,
         (false, _) => return Err(in_which()),
     };
-    if rehearsal.state().pool(&pool).is_none() {
+    if run.state().pool(&pool).is_none() {
         let known = pools.join("`, `");
         return Err(wrong(format!(
             "there is no pool `{pool}`: there are `{known}`"
         )));
     }
-    let joined = rehearsal.join(made.name, pool, made.labels, made.inventory);
+    let joined = run.join(made.name, pool, made.labels, made.inventory);
     joined.map_err(wrong)
 }
 

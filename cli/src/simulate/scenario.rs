@@ -5,8 +5,8 @@ mod read;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use coordinator_core::simulation::scenario::{Case, Difference, End};
 use serde::Serialize;
+use sluice_simulator::scenario::{Case, Difference, End};
 
 use crate::args::Format;
 use crate::failure::{FAILED, Failure};

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use sluice_common::id::{ClusterId, NodeName, PoolName, StepId};
 use sluice_common::reason::Reason;
 use sluice_common::time::Time;
+use sluice_scheduler::Request;
 
 use crate::context::Context;
 use crate::explain::holding::explain;
 use crate::explain::{Explanation, reason};
 use crate::hosts::link::on_node_gone;
-use crate::input::{Input, Settings, TimerKey};
+use crate::input::{Input, NewStep, Settings, TimerKey};
 use crate::model::recovery::RecoveryWhy;
 use crate::model::step::Step;
 use crate::on::access::{on_access, on_audit};
@@ -41,6 +42,7 @@ use crate::schedule::schedule;
 use crate::state::State;
 use crate::submit::bounds::forget_old;
 use crate::submit::effective_spec::{MergedStep, merged_step};
+use crate::submit::route::home_of;
 
 /// The scheduling core. See the head of this crate for how it is driven.
 #[derive(Clone, Debug)]
@@ -187,6 +189,12 @@ impl Core {
     /// What a step is where it was granted last, else in `pool`, which it would be granted by.
     pub fn merged(&self, step: &Step, pool: Option<&PoolName>) -> MergedStep {
         merged_step(&self.ctx, step, pool)
+    }
+
+    /// What the scheduler would be asked for a step if it were submitted now, after all others.
+    pub fn request_of(&self, step: &NewStep) -> Request {
+        let home = home_of(&self.ctx, &step.spec);
+        home.send(Request::of(step.id.clone(), u64::MAX, &step.spec))
     }
 
     /// When all has stopped that no host has told of: each lease of an earlier coordinator has run out, as for nodes that

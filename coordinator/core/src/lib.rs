@@ -36,7 +36,6 @@ mod output;
 mod record;
 mod recovery;
 mod schedule;
-pub mod simulation;
 mod state;
 mod submit;
 mod terms;
@@ -76,7 +75,6 @@ pub use output::{
 };
 pub use record::clock::ClockJump;
 pub use record::{About, JoinTokenMade, Record, Stamped};
-pub use simulation::Rehearsal;
 pub use state::book::Book;
 pub use state::{Misfit, State};
 pub use submit::effective_spec::MergedStep;

@@ -1,5 +1,5 @@
 //! Terms as somebody wrote them in a document, checked field by field and turned into the change that they ask for. The API
-//! and whoever rehearses a cluster on paper read documents by it, so that both take the same ones; whether the changes
+//! and the simulator read documents by it, so that both take the same ones; whether the changes
 //! can be made together is judged where they are made (`on/apply.rs`).
 
 mod rules;

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use coordinator_core::simulation::scenario::{Case, End};
+use sluice_simulator::scenario::{Case, End};
 
 /// Cases that are played at once: each has a coordinator, and two daemons for each of its hosts.
 const AT_ONCE: usize = 2;

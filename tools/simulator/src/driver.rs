@@ -1,9 +1,9 @@
-//! Runs a trace on a cluster on paper: arrivals, and what falls due between them, in the order of their times, as fast as
+//! Runs a trace on a simulated cluster: arrivals, and what falls due between them, in the order of their times, as fast as
 //! it goes. It notes what happened; what to make of it is the report's.
 
 use std::collections::BTreeMap;
 
-use coordinator_core::{NewStep, Record, Refusal, Rehearsal};
+use coordinator_core::{NewStep, Record, Refusal};
 use sluice_common::id::{AttemptId, StepId};
 use sluice_common::request::{FieldError, ResourceSettings, StepRequest};
 use sluice_common::state::StepState;
@@ -11,11 +11,12 @@ use sluice_common::time::{Span, Time};
 use sluice_common::wire::StopWhy;
 
 use crate::trace::TraceJob;
+use crate::trace_run::TraceRun;
 
 /// What a refusal to take a job at all is counted under.
 const IN_MAINTENANCE: &str = "pool_in_maintenance";
 const REFUSED: &str = "refused";
-/// What jobs run: nothing runs on paper.
+/// What jobs run: nothing runs in a simulation.
 const COMMAND: &str = "job";
 
 /// A job as it is submitted: on how many hosts, and what of each.
@@ -95,7 +96,7 @@ pub struct Log {
 /// Runs jobs on a simulated cluster.
 #[derive(Debug)]
 pub struct Driver<'a> {
-    rehearsal: Rehearsal,
+    run: TraceRun,
     jobs: &'a [Asked],
     /// The next one to come.
     next: usize,
@@ -105,14 +106,14 @@ pub struct Driver<'a> {
 
 impl<'a> Driver<'a> {
     /// `jobs` are in the order of arrival.
-    pub fn new(rehearsal: Rehearsal, jobs: &'a [Asked]) -> Self {
+    pub fn new(run: TraceRun, jobs: &'a [Asked]) -> Self {
         let level = Level {
-            at: rehearsal.now(),
+            at: run.now(),
             gpus: 0,
             waiting: 0,
         };
         Self {
-            rehearsal,
+            run,
             jobs,
             next: 0,
             level,
@@ -134,19 +135,19 @@ impl<'a> Driver<'a> {
                 break;
             }
             self.count_kept_waiting(now);
-            while self.rehearsal.pass(now) || self.submit_next(now)? {
+            while self.run.pass(now) || self.submit_next(now)? {
                 self.log.events += 1;
                 self.note();
             }
         }
-        self.log.end = self.rehearsal.now();
+        self.log.end = self.run.now();
         Ok(self.log)
     }
 
     /// Nothing changes before `now`.
     fn count_kept_waiting(&mut self, now: Time) {
-        let more = now.since(self.rehearsal.now());
-        for step in self.rehearsal.kept_waiting() {
+        let more = now.since(self.run.now());
+        for step in self.run.kept_waiting() {
             let fate = self.fate(&step);
             fate.kept_waiting = fate.kept_waiting + more;
         }
@@ -154,7 +155,7 @@ impl<'a> Driver<'a> {
 
     fn next_time(&self) -> Option<Time> {
         let arrival = self.jobs.get(self.next).map(arrival);
-        let due = self.rehearsal.next_at();
+        let due = self.run.next_at();
         arrival.into_iter().chain(due).min()
     }
 
@@ -167,7 +168,7 @@ impl<'a> Driver<'a> {
         self.next += 1;
         self.log.last_arrival = now;
         self.log.fates[at].came = Some(now);
-        let submitted = self.rehearsal.submit(job.as_submitted(at)?, job.job.lasts);
+        let submitted = self.run.submit(job.as_submitted(at)?, job.job.lasts);
         let fate = &mut self.log.fates[at];
         match submitted {
             Ok(in_share) => fate.in_share = in_share && job.job.gpus > 0,
@@ -179,10 +180,10 @@ impl<'a> Driver<'a> {
 
     /// Reads what happened from the records.
     fn note(&mut self) {
-        for stamped in self.rehearsal.records() {
+        for stamped in self.run.records() {
             self.take(&stamped.record, stamped.at);
         }
-        self.level.at = self.rehearsal.now();
+        self.level.at = self.run.now();
         let before = self.log.levels.last();
         if before.is_none_or(|before| {
             (before.gpus, before.waiting) != (self.level.gpus, self.level.waiting)

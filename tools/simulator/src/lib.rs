@@ -1,8 +1,9 @@
-//! The simulator: plays traces of jobs on simulated hosts, with the coordinator's own core. Reads traces, runs them and adds
-//! up what came of it; reads no clock, and draws nothing but by a seed. All decisions are the core's.
+//! The simulator: the scheduler, or the whole of the coordinator's core, with simulated hosts. Reads traces and scenarios,
+//! plays them and adds up what came of it; reads no clock, and draws nothing but by a seed. Decides nothing itself.
 //!
 //! ```text
-//! file -> Sheet -> Trace -(arrivals)-> Asked -> Driver -> Log -> Report -> svg
+//! trace:     file -> Sheet -> Trace -(arrivals)-> Asked -> Driver -(TraceRun)-> Log -> Report -> svg
+//! scenario:  Case -(Simulation)-> End -> Difference ...
 //! ```
 
 mod driver;
@@ -12,13 +13,18 @@ mod plot;
     reason = "the page on simulate tells of each field by its name"
 )]
 mod report;
+pub mod scenario;
 mod sheet;
 mod shuffle;
+mod simulation;
 mod trace;
+mod trace_run;
 
 pub use driver::{Asked, Driver, Log};
 pub use plot::svg;
 pub use report::{ClusterFigures, Point, Report, Waiting};
 pub use sheet::{Row, Sheet, Unreadable};
 pub use shuffle::arrivals;
+pub use simulation::{Happening, HostSize, Impossible, Job, Simulation};
 pub use trace::{Trace, TraceJob, megabytes};
+pub use trace_run::{NotPut, TraceRun};

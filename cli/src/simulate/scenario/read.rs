@@ -4,10 +4,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use coordinator_core::simulation::scenario::{Case, Event, Expected, NodePut, PolicyPut, PoolPut};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sluice_common::nearest::nearest;
+use sluice_simulator::scenario::{Case, Event, Expected, NodePut, PolicyPut, PoolPut};
 
 use crate::documents::mistake;
 use crate::failure::Failure;

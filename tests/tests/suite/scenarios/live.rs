@@ -6,11 +6,11 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use coordinator_core::simulation::scenario::{
-    Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent,
-};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use sluice_simulator::scenario::{
+    Capacity, Case, End, Event, NodePut, PolicyPut, PoolPut, SubmitEvent,
+};
 use sluice_tests::{Dev, DevOptions, children_of, eventually, eventually_within, kill};
 
 /// Longest that simulated time is waited for.

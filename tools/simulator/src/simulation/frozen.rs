@@ -1,8 +1,6 @@
 //! Jobs that give way, frozen or stopped, and the GPUs that they wait for.
 
-use alloc::collections::BTreeSet;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+use std::collections::BTreeSet;
 
 use sluice_common::id::{AttemptId, NodeName, StepId};
 use sluice_common::limit::DEFAULT_SUSPEND_TIMEOUT;
@@ -35,7 +33,7 @@ impl Simulation {
         }
     }
 
-    /// GPUs of a host on paper are called by their numbers.
+    /// GPUs of a simulated host are called by their numbers.
     pub(super) fn name_gpus(&self, node: &NodeName, wanted: u64) -> Vec<String> {
         if wanted == 0 {
             return Vec::new();

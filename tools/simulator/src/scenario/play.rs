@@ -1,9 +1,6 @@
-//! Plays a scenario on a cluster on paper and notes what becomes of it.
+//! Plays a scenario on a simulated cluster and notes what becomes of it.
 
-use core::fmt;
-
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+use std::fmt;
 
 use sluice_common::amount::{GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::{NodeName, PoolName};

@@ -1,8 +1,8 @@
 //! Hostile scenarios for the scheduler: whatever pools, hosts, policies and events a file tells of, a case is refused in
 //! words or played to its end. Corpora and engine are `sluice-fuzz`'s.
 
-use coordinator_core::simulation::scenario::Case;
 use sluice_fuzz::Fuzz;
+use sluice_simulator::scenario::Case;
 
 #[test]
 fn cases_of_scenarios() {

@@ -1,17 +1,14 @@
-//! What a rehearsal promises to steps that wait: those that came within their subject's reserved share. Whoever plays it
+//! What a run promises to steps that wait: those that came within their subject's reserved share. Whoever plays it
 //! asks when a step comes, and which of them are kept waiting.
 
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
+use std::collections::BTreeMap;
 
+use coordinator_core::NewStep;
 use sluice_common::amount::Amounts;
 use sluice_common::id::{StepId, Subject};
 use sluice_scheduler::Request;
 
-use crate::input::NewStep;
-use crate::submit::route::home_of;
-
-use super::Rehearsal;
+use super::TraceRun;
 
 /// What was promised to steps that wait: those that came within their subject's reserved share.
 #[derive(Debug, Default)]
@@ -38,14 +35,12 @@ impl Promises {
     }
 }
 
-impl Rehearsal {
+impl TraceRun {
     /// What a step asks for, where that would fit wholly into what is unused of its subject's reserved share and promised to
     /// nobody, in any of its pools.
     pub(super) fn demand_in_share(&self, step: &NewStep) -> Option<Amounts> {
-        let spec = &step.spec;
-        let home = home_of(self.core.context(), spec);
-        let request = home.send(Request::of(step.id.clone(), u64::MAX, spec));
-        let promised = self.promises.sums.get(&spec.subject);
+        let request = self.core.request_of(step);
+        let promised = self.promises.sums.get(&step.spec.subject);
         self.is_in_share(&request, promised)
             .then_some(request.demand)
     }

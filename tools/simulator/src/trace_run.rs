@@ -1,11 +1,11 @@
-//! A rehearsal: the coordinator's own core, told of terms, hosts and steps as by the API and by agents, with hosts on paper
-//! that do what they are told in the instant in which they are told it. So all that a cluster does with what is submitted
-//! is played by the code that does it there: rules of pools, platforms, assertions, defaults, how long steps may wait.
+//! A run of a trace: the coordinator's own core, told of terms, hosts and steps as by the API and by agents, with simulated
+//! hosts that do what they are told in the instant in which they are told it. So all that a cluster does with what is
+//! submitted is done by the code that does it there: rules of pools, platforms, assertions, defaults, how long steps may wait.
 //! What came of it is in the records, which are the same as a cluster's.
 //!
 //! ```text
-//! owner --(apply, join, submit, pass)--> Rehearsal --(Input)--> Core
-//!   ^------------(records)------------------|  ^--(orders)-------|
+//! owner --(put, join, submit, pass)--> TraceRun --(Input)--> Core
+//!   ^-----------(records)-----------------|  ^--(orders)-------|
 //! ```
 //!
 //! A step works for as long as its owner says, and ends well; one that is frozen works on when it is brought back, one that
@@ -15,16 +15,19 @@ mod promises;
 #[cfg(test)]
 mod tests;
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::string::String;
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use coordinator_core::{
+    Answer, Bounds, Core, Input, NewStep, Output, Record, Refusal, Refused, ReplyId, SessionId,
+    Settings, Stamped, State, TimerKey, written,
+};
+use sluice_common::api::PutDocument;
 use sluice_common::gpu_state::GpuStates;
 use sluice_common::host_health::SupervisorState;
 use sluice_common::id::{AttemptId, BootId, ClusterId, NodeName, PoolName, StepId};
 use sluice_common::inventory::{Capability, Inventory, Mechanism};
 use sluice_common::proof::Claim;
+use sluice_common::request::FieldError;
 use sluice_common::supervision::{BootMillis, Exit};
 use sluice_common::time::{Span, Time};
 use sluice_common::usage::Usage;
@@ -33,14 +36,9 @@ use sluice_common::wire::{
     StopWhy, ToNode,
 };
 
-use crate::core::Core;
-use crate::input::{Change, Input, NewStep, ReplyId, SessionId, Settings, TimerKey};
-use crate::output::{Answer, Applied, Output, Refusal, Refused};
-use crate::record::{Record, Stamped};
-use crate::state::State;
 use promises::Promises;
 
-/// Hosts on paper are never silent, so the terms of links hold nothing up. What is over is told by records and need not be
+/// Simulated hosts are never silent, so the terms of links hold nothing up. What is over is told by records and need not be
 /// remembered.
 const SETTINGS: Settings = Settings {
     lease: Span::from_secs(300),
@@ -48,20 +46,20 @@ const SETTINGS: Settings = Settings {
     heartbeat: Span::from_secs(3),
     unreachable_after: Span::from_secs(15),
     lost_after: Span::from_secs(390),
-    bounds: crate::Bounds {
+    bounds: Bounds {
         keep_finished: 0,
-        ..crate::Bounds::DEFAULT
+        ..Bounds::DEFAULT
     },
 };
 
 /// Nobody else is there to be answered.
 const REPLY: ReplyId = ReplyId(1);
-/// A process on paper has no number of its own.
+/// A simulated process has no number of its own.
 const PID: u32 = 1;
 
-/// A cluster on paper that lives by the coordinator's own core.
+/// A simulated cluster under the coordinator's own core.
 #[derive(Debug)]
-pub struct Rehearsal {
+pub struct TraceRun {
     core: Core,
     now: Time,
     sessions: BTreeMap<NodeName, SessionId>,
@@ -78,7 +76,28 @@ pub struct Rehearsal {
     records: Vec<Stamped>,
 }
 
-/// What a step does on paper.
+/// Why what documents declare cannot be made. Documents are counted from 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotPut {
+    /// A document says what none may say.
+    #[error("{error}")]
+    Malformed {
+        /// Which.
+        at: usize,
+        /// What.
+        error: FieldError,
+    },
+    /// What they declare cannot be.
+    #[error("{why}")]
+    Refused {
+        /// The document that is to blame, if it is one of them.
+        at: Option<usize>,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a step does.
 #[derive(Clone, Debug)]
 struct Work {
     /// How long it works; `None`: for ever.
@@ -112,13 +131,13 @@ impl Attempt {
     }
 }
 
-impl Rehearsal {
+impl TraceRun {
     /// A cluster without hosts, with the pool that is always there.
     pub fn new(now: Time) -> Self {
         let mut core = Core::recover(SETTINGS, State::default());
         let cluster = ClusterId::new("paper").expect("the constant is a well-formed name");
         core.start(now, cluster);
-        let mut rehearsal = Self {
+        let mut run = Self {
             core,
             now,
             sessions: BTreeMap::new(),
@@ -132,8 +151,8 @@ impl Rehearsal {
             refused: None,
             records: Vec::new(),
         };
-        rehearsal.play();
-        rehearsal
+        run.play();
+        run
     }
 
     /// The time.
@@ -148,14 +167,18 @@ impl Rehearsal {
 
     /// The facts since they were asked for last, in order.
     pub fn records(&mut self) -> Vec<Stamped> {
-        core::mem::take(&mut self.records)
+        std::mem::take(&mut self.records)
     }
 
-    /// Makes changes of terms, all of them or none.
+    /// Makes what documents declare: all of it, or nothing.
     ///
     /// # Errors
-    /// Why they cannot be made.
-    pub fn apply(&mut self, changes: Vec<Change>) -> Result<Applied, Refused> {
+    /// Why it cannot be made.
+    pub fn put(&mut self, documents: Vec<PutDocument>) -> Result<(), NotPut> {
+        let changes = documents.into_iter().enumerate().map(|(at, document)| {
+            written::change(document).map_err(|error| NotPut::Malformed { at, error })
+        });
+        let changes = changes.collect::<Result<_, _>>()?;
         let answer = self.ask(Input::Apply {
             reply: REPLY,
             changes,
@@ -163,7 +186,11 @@ impl Rehearsal {
             dry_run: false,
         });
         match answer {
-            Some(Answer::Applied(applied)) => applied,
+            Some(Answer::Applied(Ok(_))) => Ok(()),
+            Some(Answer::Applied(Err(Refused { at, refusal }))) => Err(NotPut::Refused {
+                at,
+                why: refusal.to_string(),
+            }),
             other => unreachable!("changes are answered with what they mean, not {other:?}"),
         }
     }
@@ -353,7 +380,7 @@ impl Rehearsal {
                 Greeting::Refused { message } => self.refused = Some(message),
             },
             Output::ToNode { node, command, .. } => self.obey(&node, command.order),
-            // Nobody takes a host off its connection on paper.
+            // Nobody takes a simulated host off its connection.
             Output::LetGo { .. } => {}
             Output::Reply { answer, .. } => self.answer = Some(answer),
             Output::SetTimer { key, at } => self.set_timer(key, at),
@@ -380,7 +407,7 @@ impl Rehearsal {
             }
             ToNode::Suspend { attempt, .. } => self.freeze(node, &attempt),
             ToNode::Resume { attempt } => self.thaw(node, &attempt),
-            // Nothing is ever lost on paper, so nobody asks what a host knows.
+            // Nothing is ever lost here, so nobody asks what a host knows.
             ToNode::Forget { .. } | ToNode::RestoreGpus { .. } | ToNode::Show { .. } => {}
         }
     }

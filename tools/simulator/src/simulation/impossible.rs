@@ -1,7 +1,6 @@
-//! Why something cannot happen on paper, and what may be said at most: as much as a cluster takes, so that what is played
+//! Why something cannot happen in a simulation, and what may be said at most: as much as a cluster takes, so that what is played
 //! ends, and adds up.
 
-use alloc::string::{String, ToString};
 use sluice_common::id::{NameError, NodeName, PoolName, StepId};
 use sluice_common::limit::{MAX_AMOUNT, MAX_GANG_NODES};
 use sluice_scheduler::Table;
@@ -42,7 +41,7 @@ pub enum Impossible {
 const MAX_HOST_GPUS: u64 = 65_536;
 
 /// Every amount of a table is one that can be counted.
-pub(super) fn amounts(table: &Table) -> Result<(), Impossible> {
+pub(crate) fn amounts(table: &Table) -> Result<(), Impossible> {
     table
         .iter()
         .try_for_each(|(key, amount)| at_most(key.as_str(), *amount, MAX_AMOUNT))
@@ -61,7 +60,7 @@ pub(super) fn host(size: &HostSize) -> Result<(), Impossible> {
 }
 
 /// A gang is one that could be.
-pub(super) fn gang(nodes: u32) -> Result<(), Impossible> {
+pub(crate) fn gang(nodes: u32) -> Result<(), Impossible> {
     at_most("nodes", nodes.into(), MAX_GANG_NODES.into())
 }
 

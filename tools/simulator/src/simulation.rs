@@ -1,4 +1,4 @@
-//! A cluster on paper: the market that decides for the live coordinator, with a driver that plays its hosts. Whoever
+//! A simulated cluster: the scheduler that decides for the live coordinator, with a driver in place of its hosts. Whoever
 //! owns one says what happens and lets it settle; whom it starts begins at once, whom it stops is gone at once, and time
 //! passes when its owner says so. What-if tools and the market's own tests drive it.
 //!
@@ -8,18 +8,15 @@
 //! ```
 //!
 //! It does not go through the coordinator's records: those say how agents are told and what survives a restart, and
-//! neither changes who gets what. A [`Rehearsal`] does: it plays rules of pools and all else that the core makes of what is
+//! neither changes who gets what. A [`TraceRun`](crate::TraceRun) does: it plays rules of pools and all else that the core makes of what is
 //! submitted.
 
 mod frozen;
 mod host;
-mod impossible;
+pub(crate) mod impossible;
 mod life;
-mod rehearsal;
-pub mod scenario;
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec::Vec;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sluice_common::amount::{Amounts, Key, STEP_RUN};
 use sluice_common::id::{AttemptId, NodeName, PlatformName, PoolName, StepId, Subject};
@@ -33,11 +30,10 @@ use sluice_scheduler::{
 use life::Life;
 
 pub use host::HostSize;
-use host::PaperHost;
+use host::SimulatedHost;
 pub use impossible::Impossible;
-pub use rehearsal::Rehearsal;
 
-/// A cluster on paper.
+/// A simulated cluster under the scheduler alone.
 #[derive(Clone, Debug, Default)]
 pub struct Simulation {
     market: Market,
@@ -46,7 +42,7 @@ pub struct Simulation {
     jobs: BTreeMap<StepId, Life>,
     /// Since when each frozen job is.
     frozen_since: BTreeMap<StepId, Time>,
-    hosts: BTreeMap<NodeName, PaperHost>,
+    hosts: BTreeMap<NodeName, SimulatedHost>,
     happened: Vec<Happening>,
 }
 
@@ -190,7 +186,7 @@ impl Simulation {
             return Err(Impossible::UnknownPool(pool.clone()));
         }
         impossible::host(&size)?;
-        let host = PaperHost::of(pool.clone(), size, model);
+        let host = SimulatedHost::of(pool.clone(), size, model);
         self.hosts.insert(node.clone(), host);
         self.open(node, true)
     }
@@ -267,7 +263,7 @@ impl Simulation {
         let life = self.jobs.get_mut(step);
         let life = life.ok_or_else(|| Impossible::UnknownRequest(step.clone()))?;
         self.frozen_since.remove(step);
-        if core::mem::take(&mut life.runs) {
+        if std::mem::take(&mut life.runs) {
             let id = attempt(step, life.attempts);
             self.market.dequeue(step);
             self.release(&id);
@@ -343,7 +339,7 @@ impl Simulation {
 
     /// What came of everything since it was asked last, in order.
     pub fn happened(&mut self) -> Vec<Happening> {
-        core::mem::take(&mut self.happened)
+        std::mem::take(&mut self.happened)
     }
 
     fn grant(

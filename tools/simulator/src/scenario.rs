@@ -6,10 +6,8 @@ mod play;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::BTreeMap;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
+use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Hosts on paper: how large they are, and of which platform.
+//! Simulated hosts: how large they are, and of which platform.
 
 use sluice_common::amount::{Amounts, GPU, MCPU, MEMORY_MB, STORAGE_MB};
 use sluice_common::id::PoolName;
@@ -23,7 +23,7 @@ pub struct HostSize {
 
 /// A host as it was put.
 #[derive(Clone, Debug)]
-pub(super) struct PaperHost {
+pub(super) struct SimulatedHost {
     pub(super) pool: PoolName,
     pub(super) units: HostUnits,
     pub(super) hardware: Hardware,
@@ -41,7 +41,7 @@ impl HostSize {
     }
 }
 
-impl PaperHost {
+impl SimulatedHost {
     pub(super) fn of(pool: PoolName, size: HostSize, model: Option<&str>) -> Self {
         let hardware = match model.filter(|_| size.gpus > 0) {
             Some(model) => {

@@ -1,8 +1,6 @@
-//! What is played on paper is what a cluster does: rules of pools, platforms, time that is up, freezing.
+//! What a run does is what a cluster does: rules of pools, platforms, time that is up, freezing.
 
-use alloc::string::ToString;
-use alloc::vec;
-
+use coordinator_core::{NodeChange, check};
 use sluice_common::api::{PolicyRequest, PoolDefaults, PoolMaxima, PoolRequest, PutDocument};
 use sluice_common::inventory::Gpu;
 use sluice_common::request::{ResourceSettings, StepRequest};
@@ -10,25 +8,24 @@ use sluice_common::state::StepState;
 use sluice_common::step::OnPreempt;
 
 use super::*;
-use crate::{check, written};
 
 const HOUR: Span = Span::from_secs(3600);
 
-/// A cluster on paper and what was told of it.
-struct Paper {
-    rehearsal: Rehearsal,
+/// A run and what was told of it.
+struct Run {
+    run: TraceRun,
     told: Vec<Stamped>,
 }
 
-impl Paper {
+impl Run {
     /// One host of two GPUs of a model in a pool with these terms, where `a` outranks `b`.
     fn new(pool: PoolRequest) -> Self {
-        let mut paper = Self {
-            rehearsal: Rehearsal::new(Time::default()),
+        let mut cluster = Self {
+            run: TraceRun::new(Time::default()),
             told: vec![],
         };
-        paper.put(vec![PutDocument::pool("p", PoolRequest::default())]);
-        paper.join("n");
+        cluster.put(vec![PutDocument::pool("p", PoolRequest::default())]);
+        cluster.join("n");
         let of = |subject: &str, priority: u64| {
             let priority = PolicyRequest {
                 priority,
@@ -36,8 +33,8 @@ impl Paper {
             };
             PutDocument::policy("p", subject, priority)
         };
-        paper.put(vec![PutDocument::pool("p", pool), of("a", 1), of("b", 0)]);
-        paper
+        cluster.put(vec![PutDocument::pool("p", pool), of("a", 1), of("b", 0)]);
+        cluster
     }
 
     fn join(&mut self, node: &str) {
@@ -55,34 +52,31 @@ impl Paper {
             ..Inventory::default()
         };
         let (node, home) = (NodeName::new(node).unwrap(), PoolName::new("p").unwrap());
-        let joined = self.rehearsal.join(node, home, BTreeMap::new(), inventory);
+        let joined = self.run.join(node, home, BTreeMap::new(), inventory);
         assert_eq!(joined, Ok(()));
     }
 
     fn put(&mut self, documents: Vec<PutDocument>) {
-        let changes = documents.into_iter().map(written::change);
-        let changes: Vec<Change> = changes.map(Result::unwrap).collect();
-        let applied = self.rehearsal.apply(changes);
-        assert!(applied.is_ok(), "{applied:?}");
+        assert_eq!(self.run.put(documents), Ok(()));
     }
 
     fn submit(&mut self, id: &str, request: StepRequest, lasts: Span) -> Result<bool, Refusal> {
         let step = NewStep::new(StepId::new(id).unwrap(), request.check().unwrap());
-        let submitted = self.rehearsal.submit(step, Some(lasts));
+        let submitted = self.run.submit(step, Some(lasts));
         self.look();
         submitted
     }
 
     fn pass(&mut self, span: Span) {
-        let until = self.rehearsal.now() + span;
-        while self.rehearsal.pass(until) {
+        let until = self.run.now() + span;
+        while self.run.pass(until) {
             self.look();
         }
     }
 
     fn look(&mut self) {
-        check(&self.rehearsal.core).unwrap();
-        self.told.extend(self.rehearsal.records());
+        check(&self.run.core).unwrap();
+        self.told.extend(self.run.records());
     }
 
     /// How a step ended, why, and when.
@@ -125,16 +119,16 @@ fn asking(subject: &str, gpus: u64) -> StepRequest {
 
 #[test]
 fn what_is_done_ends_well_and_gives_way_to_the_next() {
-    let mut paper = Paper::new(PoolRequest::default());
-    assert_eq!(paper.submit("x", asking("b", 2), HOUR), Ok(false));
-    paper.submit("y", asking("b", 2), HOUR).unwrap();
-    paper.pass(Span::from_secs(7200));
+    let mut cluster = Run::new(PoolRequest::default());
+    assert_eq!(cluster.submit("x", asking("b", 2), HOUR), Ok(false));
+    cluster.submit("y", asking("b", 2), HOUR).unwrap();
+    cluster.pass(Span::from_secs(7200));
     let fine = |at: u64| Some((StepState::Succeeded, "completed", Span::from_secs(at)));
     assert_eq!(
-        (paper.ended("x"), paper.ended("y")),
+        (cluster.ended("x"), cluster.ended("y")),
         (fine(3600), fine(7200))
     );
-    assert_eq!(paper.rehearsal.next_at(), None);
+    assert_eq!(cluster.run.next_at(), None);
 }
 
 #[test]
@@ -143,26 +137,26 @@ fn who_gives_way_starts_over_and_who_is_frozen_works_on() {
         (OnPreempt::Requeue, 7200 + 1800),
         (OnPreempt::Suspend, 7200),
     ] {
-        let mut paper = Paper::new(PoolRequest::default());
+        let mut cluster = Run::new(PoolRequest::default());
         let victim = StepRequest {
             on_preempt: Some(mode),
             ..asking("b", 2)
         };
-        paper.submit("victim", victim, HOUR).unwrap();
-        paper.pass(Span::from_secs(1800));
+        cluster.submit("victim", victim, HOUR).unwrap();
+        cluster.pass(Span::from_secs(1800));
         // It outranks the borrower, and works for an hour: from 1800 s to 5400 s.
-        paper.submit("urgent", asking("a", 1), HOUR).unwrap();
-        paper.pass(Span::from_secs(20_000));
+        cluster.submit("urgent", asking("a", 1), HOUR).unwrap();
+        cluster.pass(Span::from_secs(20_000));
         let fine = |at: u64| Some((StepState::Succeeded, "completed", Span::from_secs(at)));
-        assert_eq!(paper.ended("urgent"), fine(5400));
-        assert_eq!(paper.ended("victim"), fine(end), "{mode:?}");
+        assert_eq!(cluster.ended("urgent"), fine(5400));
+        assert_eq!(cluster.ended("victim"), fine(end), "{mode:?}");
     }
 }
 
 #[test]
 fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
     let span = |text: &str| Some(text.into());
-    let mut paper = Paper::new(PoolRequest {
+    let mut cluster = Run::new(PoolRequest {
         defaults: PoolDefaults {
             timeout: span("30m"),
             queue_timeout: span("10m"),
@@ -174,25 +168,25 @@ fn what_runs_or_waits_longer_than_its_pool_lets_it_fails() {
         },
         ..PoolRequest::default()
     });
-    paper.submit("long", asking("a", 2), HOUR).unwrap();
-    paper
+    cluster.submit("long", asking("a", 2), HOUR).unwrap();
+    cluster
         .submit("short", asking("a", 2), Span::from_secs(60))
         .unwrap();
     let greedy = StepRequest {
         timeout: span("2h"),
         ..asking("a", 1)
     };
-    paper.submit("greedy", greedy, HOUR).unwrap();
-    paper.pass(Span::from_secs(7200));
+    cluster.submit("greedy", greedy, HOUR).unwrap();
+    cluster.pass(Span::from_secs(7200));
     let failed = |code, at| Some((StepState::Failed, code, Span::from_secs(at)));
-    assert_eq!(paper.ended("long"), failed("timed_out", 1800));
-    assert_eq!(paper.ended("short"), failed("queue_timeout", 600));
-    assert_eq!(paper.rejected("greedy"), Some("exceeds_maximum"));
+    assert_eq!(cluster.ended("long"), failed("timed_out", 1800));
+    assert_eq!(cluster.ended("short"), failed("queue_timeout", 600));
+    assert_eq!(cluster.rejected("greedy"), Some("exceeds_maximum"));
 }
 
 #[test]
 fn platforms_and_maintenance_are_those_of_the_documents() {
-    let mut paper = Paper::new(PoolRequest {
+    let mut cluster = Run::new(PoolRequest {
         default_platform: Some(sluice_common::id::PlatformName::new("h100").unwrap()),
         ..PoolRequest::default()
     });
@@ -200,46 +194,46 @@ fn platforms_and_maintenance_are_those_of_the_documents() {
         platform: Some("l40s".into()),
         ..asking("a", 1)
     };
-    paper.submit("other", other, HOUR).unwrap();
-    paper.submit("any", asking("a", 1), HOUR).unwrap();
-    paper.put(vec![PutDocument::pool(
+    cluster.submit("other", other, HOUR).unwrap();
+    cluster.submit("any", asking("a", 1), HOUR).unwrap();
+    cluster.put(vec![PutDocument::pool(
         "p",
         PoolRequest {
             maintenance: Some("fans".into()),
             ..PoolRequest::default()
         },
     )]);
-    let refused = paper.submit("late", asking("a", 1), HOUR);
+    let refused = cluster.submit("late", asking("a", 1), HOUR);
     assert!(
         matches!(refused, Err(Refusal::PoolInMaintenance { .. })),
         "{refused:?}"
     );
-    paper.pass(HOUR);
-    assert_eq!(paper.rejected("other"), Some("no_host_fits"));
-    assert!(paper.ended("any").is_some());
+    cluster.pass(HOUR);
+    assert_eq!(cluster.rejected("other"), Some("no_host_fits"));
+    assert!(cluster.ended("any").is_some());
 }
 
 #[test]
 fn what_is_inside_a_reserved_share_is_told_so() {
-    let mut paper = Paper::new(PoolRequest::default());
+    let mut cluster = Run::new(PoolRequest::default());
     let reserved = [(sluice_common::amount::Key::new("gpu").unwrap(), 1)].into();
     let policy = PolicyRequest {
         reserved,
         ..PolicyRequest::default()
     };
-    paper.put(vec![PutDocument::policy("p", "a", policy)]);
-    assert_eq!(paper.submit("inside", asking("a", 1), HOUR), Ok(true));
-    assert_eq!(paper.submit("beyond", asking("a", 1), HOUR), Ok(false));
+    cluster.put(vec![PutDocument::policy("p", "a", policy)]);
+    assert_eq!(cluster.submit("inside", asking("a", 1), HOUR), Ok(true));
+    assert_eq!(cluster.submit("beyond", asking("a", 1), HOUR), Ok(false));
 }
 
 #[test]
 fn one_share_is_promised_once() {
-    let mut paper = Paper::new(PoolRequest::default());
+    let mut cluster = Run::new(PoolRequest::default());
     let reserved = |gpus: u64| PolicyRequest {
         reserved: [(sluice_common::amount::Key::new("gpu").unwrap(), gpus)].into(),
         ..PolicyRequest::default()
     };
-    paper.put(vec![PutDocument::policy("p", "a", reserved(2))]);
+    cluster.put(vec![PutDocument::policy("p", "a", reserved(2))]);
     let never = StepRequest {
         resources: ResourceSettings {
             preemptible: Some(false),
@@ -247,45 +241,42 @@ fn one_share_is_promised_once() {
         },
         ..asking("a", 1)
     };
-    paper.submit("holds", never, HOUR).unwrap();
+    cluster.submit("holds", never, HOUR).unwrap();
     // Where nothing may be taken, the rest of the share is promised to the first who waits for it.
-    paper.rehearsal.core.handle(
+    cluster.run.core.handle(
         Time::default(),
         Input::ChangeNode {
             reply: REPLY,
             node: NodeName::new("n").unwrap(),
-            change: crate::NodeChange::Cordon { reason: None },
+            change: NodeChange::Cordon { reason: None },
         },
     );
-    assert_eq!(paper.submit("first", asking("a", 1), HOUR), Ok(true));
-    assert_eq!(paper.submit("second", asking("a", 1), HOUR), Ok(false));
+    assert_eq!(cluster.submit("first", asking("a", 1), HOUR), Ok(true));
+    assert_eq!(cluster.submit("second", asking("a", 1), HOUR), Ok(false));
     // It is kept waiting for as long as there is room for it in the share.
-    assert_eq!(
-        paper.rehearsal.kept_waiting(),
-        [StepId::new("first").unwrap()]
-    );
-    paper.put(vec![PutDocument::policy("p", "a", reserved(1))]);
-    assert_eq!(paper.rehearsal.kept_waiting(), []);
+    assert_eq!(cluster.run.kept_waiting(), [StepId::new("first").unwrap()]);
+    cluster.put(vec![PutDocument::policy("p", "a", reserved(1))]);
+    assert_eq!(cluster.run.kept_waiting(), []);
 }
 
 #[test]
 fn a_gang_that_waits_for_another_has_its_hosts_as_soon_as_they_are_free() {
-    let mut paper = Paper::new(PoolRequest::default());
-    paper.join("m");
-    paper.join("o");
+    let mut cluster = Run::new(PoolRequest::default());
+    cluster.join("m");
+    cluster.join("o");
     let gang = || StepRequest {
         nodes: Some(2),
         ..asking("a", 2)
     };
-    paper.submit("ends", gang(), HOUR).unwrap();
-    paper
+    cluster.submit("ends", gang(), HOUR).unwrap();
+    cluster
         .submit("stays", asking("a", 2), HOUR + HOUR + HOUR)
         .unwrap();
-    paper.submit("waits", gang(), HOUR).unwrap();
-    paper.submit("behind", asking("a", 2), HOUR).unwrap();
-    paper.pass(HOUR + HOUR);
+    cluster.submit("waits", gang(), HOUR).unwrap();
+    cluster.submit("behind", asking("a", 2), HOUR).unwrap();
+    cluster.pass(HOUR + HOUR);
     let stopped = |stamped: &Stamped| matches!(stamped.record, Record::Stopping { .. });
-    assert!(!paper.told.iter().any(stopped));
+    assert!(!cluster.told.iter().any(stopped));
     let fine = Some((StepState::Succeeded, "completed", HOUR + HOUR));
-    assert_eq!(paper.ended("waits"), fine);
+    assert_eq!(cluster.ended("waits"), fine);
 }
