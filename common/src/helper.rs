@@ -106,15 +106,30 @@ pub struct Line {
     pub failed: Option<CallError>,
 }
 
-/// Bytes of a message between supervisor and [`WRITE_OUTPUT`].
-pub const MESSAGE_BYTES: usize = 9;
+/// Descriptors that come with the beginning of a job: pipe and file of each stream, and the file of marks
+/// ([`crate::output::MARKS_FILE`]).
+pub const JOB_FDS: usize = 2 * STREAMS.len() + 1;
 
-/// Descriptors that come with the beginning of a job: pipe and file of each stream.
-pub const JOB_FDS: usize = 2 * STREAMS.len();
+/// Bytes of a [`Message`].
+pub const MESSAGE_BYTES: usize = 18;
 
-/// Kinds of these messages. Each is about a job: the output of one attempt.
+/// A message between supervisor and [`WRITE_OUTPUT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// One of [`kind`].
+    pub kind: u8,
+    /// The number of a job, which is the output of one attempt.
+    pub job: u64,
+    /// Place of a stream in [`STREAMS`], for the kinds that are about one.
+    pub stream: u8,
+    /// What the kind says; 0 for others.
+    pub value: u64,
+}
+
+/// Kinds of messages.
 pub mod kind {
-    /// To the writer: a job begins. Its pipe and file of each stream come with the message.
+    /// To the writer: a job begins, with [`super::JOB_FDS`] descriptors. The value is how many bytes of each stream are
+    /// kept.
     pub const BEGIN: u8 = b'b';
     /// To the writer: what has been given to the job by now is to be written.
     pub const FLUSH: u8 = b'f';
@@ -128,19 +143,44 @@ pub mod kind {
     pub const LOST: u8 = b'l';
     /// Of the writer's own accord: the file of a job takes nothing.
     pub const STALLED: u8 = b's';
+    /// The same, once a job: the oldest part of a stream is dropped from now on. The value is the offset of what is kept.
+    pub const DROPPED: u8 = b'p';
+    /// The same, once a job: the oldest part of a stream cannot be dropped. The value is the kernel's error number.
+    pub const NOT_DROPPED: u8 = b'n';
 }
 
-/// The bytes of a message.
-pub fn message(kind: u8, job: u64) -> [u8; MESSAGE_BYTES] {
-    let mut bytes = [kind; MESSAGE_BYTES];
-    bytes[1..].copy_from_slice(&job.to_le_bytes());
-    bytes
-}
+impl Message {
+    /// One of a kind that says nothing but which job.
+    pub fn of(kind: u8, job: u64) -> Self {
+        Self {
+            kind,
+            job,
+            stream: 0,
+            value: 0,
+        }
+    }
 
-/// Kind and job of a message; `None` if it has another length.
-pub fn understood(bytes: &[u8]) -> Option<(u8, u64)> {
-    let (kind, job) = bytes.split_first()?;
-    Some((*kind, u64::from_le_bytes(job.try_into().ok()?)))
+    /// Its bytes.
+    pub fn to_bytes(self) -> [u8; MESSAGE_BYTES] {
+        let mut bytes = [self.kind; MESSAGE_BYTES];
+        bytes[1..9].copy_from_slice(&self.job.to_le_bytes());
+        bytes[9] = self.stream;
+        bytes[10..].copy_from_slice(&self.value.to_le_bytes());
+        bytes
+    }
+
+    /// The message of these bytes; `None` if they have another length.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (kind, rest) = bytes.split_first()?;
+        let (job, rest) = rest.split_first_chunk()?;
+        let (stream, value) = rest.split_first()?;
+        Some(Self {
+            kind: *kind,
+            job: u64::from_le_bytes(*job),
+            stream: *stream,
+            value: u64::from_le_bytes(value.try_into().ok()?),
+        })
+    }
 }
 
 #[cfg(test)]
@@ -175,8 +215,15 @@ mod tests {
 
     #[test]
     fn messages_and_actions_are_read_as_they_are_written() {
-        assert_eq!(understood(&message(kind::END, 7)), Some((kind::END, 7)));
-        assert_eq!(understood(&message(kind::END, 7)[1..]), None);
+        let message = Message {
+            kind: kind::DROPPED,
+            job: 7,
+            stream: 1,
+            value: u64::MAX - 2,
+        };
+        assert_eq!(Message::from_bytes(&message.to_bytes()), Some(message));
+        assert_eq!(Message::from_bytes(&message.to_bytes()[1..]), None);
+        assert_eq!(Message::from_bytes(&[]), None);
         for action in Action::ALL {
             assert_eq!(action.to_string().parse(), Ok(action));
         }

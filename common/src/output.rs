@@ -1,8 +1,11 @@
 //! How the output of an attempt lies on its host: the names of its files, and the marks that say how much of the oldest
-//! part was dropped. The supervisor writes them, the agent reads them; both do so by themselves.
+//! part was dropped. The supervisor makes them, its writer of output writes them, the agent reads them by itself.
 //!
 //! A file of marks is as long as one mark for each stream, from its making on: a mark is written over in place, so that
-//! a disk without room does not keep the supervisor from making room.
+//! a disk without room does not keep the writer from making room.
+//!
+//! The oldest part is dropped by punching a hole, so that the offsets of what is kept stay what they are. The mark is written
+//! *before* the hole is made: a reader that reads first and asks for the mark then never takes the zeros of a hole for output.
 
 use crate::wire::LogStream;
 

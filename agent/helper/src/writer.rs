@@ -1,6 +1,9 @@
-//! The process that writes the output of steps: moves what comes out of pipes into files, and knows nothing else. Its
+//! The process that writes the output of steps: moves what comes out of pipes into files, keeps those within their bound by
+//! dropping the oldest part ([`bound`]), and knows nothing else. Its
 //! descriptors were opened by the supervisor, which has also taken every right from it; standard input is the socket on which
 //! the supervisor speaks, standard output the file whose lock names this process and which is never written.
+
+mod bound;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -13,9 +16,13 @@ use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::prctl::set_name;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, send};
-use sluice_common::helper::kind::{BEGIN, END, FLUSH, FLUSHED, LOST, STALLED, WRITTEN};
-use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, message, understood};
+use sluice_common::helper::kind::{
+    BEGIN, DROPPED, END, FLUSH, FLUSHED, LOST, NOT_DROPPED, STALLED, WRITTEN,
+};
+use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, Message};
 use sluice_common::output::STREAMS;
+
+use bound::{Bound, When};
 
 /// Moved of one stream before the next has its turn.
 const TURN_BYTES: usize = 1 << 20;
@@ -61,6 +68,8 @@ struct Copier<'a> {
 #[derive(Default)]
 struct Job {
     streams: [Option<Stream>; STREAMS.len()],
+    /// Where the oldest part of its streams is dropped.
+    bound: Option<Bound>,
     /// Whether the supervisor has been told that a file takes nothing.
     is_told: bool,
 }
@@ -72,6 +81,8 @@ struct Stream {
     at: libc::loff_t,
     /// What was read and could not be written yet, where nothing can be spliced.
     unwritten: Vec<u8>,
+    /// Where what is kept begins.
+    first_kept: u64,
 }
 
 /// What came of moving.
@@ -129,17 +140,25 @@ impl Copier<'_> {
                 Err(_) => (0, Vec::new()),
             }
         };
-        match understood(&bytes[..len]) {
-            Some((BEGIN, job)) => self.begin(job, fds),
-            Some((FLUSH, job)) => {
+        match Message::from_bytes(&bytes[..len]) {
+            Some(Message {
+                kind: BEGIN,
+                job,
+                value,
+                ..
+            }) => self.begin(job, value, fds),
+            Some(Message {
+                kind: FLUSH, job, ..
+            }) => {
                 self.flush(job);
-                answer(link, FLUSHED, job);
+                answer(link, Message::of(FLUSHED, job));
                 Ok(())
             }
-            Some((END, job)) => {
+            Some(Message { kind: END, job, .. }) => {
                 let is_written = self.flush(job);
                 self.end(job);
-                answer(link, if is_written { WRITTEN } else { LOST }, job);
+                let kind = if is_written { WRITTEN } else { LOST };
+                answer(link, Message::of(kind, job));
                 Ok(())
             }
             Some(_) => Ok(()),
@@ -154,12 +173,13 @@ impl Copier<'_> {
         }
     }
 
-    fn begin(&mut self, number: u64, fds: Vec<OwnedFd>) -> nix::Result<()> {
+    fn begin(&mut self, number: u64, max_bytes: u64, fds: Vec<OwnedFd>) -> nix::Result<()> {
         // Without all of them, which a process with too many open files is not given, it could not do its work: the
         // supervisor starts another.
-        let Ok([out, of_out, err, of_err]) = <[OwnedFd; JOB_FDS]>::try_from(fds) else {
+        let Ok([out, of_out, err, of_err, marks]) = <[OwnedFd; JOB_FDS]>::try_from(fds) else {
             return Err(Errno::EMFILE);
         };
+        let bound = Bound::new(marks.into(), max_bytes);
         let mut job = Job::default();
         for (n, (pipe, file)) in [(out, of_out), (err, of_err)].into_iter().enumerate() {
             let (pipe, file) = (File::from(pipe), File::from(file));
@@ -167,14 +187,15 @@ impl Copier<'_> {
             let key = key(number, n);
             self.epoll
                 .add(&pipe, EpollEvent::new(EpollFlags::EPOLLIN, key))?;
-            let unwritten = Vec::new();
             job.streams[n] = Some(Stream {
                 pipe,
                 file,
                 at,
-                unwritten,
+                unwritten: Vec::new(),
+                first_kept: bound.dropped(n),
             });
         }
+        job.bound = Some(bound);
         self.jobs.insert(number, job);
         Ok(())
     }
@@ -186,8 +207,10 @@ impl Copier<'_> {
             return true;
         };
         let mut is_written = true;
-        for stream in job.streams.iter_mut().flatten() {
-            is_written &= stream.drain();
+        for n in 0..STREAMS.len() {
+            let stream = job.streams[n].as_mut();
+            is_written &= stream.is_none_or(Stream::drain);
+            job.drop_oldest(n, When::Now, self.link, number);
         }
         is_written
     }
@@ -215,6 +238,14 @@ impl Copier<'_> {
                 moved => break moved,
             }
         };
+        let when = match moved {
+            Moved::Closed | Moved::Stalled => When::Now,
+            Moved::Some(_) | Moved::Nothing => When::Due,
+        };
+        job.drop_oldest(n, when, self.link, number);
+        let Some(stream) = &mut job.streams[n] else {
+            return;
+        };
         match moved {
             Moved::Some(_) | Moved::Nothing => {}
             Moved::Closed => {
@@ -234,7 +265,7 @@ impl Copier<'_> {
                     .link
                     .filter(|_| !std::mem::replace(&mut job.is_told, true))
                 {
-                    answer(link, STALLED, number);
+                    answer(link, Message::of(STALLED, number));
                 }
             }
         }
@@ -251,6 +282,45 @@ impl Copier<'_> {
                 let again = EpollEvent::new(EpollFlags::EPOLLIN, key);
                 let _it_stays_still = self.epoll.add(&stream.pipe, again);
             }
+        }
+    }
+}
+
+impl Job {
+    /// Drops what is over the bound of a stream. The first time that it does, or cannot, the supervisor is told.
+    fn drop_oldest(&mut self, n: usize, when: When, link: Option<BorrowedFd<'_>>, job: u64) {
+        let (Some(bound), Some(stream)) = (&mut self.bound, &mut self.streams[n]) else {
+            return;
+        };
+        let dropped = bound.keep(
+            n,
+            &stream.file,
+            stream.at.cast_unsigned(),
+            stream.first_kept,
+            when,
+        );
+        let (kind, value) = match dropped {
+            Ok(None) => return,
+            Ok(Some(first_kept)) => {
+                stream.first_kept = first_kept;
+                (DROPPED, first_kept)
+            }
+            Err(e) => {
+                let number = e.raw_os_error().unwrap_or(0);
+                (NOT_DROPPED, u64::from(number.unsigned_abs()))
+            }
+        };
+        if let Some(link) = link.filter(|_| bound.is_news()) {
+            let stream = u8::try_from(n).unwrap_or(u8::MAX);
+            answer(
+                link,
+                Message {
+                    kind,
+                    job,
+                    stream,
+                    value,
+                },
+            );
         }
     }
 }
@@ -313,10 +383,10 @@ impl Stream {
 }
 
 /// The supervisor may be gone; then nobody asks.
-fn answer(link: BorrowedFd<'_>, kind: u8, job: u64) {
+fn answer(link: BorrowedFd<'_>, message: Message) {
     let _nobody_asks = send(
         link.as_raw_fd(),
-        &message(kind, job),
+        &message.to_bytes(),
         MsgFlags::MSG_NOSIGNAL,
     );
 }
@@ -387,12 +457,12 @@ mod tests {
         let pipe = File::from(OwnedFd::from(reader));
         fcntl(&pipe, FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK)).unwrap();
         let at = file.metadata().unwrap().len().cast_signed();
-        let unwritten = Vec::new();
         let stream = Stream {
             pipe,
             file,
             at,
-            unwritten,
+            unwritten: Vec::new(),
+            first_kept: 0,
         };
         (writer, stream)
     }

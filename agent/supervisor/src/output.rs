@@ -5,7 +5,6 @@
 //! through a link, and only if it has no second name.
 
 pub mod cap;
-mod growth;
 pub mod sweep;
 pub mod writer;
 

@@ -88,7 +88,6 @@ enum Source {
     Agent,
     Groups,
     Attempt(AttemptId),
-    Output,
     Storage,
     Writer,
 }
@@ -248,8 +247,6 @@ impl Server {
         }
         let groups = self.table.groups().watch().map(AsFd::as_fd);
         sources.extend(groups.map(|fd| (Source::Groups, fd, PollFlags::POLLIN)));
-        let output = self.table.cap.watched();
-        sources.extend(output.map(|fd| (Source::Output, fd, PollFlags::POLLIN)));
         let storage = self.table.storage.fd();
         sources.extend(storage.map(|fd| (Source::Storage, fd, PollFlags::POLLIN)));
         let writer = self.table.writer();
@@ -320,7 +317,6 @@ impl Server {
             match source {
                 Source::Attempt(id) => self.table.on_ready(id),
                 Source::Groups => self.table.on_groups(),
-                Source::Output => self.table.cap.on_ready(),
                 Source::Storage => self.table.on_storage(),
                 Source::Writer => self.table.on_writer(),
                 Source::Signals | Source::Clock => {}
@@ -333,7 +329,7 @@ impl Server {
                 Source::Agent => self.on_agent(now),
                 Source::Listener => self.on_caller(now),
                 Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => {}
-                Source::Output | Source::Storage | Source::Writer => {}
+                Source::Storage | Source::Writer => {}
             }
         }
         if self.stop.is_none() {

@@ -49,7 +49,7 @@ use crate::groups::file::GroupError;
 use crate::lease::Stage;
 use crate::moving::Order;
 use crate::notice::Notice;
-use crate::output::{cap::Cap, sweep::Sweep, writer::Writer};
+use crate::output::{sweep::Sweep, writer::Writer};
 use crate::owner::Owners;
 use crate::process;
 use crate::reap::EndedChild;
@@ -93,8 +93,6 @@ pub struct Table {
     look_due: bool,
     /// When to look again at what tells nobody of its end.
     tick_at: Option<BootMillis>,
-    /// Keeps outputs within their bound.
-    pub cap: Cap,
     /// Writes their output.
     writer: Writer,
     /// Those that did not become their program, and why, while what was said before that is written.
@@ -304,7 +302,6 @@ impl Table {
 
     /// Time has passed.
     pub fn on_time(&mut self, now: BootMillis) {
-        self.cap.on_time(now);
         self.on_helper_time(now);
         self.sweep.on_time(now, self.attempts.keys());
         self.uids.on_time(now);
@@ -337,7 +334,6 @@ impl Table {
             .filter(|attempt| !attempt.is_gone())
             .filter_map(|attempt| attempt.lease?.next_stage_at(now));
         let output = [
-            self.cap.wake_at(),
             self.sweep.wake_at(),
             self.uids.wake_at(),
             Some(self.storage.wake_at()),

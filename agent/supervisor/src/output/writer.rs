@@ -33,9 +33,12 @@ use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, recv, sendmsg, socketpair,
 };
 use nix::unistd::{Pid, Uid, chdir, dup2_stderr, dup2_stdin, dup2_stdout, geteuid, setsid};
-use sluice_common::helper::kind::{BEGIN, END, FLUSH, FLUSHED, LOST, STALLED, WRITTEN};
-use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, WRITE_OUTPUT, message, understood};
+use sluice_common::helper::kind::{
+    BEGIN, DROPPED, END, FLUSH, FLUSHED, LOST, NOT_DROPPED, STALLED, WRITTEN,
+};
+use sluice_common::helper::{JOB_FDS, MESSAGE_BYTES, Message, WRITE_OUTPUT};
 use sluice_common::id::AttemptId;
+use sluice_common::output::STREAMS;
 use sluice_common::supervision::BootMillis;
 use sluice_common::time::Span;
 use tracing::{error, info, warn};
@@ -64,6 +67,8 @@ pub struct Writer {
     lock: PathBuf,
     attempts_dir: PathBuf,
     program: HelperProgram,
+    /// How many bytes of each stream it keeps.
+    max_bytes: u64,
     /// Who it runs as, where that is not the supervisor's own user.
     uid: Option<Uid>,
     child: Option<Child>,
@@ -73,7 +78,7 @@ pub struct Writer {
     /// Counted up, so that what is said of an earlier one of an attempt is not taken for a later one's.
     last_job: u64,
     jobs: BTreeMap<AttemptId, Job>,
-    unsent: VecDeque<Message>,
+    unsent: VecDeque<Unsent>,
 }
 
 #[derive(Debug)]
@@ -98,7 +103,7 @@ enum Asked {
 }
 
 #[derive(Debug)]
-enum Message {
+enum Unsent {
     Begin(u64, Ends),
     Flush(u64),
     End(u64),
@@ -110,10 +115,12 @@ impl Writer {
         state_dir: &Path,
         attempts_dir: &Path,
         program: HelperProgram,
+        max_bytes: u64,
         uid: Option<Uid>,
     ) -> Self {
         Self {
             program,
+            max_bytes,
             lock: state_dir.join(LOCK),
             attempts_dir: attempts_dir.to_owned(),
             uid,
@@ -148,7 +155,7 @@ impl Writer {
             asked: Asked::Nothing,
         };
         self.unsent
-            .push_back(Message::Begin(job.number, streams.ends));
+            .push_back(Unsent::Begin(job.number, streams.ends));
         self.jobs.insert(attempt.clone(), job);
     }
 
@@ -178,8 +185,8 @@ impl Writer {
         };
         job.asked = asked;
         self.unsent.push_back(match asked {
-            Asked::End => Message::End(job.number),
-            Asked::Flush | Asked::Nothing => Message::Flush(job.number),
+            Asked::End => Unsent::End(job.number),
+            Asked::Flush | Asked::Nothing => Unsent::Flush(job.number),
         });
         self.answer_by
             .get_or_insert(clock::after(clock::boot_now(), ANSWER_LIMIT));
@@ -241,28 +248,19 @@ impl Writer {
     }
 
     fn on_answer(&mut self, bytes: &[u8]) -> Option<AttemptId> {
-        let (kind, number) = understood(bytes)?;
+        let said = Message::from_bytes(bytes)?;
         let mut jobs = self.jobs.iter_mut();
-        let (attempt, job) = jobs.find(|(_, job)| job.number == number)?;
+        let (attempt, job) = jobs.find(|(_, job)| job.number == said.job)?;
         let attempt = attempt.clone();
-        let is_done = matches!(kind, WRITTEN | LOST);
-        match kind {
-            STALLED => {
-                warn!(
-                    step = %attempt.step, attempt = attempt.number,
-                    "its output cannot be written now, so it waits once its pipe is full: the disk may be full"
-                );
-            }
-            LOST => {
-                warn!(step = %attempt.step, attempt = attempt.number, "the end of its output is lost: the host could not write it");
-            }
-            FLUSHED if job.asked == Asked::Flush => job.asked = Asked::Nothing,
-            _ => {}
+        log_trouble(&attempt, said);
+        let is_done = matches!(said.kind, WRITTEN | LOST);
+        if said.kind == FLUSHED && job.asked == Asked::Flush {
+            job.asked = Asked::Nothing;
         }
         if is_done {
             self.jobs.remove(&attempt);
         }
-        if kind != STALLED {
+        if is_done || said.kind == FLUSHED {
             let waits = self.jobs.values().any(|job| job.asked > Asked::Nothing);
             self.answer_by = waits.then(|| clock::after(clock::boot_now(), ANSWER_LIMIT));
         }
@@ -287,7 +285,7 @@ impl Writer {
             }
         }
         while let (Some(child), Some(next)) = (&self.child, self.unsent.front()) {
-            match next.send(&child.link) {
+            match next.send(&child.link, self.max_bytes) {
                 Ok(()) => drop(self.unsent.pop_front()),
                 // It is busy, or has died: then that is heard of by itself.
                 Err(_) => return,
@@ -384,17 +382,50 @@ impl Writer {
     }
 }
 
+/// What the writer says of a job beside what it was asked.
+fn log_trouble(attempt: &AttemptId, said: Message) {
+    let (step, attempt) = (&attempt.step, attempt.number);
+    let stream = STREAMS.get(usize::from(said.stream));
+    let name = stream.map_or("output", |stream| stream.file_name());
+    match said.kind {
+        STALLED => warn!(
+            %step, attempt,
+            "its output cannot be written now, so it waits once its pipe is full: the disk may be full"
+        ),
+        LOST => {
+            warn!(%step, attempt, "the end of its output is lost: the host could not write it");
+        }
+        DROPPED => info!(
+            %step, attempt, first_kept = said.value,
+            "its {name} has passed output_max: the oldest part is dropped, now and from now on"
+        ),
+        NOT_DROPPED => {
+            let e = io::Error::from_raw_os_error(i32::try_from(said.value).unwrap_or(0));
+            warn!(%step, attempt, "its {name} cannot be kept within output_max: {e}");
+        }
+        _ => {}
+    }
+}
+
 fn log_unwritten(attempt: &AttemptId, e: &io::Error) {
     error!(step = %attempt.step, attempt = attempt.number, "its output is not written any more: {e}");
 }
 
-impl Message {
-    fn send(&self, link: &OwnedFd) -> nix::Result<()> {
-        let (bytes, fds) = match self {
-            Message::Begin(job, ends) => (message(BEGIN, *job), ends.fds()),
-            Message::Flush(job) => (message(FLUSH, *job), Vec::new()),
-            Message::End(job) => (message(END, *job), Vec::new()),
+impl Unsent {
+    fn send(&self, link: &OwnedFd, max_bytes: u64) -> nix::Result<()> {
+        let (message, fds) = match self {
+            Unsent::Begin(job, ends) => {
+                let value = max_bytes;
+                let begin = Message {
+                    value,
+                    ..Message::of(BEGIN, *job)
+                };
+                (begin, ends.fds())
+            }
+            Unsent::Flush(job) => (Message::of(FLUSH, *job), Vec::new()),
+            Unsent::End(job) => (Message::of(END, *job), Vec::new()),
         };
+        let bytes = message.to_bytes();
         let passed = [ControlMessage::ScmRights(&fds)];
         let passed = if fds.is_empty() { &[] } else { &passed[..] };
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;

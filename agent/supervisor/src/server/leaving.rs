@@ -36,7 +36,7 @@ pub(super) fn may_tell_of_an_end(ready: &[Source], ended: &[EndedChild]) -> bool
     let tells = |source: &Source| match source {
         Source::Signals | Source::Clock | Source::Groups | Source::Attempt(_) => true,
         Source::Stdin | Source::Listener | Source::Agent => false,
-        Source::Output | Source::Storage | Source::Writer => false,
+        Source::Storage | Source::Writer => false,
     };
     !ended.is_empty() || ready.iter().any(tells)
 }
@@ -98,12 +98,7 @@ mod tests {
                 "{source:?}"
             );
         }
-        let others = [
-            Source::Stdin,
-            Source::Listener,
-            Source::Agent,
-            Source::Output,
-        ];
+        let others = [Source::Stdin, Source::Listener, Source::Agent];
         assert!(!may_tell_of_an_end(&others, &[]));
         let killed_meanwhile = EndedChild {
             pid: 7,

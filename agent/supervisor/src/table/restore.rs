@@ -29,7 +29,7 @@ use crate::identity::Identities;
 use crate::keeper::places;
 use crate::lease::Lease;
 use crate::moving::Moving;
-use crate::output::{self, cap::Cap, sweep::Sweep, writer::Writer};
+use crate::output::{self, cap, sweep::Sweep, writer::Writer};
 use crate::seal::{Seals, Terms};
 use crate::spawn::begun;
 use crate::spool::Record;
@@ -107,15 +107,10 @@ impl Table {
         groups.take_over(|id| attempts.get(id).is_some_and(|attempt| !attempt.is_gone()));
         bound_leases(&mut attempts, &seals, latest);
         find_freezers(&mut attempts, &groups, &setup.left.freezing);
-        let mut cap = Cap::new(
-            attempts_dir.clone(),
-            setup.reader_uid,
-            setup.output.max_bytes,
-        );
-        let writing = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
-        writing.for_each(|(id, _)| cap.on_begun(id));
         let uid = uids::of_writer(setup.identities.own_range());
-        let mut writer = take_over_output(state_dir, &attempts_dir, &helper, uid, &attempts);
+        let keep = cap::most_bytes(&attempts_dir, setup.output.max_bytes);
+        let writer = Writer::new(state_dir, &attempts_dir, helper.clone(), keep, uid);
+        let mut writer = take_over_output(writer, &attempts);
         // An end that was told stays told.
         let untold = attempts.iter().filter(|(_, a)| a.is_ended() && !a.end_told);
         let flushing: BTreeSet<AttemptId> = untold.map(|(id, _)| id.clone()).collect();
@@ -144,7 +139,6 @@ impl Table {
                 helper,
             )
             .map_err(TableError::Spawner)?,
-            cap,
             writer,
             failed: BTreeMap::new(),
             flushing,
@@ -176,15 +170,8 @@ impl Table {
     }
 }
 
-/// A writer of output that is to write what all attempts give that are not gone.
-fn take_over_output(
-    state_dir: &Path,
-    attempts_dir: &Path,
-    helper: &HelperProgram,
-    uid: Option<Uid>,
-    attempts: &BTreeMap<AttemptId, Attempt>,
-) -> Writer {
-    let mut writer = Writer::new(state_dir, attempts_dir, helper.clone(), uid);
+/// The writer, which is to write what all attempts give that are not gone.
+fn take_over_output(mut writer: Writer, attempts: &BTreeMap<AttemptId, Attempt>) -> Writer {
     let alive = attempts.iter().filter(|(_, attempt)| !attempt.is_gone());
     alive.for_each(|(id, _)| writer.take_over(id));
     writer

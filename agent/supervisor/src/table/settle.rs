@@ -263,7 +263,6 @@ impl Table {
         for id in &changed {
             if self.attempts.get(id).is_some_and(Attempt::is_gone) {
                 self.groups.remove(id);
-                self.cap.on_gone(id);
                 self.storage.on_gone(id);
                 let uid = self.attempts.get_mut(id).and_then(|attempt| {
                     self.storage.release(&mut attempt.storage);

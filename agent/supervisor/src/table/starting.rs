@@ -44,7 +44,6 @@ impl Table {
         if attempt.is_gone() {
             self.changed.insert(id.clone());
         } else {
-            self.cap.on_begun(id);
             self.storage.on_begun(now);
         }
         self.attempts.insert(id.clone(), attempt);

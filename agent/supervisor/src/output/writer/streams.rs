@@ -13,7 +13,7 @@ use nix::unistd::{Uid, mkfifo};
 use sluice_common::output::STREAMS;
 use sluice_common::wire::LogStream;
 
-use crate::output::open_own;
+use crate::output::{cap, open_own};
 use crate::whole_file::open_in_place;
 
 /// How much a step can give before it waits for the writer: with the kernel's 64 KiB a flood takes half as long again.
@@ -26,9 +26,12 @@ pub struct Streams {
     pub(super) pipes: Pipes,
 }
 
-/// What the writer is given, in the order of [`STREAMS`].
+/// What the writer is given, with streams in the order of [`STREAMS`].
 #[derive(Debug)]
-pub(super) struct Ends([End; STREAMS.len()]);
+pub(super) struct Ends {
+    streams: [End; STREAMS.len()],
+    marks: File,
+}
 
 /// The reading ends once more, for the supervisor to hold. As long as they are open, no byte in a pipe is lost, whoever else
 /// closes it.
@@ -98,16 +101,21 @@ impl Streams {
             let file = open_own(&file, OpenOptions::new().write(true))?;
             Ok(End { pipe, file })
         };
-        let ends = Ends([end(0)?, end(1)?]);
+        let ends = Ends {
+            streams: [end(0)?, end(1)?],
+            marks: cap::open_marks(dir)?,
+        };
         Ok(Self { ends, pipes })
     }
 }
 
 impl Ends {
-    /// Pipe and file of each stream.
+    /// Pipe and file of each stream, and the file of marks.
     pub(super) fn fds(&self) -> Vec<RawFd> {
-        let each = self.0.iter();
-        each.flat_map(|end| [end.pipe.as_raw_fd(), end.file.as_raw_fd()])
+        let each = self.streams.iter();
+        each.flat_map(|end| [&end.pipe, &end.file])
+            .chain([&self.marks])
+            .map(AsRawFd::as_raw_fd)
             .collect()
     }
 }
